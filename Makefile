@@ -1,0 +1,65 @@
+# Penstock. `make help` lists what can be asked for; every target can run on a fresh clone.
+# Needs Python 3.11 (another name or place: make PYTHON=...), Java 17 or newer, git and make.
+
+PYTHON ?= .venv/bin/python python3.11 python3
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench lock clean machine checkers
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+venv := $(CURDIR)/.venv/bin/python
+# Spark's workers must be the interpreter of the driver; tests and programs find the package without installing it again.
+export PYSPARK_PYTHON := $(venv)
+export PYSPARK_DRIVER_PYTHON := $(venv)
+
+is_311 := import sys; sys.exit(sys.version_info[:2] != (3, 11))
+# All of that name on PATH: where pyenv's comes first and has no 3.11, the system's may.
+find_python = $(shell type -aP $(PYTHON) | while read -r p; do if "$$p" -c '$(is_311)' &>/dev/null; then echo "$$p"; break; fi; done)
+no_python := Python 3.11 is needed and none of `$(PYTHON)` is it: install python3.11 and python3.11-venv, \
+  or name one with make PYTHON=/path/to/python3.11
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: machine ## install all that is needed into .venv and .jars (a second time takes no time)
+	@$(python) -m tools.setup
+
+demo: setup ## run the flights job on real data: killed half way, restarted, compared with pandas
+	@$(venv) tools/demo.py
+
+test: setup checkers ## run the checkers, then all tests
+	@$(venv) -m pytest
+
+check: setup checkers ## run the checkers and the fast tests: what one runs all day, under two minutes
+	@$(venv) -m pytest -m "not slow and not integration and not spark"
+
+bench: setup ## measure side by side with the peers and print the ratios
+	@$(venv) -m benchmarks
+
+lock: setup ## resolve pyproject.toml into requirements/all.txt (make lock UPGRADE=1: to the newest that fit)
+	@.venv/bin/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 --all-extras \
+	  $(if $(UPGRADE),--upgrade) pyproject.toml --output-file requirements/all.txt
+	@echo "requirements/all.txt is up to date; make setup installs it"
+
+clean: ## remove what runs, tests and builds leave behind; keeps .venv, .jars and all checkpoints
+	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .demo .bench .coverage .coverage.* htmlcov \
+	  build dist spark-warehouse metastore_db derby.log
+	@find . -path ./.venv -prune -o -path ./.git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# What the machine lacks ends make in one line, before anything is downloaded.
+# $(error) does that; a failing command would add make's own line. $$ keeps eval from reading what the shell said.
+machine:
+	$(eval python := $$(find_python))
+	$(eval trouble := $$(if $$(python),$$(shell $$(python) -m tools.prerequisites),$$(no_python)))
+	$(if $(trouble),$(error $(trouble)))
+	@:
+
+checkers: setup
+	@$(venv) -m ruff format --check --quiet . || { echo "format: run .venv/bin/ruff format ." >&2; exit 1; }
+	@$(venv) -m ruff check --quiet .
+	@$(venv) -m mypy
+	@$(venv) -m tools.check_tree
+	@$(venv) -m tools.check_layers
+	@$(venv) -m tools.check_light_imports
+	@$(venv) -m tools.check_fault_table

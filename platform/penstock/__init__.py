@@ -1,0 +1,23 @@
+"""Stream with Python on Spark, operated with Airflow.
+
+A job is ordinary Python that describes sources, windows, state, gates and sinks.
+"""
+
+from penstock import agg
+from penstock.graph.durations import count, days, hours, micros, millis, minutes, seconds
+from penstock.graph.job import Job, KeyedStream, Stream, WindowedStream
+
+__all__ = [
+    "Job",
+    "KeyedStream",
+    "Stream",
+    "WindowedStream",
+    "agg",
+    "count",
+    "days",
+    "hours",
+    "micros",
+    "millis",
+    "minutes",
+    "seconds",
+]

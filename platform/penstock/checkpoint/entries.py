@@ -1,0 +1,185 @@
+"""Define the entries of a job's log (DESIGN 4): what each says, and nothing of how it is stored.
+
+Times are UTC microseconds since 1970. A watermark of None is the beginning of time, `END_OF_TIME` its end.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+
+from penstock.checkpoint import format as fileformat
+from penstock.checkpoint.store import corrupt
+
+END_OF_TIME = 2**63 - 1
+
+
+class Record(BaseModel):
+    """A frozen value that takes the fields it names, in their own types, and no others."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Place(Record):
+    """Where an entry stands; the log fills it in when it appends.
+
+    `takeover` is the slot of the Takeover that the writer holds the log by; in a Takeover, that of the one before.
+    `saves` are the slots of the named checkpoints that stand before the entry. Both are of entries that are never
+    purged, so that they are found without a search however long the log is.
+    """
+
+    slot: int
+    takeover: int | None = None
+    saves: dict[str, int] = {}
+
+
+class EntryBase(Record):
+    """What all entries have: `writer` is a random id of the driver process, `command` the id of what asked for it."""
+
+    epoch: int = Field(ge=1)
+    writer: str
+    command: str | None = None
+    place: Place | None = None
+
+
+class Takeover(EntryBase):
+    """A driver owns the log from here; `partitions` are those of its stateful steps."""
+
+    kind: Literal["takeover"] = "takeover"
+    generation: int
+    holder: str
+    code_version: str
+    partitions: dict[str, int]
+
+
+class StepWatermarks(Record):
+    """The watermarks a step judges lateness by and closes by."""
+
+    late: int | None
+    close: int | None
+
+
+class Offsets(EntryBase):
+    """Batch N will read exactly these ranges; `ranges` are each source's own JSON, fingerprints included."""
+
+    kind: Literal["offsets"] = "offsets"
+    batch: int = Field(ge=0)
+    time: int
+    ranges: dict[str, dict[str, JsonValue]]
+    watermarks: dict[str, StepWatermarks]
+    limits: dict[str, JsonValue]
+    settings: dict[str, JsonValue]
+
+
+class StagedFile(Record):
+    """An output file that waits to be published; `fails` names the row rules that its rows fail."""
+
+    path: str
+    size: int = Field(ge=0)
+    rows: int = Field(ge=0)
+    checksum: str
+    stats: dict[str, JsonValue]
+    fails: list[str] = []
+
+
+class ManifestRef(Record):
+    """The manifest of one state partition."""
+
+    path: str
+    size: int = Field(ge=0)
+    checksum: str
+
+
+class PartitionProgress(Record):
+    """How far event time is in a source partition, and the time of the batch that last brought it a row."""
+
+    highest: int | None
+    seen_at: int | None
+    idle: bool
+
+
+class SourceProgress(Record):
+    """Where the next batch begins to read a source."""
+
+    position: dict[str, JsonValue]
+    partitions: dict[str, PartitionProgress]
+    ended: bool
+
+
+class Commit(EntryBase):
+    """Batch N is decided.
+
+    `floor` is the oldest batch that can be restored from here on; purging goes by it and by nothing else.
+    `published` are the versions of the sinks that are known to be published.
+    """
+
+    kind: Literal["commit"] = "commit"
+    batch: int = Field(ge=0)
+    time: int
+    state: dict[str, dict[str, ManifestRef]]
+    staged: dict[str, list[StagedFile]]
+    held: dict[str, list[StagedFile]]
+    verdicts: list[dict[str, JsonValue]]
+    sources: dict[str, SourceProgress]
+    watermarks_out: dict[str, int | None]
+    due: dict[str, int | None]
+    accounting: dict[str, dict[str, int]]
+    timings: dict[str, float]
+    published: dict[str, int]
+    floor: int = Field(ge=0)
+
+
+class Restore(EntryBase):
+    """From here state and positions are those of a batch, of a saved checkpoint, or of none (`empty`)."""
+
+    kind: Literal["restore"] = "restore"
+    batch: int | None
+    source: Literal["batch", "saved", "empty"]
+    saved: str | None
+    partitions: dict[str, int] | None
+
+
+class Save(EntryBase):
+    """A named checkpoint: the whole Commit that it pins."""
+
+    kind: Literal["save"] = "save"
+    name: str
+    commit: Commit
+
+
+class Void(EntryBase):
+    """The entry in `slot` cannot be read and is given up, and with it the id of the batch it may have begun."""
+
+    kind: Literal["void"] = "void"
+    slot: int = Field(ge=0)
+    reason: str
+    batch: int | None
+
+
+class Release(EntryBase):
+    """The driver left on purpose."""
+
+    kind: Literal["release"] = "release"
+    reason: str
+
+
+Entry = Takeover | Offsets | Commit | Restore | Save | Void | Release
+_ENTRY: TypeAdapter[Any] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])
+
+
+def to_bytes(entry: Entry) -> bytes:
+    """Return the file of an entry; the same entry gives the same bytes, in every process."""
+    return fileformat.encode(entry.kind, entry.model_dump(mode="json"))
+
+
+def from_bytes(data: bytes, path: str) -> Entry:
+    """Read an entry back; raises `CheckpointCorrupt` or `FormatTooNew`."""
+    kind, body = fileformat.decode(data, path=path)
+    try:
+        entry: Entry = _ENTRY.validate_python(body)
+    except ValidationError as error:
+        raise corrupt(path, f"not the fields of a {kind} entry: {error.errors()[0]['loc']}") from error
+    if entry.kind != kind:
+        raise corrupt(path, f"a {entry.kind} entry under the header of a {kind}")
+    return entry

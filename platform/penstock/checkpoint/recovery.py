@@ -1,0 +1,198 @@
+"""Read from the log where a job stands; nothing is written, and everyone who asks is told the same.
+
+Called by the owner after `confirm`, when nobody else can append, and by commands that only look.
+The entries from the floor to the tail are read once backwards (`walk`) and applied forwards (`replay`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from penstock.checkpoint.entries import Commit, Entry, Offsets, Place, Restore, Save, Takeover
+from penstock.checkpoint.log import Log, gap, read_takeover
+from penstock.checkpoint.replay import Damaged, Kept, Standing, replay
+from penstock.checkpoint.store import corrupt
+from penstock.checkpoint.walk import Unreadable, Walk, walk
+from penstock.errors import CannotRestore, CheckpointCorrupt, CheckpointError, NotFound
+
+_WALKS = 3
+
+
+class Damage(Enum):
+    """What to do about damage that forbids going on."""
+
+    FAIL = "fail"
+    """Raise: for a driver."""
+    LIST = "list"
+    """Put it into `problems`: for commands that show the log, or append the Restore that makes up for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """Where the job stands.
+
+    `commit`: the one whose state and positions are in force; after a Restore the restored one; None for empty.
+    `committed_by`: the Takeover under which that Commit was written: its code version, its partitions.
+    `pending`: Offsets without a Commit, to be run again with exactly their ranges.
+    `next_batch`: the id of the batch to run next, which is that of `pending` if there is one.
+    `last_published_commit`: the newest Commit, whose publication must be done again at start; None when a Restore
+    follows it, because who restores publishes first, and publishing again would undo a truncated sink.
+    `partitions`: of the stateful steps, as a Restore fixed them or as the Commit was written; None when nothing did.
+    `kept`: the Commits that can be restored, oldest first; `floor` is the batch below which none can.
+    `damaged`: entries at the end that cannot be read; the owner appends a Void for each before anything else, once no
+    sink holds the version of its `batch`; `next_batch` counts them as given up already.
+    `lost_saves`: named checkpoints whose entry cannot be read, and why; files that only they pin are unknown.
+    `problems`: what `Damage.FAIL` would have raised.
+    """
+
+    tail: int
+    last_takeover: Takeover | None
+    commit: Commit | None
+    committed_by: Takeover | None
+    pending: Offsets | None
+    next_batch: int
+    last_published_commit: Commit | None
+    partitions: Mapping[str, int] | None
+    restores: tuple[Restore, ...]
+    kept: tuple[Kept, ...]
+    floor: int
+    saves: Mapping[str, Commit]
+    lost_saves: Mapping[str, str]
+    damaged: tuple[Damaged, ...] = ()
+    problems: tuple[CheckpointError, ...] = field(default=())
+
+
+def recover(log: Log, damage: Damage = Damage.FAIL) -> Recovered:
+    """Read where the job stands.
+
+    Raises `LogGap` (F16), `CheckpointCorrupt` (F13, F20: whatever breaks the protocol after the newest Restore, and
+    damage that is not at the end) and `FormatTooNew` (F21, with any `damage`).
+    """
+    walked = _walk_settled(log, damage)
+    standing = replay(walked, log.path)
+    problems: list[CheckpointError] = [error for slot, error in standing.problems if slot > standing.restored_at]
+    if walked.missing:
+        problems.insert(0, gap(list(walked.missing), log.path(walked.missing[0])))
+    last = next((entry for _, entry in reversed(walked.found) if not isinstance(entry, Unreadable)), None)
+    saves, lost_saves = _read_saves(log, last)
+    commit = _resolve(log, standing, problems)
+    fixed = standing.decided.partitions if isinstance(standing.decided, Restore) else None
+    # A Restore that fixes the partitions makes up for a Takeover that cannot be read any more.
+    committed_by = _takeover_of(log, commit, problems if fixed is None else [])
+    last_takeover = _takeover_of(log, last, problems)
+    if damage is Damage.FAIL and problems:
+        raise problems[0]
+    used = -1 if standing.used is None else standing.used
+    return Recovered(
+        tail=walked.tail,
+        last_takeover=last_takeover,
+        commit=commit,
+        committed_by=committed_by,
+        pending=standing.pending,
+        next_batch=standing.pending.batch if standing.pending else used + 1,
+        last_published_commit=standing.redo,
+        partitions=fixed if fixed is not None else committed_by.partitions if committed_by else None,
+        restores=tuple(standing.restores),
+        kept=tuple(kept for kept in standing.commits if kept.batch >= walked.floor),
+        floor=walked.floor,
+        saves=saves,
+        lost_saves=lost_saves,
+        damaged=tuple(standing.damaged),
+        problems=tuple(problems),
+    )
+
+
+def find_restorable(recovered: Recovered, *, batch: int | None = None, saved: str | None = None) -> Commit:
+    """Return the Commit that a Restore to a batch or a named checkpoint would bring back.
+
+    Raises `CannotRestore`, with what is `available`, for a batch below the floor or never committed.
+    Ask after `confirm`: before it a running driver may still raise the floor.
+    """
+    if saved is not None:
+        if saved in recovered.saves:
+            return recovered.saves[saved]
+        asked = f"checkpoint {saved!r} {recovered.lost_saves.get(saved, 'was never saved')}"
+    else:
+        for kept in recovered.kept:
+            if kept.batch == batch:
+                return kept.commit
+        asked = f"batch {batch} is not kept"
+    batches = [kept.batch for kept in recovered.kept]
+    span = f"batches {batches[0]} to {batches[-1]}" if batches else "no batch"
+    what = f"{asked}; available: {span}, saved {sorted(recovered.saves)}"
+    raise CannotRestore(what, batches=batches, saved=sorted(recovered.saves))
+
+
+def _walk_settled(log: Log, damage: Damage) -> Walk:
+    """Walk again when entries are missing but the log grew: a purge ran while an onlooker read."""
+    walked = walk(log, log.find_tail() if damage is Damage.LIST else log.tail())
+    for _ in range(_WALKS):
+        if not walked.missing or (tail := log.find_tail()) == walked.tail:
+            return walked
+        walked = walk(log, tail)
+    return walked
+
+
+def _read_saves(log: Log, last: Entry | None) -> tuple[dict[str, Commit], dict[str, str]]:
+    place = _place(last) if last else Place(slot=-1)
+    slots = {**place.saves, last.name: place.slot} if isinstance(last, Save) else place.saves
+    saves: dict[str, Commit] = {}
+    lost: dict[str, str] = {}
+    for name, slot in slots.items():
+        try:
+            saves[name] = _read_save(log, slot, name)
+        except CheckpointCorrupt as error:
+            lost[name] = f"cannot be read: {error.what} ({error.where})"
+    return saves, lost
+
+
+def _read_save(log: Log, slot: int, name: str) -> Commit:
+    try:
+        found = log.read(slot)
+    except NotFound:
+        raise corrupt(log.path(slot), "the saved checkpoint is missing") from None
+    if not isinstance(found, Save) or found.name != name:
+        raise corrupt(log.path(slot), f"not the saved checkpoint {name!r}")
+    return found.commit
+
+
+def _resolve(log: Log, standing: Standing, problems: list[CheckpointError]) -> Commit | None:
+    """Return the Commit that is in force, following a Restore to what it names."""
+    decided = standing.decided
+    if not isinstance(decided, Restore):
+        return decided
+    if decided.source == "batch":
+        found = [kept.commit for kept in standing.commits if kept.batch == decided.batch]
+        if found:
+            return found[-1]
+        path = log.path(standing.restored_at)
+        problems.append(corrupt(path, f"a Restore to batch {decided.batch}, which is not there"))
+    elif decided.source == "saved":
+        try:
+            return _read_save(log, _place(decided).saves[decided.saved or ""], decided.saved or "")
+        except KeyError:
+            problems.append(corrupt(log.path(standing.restored_at), f"a Restore to {decided.saved!r}, never saved"))
+        except CheckpointCorrupt as error:
+            problems.append(error)
+    return None
+
+
+def _place(entry: Entry) -> Place:
+    return entry.place or Place(slot=-1)
+
+
+def _takeover_of(log: Log, entry: Entry | None, problems: list[CheckpointError]) -> Takeover | None:
+    """Return the Takeover that an entry stands on; of a Takeover, itself."""
+    if entry is None or isinstance(entry, Takeover):
+        return entry
+    place = _place(entry)
+    if place.takeover is None:
+        problems.append(corrupt(log.path(max(place.slot, 0)), f"a {entry.kind} entry that names no Takeover"))
+        return None
+    try:
+        return read_takeover(log, place.takeover, entry.epoch, entry.writer)
+    except CheckpointCorrupt as error:
+        problems.append(error)
+        return None

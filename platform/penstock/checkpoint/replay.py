@@ -1,0 +1,160 @@
+"""Replay the entries of a log and say where the job stands: a state machine over values, without a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from penstock.checkpoint.entries import Commit, Entry, Offsets, Release, Restore, Save, Takeover, Void
+from penstock.checkpoint.store import corrupt
+from penstock.checkpoint.walk import Unreadable, Walk
+from penstock.errors import CheckpointCorrupt
+
+_NO_BATCH = {"takeover", "release", "void"}
+_GIVEN_UP = {None, "offsets", *_NO_BATCH}
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """An entry at the end of the log that cannot be read and may be given up by a Void.
+
+    `batch` is the id it may have begun. Nothing of that batch can have been published under this log; a sink that
+    holds its version proves that a Commit stood there, and then the entry must not be given up (F13).
+    None when the header shows that the entry began no batch.
+    """
+
+    slot: int
+    path: str
+    reason: str
+    batch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A Commit that can be restored, and its slot."""
+
+    slot: int
+    commit: Commit
+
+    @property
+    def batch(self) -> int:
+        """Return the batch id."""
+        return self.commit.batch
+
+    @property
+    def time(self) -> int:
+        """Return the batch time in microseconds."""
+        return self.commit.time
+
+
+@dataclass(slots=True)
+class Standing:
+    """Where a job stands after the entries applied so far.
+
+    `decided` is the Commit or Restore that gives the state, None before the first; `redo` the Commit to publish again.
+    `used` is the highest batch id that was or may have been used, None while no entry has told.
+    `problems` are breaches of the protocol, with their slots.
+    """
+
+    path_of: Callable[[int], str]
+    used: int | None = None
+    decided: Commit | Restore | None = None
+    restored_at: int = -1
+    pending: Offsets | None = None
+    redo: Commit | None = None
+    restores: list[Restore] = field(default_factory=list)
+    commits: list[Kept] = field(default_factory=list)
+    damaged: list[Damaged] = field(default_factory=list)
+    problems: list[tuple[int, CheckpointCorrupt]] = field(default_factory=list)
+    _open: list[tuple[Unreadable, Offsets | None]] = field(default_factory=list)
+    _owner: tuple[int, str] | None = None
+    _epoch: int = 0
+    _released: bool = False
+
+    def apply(self, slot: int, entry: Entry | Unreadable) -> None:
+        """Take the next entry in."""
+        if isinstance(entry, Unreadable):
+            self._open.append((entry, self.pending))
+            self._owner, self._released = None, False  # it may have been a Takeover
+            return
+        self._check_owner(slot, entry)
+        match entry:
+            case Offsets() | Commit() | Save():
+                self._close("the log went on after it")
+            case Restore():
+                self._restore(slot, entry)
+            case Void() if entry.batch is not None:
+                self.used = max(self._last_used(), entry.batch)
+        match entry:
+            case Offsets():
+                self._offsets(slot, entry)
+            case Commit():
+                self._commit(slot, entry)
+
+    def finish(self) -> None:
+        """Judge what is damaged at the end of the log (F13)."""
+        for entry, pending in self._open:
+            batch = None if entry.kind in _NO_BATCH else self._last_used() + 1
+            if entry.kind is None and pending is not None:
+                self._problem(entry.slot, f"{entry.reason}; it may be the Commit of batch {pending.batch}")
+            elif entry.kind not in _GIVEN_UP:
+                self._problem(entry.slot, f"{entry.reason}; it was a {entry.kind} entry")
+            else:
+                self.damaged.append(Damaged(entry.slot, entry.path, entry.reason, batch))
+            self.used = self._last_used() if batch is None else batch
+        self._open.clear()
+
+    def _last_used(self) -> int:
+        return -1 if self.used is None else self.used
+
+    def _problem(self, slot: int, reason: str) -> None:
+        self.problems.append((slot, corrupt(self.path_of(slot), reason)))
+
+    def _close(self, why: str) -> None:
+        for entry, _ in self._open:
+            self._problem(entry.slot, f"{entry.reason}; {why}")
+            self.used = self._last_used() + 1  # it may have begun a batch, and no id is used twice
+        self._open.clear()
+
+    def _check_owner(self, slot: int, entry: Entry) -> None:
+        who = (entry.epoch, entry.writer)
+        if isinstance(entry, Takeover):
+            if entry.epoch <= self._epoch:
+                self._problem(slot, f"epoch {entry.epoch} takes over after epoch {self._epoch}")
+            self._released = False
+        elif self._released:
+            self._problem(slot, f"a {entry.kind} entry after the log was released")
+        elif self._owner is not None and who != self._owner:
+            self._problem(slot, f"a {entry.kind} entry of epoch {who[0]} while epoch {self._owner[0]} held the log")
+        self._owner, self._epoch = who, max(self._epoch, entry.epoch)
+        self._released = isinstance(entry, Release)
+
+    def _restore(self, slot: int, entry: Restore) -> None:
+        self._close("a Restore made up for it")
+        self.decided, self.restored_at = entry, slot
+        self.pending = self.redo = None
+        self.restores.append(entry)
+
+    def _offsets(self, slot: int, entry: Offsets) -> None:
+        fresh = self.used is not None and isinstance(self.decided, Restore) and entry.batch > self.used
+        if self.pending is not None:
+            self._problem(slot, f"Offsets of batch {entry.batch} while batch {self.pending.batch} has no Commit")
+        elif self.used is not None and entry.batch != self.used + 1 and not fresh:
+            self._problem(slot, f"Offsets of batch {entry.batch} after batch {self.used}")
+        self.pending, self.used = entry, max(self._last_used(), entry.batch)
+
+    def _commit(self, slot: int, entry: Commit) -> None:
+        if self.pending is None or self.pending.batch != entry.batch:
+            self._problem(slot, f"a Commit of batch {entry.batch} without its Offsets")
+        self.pending, self.used = None, max(self._last_used(), entry.batch)
+        self.decided = self.redo = entry
+        self.commits.append(Kept(slot, entry))
+
+
+def replay(walked: Walk, path_of: Callable[[int], str]) -> Standing:
+    """Apply every entry of a walk, in the order of the log."""
+    standing = Standing(path_of, used=-1 if walked.from_start else None)
+    for slot, entry in walked.found:
+        standing.apply(slot, entry)
+    standing.finish()
+    return standing

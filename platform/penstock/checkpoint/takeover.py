@@ -1,0 +1,113 @@
+"""Take a log over, in three steps that a scheduler may put anything between: survey, claim, confirm.
+
+Whether a driver *may* take over (DESIGN 4) is its caller's question; the `View` holds what is needed to answer it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.checkpoint.entries import Entry, Place, Release, Save, Takeover
+from penstock.checkpoint.log import Log, OwnedLog, fenced, read_takeover
+from penstock.errors import CheckpointCorrupt, EntryRefused, NotFound, SlotTaken
+
+UNKNOWN_HOLDER = "unknown (its entry cannot be read)"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one look at the log showed; it may be old when it is used.
+
+    `epoch` is the highest that may be in use, 0 for an empty log; entries at the end that cannot be read may each
+    have been a Takeover, and count. `released` says that the last entry is a Release. `damaged` counts those entries.
+    """
+
+    tail: int
+    epoch: int
+    takeover: Takeover | None
+    released: bool
+    damaged: int
+    last: Entry | None
+    takeover_slot: int | None = None
+    saves: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def next_epoch(self) -> int:
+        """Return the epoch that a Takeover made from this view must carry."""
+        return self.epoch + 1
+
+    @property
+    def holder(self) -> str | None:
+        """Name who holds the log; None when it is empty or released."""
+        if self.tail < 0 or self.released:
+            return None
+        return self.takeover.holder if self.takeover else UNKNOWN_HOLDER
+
+
+def survey(log: Log) -> View:
+    """Find the tail and who holds the log, writing nothing.
+
+    Raises `FormatTooNew` when a later Penstock wrote the last entry (F21), and `LogGap`.
+    """
+    tail = log.tail()
+    damaged = 0
+    for slot in range(tail, -1, -1):
+        try:
+            return _view(log, tail, damaged, slot, log.read(slot))
+        except CheckpointCorrupt:
+            damaged += 1
+        except NotFound:
+            break
+    return View(tail=tail, epoch=damaged, takeover=None, released=False, damaged=damaged, last=None)
+
+
+def _view(log: Log, tail: int, damaged: int, slot: int, last: Entry) -> View:
+    place = last.place or Place(slot=slot)
+    takeover: Takeover | None = None
+    takeover_slot = slot if isinstance(last, Takeover) else place.takeover
+    if isinstance(last, Takeover):
+        takeover = last
+    elif takeover_slot is not None:
+        try:
+            takeover = read_takeover(log, takeover_slot, last.epoch, last.writer)
+        except CheckpointCorrupt:
+            takeover = None  # recovery says whether that matters; a new Takeover makes up for it
+    return View(
+        tail=tail,
+        epoch=last.epoch + damaged,
+        takeover=takeover,
+        released=isinstance(last, Release) and not damaged,
+        damaged=damaged,
+        last=last,
+        takeover_slot=takeover_slot,
+        saves={**place.saves, last.name: slot} if isinstance(last, Save) else place.saves,
+    )
+
+
+def claim(log: Log, view: View, takeover: Takeover) -> int | None:
+    """Append a Takeover right after the view's tail; return its slot, or None when another entry was there first.
+
+    Who is beaten surveys again, and asks again whether it may take over.
+    A claim made from an old view may land in the hole of a purged entry: nothing may be written before `confirm`.
+    """
+    if takeover.epoch != view.next_epoch:
+        raise EntryRefused(f"a Takeover after epoch {view.epoch} must carry {view.next_epoch}, not {takeover.epoch}")
+    slot = view.tail + 1
+    place = Place(slot=slot, takeover=view.takeover_slot, saves=view.saves)
+    try:
+        log.append_at(slot, takeover.model_copy(update={"place": place}))
+    except (SlotTaken, CheckpointCorrupt):
+        return None
+    return slot
+
+
+def confirm(log: Log, slot: int) -> OwnedLog:
+    """Search again, and return the log as owned when the tail is the claimed slot; raise `Fenced` otherwise.
+
+    Why that is enough: had the slot been purged before the claim, a later milestone would exist, and the search finds
+    it. Otherwise the claim was at the end, only another's Takeover can follow it, and no Takeover is ever purged.
+    """
+    seen = survey(log)
+    if seen.tail == slot and isinstance(seen.last, Takeover):
+        return OwnedLog(log, seen.last)
+    raise fenced(log.path(slot), log.read(slot).epoch, seen.epoch, seen.holder or "nobody any more: it was released")

@@ -1,0 +1,45 @@
+"""Describe aggregates: what to compute over the rows of a window, not how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.errors import JobError
+from penstock.graph.sites import user_site
+
+__all__ = ["Aggregate", "AggregateKind"]
+
+from enum import Enum
+
+
+class AggregateKind(Enum):
+    """Name the aggregates of SEMANTICS 3.3 that are built in."""
+
+    COUNT = "count"
+    SUM = "sum"
+    MEAN = "mean"
+    MIN = "min"
+    MAX = "max"
+    VAR_POP = "var_pop"
+    VAR_SAMP = "var_samp"
+    STDDEV_POP = "stddev_pop"
+    STDDEV_SAMP = "stddev_samp"
+    FIRST = "first"
+    LAST = "last"
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """Hold one aggregate: its kind and the Spark SQL expression it reads, None for count of rows."""
+
+    kind: AggregateKind
+    expression: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind is AggregateKind.COUNT:
+            return
+        if not isinstance(self.expression, str) or not self.expression.strip():
+            raise JobError(
+                f"agg.{self.kind.value} needs a column or an expression, not {self.expression!r}",
+                where=str(user_site()),
+            )

@@ -1,0 +1,145 @@
+"""Check a finished graph as a whole and answer questions about its shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from penstock.errors import JobError, MissingSink, UnknownName
+from penstock.graph.nodes import (
+    CheckNode,
+    LateNode,
+    Node,
+    QuarantineNode,
+    SinkNode,
+    SourceNode,
+    WindowNode,
+)
+from penstock.graph.policies import OnFail
+from penstock.graph.windows import LateTo
+
+__all__ = ["JobGraph", "checked_graph"]
+
+
+@dataclass(frozen=True, eq=False)
+class JobGraph:
+    """Hold a job whose names, windows and policies were checked; `nodes` stand in the order they were added."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    interval: int | None
+
+    @property
+    def sources(self) -> tuple[SourceNode, ...]:
+        """Return the sources in graph order."""
+        return tuple(n for n in self.nodes if isinstance(n, SourceNode))
+
+    @property
+    def windows(self) -> tuple[WindowNode, ...]:
+        """Return the window steps; a step stands after those it reads from."""
+        return tuple(n for n in self.nodes if isinstance(n, WindowNode))
+
+    @property
+    def checks(self) -> tuple[CheckNode, ...]:
+        """Return the checks."""
+        return tuple(n for n in self.nodes if isinstance(n, CheckNode))
+
+    @property
+    def sinks(self) -> tuple[SinkNode, ...]:
+        """Return the sinks."""
+        return tuple(n for n in self.nodes if isinstance(n, SinkNode))
+
+    def children(self, node: Node) -> tuple[Node, ...]:
+        """Return the steps that read from this one, in graph order."""
+        return tuple(n for n in self.nodes if any(p is node for p in n.parents))
+
+    def upstream(self, node: Node) -> Iterator[Node]:
+        """Yield the step and everything before it; side streams lead to the steps that feed them."""
+        seen: set[int] = set()
+        todo = [node]
+        while todo:
+            current = todo.pop()
+            if id(current) in seen:
+                continue
+            seen.add(id(current))
+            yield current
+            todo.extend(current.parents)
+            todo.extend(self.feeders(current))
+
+    def feeders(self, node: Node) -> tuple[Node, ...]:
+        """Return the steps whose side stream this is: windows for late rows, a check or source for quarantine."""
+        if isinstance(node, LateNode):
+            return tuple(
+                n for n in self.windows if isinstance(n.spec.late, LateTo) and n.spec.late.stream == node.name
+            )
+        if isinstance(node, QuarantineNode):
+            return tuple(n for n in (*self.checks, *self.sources) if n.name == node.name)
+        return ()
+
+    def late_stream(self, window: WindowNode) -> LateNode | None:
+        """Return the side stream of a window's late rows, None where they are dropped."""
+        if not isinstance(window.spec.late, LateTo):
+            return None
+        name = window.spec.late.stream
+        return next((n for n in self.nodes if isinstance(n, LateNode) and n.name == name), None)
+
+    def quarantine_stream(self, name: str) -> QuarantineNode | None:
+        """Return the quarantine stream of a check or source, None where the job does not use it."""
+        return next((n for n in self.nodes if isinstance(n, QuarantineNode) and n.name == name), None)
+
+    def sources_of(self, node: Node) -> tuple[SourceNode, ...]:
+        """Return the sources upstream of a step, in graph order."""
+        above = {id(n) for n in self.upstream(node)}
+        return tuple(s for s in self.sources if id(s) in above)
+
+
+def checked_graph(name: str, nodes: tuple[Node, ...], *, interval: int | None) -> JobGraph:
+    """Return the graph after the checks that need all of it."""
+    graph = JobGraph(name, nodes, interval)
+    if not graph.sinks:
+        raise MissingSink(f"job {name!r} writes nothing")
+    for side in nodes:
+        if isinstance(side, LateNode | QuarantineNode) and not graph.feeders(side):
+            _refuse_unknown_side(graph, side)
+    for window in graph.windows:
+        _check_window(graph, window)
+    for check in graph.checks:
+        if not _reaches_sink(graph, check):
+            raise MissingSink(f"check {check.name!r} guards nothing: no sink reads its rows", where=str(check.site))
+        if check.on_fail is OnFail.QUARANTINE:
+            stream = graph.quarantine_stream(check.name)
+            if stream is None or not _reaches_sink(graph, stream):
+                raise MissingSink(
+                    f"check {check.name!r} puts rows in quarantine, but job.quarantine({check.name!r}) has no sink",
+                    where=str(check.site),
+                )
+    return graph
+
+
+def _check_window(graph: JobGraph, window: WindowNode) -> None:
+    for source in graph.sources_of(window):
+        if source.event_time is None:
+            raise JobError(
+                f"window {window.name!r} needs event time, and source {source.name!r} has none", where=str(window.site)
+            )
+    if not _reaches_sink(graph, window):
+        raise MissingSink(f"window {window.name!r} is computed and never written", where=str(window.site))
+    if isinstance(window.spec.late, LateTo):
+        stream = graph.late_stream(window)
+        if stream is None or not _reaches_sink(graph, stream):
+            raise MissingSink(
+                f"late rows of {window.name!r} go to {window.spec.late.stream!r}, which has no sink",
+                where=str(window.site),
+            )
+
+
+def _reaches_sink(graph: JobGraph, node: Node) -> bool:
+    return isinstance(node, SinkNode) or any(_reaches_sink(graph, child) for child in graph.children(node))
+
+
+def _refuse_unknown_side(graph: JobGraph, side: LateNode | QuarantineNode) -> None:
+    if isinstance(side, LateNode):
+        known = [n.spec.late.stream for n in graph.windows if isinstance(n.spec.late, LateTo)]
+        raise UnknownName(f"no window sends late rows to {side.name!r}; there is {known}", where=str(side.site))
+    known = [n.name for n in (*graph.checks, *graph.sources)]
+    raise UnknownName(f"{side.name!r} is neither a check nor a source; there is {known}", where=str(side.site))

@@ -1,0 +1,281 @@
+"""Build jobs: a `Job` hands out streams, and each method of a stream adds one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from penstock.errors import BadExpression, DuplicateName, JobError, MissingLatePolicy
+from penstock.graph.aggregates import Aggregate
+from penstock.graph.durations import Duration, duration_micros
+from penstock.graph.graph import JobGraph, checked_graph
+from penstock.graph.names import checked_name
+from penstock.graph.nodes import (
+    CheckNode,
+    FilterNode,
+    LateNode,
+    Node,
+    QuarantineNode,
+    SelectNode,
+    SinkNode,
+    SourceNode,
+    TransformNode,
+    UnionNode,
+    WindowNode,
+    WithColumnsNode,
+)
+from penstock.graph.policies import OnFail
+from penstock.graph.sites import user_site
+from penstock.graph.windows import TimeWindow
+
+__all__ = ["Job", "KeyedStream", "Stream", "WindowedStream"]
+
+_MOST_PARTITIONS = 4096
+
+
+class Job:
+    """Describe one streaming job: its sources, steps and sinks.
+
+    `interval` is the fixed time between batches, or None for as fast as possible (or as the runner says).
+    `partitions` is the number of state partitions of each stateful step; it changes only by a restore.
+    """
+
+    def __init__(self, name: str, *, interval: Duration | None = None, partitions: int = 8) -> None:
+        self.name = checked_name(name, "a job")
+        self.interval = None if interval is None else duration_micros(interval, "the interval of a job", least=1_000)
+        self.partitions = _checked_partitions(partitions)
+        self._nodes: list[Node] = []
+        self._names: dict[str, Node] = {}
+        self._filters = 0
+
+    def source(
+        self,
+        name: str,
+        source: Any,
+        *,
+        event_time: str | None = None,
+        max_out_of_order: Duration | None = None,
+        idle_after: Duration | None = None,
+        max_future: Duration | None = None,
+    ) -> Stream:
+        """Read a source under a stable name.
+
+        `event_time` is a Spark SQL expression that gives a timestamp; it comes with `max_out_of_order`, the bound
+        by which rows may be out of order (SEMANTICS 2.1): both or neither.
+        `idle_after` lets a partition with nothing new stop holding the watermark back (2.4).
+        `max_future` puts rows too far ahead of the batch time in quarantine (2.7).
+        """
+        if (event_time is None) != (max_out_of_order is None):
+            raise JobError(
+                f"source {name!r} has only one of event_time and max_out_of_order; give both or neither",
+                where=str(user_site()),
+            )
+        if event_time is None and (idle_after is not None or max_future is not None):
+            raise JobError(f"source {name!r} has no event_time, so nothing for idle_after or max_future to bound",
+                           where=str(user_site()))
+        node = SourceNode(
+            name=checked_name(name, "a source"),
+            source=source,
+            order=sum(isinstance(n, SourceNode) for n in self._nodes),
+            event_time=_checked_sql(event_time, "event_time") if event_time is not None else None,
+            max_out_of_order=duration_micros(max_out_of_order, "max_out_of_order") if max_out_of_order else 0,
+            idle_after=None if idle_after is None else duration_micros(idle_after, "idle_after", least=1),
+            max_future=None if max_future is None else duration_micros(max_future, "max_future"),
+        )
+        return Stream(self, self._add(node, node.name))
+
+    def late(self, name: str) -> Stream:
+        """Return the stream of rows that were late for the windows with `.late_to(name)`."""
+        return self._side(LateNode(name=checked_name(name, "a late stream")))
+
+    def quarantine(self, name: str) -> Stream:
+        """Return the stream of rows that the check or source of this name put aside."""
+        return self._side(QuarantineNode(name=checked_name(name, "a quarantine stream")))
+
+    def graph(self) -> JobGraph:
+        """Return the finished graph, or say what is missing in it."""
+        return checked_graph(self.name, tuple(self._nodes), interval=self.interval)
+
+    def _side(self, node: LateNode | QuarantineNode) -> Stream:
+        for known in self._nodes:
+            if type(known) is type(node) and known.name == node.name:
+                return Stream(self, known)
+        self._nodes.append(node)
+        return Stream(self, node)
+
+    def _add(self, node: Node, name: str | None = None) -> Node:
+        if name is not None:
+            if name in self._names:
+                raise DuplicateName(f"{name!r} is already the name of a step at {self._names[name].site}",
+                                    where=str(node.site))
+            self._names[name] = node
+        self._nodes.append(node)
+        return node
+
+
+class Stream:
+    """Stand for rows in motion; each method returns a new stream and leaves this one as it is."""
+
+    def __init__(self, job: Job, node: Node) -> None:
+        self._job = job
+        self._node = node
+
+    def filter(self, predicate: str) -> Stream:
+        """Keep the rows where the Spark SQL predicate is true; the others are counted."""
+        self._job._filters += 1
+        return self._then(
+            FilterNode(
+                parent=self._node,
+                predicate=_checked_sql(predicate, "a filter"),
+                name=f"filter_{self._job._filters}",
+            )
+        )
+
+    def select(self, *expressions: str) -> Stream:
+        """Keep these Spark SQL expressions only, such as "user" and "v * 2 AS w"."""
+        if not expressions:
+            raise JobError("select needs at least one expression", where=str(user_site()))
+        return self._then(
+            SelectNode(parent=self._node, expressions=tuple(_checked_sql(e, "a column") for e in expressions))
+        )
+
+    def with_columns(self, **columns: str) -> Stream:
+        """Add or replace columns, each given as name="Spark SQL expression"."""
+        if not columns:
+            raise JobError("with_columns needs at least one column", where=str(user_site()))
+        checked = {name: _checked_sql(sql, f"column {name}") for name, sql in columns.items()}
+        return self._then(WithColumnsNode(parent=self._node, columns=checked))
+
+    def transform(self, name: str, fn: Callable[[Any], Any]) -> Stream:
+        """Apply fn(DataFrame) -> DataFrame, once, when the plan is made.
+
+        Before a window the function must keep the columns whose names begin with `_penstock_`.
+        """
+        if not callable(fn):
+            raise JobError(f"transform {name!r} needs a function of a DataFrame", where=str(user_site()))
+        node = TransformNode(parent=self._node, name=checked_name(name, "a transform"), fn=fn)
+        return Stream(self._job, self._job._add(node, node.name))
+
+    def union(self, other: Stream) -> Stream:
+        """Put two streams with the same columns together."""
+        if not isinstance(other, Stream) or other._job is not self._job:
+            raise JobError("union needs another stream of the same job", where=str(user_site()))
+        return self._then(UnionNode(left=self._node, right=other._node))
+
+    def key_by(self, *columns: str) -> KeyedStream:
+        """Group by these columns for the stateful step that follows."""
+        if not columns:
+            raise JobError("key_by needs at least one column", where=str(user_site()))
+        for column in columns:
+            if not isinstance(column, str) or not column.isidentifier():
+                raise JobError(f"key_by takes names of columns, not {column!r}; compute it with with_columns first",
+                               where=str(user_site()))
+        if len(set(columns)) < len(columns):
+            raise DuplicateName("key_by names a column twice", where=str(user_site()))
+        return KeyedStream(self._job, self._node, columns)
+
+    def window(self, name: str, spec: TimeWindow, *, partitions: int | None = None) -> WindowedStream:
+        """Cut the whole stream into windows, as one group with no key (one partition)."""
+        return KeyedStream(self._job, self._node, ()).window(name, spec, partitions=partitions or 1)
+
+    def check(
+        self,
+        name: str,
+        *,
+        suite: str | Mapping[str, Any] | None = None,
+        on_fail: OnFail,
+        on_table_fail: OnFail | None = None,
+    ) -> Stream:
+        """Judge the rows by a Great Expectations suite before anything downstream sees them.
+
+        `suite` is the stem of a file in conf/quality (default: the name of the check) or the suite itself.
+        """
+        if not isinstance(on_fail, OnFail) or not isinstance(on_table_fail, OnFail | None):
+            raise JobError(f"check {name!r} needs an OnFail value", where=str(user_site()))
+        if on_table_fail in (OnFail.DROP, OnFail.QUARANTINE):
+            raise JobError(f"check {name!r}: a table rule has no rows to drop; use WARN, HOLD or STOP",
+                           where=str(user_site()))
+        node = CheckNode(
+            parent=self._node,
+            name=checked_name(name, "a check"),
+            suite=name if suite is None else suite,
+            on_fail=on_fail,
+            on_table_fail=on_table_fail,
+        )
+        return Stream(self._job, self._job._add(node, node.name))
+
+    def write(self, name: str, sink: Any) -> None:
+        """Write the rows to a sink under a stable name."""
+        node = SinkNode(parent=self._node, name=checked_name(name, "a sink"), sink=sink)
+        self._job._add(node, node.name)
+
+    def _then(self, node: Node) -> Stream:
+        return Stream(self._job, self._job._add(node))
+
+
+class KeyedStream:
+    """Stand for a stream whose rows are grouped by key."""
+
+    def __init__(self, job: Job, node: Node, keys: tuple[str, ...]) -> None:
+        self._job = job
+        self._node = node
+        self._keys = keys
+
+    def window(self, name: str, spec: TimeWindow, *, partitions: int | None = None) -> WindowedStream:
+        """Cut each key's rows into windows; the step's state lives under `name`."""
+        if not isinstance(spec, TimeWindow):
+            raise JobError(f"window {name!r} needs a window such as Tumbling(seconds(10)), not {spec!r}",
+                           where=str(user_site()))
+        if spec.late is None:
+            raise MissingLatePolicy(f"window {name!r} does not say what happens to late rows", where=str(user_site()))
+        count = self._job.partitions if partitions is None else _checked_partitions(partitions)
+        return WindowedStream(self._job, self._node, self._keys, checked_name(name, "a window step"), spec, count)
+
+
+class WindowedStream:
+    """Stand for windows that wait to be told what to compute."""
+
+    def __init__(
+        self, job: Job, node: Node, keys: tuple[str, ...], name: str, spec: TimeWindow, partitions: int
+    ) -> None:
+        self._job = job
+        self._node = node
+        self._keys = keys
+        self._name = name
+        self._spec = spec
+        self._partitions = partitions
+
+    def aggregate(self, **aggregates: Aggregate) -> Stream:
+        """Compute one row for each key and window: the keys, window_start, window_end, and these columns."""
+        if not aggregates:
+            raise JobError(f"window {self._name!r} computes nothing: name at least one aggregate",
+                           where=str(user_site()))
+        taken = {*self._keys, "window_start", "window_end"}
+        for name, aggregate in aggregates.items():
+            if name in taken:
+                raise DuplicateName(f"window {self._name!r} has a column {name!r} already", where=str(user_site()))
+            if not isinstance(aggregate, Aggregate):
+                raise JobError(f"column {name!r} needs an aggregate such as agg.sum('v'), not {aggregate!r}",
+                               where=str(user_site()))
+        node = WindowNode(
+            parent=self._node,
+            name=self._name,
+            keys=self._keys,
+            spec=self._spec,
+            aggregates=dict(aggregates),
+            partitions=self._partitions,
+        )
+        return Stream(self._job, self._job._add(node, node.name))
+
+
+def _checked_sql(sql: object, what: str) -> str:
+    if not isinstance(sql, str) or not sql.strip():
+        raise BadExpression(f"{what} is {sql!r}, not a Spark SQL expression", where=str(user_site()))
+    return sql
+
+
+def _checked_partitions(partitions: object) -> int:
+    if not isinstance(partitions, int) or isinstance(partitions, bool) or not 1 <= partitions <= _MOST_PARTITIONS:
+        raise JobError(f"partitions is {partitions!r}, not a number from 1 to {_MOST_PARTITIONS}",
+                       where=str(user_site()))
+    return partitions

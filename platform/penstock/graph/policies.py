@@ -1,0 +1,38 @@
+"""List the choices a job can make, each an enum whose first use is the safe one."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["BadRecord", "LatenessRule", "OnEnd", "OnFail"]
+
+
+class OnFail(Enum):
+    """Say what a failed check does to the rows (SEMANTICS 11.5)."""
+
+    WARN = "warn"
+    DROP = "drop"
+    QUARANTINE = "quarantine"
+    HOLD = "hold"
+    STOP = "stop"
+
+
+class LatenessRule(Enum):
+    """Say when a row is late (SEMANTICS 2.3): by its windows, or by the watermark whatever the window."""
+
+    WINDOW = "window"
+    WATERMARK = "watermark"
+
+
+class BadRecord(Enum):
+    """Say what happens to a record that does not fit the schema (SEMANTICS 9.3)."""
+
+    QUARANTINE = "quarantine"
+    FAIL = "fail"
+
+
+class OnEnd(Enum):
+    """Say what the end of a bounded source means (SEMANTICS 2.1)."""
+
+    CLOSE = "close"
+    KEEP_OPEN = "keep_open"

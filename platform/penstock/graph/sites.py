@@ -1,0 +1,35 @@
+"""Find the user's line, so that every error about a job points at it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Site", "user_site"]
+
+_INSIDE = str(Path(__file__).resolve().parent.parent)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Name the place in the user's code that made a step."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+def user_site() -> Site:
+    """Return the nearest calling line that lies outside the package."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(_INSIDE) and not file.startswith("<string>"):
+            return Site(file, frame.f_lineno)
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return Site("<unknown>", 0)

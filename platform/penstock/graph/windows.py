@@ -1,0 +1,84 @@
+"""Describe windows and what happens to rows that come too late for them (SEMANTICS 2.6 and 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from penstock.errors import JobError
+from penstock.graph.durations import Duration, duration_micros
+from penstock.graph.names import checked_name
+from penstock.graph.policies import LatenessRule
+from penstock.graph.sites import user_site
+
+__all__ = ["DropLate", "LateTo", "Sliding", "TimeWindow", "Tumbling"]
+
+
+@dataclass(frozen=True, slots=True)
+class DropLate:
+    """Drop late rows, counted exactly."""
+
+
+@dataclass(frozen=True, slots=True)
+class LateTo:
+    """Hand late rows to a side stream of the job, named here."""
+
+    stream: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeWindow:
+    """Hold windows [start, start + size) whose starts are `offset` plus the multiples of `every` from 1970.
+
+    All in microseconds.
+    A window without a late policy cannot be used: choose with `drop_late()` or `late_to(name)`.
+    """
+
+    size: int
+    every: int
+    offset: int = 0
+    late: DropLate | LateTo | None = None
+    rule: LatenessRule = LatenessRule.WINDOW
+
+    def drop_late(self) -> Self:
+        """Return the same windows; late rows are dropped and counted."""
+        return self._with_policy(DropLate())
+
+    def late_to(self, name: str) -> Self:
+        """Return the same windows; late rows go to the side stream `job.late(name)`."""
+        return self._with_policy(LateTo(checked_name(name, "a late stream")))
+
+    def lateness_rule(self, rule: LatenessRule) -> Self:
+        """Return the same windows under another rule of what is late (SEMANTICS 2.3)."""
+        return replace(self, rule=rule)
+
+    def _with_policy(self, policy: DropLate | LateTo) -> Self:
+        if self.late is not None:
+            raise JobError("a window has one late policy, and this one has it already", where=str(user_site()))
+        return replace(self, late=policy)
+
+
+def Tumbling(size: Duration, *, offset: Duration | int = 0) -> TimeWindow:
+    """Cut time into windows of `size` that follow each other without overlap."""
+    width = duration_micros(size, "the size of a window", least=1)
+    return TimeWindow(size=width, every=width, offset=_offset(offset))
+
+
+def Sliding(size: Duration, *, every: Duration, offset: Duration | int = 0) -> TimeWindow:
+    """Let a window of `size` start at every multiple of `every`.
+
+    `size` need not be a multiple of `every`; where `every` is longer, rows between windows are in none.
+    """
+    return TimeWindow(
+        size=duration_micros(size, "the size of a window", least=1),
+        every=duration_micros(every, "the slide of a window", least=1),
+        offset=_offset(offset),
+    )
+
+
+def _offset(offset: Duration | int) -> int:
+    if isinstance(offset, int) and not isinstance(offset, bool) and offset == 0:
+        return 0
+    if isinstance(offset, Duration):
+        return offset.micros
+    raise JobError(f"the offset of a window is {offset!r}, which has no unit", where=str(user_site()))

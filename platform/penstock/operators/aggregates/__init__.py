@@ -1,0 +1,6 @@
+"""Aggregate rows by group: partials that merge in any order, and the results Spark would give (SEMANTICS 3.3)."""
+
+from penstock.operators.aggregates.cells import ORDER, Partials, Rows
+from penstock.operators.aggregates.plan import ROWS, AggregatePlan, BoundAggregate
+
+__all__ = ["ORDER", "ROWS", "AggregatePlan", "BoundAggregate", "Partials", "Rows"]

@@ -1,0 +1,228 @@
+"""Plan the aggregates of a step: which columns hold partials, how they merge, and what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.graph.aggregates import Aggregate, AggregateKind
+from penstock.operators.aggregates import results
+from penstock.operators.aggregates.cells import Cell, Column, Ids, Partials, Rows, ValueCount, as_arrow
+from penstock.operators.aggregates.edges import Edge
+from penstock.operators.aggregates.extremes import Extreme
+from penstock.operators.aggregates.moments import Moments
+from penstock.operators.aggregates.sums import DecimalSum, FloatSum, IntegerSum
+
+__all__ = ["ROWS", "AggregatePlan", "BoundAggregate"]
+
+ROWS = "_rows"
+"""The partial that every plan has: how many rows were aggregated, so that a key without rows is known."""
+_Invertible = ValueCount | IntegerSum | DecimalSum
+_VARIANCES = (
+    AggregateKind.VAR_POP,
+    AggregateKind.VAR_SAMP,
+    AggregateKind.STDDEV_POP,
+    AggregateKind.STDDEV_SAMP,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundAggregate:
+    """Hold one aggregate whose input type is known.
+
+    `source` is the input it reads (None for a count of rows), `columns` the partials it is computed from.
+    """
+
+    name: str
+    kind: AggregateKind
+    expression: str | None
+    source: str | None
+    given: pa.DataType | None
+    result: pa.DataType
+    columns: tuple[str, ...]
+
+    @property
+    def exact_inverse(self) -> bool:
+        """Return whether rows can leave without a trace (SEMANTICS 3.3): counts, sums of integers and decimals."""
+        exact = self.given is not None and not pa.types.is_floating(self.given)
+        return self.kind is AggregateKind.COUNT or (self.kind is AggregateKind.SUM and exact)
+
+    def compute(self, partials: Partials) -> pa.Array:
+        """Compute the results, one a group."""
+        found = [partials[column] for column in self.columns]
+        what = _described(self.name, self.kind, self.expression)
+        match self.kind:
+            case AggregateKind.COUNT:
+                return pa.array(found[0])
+            case AggregateKind.SUM if pa.types.is_decimal(self.result):
+                return results.sum_of_decimals(found[0], found[1], self.result, what=what)
+            case AggregateKind.SUM if pa.types.is_integer(self.result):
+                return results.sum_of_integers(found[0], found[1], found[2], what=what)
+            case AggregateKind.SUM:
+                return results.sum_of_doubles(*found)
+            case AggregateKind.MEAN if pa.types.is_decimal(self.result):
+                return results.mean_of_decimals(found[0], found[1], self.result, what=what)
+            case AggregateKind.MEAN:
+                return results.mean_of_doubles(*found)
+            case AggregateKind.MIN | AggregateKind.MAX | AggregateKind.FIRST | AggregateKind.LAST:
+                return as_arrow(found[0])
+        return results.variance(self.kind, *found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregatePlan:
+    """Hold the aggregates of a step, their inputs and their partials; a plain value that can be pickled.
+
+    `inputs` maps the columns that `reduce` reads to the Spark SQL expressions they hold, each expression once.
+    Partials are shared: a mean and a sum of one expression are computed from the same columns.
+    """
+
+    aggregates: tuple[BoundAggregate, ...]
+    inputs: Mapping[str, str]
+    cells: tuple[Cell, ...]
+
+    @classmethod
+    def build(cls, aggregates: Mapping[str, Aggregate], input_types: Mapping[str, pa.DataType | None]) -> AggregatePlan:
+        """Plan aggregates by name, given the Arrow type of each one's expression (None for a count of rows).
+
+        Raises BadExpression where a type has no such aggregate.
+        """
+        return _Planner().plan(aggregates, input_types)
+
+    @property
+    def fields(self) -> tuple[pa.Field, ...]:
+        """Return the columns of the partials, `_rows` first."""
+        return tuple(field for cell in self.cells for field in cell.fields)
+
+    @property
+    def result_fields(self) -> tuple[pa.Field, ...]:
+        """Return the columns of the results, in the order they were asked for."""
+        return tuple(pa.field(a.name, a.result) for a in self.aggregates)
+
+    @property
+    def exact_inverse(self) -> bool:
+        """Return whether every aggregate has an exact inverse."""
+        return all(a.exact_inverse for a in self.aggregates)
+
+    @property
+    def needs_order(self) -> bool:
+        """Return whether rows must come with their arrival order (first, last)."""
+        return any(isinstance(cell, Edge) for cell in self.cells)
+
+    def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
+        """Aggregate rows into one partial a group; every group has a row.
+
+        `ids` is the group of each row, int64 from 0 to `groups` - 1.
+        """
+        merged: Partials = {}
+        for cell in self.cells:
+            merged |= cell.reduce(rows, ids, groups)
+        return merged
+
+    def merge(self, partials: Partials, ids: Ids, groups: int, sign: Ids | None = None) -> Partials:
+        """Merge partials into one a group; every group has one.
+
+        `sign` (1 or -1, int64) subtracts some of them, where the plan has an exact inverse.
+        Sums of integers never overflow here: they are kept in 128 bits.
+        """
+        merged: Partials = {}
+        for cell in self.cells:
+            if sign is None:
+                merged |= cell.merge(partials, ids, groups)
+            elif isinstance(cell, _Invertible):
+                merged |= cell.merge(partials, ids, groups, sign)
+            else:
+                raise ValueError(f"{type(cell).__name__} has no exact inverse")
+        return merged
+
+    def results(self, partials: Partials) -> list[pa.Array]:
+        """Compute the results of each group, in the order of `result_fields`.
+
+        Raises IntegerOverflow where a sum over the group's rows does not fit its type, as Spark's ANSI mode does.
+        """
+        return [a.compute(partials) for a in self.aggregates]
+
+    def partials_of(self, table: pa.Table) -> Partials:
+        """Read the partials of a table that has the columns of `fields`; no copy where a column is one chunk."""
+        return {field.name: _column(table.column(field.name), field.type) for field in self.fields}
+
+    def arrays_of(self, partials: Partials) -> list[pa.Array]:
+        """Write partials as Arrow arrays, in the order of `fields`."""
+        return [as_arrow(partials[field.name]) for field in self.fields]
+
+
+def _column(column: pa.ChunkedArray, kind: pa.DataType) -> Column:
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return array.to_numpy() if kind in (pa.int64(), pa.float64()) and not array.null_count else array
+
+
+class _Planner:
+    """Collect inputs and cells, each once."""
+
+    def __init__(self) -> None:
+        self.inputs: dict[str, str] = {}
+        self.cells: dict[tuple[str, ...], Cell] = {(): ValueCount(ROWS)}
+        self.edges: dict[AggregateKind, list[tuple[str, str, pa.DataType]]] = {}
+
+    def plan(self, aggregates: Mapping[str, Aggregate], input_types: Mapping[str, pa.DataType | None]) -> AggregatePlan:
+        bound = tuple(
+            self._bind(index, name, aggregate, input_types.get(name))
+            for index, (name, aggregate) in enumerate(aggregates.items())
+        )
+        edges = (Edge(f"_{kind.value}", tuple(kept), kind is AggregateKind.LAST) for kind, kept in self.edges.items())
+        return AggregatePlan(aggregates=bound, inputs=self.inputs, cells=(*self.cells.values(), *edges))
+
+    def _bind(self, index: int, name: str, aggregate: Aggregate, given: pa.DataType | None) -> BoundAggregate:
+        result = results.result_type(aggregate.kind, given, what=_described(name, aggregate.kind, aggregate.expression))
+        source = None if aggregate.expression is None else self._input(aggregate.expression)
+        return BoundAggregate(
+            name=name,
+            kind=aggregate.kind,
+            expression=aggregate.expression,
+            source=source,
+            given=given,
+            result=result,
+            columns=(ROWS,) if source is None else self._columns(aggregate.kind, source, given, f"_p{index}"),
+        )
+
+    def _input(self, expression: str) -> str:
+        for column, known in self.inputs.items():
+            if known == expression:
+                return column
+        column = f"_in{len(self.inputs)}"
+        self.inputs[column] = expression
+        return column
+
+    def _columns(self, kind: AggregateKind, source: str, given: pa.DataType, prefix: str) -> tuple[str, ...]:
+        """Return the columns that an aggregate is computed from, adding the cells that are not there yet."""
+        match kind:
+            case AggregateKind.FIRST | AggregateKind.LAST:
+                kept = self.edges.setdefault(kind, [])
+                for known, column, _ in kept:
+                    if known == source:
+                        return (column,)
+                kept.append((source, f"{prefix}_{kind.value}", given))
+                return (f"{prefix}_{kind.value}",)
+            case AggregateKind.MIN | AggregateKind.MAX:
+                greatest = kind is AggregateKind.MAX
+                return self._cell((kind.value, source), Extreme(f"{prefix}_{kind.value}", source, given, greatest))
+            case _ if kind in _VARIANCES:
+                cell = Moments(f"{prefix}_n", f"{prefix}_mean", f"{prefix}_squares", source)
+                return self._cell(("moments", source), cell)[::2]
+        count = self._cell(("count", source), ValueCount(f"{prefix}_n", source))
+        if kind is AggregateKind.COUNT:
+            return count
+        if pa.types.is_decimal(given):
+            return count + self._cell(("decimal", source), DecimalSum(f"{prefix}_sum", source, given.scale))
+        if kind is AggregateKind.SUM and pa.types.is_integer(given):
+            return count + self._cell(("integer", source), IntegerSum(f"{prefix}_sum", f"{prefix}_carry", source))
+        return count + self._cell(("double", source), FloatSum(f"{prefix}_double", source))
+
+    def _cell(self, key: tuple[str, ...], cell: Cell) -> tuple[str, ...]:
+        return tuple(field.name for field in self.cells.setdefault(key, cell).fields)
+
+
+def _described(name: str, kind: AggregateKind, expression: str | None) -> str:
+    return f"{name} = {kind.value}({expression or ''})"

@@ -1,0 +1,127 @@
+"""Number the groups of rows by (group, key), where a 64-bit hash finds a key and the key columns decide.
+
+Equal keys have equal hashes; two keys that share a hash are two groups.
+Null is a key of its own, and NaN equals NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["Grouping", "group_rows"]
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+_GOLDEN = np.int64(-7046029254386353131)  # 2**64 / the golden ratio, odd: multiplying by it loses nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Number groups in the order of (group, hash).
+
+    `ids`: the group of each row, int64.
+    `first`: for each group the index of its first row, int64.
+    """
+
+    ids: Ints
+    first: Ints
+
+    @property
+    def groups(self) -> int:
+        """Return how many groups there are."""
+        return len(self.first)
+
+
+def group_rows(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None = None) -> Grouping:
+    """Number the groups of rows by `groups` (all one where None), hash and key columns.
+
+    One hash table over 64 bits finds the groups, and every row is compared with the first of its group.
+    Where that shows a collision, the keys are numbered exactly, which is slower.
+    """
+    mixed = hashes if groups is None else hashes ^ (groups * _GOLDEN)
+    coded = pa.array(mixed).dictionary_encode()
+    ids = coded.indices.to_numpy().astype(np.int64)
+    first = _first_rows(ids, len(coded.dictionary))
+    if not _same(keys, hashes, groups, first, ids):
+        ids = _exact_ids(keys, hashes, groups)
+        first = _first_rows(ids, int(ids.max()) + 1)
+    order = np.argsort(hashes[first]) if groups is None else np.lexsort((hashes[first], groups[first]))
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return Grouping(rank[ids], first[order])
+
+
+def _first_rows(ids: Ints, groups: int) -> Ints:
+    first = np.full(groups, len(ids), dtype=np.int64)
+    np.minimum.at(first, ids, np.arange(len(ids)))
+    return first
+
+
+def _same(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None, first: Ints, ids: Ints) -> bool:
+    """Return whether every row has the group, the hash and the keys of the first row of its group."""
+    if len(first) == len(ids):
+        return True
+    if not np.array_equal(hashes[first][ids], hashes):
+        return False
+    if groups is not None and not np.array_equal(groups[first][ids], groups):
+        return False
+    return all(_equal(key, key.take(pa.array(first)), ids) for key in keys)
+
+
+def _equal(column: pa.Array, heads: pa.Array, ids: Ints) -> bool:
+    """Return whether each item equals the item of `heads` at its id; nulls are equal, and NaN is."""
+    kind = column.type
+    if (pa.types.is_integer(kind) or pa.types.is_timestamp(kind)) and not column.null_count:
+        bits = f"i{kind.bit_width // 8}"
+        return np.array_equal(heads.to_numpy(zero_copy_only=False).view(bits)[ids], column.to_numpy().view(bits))
+    if pa.types.is_nested(kind):
+        codes = _codes(column)
+        return np.array_equal(codes[_first_rows(ids, len(heads))][ids], codes)
+    other = heads.take(pa.array(ids))
+    same = pc.equal(column, other)
+    if pa.types.is_floating(kind):
+        same = pc.or_(same, pc.and_(pc.is_nan(column), pc.is_nan(other)))
+    if column.null_count:
+        same = pc.or_kleene(same, pc.and_(column.is_null(), other.is_null()))
+        same = same.fill_null(fill_value=False)
+    return bool(pc.all(same, min_count=0).as_py())
+
+
+def _exact_ids(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None) -> Ints:
+    """Number the distinct (group, hash, keys) without trusting the hash."""
+    parts = [hashes, *(_codes(key) for key in keys)]
+    if groups is not None:
+        parts.append(groups)
+    ids = np.zeros(len(hashes), dtype=np.int64)
+    for part in parts:
+        _, codes = np.unique(part, return_inverse=True)
+        _, ids = np.unique(ids * (int(codes.max()) + 1) + codes, return_inverse=True)
+    return ids.astype(np.int64, copy=False)
+
+
+def _codes(column: pa.Array) -> Ints:
+    """Return a number for each item, the same for equal items; nulls have one of their own."""
+    if not pa.types.is_nested(column.type):
+        coded = column.dictionary_encode(null_encoding="encode")
+        codes: Ints = coded.indices.to_numpy().astype(np.int64)
+        return codes
+    known: dict[object, int] = {}
+    return np.array([known.setdefault(_frozen(item), len(known)) for item in column.to_pylist()], dtype=np.int64)
+
+
+def _frozen(item: object) -> object:
+    """Return a nested value as one that can be looked up, where NaN equals NaN."""
+    if isinstance(item, dict):
+        return tuple((name, _frozen(value)) for name, value in item.items())
+    if isinstance(item, list):
+        return (list, *(_frozen(value) for value in item))
+    if isinstance(item, float) and math.isnan(item):
+        return (float, "NaN")
+    return item

@@ -1,0 +1,251 @@
+"""Compile a suite into a gate: SQL for the row rules, mergeable numbers for the table rules (SEMANTICS 11, DESIGN 10).
+
+How a batch uses a gate, all inside its one Spark job:
+
+1. Spark evaluates `gate.row_columns()` beside the rows, as hidden columns.
+2. Each task calls `gate.measure(rows, by)` and sends the `Partial` with its receipt, and stages its rows in files by
+   `fails_mask(rows, gate)`.
+3. The driver calls `gate.decide(partials)` or `gate.decide_units(partials)`; `penstock.quality.policy` says what
+   becomes of the rows.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import GateError, PenstockError, SuiteError, UnknownName
+from penstock.quality import measure as measuring
+from penstock.quality.column_types import ColumnType, Family, column_type
+from penstock.quality.judge import UnitNumbers, judge
+from penstock.quality.partials import Partial, key_names, merge_partials
+from penstock.quality.predicates import row_expression, text_literal
+from penstock.quality.suite import Kind, Rule, Severity, Suite
+from penstock.quality.verdict import Status, Verdict
+
+__all__ = ["HIDDEN_PREFIX", "CompiledGate", "CompiledRule", "compile_suite", "fails_mask"]
+
+HIDDEN_PREFIX = "_gate_"
+_MAX_BITS = 63
+
+_NUMBERS = frozenset({Family.INTEGRAL, Family.FLOATING, Family.DECIMAL})
+_MOMENTS = frozenset({Family.DATE, Family.TIMESTAMP, Family.TIMESTAMP_NTZ})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledRule:
+    """Hold one rule ready to run.
+
+    `name` is stable as long as the rule keeps its place: suite:position:type(column).
+    A row rule has the `hidden` column that its `expression` fills; a critical one has a `bit` in `fails_mask`.
+    """
+
+    name: str
+    rule: Rule
+    column_type: ColumnType | None
+    hidden: str | None = None
+    expression: str | None = None
+    bit: int | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """Return whether the rule judges rows or the whole unit."""
+        return self.rule.kind
+
+    @property
+    def severity(self) -> Severity:
+        """Return what the rule's failure means."""
+        return self.rule.severity
+
+    @property
+    def mostly(self) -> float:
+        """Return the share of rows that must hold."""
+        return self.rule.mostly
+
+    @property
+    def family(self) -> Family:
+        """Return the family of the column's type."""
+        return self.column_type.family if self.column_type else Family.OTHER
+
+    @property
+    def scale(self) -> int:
+        """Return the scale of a decimal column."""
+        return self.column_type.scale if self.column_type else 0
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledGate:
+    """Hold a suite compiled for the columns of one stream; it can be pickled and sent to tasks.
+
+    A gate compiled without columns says only that the suite is sound; using it on rows raises GateError.
+    """
+
+    name: str
+    rules: tuple[CompiledRule, ...]
+    typed: bool
+
+    def row_columns(self) -> list[tuple[str, str]]:
+        """Return (hidden column, Spark SQL) for each row rule.
+
+        The SQL gives a TINYINT: 0 as expected, 1 unexpected, 2 not counted because the value is null.
+        """
+        self._check_typed()
+        return [(r.hidden, r.expression) for r in self.rules if r.hidden is not None and r.expression is not None]
+
+    def probes(self) -> list[tuple[str, str, str]]:
+        """Return (rule name, place, constant SQL) that Spark must be able to compute before the job starts.
+
+        Only Java knows whether a regular expression is one; run on no rows, the SQL raises where it is not.
+        """
+        return [
+            (rule.name, rule.rule.where, f"'' RLIKE {text_literal(rule.rule.regex)}")
+            for rule in self.rules
+            if rule.rule.regex
+        ]
+
+    def measure(self, table: pa.Table, by: Sequence[str] = ()) -> Partial:
+        """Return what the verdict needs of one task's rows, which hold the hidden columns.
+
+        `by` names the columns that tell units apart (a window's start and end); without it all rows are one unit.
+        Called in tasks, once a check, also without rows.
+        """
+        self._check_typed()
+        with _closed(self.name):
+            return measuring.measure(self, table, by)
+
+    def decide(self, partials: Iterable[Partial]) -> Verdict:
+        """Return the verdict over the rows of all tasks, measured without `by`; EMPTY when there was no row."""
+        verdicts = self.decide_units(partials)
+        if not verdicts:
+            return Verdict(status=Status.EMPTY, rows=0)
+        if verdicts[0][0]:
+            raise GateError(f"gate {self.name} was measured by units and must be decided by units")
+        return verdicts[0][1]
+
+    def decide_units(self, partials: Iterable[Partial]) -> list[tuple[dict[str, Any], Verdict]]:
+        """Return each unit that holds rows, as its values of the `by` columns, with its verdict, in their order."""
+        self._check_typed()
+        with _closed(self.name):
+            merged = merge_partials(partials)
+            return [] if merged is None else list(_judged(self, merged))
+
+    def rules_of(self, mask: int) -> tuple[str, ...]:
+        """Return the names of the rules whose bits a row's mask holds."""
+        return tuple(r.name for r in self.rules if r.bit is not None and mask >> r.bit & 1)
+
+    def _check_typed(self) -> None:
+        if not self.typed:
+            raise GateError(f"gate {self.name} was compiled without the types of its columns")
+
+
+def compile_suite(suite: Suite, columns: Mapping[str, str] | None) -> CompiledGate:
+    """Return the gate of a suite for columns given as name to Spark type, None while they are not known.
+
+    Raises UnknownName for a column that is not there, SuiteError where GX on Spark could not judge its type.
+    """
+    rules = tuple(_compiled(suite, rule, columns) for rule in suite.rules)
+    deciding = [r for r in rules if r.kind is Kind.ROW and r.severity is Severity.CRITICAL]
+    if len(deciding) > _MAX_BITS:
+        raise SuiteError(
+            f"suite {suite.name!r} has {len(deciding)} critical row rules, more than the {_MAX_BITS} that a mask holds",
+            where=deciding[_MAX_BITS].rule.where,
+        )
+    bits = {rule.name: bit for bit, rule in enumerate(deciding)}
+    return CompiledGate(suite.name, tuple(_with_bit(rule, bits.get(rule.name)) for rule in rules), columns is not None)
+
+
+def fails_mask(table: pa.Table, gate: CompiledGate) -> pa.Array:
+    """Return for each row an int64 whose bit `rule.bit` is set where the row fails that critical row rule."""
+    gate._check_typed()  # noqa: SLF001 - one module
+    with _closed(gate.name):
+        return measuring.fails_mask(table, gate)
+
+
+def _compiled(suite: Suite, rule: Rule, columns: Mapping[str, str] | None) -> CompiledRule:
+    name = f"{suite.name}:{rule.position}:{rule.type}" + (f"({rule.column})" if rule.column is not None else "")
+    known = None
+    if columns is not None and rule.column is not None:
+        if rule.column not in columns:
+            close = difflib.get_close_matches(rule.column, columns, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(columns)}"
+            raise UnknownName(f"{name}: there is no column {rule.column!r}; {hint}", where=rule.where)
+        known = column_type(columns[rule.column])
+    if rule.kind is Kind.TABLE:
+        if known is not None:
+            _check_table_type(rule, known, name)
+        return CompiledRule(name=name, rule=rule, column_type=known)
+    return CompiledRule(
+        name=name,
+        rule=rule,
+        column_type=known,
+        hidden=f"{HIDDEN_PREFIX}{rule.position}",
+        expression=None if known is None else row_expression(rule, known, name),
+    )
+
+
+def _with_bit(rule: CompiledRule, bit: int | None) -> CompiledRule:
+    return CompiledRule(
+        name=rule.name,
+        rule=rule.rule,
+        column_type=rule.column_type,
+        hidden=rule.hidden,
+        expression=rule.expression,
+        bit=bit,
+    )
+
+
+def _check_table_type(rule: Rule, column: ColumnType, name: str) -> None:
+    """Refuse a column type for which GX raises, or answers what nobody means (the sum of timestamps)."""
+    families = _NUMBERS
+    if rule.type == "expect_column_values_to_be_unique":
+        families = frozenset(Family) - {Family.OTHER}
+    elif rule.type.startswith(("expect_column_min", "expect_column_max")):
+        bounds = [b for b in (rule.min_value, rule.max_value) if b is not None]
+        numeric = any(isinstance(b, int | float) for b in bounds)
+        families = _NUMBERS if numeric else _MOMENTS if bounds else _NUMBERS | _MOMENTS
+    # GX takes the mean of int, bigint, float, double and decimal only.
+    narrow = rule.type.startswith("expect_column_mean") and column.name in ("tinyint", "smallint")
+    if column.family not in families or narrow:
+        wanted = "int or wider" if narrow else " or ".join(sorted(f.value for f in families))
+        raise SuiteError(f"{name}: column {rule.column!r} is {column.name} and must be {wanted}", where=rule.where)
+
+
+def _judged(gate: CompiledGate, merged: Partial) -> Iterator[tuple[dict[str, Any], Verdict]]:
+    keys = key_names(merged.by)
+    sums: dict[tuple[Any, ...], dict[int, list[tuple[int, int, int]]]] = defaultdict(lambda: defaultdict(list))
+    for row in merged.sums.to_pylist():
+        sums[tuple(row[k] for k in keys)][row["rule"]].append((row["bin"], row["high"], row["low"]))
+    repeated: dict[tuple[Any, ...], dict[int, tuple[int, int]]] = defaultdict(dict)
+    for position, table in merged.values.items():
+        for row in _repetitions(table, keys).to_pylist():
+            repeated[tuple(row[k] for k in keys)][position] = (row["repeated_sum"], row["count_sum"])
+    units = merged.units.sort_by([(k, "ascending") for k in keys])
+    for row in units.to_pylist():
+        key = tuple(row[k] for k in keys)
+        verdict = judge(gate, UnitNumbers(row, sums[key], repeated[key]))
+        yield dict(zip(merged.by, key, strict=False)), verdict
+
+
+def _repetitions(table: pa.Table, keys: list[str]) -> pa.Table:
+    counts = table["count"]
+    repeated = pc.if_else(pc.greater(counts, 1), counts, 0)
+    grouped = table.append_column("repeated", repeated).group_by(keys, use_threads=False)
+    return grouped.aggregate([("repeated", "sum"), ("count", "sum")])
+
+
+@contextmanager
+def _closed(gate: str) -> Iterator[None]:
+    """Turn whatever goes wrong inside a gate into GateError: a gate that fails is not a failed check, and closes."""
+    try:
+        yield
+    except PenstockError:
+        raise
+    except Exception as problem:
+        raise GateError(f"gate {gate} failed: {type(problem).__name__}: {problem}") from problem

@@ -1,0 +1,148 @@
+"""Measure a task's rows for every rule of a gate, for all units at once (SEMANTICS 11.3).
+
+What each number is for stands in `penstock.quality.judge`, which reads them back by the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import GateError
+from penstock.quality.column_types import Family
+from penstock.quality.exact import bins_of
+from penstock.quality.partials import Partial, key_names, merge_units
+from penstock.quality.predicates import NOT_COUNTED, UNEXPECTED
+from penstock.quality.suite import Kind
+
+if TYPE_CHECKING:
+    from penstock.quality.compile import CompiledGate, CompiledRule
+
+__all__ = ["fails_mask", "measure"]
+
+_UNIQUE = "expect_column_values_to_be_unique"
+_LEAST = "expect_column_min_to_be_between"
+_MOST = "expect_column_max_to_be_between"
+_SUMS = ("expect_column_mean_to_be_between", "expect_column_sum_to_be_between")
+_DIGITS = 76  # of decimal256: no column of decimal(38) with fewer than 10**38 rows overflows it
+
+
+def measure(gate: CompiledGate, table: pa.Table, by: Sequence[str]) -> Partial:
+    """Return the partial of the rows, which hold the gate's hidden columns; see `CompiledGate.measure`."""
+    keys = {
+        name: table[column] if by else pa.chunked_array([pa.array(np.zeros(table.num_rows, np.int8))])
+        for name, column in zip(key_names(by), by or ("",), strict=True)
+    }
+    columns: dict[str, pa.ChunkedArray] = {"rows.sum": pa.array(np.ones(table.num_rows, np.int64))}
+    sums: list[pa.Table] = []
+    values: dict[int, pa.Table] = {}
+    for rule in gate.rules:
+        at = rule.rule.position
+        if rule.kind is Kind.ROW:
+            columns |= _row_counts(rule, table)
+        elif rule.rule.type == _UNIQUE:
+            values[at] = _value_counts(table[rule.rule.column], keys)
+        elif rule.rule.type in (_LEAST, _MOST):
+            columns |= _extreme(rule, table[rule.rule.column])
+        elif rule.rule.type in _SUMS:
+            columns |= _sum_parts(rule, table[rule.rule.column])
+            if rule.family is Family.FLOATING:
+                sums.append(_float_sums(at, table[rule.rule.column], keys))
+    units = merge_units(pa.table({**keys, **columns}), list(keys))
+    return Partial(tuple(by), units, _grouped_sums(sums, keys), values)
+
+
+def fails_mask(table: pa.Table, gate: CompiledGate) -> pa.Array:
+    """Return for each row an int64 whose bit `rule.bit` is set where the row fails that rule.
+
+    Only critical row rules have a bit: a row that fails no such rule is never withheld (SEMANTICS 11.3, 11.4),
+    and the fewer masks there are, the fewer files a task stages.
+    """
+    mask = np.zeros(table.num_rows, np.int64)
+    for rule in gate.rules:
+        if rule.bit is not None:
+            failed = _status(rule, table).to_numpy() == UNEXPECTED
+            mask |= failed.astype(np.int64) << rule.bit
+    return pa.array(mask)
+
+
+def _status(rule: CompiledRule, table: pa.Table) -> pa.ChunkedArray:
+    status = table[rule.hidden]
+    if status.null_count:
+        raise GateError(f"rule {rule.name} was not evaluated for {status.null_count} rows")
+    return status
+
+
+def _row_counts(rule: CompiledRule, table: pa.Table) -> dict[str, pa.ChunkedArray]:
+    status = _status(rule, table)
+    at = rule.rule.position
+    return {
+        f"{at}.unexpected.sum": pc.equal(status, UNEXPECTED).cast(pa.int64()),
+        f"{at}.considered.sum": pc.not_equal(status, NOT_COUNTED).cast(pa.int64()),
+    }
+
+
+def _extreme(rule: CompiledRule, column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
+    """Prepare a minimum or maximum; NaN is counted apart, because Arrow passes over it and Spark puts it on top."""
+    at, how = rule.rule.position, "min" if rule.rule.type == _LEAST else "max"
+    measures = {f"{at}.considered.sum": column.is_valid().cast(pa.int64())}
+    if rule.family is Family.FLOATING:
+        nan = pc.is_nan(column)
+        measures[f"{at}.nan.sum"] = pc.fill_null(nan, fill_value=False).cast(pa.int64())
+        column = pc.if_else(nan, pa.scalar(None, column.type), column)
+    return {**measures, f"{at}.value.{how}": column}
+
+
+def _sum_parts(rule: CompiledRule, column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
+    at = rule.rule.position
+    measures = {f"{at}.considered.sum": column.is_valid().cast(pa.int64())}
+    if rule.family is Family.DECIMAL:
+        return {**measures, f"{at}.value.sum": column.cast(pa.decimal256(_DIGITS, column.type.scale))}
+    if rule.family is Family.INTEGRAL:
+        wide = column.cast(pa.int64())
+        # Halves of 32 bits, because the sum of a few large longs leaves 64 bits.
+        return {
+            **measures,
+            f"{at}.high.sum": pc.shift_right(wide, 32),
+            f"{at}.low.sum": pc.bit_wise_and(wide, 0xFFFF_FFFF),
+        }
+    for name, test in (
+        ("nan", pc.is_nan(column)),
+        ("above", pc.equal(column, float("inf"))),
+        ("below", pc.equal(column, float("-inf"))),
+    ):
+        measures[f"{at}.{name}.sum"] = pc.fill_null(test, fill_value=False).cast(pa.int64())
+    return measures
+
+
+def _float_sums(position: int, column: pa.ChunkedArray, keys: dict[str, pa.ChunkedArray]) -> pa.Table:
+    finite = pc.fill_null(pc.is_finite(column), fill_value=False)
+    kept = pa.table({**keys, "value": column}).filter(finite)
+    places, high, low = bins_of(kept["value"].to_numpy().astype(np.float64))
+    rule = np.full(kept.num_rows, position, np.int16)
+    added = {"rule": rule, "bin": places.astype(np.int16), "high": high, "low": low}
+    return pa.table({**{k: kept[k] for k in keys}, **added})
+
+
+def _grouped_sums(tables: list[pa.Table], keys: dict[str, pa.ChunkedArray]) -> pa.Table:
+    names = ("high", "low")
+    group = [*keys, "rule", "bin"]
+    if not tables:
+        empty = {"rule": pa.int16(), "bin": pa.int16(), "high": pa.int64(), "low": pa.int64()}
+        return pa.schema([*((k, v.type) for k, v in keys.items()), *empty.items()]).empty_table()
+    grouped = pa.concat_tables(tables).group_by(group, use_threads=False).aggregate([(n, "sum") for n in names])
+    return pa.table({**{k: grouped[k] for k in group}, **{n: grouped[f"{n}_sum"] for n in names}})
+
+
+def _value_counts(column: pa.ChunkedArray, keys: dict[str, pa.ChunkedArray]) -> pa.Table:
+    """Count each distinct non-null value; NaN equals NaN and 0.0 equals -0.0, as in Spark's grouping."""
+    if pa.types.is_floating(column.type):
+        column = pc.add(column, pa.scalar(0.0, column.type))
+        column = pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
+    kept = pa.table({**keys, "value": column}).filter(column.is_valid())
+    grouped = kept.group_by([*keys, "value"], use_threads=False).aggregate([([], "count_all")])
+    return pa.table({**{k: grouped[k] for k in keys}, "value": grouped["value"], "count": grouped["count_all"]})

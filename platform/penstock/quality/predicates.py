@@ -1,0 +1,167 @@
+r"""Turn row rules into Spark SQL that gives, for each row, what GX on Spark counts.
+
+The expressions are those that GX 1.24.1 builds from columns, with the same literals of the same types, so that
+NaN (greater than everything), decimals beside doubles and text beside dates mean the same by construction.
+Where ANSI mode could raise on a row, the rule is refused for the column's type instead: a gate must not fail on data.
+
+Literals never hold a raw backslash, quote, control character or dollar sign: Spark would read `\d` as `d`,
+and replace `${...}` by a variable.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from typing import Any
+
+from penstock.errors import SuiteError
+from penstock.quality.bounds import Bound, kind_of, parse_moment
+from penstock.quality.column_types import ColumnType, Family
+from penstock.quality.suite import Rule
+
+__all__ = ["CONSIDERED", "NOT_COUNTED", "UNEXPECTED", "identifier", "row_expression", "text_literal"]
+
+CONSIDERED, UNEXPECTED, NOT_COUNTED = 0, 1, 2
+
+_NUMBERS = (Family.INTEGRAL, Family.FLOATING, Family.DECIMAL)
+_MIN_LONG, _MAX_LONG = -(2**63), 2**63 - 1
+
+
+def row_expression(rule: Rule, column: ColumnType, what: str) -> str:
+    """Return SQL of type TINYINT: 0 as expected, 1 unexpected, 2 not counted because the value is null.
+
+    `what` names the rule in errors. Raises SuiteError where GX would raise for this column type, or could on data.
+    """
+    name = identifier(str(rule.column))
+    if rule.type == "expect_column_values_to_not_be_null":
+        return f"CASE WHEN {name} IS NULL THEN 1Y ELSE 0Y END"
+    if rule.type == "expect_column_values_to_be_between":
+        holds = _between(rule, name, column, what)
+    elif rule.type == "expect_column_values_to_be_in_set":
+        holds = _in_set(rule, name, column, what)
+    else:
+        holds = _match(rule, name, column, what)
+    # NOT null is null and so not unexpected, as in GX: a set with null in it refuses no row.
+    return f"CASE WHEN {name} IS NULL THEN 2Y WHEN NOT ({holds}) THEN 1Y ELSE 0Y END"
+
+
+def identifier(name: str) -> str:
+    """Return a column name quoted for Spark SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def text_literal(text: str) -> str:
+    """Return text as a Spark SQL string literal that means exactly this text.
+
+    It relies on the default of spark.sql.parser.escapedStringLiterals, which is off.
+    """
+    return "'" + "".join(_escaped(c) for c in text) + "'"
+
+
+def _escaped(character: str) -> str:
+    if character in "\\'\"$" or character < " ":
+        return f"\\u{ord(character):04x}"
+    return character
+
+
+def _between(rule: Rule, name: str, column: ColumnType, what: str) -> str:
+    parts = []
+    for bound, strict, signs in (
+        (rule.min_value, rule.strict_min, (">=", ">")),
+        (rule.max_value, rule.strict_max, ("<=", "<")),
+    ):
+        if bound is not None:
+            sign, literal = _comparison(bound, signs[strict], column, rule, what)
+            parts.append(f"{name} {sign} {literal}")
+    return " AND ".join(parts)
+
+
+def _comparison(bound: Bound, sign: str, column: ColumnType, rule: Rule, what: str) -> tuple[str, str]:
+    if isinstance(bound, float | int):
+        if column.family in _NUMBERS:
+            return sign, _double(float(bound))
+    elif column.family is Family.DATE:
+        return _date_comparison(bound, sign)
+    elif column.family is Family.TIMESTAMP:
+        return sign, f"TIMESTAMP_LTZ '{_utc(bound)}Z'"
+    elif column.family is Family.TIMESTAMP_NTZ:
+        return sign, f"TIMESTAMP_NTZ '{_utc(bound)}'"
+    raise SuiteError(
+        f"{what}: column {rule.column!r} is {column.name}, which cannot be compared with {kind_of(bound)}",
+        where=rule.where,
+    )
+
+
+def _date_comparison(bound: dt.date, sign: str) -> tuple[str, str]:
+    """Compare midnights with a bound by their dates, because casting a far date to a timestamp overflows."""
+    if not isinstance(bound, dt.datetime):
+        return sign, f"DATE '{bound.isoformat()}'"
+    moment = dt.datetime.fromisoformat(_utc(bound))
+    if moment.time() != dt.time.min:
+        sign = {">=": ">", "<": "<="}.get(sign, sign)
+    return sign, f"DATE '{moment.date().isoformat()}'"
+
+
+def _utc(bound: dt.date) -> str:
+    """Return a bound as a timestamp in UTC; one without zone is in UTC, as everything inside is."""
+    if not isinstance(bound, dt.datetime):
+        return f"{bound.isoformat()} 00:00:00"
+    moment = bound.astimezone(dt.UTC).replace(tzinfo=None) if bound.tzinfo else bound
+    return moment.isoformat(sep=" ")
+
+
+def _double(value: float) -> str:
+    if math.isinf(value):
+        return f"CAST('{'-' if value < 0 else ''}Infinity' AS DOUBLE)"
+    return f"({value!r}D)"
+
+
+def _in_set(rule: Rule, name: str, column: ColumnType, what: str) -> str:
+    if not rule.value_set:
+        return "FALSE"
+    literals = ", ".join(_member(value, column, rule, what) for value in rule.value_set)
+    return f"{name} IN ({literals})"
+
+
+def _member(value: Any, column: ColumnType, rule: Rule, what: str) -> str:
+    if value is None:
+        return "NULL"
+    literal = None
+    if isinstance(value, bool):
+        if column.family is Family.BOOLEAN:
+            literal = "TRUE" if value else "FALSE"
+    elif isinstance(value, int):
+        if column.family in _NUMBERS and _MIN_LONG <= value <= _MAX_LONG:
+            literal = f"({value})" if value > _MIN_LONG else "(-9223372036854775807 - 1)"
+    elif isinstance(value, float):
+        if column.family in _NUMBERS and not math.isnan(value):
+            literal = _double(value)
+    elif _text_fits(value, column):
+        literal = text_literal(value)
+    if literal is None:
+        raise SuiteError(
+            f"{what}: column {rule.column!r} is {column.name} and value_set holds {value!r}; "
+            "write values of the column's own type, dates and timestamps as ISO text",
+            where=rule.where,
+        )
+    return literal
+
+
+def _text_fits(text: str, column: ColumnType) -> bool:
+    """Tell whether Spark can cast the text to the column's type without raising, and as it is read here."""
+    if column.family is Family.STRING:
+        return True
+    moment = parse_moment(text)
+    if column.family is Family.DATE:
+        return moment is not None and not isinstance(moment, dt.datetime)
+    if column.family is Family.TIMESTAMP:
+        return moment is not None
+    # A cast to TIMESTAMP_NTZ drops the zone in silence.
+    return column.family is Family.TIMESTAMP_NTZ and moment is not None and getattr(moment, "tzinfo", None) is None
+
+
+def _match(rule: Rule, name: str, column: ColumnType, what: str) -> str:
+    if column.family is Family.OTHER:
+        raise SuiteError(f"{what}: column {rule.column!r} is {column.name}, which has no text to match",
+                         where=rule.where)  # fmt: skip
+    return f"{name} RLIKE {text_literal(rule.regex)}"

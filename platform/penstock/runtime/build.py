@@ -1,0 +1,344 @@
+"""Build one DataFrame for all batches of a job from its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.errors import BadExpression, UnknownName
+from penstock.graph.nodes import CheckNode, LateNode, QuarantineNode, SinkNode, SourceNode, WindowNode
+from penstock.graph.policies import OnFail
+from penstock.operators.aggregates import AggregatePlan
+from penstock.operators.time_windows import WindowStep
+from penstock.quality.compile import CompiledGate, compile_suite
+from penstock.quality.suite import load_suite
+from penstock.runtime.dataframes import ChainFrame, at_site, follow_chain, normalised, source_frame
+from penstock.runtime.gates import RULES
+from penstock.runtime.plan import Branch, Hop, JobPlan, Shuffle, SinkLeaf, WindowLeaf, port_name
+from penstock.runtime.route import QUARANTINE_SCHEMA, late_schema
+from penstock.runtime.rows import CARRIER, Emitter
+from penstock.runtime.specs import FATE, TIME, Outlet, RouteSpec, SinkLeafSpec, SourceSpec, StateSpec, WindowLeafSpec
+from penstock.runtime.tasks import hop_task, ingest_task, read_task, state_task
+from penstock.sources.base import ERROR, PARTITION, POSITION, RAW, SourceReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["BuiltJob", "build_job"]
+
+_KEY = "_penstock_k"
+_HOP_HIDDEN = pa.schema([(TIME, pa.int64()), (PARTITION, pa.int32()), (POSITION, pa.int64())])
+
+
+@dataclass(kw_only=True)
+class BuiltJob:
+    """Hold the frame that every batch runs, and what analysing it taught."""
+
+    frame: DataFrame
+    sink_schemas: dict[str, pa.Schema] = field(default_factory=dict)
+    gates: dict[str, CompiledGate] = field(default_factory=dict)
+    checked_by: dict[str, str] = field(default_factory=dict)
+    """For each sink behind a check, and each sink of a check's quarantine, the check."""
+    state_schemas: dict[str, pa.Schema] = field(default_factory=dict)
+    """For each window step the columns of its state rows: keys, then partials."""
+
+
+def build_job(
+    plan: JobPlan, spark: SparkSession, readers: Mapping[str, SourceReader], suites: Mapping[str, Any]
+) -> BuiltJob:
+    """Analyse the whole job and return its frame.
+
+    `suites` maps each check to a path or a dict.
+    Raises BadExpression, UnknownName and SuiteError at the user's line.
+    """
+    return _Builder(plan, spark, readers, suites).build()
+
+
+class _Builder:
+    def __init__(
+        self, plan: JobPlan, spark: SparkSession, readers: Mapping[str, SourceReader], suites: Mapping[str, Any]
+    ) -> None:
+        self.plan = plan
+        self.spark = spark
+        self.readers = readers
+        self.suites = suites
+        self.ports: dict[str, pa.Schema] = {}
+        self.counted: set[str] = set()
+        self.inputs_of: dict[str, int] = {}
+        self.aggregates: dict[str, tuple[AggregatePlan, pa.Schema]] = {}
+        self.built = BuiltJob(frame=spark.range(0))
+
+    def build(self) -> BuiltJob:
+        parts = [(self._source(b), b) for b in self.plan.ingest]
+        routed = [(self._project(chain, b, ()), b) for chain, b in parts]
+        emitter = self._emitter(0)
+        frames = [
+            frame.mapInArrow(ingest_task(spec, emitter), _spark_schema(emitter.schema)) for (frame, spec), _ in routed
+        ]
+        frame = reduce(lambda a, b: a.unionAll(b), frames)
+        for number, stage in enumerate(self.plan.stages, 1):
+            frame = self._hop(frame, stage, number) if isinstance(stage, Hop) else self._shuffle(frame, stage, number)
+        self.built.frame = frame.select("_port", "_payload")
+        return self.built
+
+    # --- stages ------------------------------------------------------------------------------
+
+    def _source(self, branch: Branch) -> ChainFrame:
+        node = branch.port
+        assert isinstance(node, SourceNode)
+        reader = self.readers[node.name]
+        clash = next((n for n in reader.schema.names if n.startswith("_penstock_")), None)
+        if clash is not None:
+            raise BadExpression(f"source {node.name!r} has a column {clash!r}; the prefix is taken", where=str(node.site))
+        hidden = [(PARTITION, pa.int32()), (POSITION, pa.int64()), (ERROR, pa.string()), (RAW, pa.string())]
+        if node.max_future is not None:
+            from penstock.runtime.dataframes import FUTURE
+
+            hidden.append((FUTURE, pa.int64()))
+        schema = pa.schema([*reader.schema, *(pa.field(n, t) for n, t in hidden)])
+        task = read_task(node.name, reader.task_reader(), reader.splits, node.max_future, schema)
+        frame = self.spark.range(0, reader.splits, 1, reader.splits).mapInArrow(task, _spark_schema(schema))
+        start = source_frame(
+            frame,
+            tuple(reader.schema.names),
+            event_time=node.event_time,
+            bounded_ahead=node.max_future is not None,
+            site=node.site,
+        )
+        self.ports.setdefault(port_name(node), reader.schema)
+        return follow_chain(start, branch.chain)
+
+    def _hop(self, frame: DataFrame, stage: Hop, number: int) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        visible = tuple(self.ports[port_name(stage.branch.port)].names)
+        frame = frame.withColumn(FATE, F.when(F.col("_payload").isNull(), F.lit(0)).otherwise(F.lit(-9)))
+        hidden = (TIME, FATE, PARTITION, POSITION, *CARRIER.names)
+        start = ChainFrame(frame, visible, hidden, guarded=True)
+        chain = follow_chain(start, stage.branch.chain)
+        projected, spec = self._project(chain, stage.branch, tuple(CARRIER.names))
+        emitter = self._emitter(number)
+        return projected.mapInArrow(hop_task(spec, emitter), _spark_schema(emitter.schema))
+
+    def _shuffle(self, frame: DataFrame, stage: Shuffle, number: int) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        specs = tuple(self._state_spec(window) for window in stage.windows)
+        emitter = self._emitter(number)
+        routed = frame.repartitionById(stage.partitions, F.col("_pid"))
+        return routed.mapInArrow(state_task(specs, emitter), _spark_schema(emitter.schema))
+
+    def _state_spec(self, window: WindowNode) -> StateSpec:
+        plan, keys = self.aggregates[window.name]
+        self.built.state_schemas[window.name] = pa.schema([*keys, *plan.fields])
+        work = WindowStep(window=window.spec, plan=plan, keys=keys)
+        return StateSpec(
+            step=window.name, partitions=window.partitions, work=work, output=self._outlet(window, work.output)
+        )
+
+    def _emitter(self, number: int) -> Emitter:
+        """Return what turns the items of stage `number` into rows for the stage behind it."""
+        rest = self.plan.stages[number:]
+        shuffle = next((s for s in rest if isinstance(s, Shuffle)), None)
+        home = shuffle.partitions if shuffle is not None else 1
+        if not rest or not isinstance(rest[0], Hop):
+            return Emitter(stage=number, home=home)
+        port = port_name(rest[0].branch.port)
+        return Emitter(stage=number, home=home, ports=(port,), columns=pa.schema([*self.ports[port], *_HOP_HIDDEN]))
+
+    # --- the end of a branch -----------------------------------------------------------------
+
+    def _project(self, chain: ChainFrame, branch: Branch, carriers: tuple[str, ...]) -> tuple[DataFrame, RouteSpec]:
+        """Return the frame with just the columns that the leaves read, and what the Python stage does with them."""
+        end = _Projection(chain)
+        leaves = tuple(self._leaf(leaf, end, branch) for leaf in branch.leaves)
+        source = None
+        hidden = [TIME, FATE, PARTITION, POSITION, *carriers]
+        if branch.accounts:
+            assert isinstance(branch.port, SourceNode)
+            hidden += [ERROR, RAW]
+            stream = self.plan.graph.quarantine_stream(branch.port.name)
+            source = SourceSpec(name=branch.port.name, quarantine=self._side(stream, QUARANTINE_SCHEMA, branch.port.name))
+        filters = tuple(None if name in self.counted else name for name in chain.filters)
+        self.counted.update(chain.filters)
+        return end.frame(hidden), RouteSpec(source=source, filters=filters, leaves=leaves)
+
+    def _leaf(self, leaf: WindowLeaf | SinkLeaf, end: _Projection, branch: Branch) -> WindowLeafSpec | SinkLeafSpec:
+        if isinstance(leaf, WindowLeaf):
+            with at_site(leaf.window.site):
+                return self._window_leaf(leaf.window, end)
+        end.keep_visible()
+        schema = end.schema(end.chain.visible)
+        for sink in leaf.sinks:
+            self._register(sink, schema)
+        if leaf.check is None:
+            return SinkLeafSpec(sinks=tuple(s.name for s in leaf.sinks), visible=end.chain.visible)
+        with at_site(leaf.check.site):
+            return self._checked_leaf(leaf.check, leaf.sinks, end, branch, schema)
+
+    def _window_leaf(self, window: WindowNode, end: _Projection) -> WindowLeafSpec:
+        from pyspark.sql import functions as F
+
+        types = end.chain.types()
+        missing = next((k for k in window.keys if k not in types), None)
+        if missing is not None:
+            raise UnknownName(
+                f"window {window.name!r} is keyed by {missing!r}; the stream has {list(types)}", where=str(window.site)
+            )
+        number = sum(self.inputs_of.values())
+        keys = {k: end.add(f"_penstock_k{number}_{k}", normalised(k, types[k]), plain=k) for k in window.keys}
+        hashed = F.xxhash64(*(end.column(c) for c in keys.values())) if keys else F.lit(42).cast("long")
+        plan, key_schema = self._aggregates(window, end, keys)
+        order = self.inputs_of.get(window.name, 0)
+        self.inputs_of[window.name] = order + 1
+        expressions = {name: a.expression for name, a in window.aggregates.items() if a.expression is not None}
+        columns = {sql: f"_penstock_a{number}_{i}" for i, sql in enumerate(dict.fromkeys(expressions.values()))}
+        read = {sql: end.add(name, end.chain.alive(sql), plain=sql) for sql, name in columns.items()}
+        inputs = {name: read[sql] for name, sql in expressions.items()}
+        late = self.plan.graph.late_stream(window)
+        if late is not None:
+            end.keep_visible()
+        return WindowLeafSpec(
+            step=window.name,
+            window=window.spec,
+            plan=plan,
+            partitions=window.partitions,
+            order=order,
+            keys=keys,
+            inputs=inputs,
+            hash_column=end.add(f"_penstock_h{number}", hashed),
+            visible=end.chain.visible,
+            late=None if late is None else self._side(late, late_schema(end.schema(end.chain.visible)), late.name),
+        )
+
+    def _aggregates(
+        self, window: WindowNode, end: _Projection, keys: dict[str, str]
+    ) -> tuple[AggregatePlan, pa.Schema]:
+        types = {
+            name: None if a.expression is None else end.type_of(a.expression) for name, a in window.aggregates.items()
+        }
+        plan = AggregatePlan.build(window.aggregates, types)
+        schema = pa.schema([pa.field(k, end.type_of(f"`{k}`")) for k in keys])
+        known = self.aggregates.setdefault(window.name, (plan, schema))
+        if known[1] != schema or known[0].fields != plan.fields:
+            raise BadExpression(f"the streams that window {window.name!r} reads have other types", where=str(window.site))
+        return known
+
+    def _checked_leaf(
+        self, check: CheckNode, sinks: tuple[SinkNode, ...], end: _Projection, branch: Branch, schema: pa.Schema
+    ) -> SinkLeafSpec:
+        from pyspark.sql import functions as F
+
+        types = {name: kind.simpleString() for name, kind in end.chain.types().items()}
+        suite = load_suite(self.suites[check.name], where=str(check.site))
+        gate = compile_suite(suite, types)
+        for name, sql in gate.row_columns():
+            end.add(name, F.expr(sql))
+        self.built.gates[check.name] = gate
+        for sink in sinks:
+            self.built.checked_by[sink.name] = check.name
+        quarantine = None
+        if check.on_fail is OnFail.QUARANTINE:
+            said = pa.schema([*schema, pa.field(RULES, pa.list_(pa.string())), pa.field("_batch", pa.int64())])
+            quarantine = self._side(self.plan.graph.quarantine_stream(check.name), said, check.name)
+            if quarantine.forwarded:
+                raise BadExpression(
+                    f"the quarantine of check {check.name!r} is written as it is: which rows are in it is known only "
+                    "when the whole unit was seen",
+                    where=str(check.site),
+                )
+            for name in quarantine.sinks:
+                self.built.checked_by[name] = check.name
+        return SinkLeafSpec(
+            sinks=tuple(s.name for s in sinks),
+            visible=end.chain.visible,
+            check=check.name,
+            gate=gate,
+            by_window=isinstance(branch.port, WindowNode),
+            separate=check.on_fail in (OnFail.DROP, OnFail.QUARANTINE),
+            quarantine=quarantine,
+        )
+
+    def _side(self, stream: LateNode | QuarantineNode | None, schema: pa.Schema, name: str) -> Outlet:
+        if stream is None:
+            return Outlet(port=f"quarantine:{name}", sinks=(), forwarded=False, schema=schema)
+        return self._outlet(stream, schema)
+
+    def _outlet(self, port: WindowNode | LateNode | QuarantineNode, schema: pa.Schema) -> Outlet:
+        name = port_name(port)
+        known = self.ports.setdefault(name, schema)
+        if known != schema:
+            raise BadExpression(
+                f"the rows of {name} have other columns at another step: {known.names} and {schema.names}",
+                where=str(port.site),
+            )
+        sinks = self.plan.direct.get(name, ())
+        for sink in sinks:
+            self._register(sink, schema)
+        return Outlet(
+            port=name, sinks=tuple(s.name for s in sinks), forwarded=self.plan.forwarded(name), schema=schema
+        )
+
+    def _register(self, sink: SinkNode, schema: pa.Schema) -> None:
+        known = self.built.sink_schemas.setdefault(sink.name, schema)
+        if known != schema:
+            raise BadExpression(
+                f"the streams written to {sink.name!r} have other columns: {known.names} and {schema.names}",
+                where=str(sink.site),
+            )
+
+
+class _Projection:
+    """Collect the columns that the leaves of a branch need, each once."""
+
+    def __init__(self, chain: ChainFrame) -> None:
+        self.chain = chain
+        self._columns: dict[str, Any] = {}
+
+    def keep_visible(self) -> None:
+        from pyspark.sql import functions as F
+
+        self._columns.update({name: F.col(f"`{name}`") for name in self.chain.visible})
+
+    def add(self, name: str, column: Any, *, plain: str | None = None) -> str:
+        """Add a column; where `plain` is the name of a visible one and nothing is computed (None), that is kept."""
+        from pyspark.sql import functions as F
+
+        if column is None or (plain is not None and plain.strip("` ") in self.chain.visible and not name.startswith(_KEY)):
+            assert plain is not None
+            visible = plain.strip("` ")
+            self._columns[visible] = F.col(f"`{visible}`")
+            return visible
+        self._columns[name] = column
+        return name
+
+    def column(self, name: str) -> Any:
+        return self._columns[name]
+
+    def type_of(self, expression: str) -> pa.DataType:
+        from pyspark.sql import functions as F
+
+        return self._arrow(self.chain.frame.select(F.expr(expression).alias("c"))).field("c").type
+
+    def schema(self, names: tuple[str, ...]) -> pa.Schema:
+        return self._arrow(self.chain.frame.select(*(f"`{n}`" for n in names)))
+
+    def frame(self, hidden: list[str]) -> DataFrame:
+        return self.chain.frame.select(*(c.alias(n) for n, c in self._columns.items()), *hidden)
+
+    def _arrow(self, frame: DataFrame) -> pa.Schema:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        found = to_arrow_schema(frame.schema, timezone="UTC")
+        # Whether a column can be null is nobody's promise: an expression behind a filter is null for dropped rows.
+        return pa.schema([f.with_nullable(True) for f in found])
+
+
+def _spark_schema(schema: pa.Schema) -> Any:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)

@@ -1,0 +1,189 @@
+"""Build the DataFrame of a job's batches from its plan: the only place where steps become Spark expressions.
+
+Analysed once; every batch executes `frame.select("*")`, which plans anew but analyses nothing (FACTS 5).
+Everything a user can get wrong about columns, types and SQL shows here, before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import BadExpression, JobError, PenstockError
+from penstock.graph.nodes import FilterNode, Node, SelectNode, TransformNode, WithColumnsNode
+from penstock.graph.sites import Site
+from penstock.runtime.specs import FATE, TIME
+from penstock.sources.base import ERROR, HIDDEN, PARTITION, POSITION, RAW
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["FUTURE", "ChainFrame", "at_site", "follow_chain", "normalised", "source_frame"]
+
+FUTURE = "_penstock_future"
+"""int64: the event time beyond which a row goes to quarantine, batch time + max_future; added by the reader."""
+_KEPT = (TIME, FATE, PARTITION, POSITION, ERROR, RAW)
+BAD_RECORD, NO_EVENT_TIME, TOO_FAR_AHEAD = -1, -2, -3
+
+
+@contextmanager
+def at_site(site: Site) -> Iterator[None]:
+    """Turn what Spark says about an expression into a BadExpression at the user's line."""
+    from pyspark.errors import AnalysisException, ParseException
+
+    try:
+        yield
+    except PenstockError:
+        raise
+    except (AnalysisException, ParseException) as why:
+        said = str(why.getMessage() if hasattr(why, "getMessage") else why).strip().splitlines()[0]
+        raise BadExpression(said, where=str(site)) from None
+
+
+class ChainFrame:
+    """Hold a DataFrame on its way along a branch: which of its columns the user sees, and how rows are counted."""
+
+    def __init__(
+        self, frame: DataFrame, visible: tuple[str, ...], hidden: tuple[str, ...] = _KEPT, *, guarded: bool = False
+    ) -> None:
+        self.frame = frame
+        self.visible = visible
+        self.hidden = hidden
+        self.guarded = guarded
+        self.filters: list[str] = []
+
+    def types(self) -> Mapping[str, Any]:
+        """Return the Spark type of each visible column."""
+        return {f.name: f.dataType for f in self.frame.schema if f.name in self.visible}
+
+    def alive(self, expression: str) -> Column:
+        """Return the expression, evaluated only for rows that no filter has dropped.
+
+        A row that was filtered must not fail an expression behind the filter, as `filter("v > 0")` then `1 / v` would.
+        """
+        from pyspark.sql import functions as F
+
+        if not (self.filters or self.guarded) or expression.strip("` ") in self.visible:
+            return F.expr(expression)
+        return F.when(F.col(FATE) == 0, F.expr(expression))
+
+
+def source_frame(
+    frame: DataFrame, visible: tuple[str, ...], *, event_time: str | None, bounded_ahead: bool, site: Site
+) -> ChainFrame:
+    """Add event time and fate to what a source's reader yields (SEMANTICS 2.7, 2.9, 9.3)."""
+    from pyspark.sql import functions as F
+
+    with at_site(site):
+        time: Column = F.lit(None).cast("long")
+        if event_time is not None:
+            kind = frame.select(F.expr(event_time)).schema[0].dataType.typeName()
+            if kind not in ("timestamp", "null"):
+                raise BadExpression(f"event_time {event_time!r} is a {kind}, not a timestamp", where=str(site))
+            time = F.when(F.col(ERROR).isNull(), F.unix_micros(F.expr(event_time)))
+        frame = frame.withColumn(TIME, time)
+        fate = F.when(F.col(ERROR).isNotNull(), F.lit(BAD_RECORD))
+        if event_time is not None:
+            fate = fate.when(F.col(TIME).isNull(), F.lit(NO_EVENT_TIME))
+        if bounded_ahead:
+            fate = fate.when(F.col(TIME) > F.col(FUTURE), F.lit(TOO_FAR_AHEAD))
+        frame = frame.withColumn(FATE, fate.otherwise(F.lit(0)))
+        raw = F.when(F.col(FATE) < 0, F.coalesce(F.col(RAW), F.to_json(F.struct(*visible))))
+        frame = frame.withColumn(RAW, raw)
+    return ChainFrame(frame.select(*visible, *_KEPT), visible)
+
+
+def follow_chain(start: ChainFrame, chain: tuple[Node, ...]) -> ChainFrame:
+    """Apply the steps of a branch; raises BadExpression at the line of the step that is wrong."""
+    current = start
+    for node in chain:
+        with at_site(node.site):
+            match node:
+                case FilterNode():
+                    current = _filter(current, node)
+                case SelectNode(expressions=expressions):
+                    current = _select(current, expressions)
+                case WithColumnsNode(columns=columns):
+                    current = _with_columns(current, columns)
+                case TransformNode():
+                    current = _transform(current, node)
+                case _:
+                    raise TypeError(f"{type(node).__name__} does not stand in a chain")
+    return current
+
+
+def normalised(column: str, kind: Any) -> Column | None:
+    """Return a key column with one NaN and one zero, None where the type has neither (DESIGN 6)."""
+    from pyspark.sql import functions as F
+
+    if kind.typeName() not in ("double", "float"):
+        return None
+    value = F.col(column)
+    zero = F.lit(0.0).cast(kind)
+    return F.when(F.isnan(value), F.lit(float("nan")).cast(kind)).when(value == 0, zero).otherwise(value)
+
+
+def _filter(current: ChainFrame, node: FilterNode) -> ChainFrame:
+    from pyspark.sql import functions as F
+
+    predicate = F.expr(node.predicate)
+    kind = current.frame.select(predicate).schema[0].dataType.typeName()
+    if kind not in ("boolean", "void"):
+        raise BadExpression(f"filter {node.predicate!r} is a {kind}, not a boolean", where=str(node.site))
+    number = len(current.filters) + 1
+    fate = F.when(F.col(FATE) != 0, F.col(FATE)).when(predicate, F.lit(0)).otherwise(F.lit(number))
+    frame = current.frame.withColumn(FATE, fate)
+    return _next(current, frame, current.visible, [*current.filters, node.name])
+
+
+def _select(current: ChainFrame, expressions: tuple[str, ...]) -> ChainFrame:
+    columns: list[Any] = []
+    names: list[str] = []
+    for expression in expressions:
+        found = [c for c in current.frame.selectExpr(expression).columns if c not in current.hidden]
+        if expression.strip() == "*":
+            columns.extend(found)
+        else:
+            columns.append(current.alive(expression).alias(found[0]))
+        names.extend(found)
+    twice = next((n for n in names if names.count(n) > 1), None)
+    if twice is not None:
+        raise JobError(f"select makes column {twice!r} twice")
+    return _next(current, current.frame.select(*columns, *current.hidden), tuple(names), current.filters)
+
+
+def _with_columns(current: ChainFrame, columns: Mapping[str, str]) -> ChainFrame:
+    frame = current.frame.withColumns({name: current.alive(sql) for name, sql in columns.items()})
+    added = tuple(name for name in columns if name not in current.visible)
+    return _next(current, frame, (*current.visible, *added), current.filters)
+
+
+def _transform(current: ChainFrame, node: TransformNode) -> ChainFrame:
+    from pyspark.sql import functions as F
+
+    given = current.frame.where(F.col(FATE) == 0).drop(FATE)
+    made = node.fn(given)
+    if not hasattr(made, "columns") or not hasattr(made, "withColumn"):
+        raise JobError(f"transform {node.name!r} returned {type(made).__name__}, not a DataFrame", where=str(node.site))
+    hidden = tuple(h for h in current.hidden if h != FATE)
+    lost = [h for h in hidden if h not in made.columns]
+    if TIME in lost or POSITION in lost or PARTITION in lost:
+        raise JobError(
+            f"transform {node.name!r} dropped {', '.join(lost)}, which order the rows (SEMANTICS 1.6); keep the columns "
+            "whose names begin with _penstock_",
+            where=str(node.site),
+        )
+    made = made.withColumns({**{h: F.lit(None).cast("string") for h in lost}, FATE: F.lit(0)})
+    visible = tuple(c for c in made.columns if c not in current.hidden)
+    result = _next(current, made.select(*visible, *current.hidden), visible, [])
+    return result
+
+
+def _next(current: ChainFrame, frame: DataFrame, visible: tuple[str, ...], filters: list[str]) -> ChainFrame:
+    result = ChainFrame(frame, visible, current.hidden, guarded=current.guarded)
+    result.filters = filters
+    return result
+
+
+assert set(HIDDEN) <= set(_KEPT)

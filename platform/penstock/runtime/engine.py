@@ -1,0 +1,71 @@
+"""State what the driver loop needs of the world: sources, one computation, sinks.
+
+`runtime.spark.SparkEngine` is the real one; the fencing tests run the same loop over a fake (FAULTS 4.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from penstock.checkpoint.entries import StagedFile
+from penstock.graph.graph import JobGraph
+from penstock.quality.compile import Verdict
+from penstock.runtime.facts import BatchFacts
+from penstock.sources.base import Position, ReadLimit, Span
+
+__all__ = ["Engine"]
+
+
+class Engine(Protocol):
+    """Read, compute and publish for the driver loop; holds no truth of its own."""
+
+    graph: JobGraph
+
+    def latest(self, source: str, after: Position | None, limit: ReadLimit) -> Position:
+        """Return how far a batch may read a source."""
+
+    def span(self, source: str, start: Position | None, end: Position) -> Span:
+        """Return what the tasks read between two positions."""
+
+    def span_rows(self, source: str, span: Span) -> int | None:
+        """Return how many rows a span has, None where only reading tells."""
+
+    def partitions(self, source: str, span: Span) -> tuple[str, ...]:
+        """Return the names of a source's partitions by index."""
+
+    def verify(self, source: str, span: Span) -> None:
+        """Raise SourceChanged when a span that was fixed would give other rows now."""
+
+    def ended(self, source: str, position: Position | None) -> bool:
+        """Return whether a source is read to its end for good."""
+
+    def ack(self, source: str, position: Position) -> None:
+        """Tell a source that wants to know how far it was read; idempotent."""
+
+    def staging(self) -> Mapping[str, str]:
+        """Return each sink's staging folder."""
+
+    def compute(self, facts: BatchFacts) -> Sequence[Mapping[str, Any]]:
+        """Run the one Spark job of a batch and return its receipts."""
+
+    def closes_at_end(self, source: str) -> bool:
+        """Return whether the end of a bounded source closes all windows."""
+
+    def guarded_sinks(self, check: str) -> tuple[str, ...]:
+        """Return the sinks that a check guards, without those of its quarantine."""
+
+    def decide(self, check: str, partials: Sequence[Any]) -> Verdict:
+        """Return the verdict of a check from the parts its tasks measured."""
+
+    def publish(self, sink: str, app: str, batch: int, files: Sequence[StagedFile]) -> None:
+        """Make staged files visible under (app, batch). Raises SinkAhead."""
+
+    def version(self, sink: str, app: str) -> int | None:
+        """Return the newest batch of the app that a sink shows, None where it cannot be told."""
+
+    def discard(self, sink: str, files: Sequence[StagedFile]) -> None:
+        """Delete staged files that were published, or that nothing names."""
+
+    def cancel(self) -> None:
+        """End a computation that runs; safe from a signal handler's thread."""

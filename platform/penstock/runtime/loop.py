@@ -1,0 +1,392 @@
+"""Run the batches of a job: the driver loop, as a generator of the points where it can be stopped (DESIGN 4).
+
+Whoever runs the loop steps through the points: the command runs them in one go, the crash tests stop at one of them,
+and the fencing test schedules two drivers against each other. There is one loop, and no second runner.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from penstock.checkpoint.entries import Commit, Offsets, Release, Takeover, Void
+from penstock.checkpoint.log import Log, OwnedLog
+from penstock.checkpoint.recovery import Recovered, recover
+from penstock.checkpoint.replay import Damaged
+from penstock.checkpoint.takeover import View, claim, confirm, survey
+from penstock.errors import CheckpointCorrupt, Fenced, SinkAhead
+from penstock.runtime.commit import Decision, decide
+from penstock.runtime.engine import Engine
+from penstock.runtime.facts import BatchFacts
+from penstock.runtime.janitor import Janitor
+from penstock.runtime.next_batch import NextBatch, next_batch
+from penstock.runtime.outcome import check_accounting, collect
+from penstock.runtime.stages import (
+    AckSources,
+    CommitBatch,
+    Compute,
+    FixOffsets,
+    Hook,
+    PublishSinks,
+    Purge,
+    Stage,
+    TakeOver,
+    plan_batch,
+)
+from penstock.runtime.triggers import Trigger
+from penstock.time.clock import Clock
+
+__all__ = ["Driver", "DriverSettings", "Identity"]
+
+log = structlog.get_logger()
+
+_ATTEMPTS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """Say who this driver is, for the Takeover."""
+
+    holder: str
+    generation: int = 0
+    code_version: str = "unknown"
+    writer: str = field(default_factory=lambda: uuid.uuid4().hex)
+    command: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriverSettings:
+    """Hold how a run behaves; nothing here changes what a batch means."""
+
+    keep: int = 20
+    """How many commits can be restored."""
+    stop_at_end: bool = False
+    """`available_now`: end when what was there at the start is done."""
+    gates: Mapping[int, str] = field(default_factory=dict)
+    """What a person said of batches that a gate stopped: publish, drop or hold (SEMANTICS 11.5)."""
+    caps: Mapping[str, int] = field(default_factory=dict)
+    """The most bytes of state per step."""
+
+
+class Driver:
+    """Own the log and run batch after batch until stopped, fenced or finished."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        log: Log,
+        *,
+        uuid: str,
+        clock: Clock,
+        trigger: Trigger,
+        identity: Identity,
+        janitor: Janitor,
+        settings: DriverSettings | None = None,
+        may_take_over: Callable[[View], None] = lambda view: None,
+        listeners: tuple[Any, ...] = (),
+    ) -> None:
+        self.engine = engine
+        self.log = log
+        self.uuid = uuid
+        self.clock = clock
+        self.trigger = trigger
+        self.identity = identity
+        self.janitor = janitor
+        self.settings = settings or DriverSettings()
+        self.listeners = listeners
+        self._may_take_over = may_take_over
+        self.partitions = {w.name: w.partitions for w in engine.graph.windows}
+        self.sinks = tuple(s.name for s in engine.graph.sinks)
+        self.owned: OwnedLog | None = None
+        self.stopping = False
+        self.finished = False
+        self.offsets: Offsets | None = None
+        self.commit: Commit | None = None
+        self.next_id = 0
+        self.zero: int | None = None
+        self.last_time: int | None = None
+        self._published: dict[str, int] = {}
+        self._decision: Decision | None = None
+        self._timings: dict[str, float] = {}
+        self._target: Mapping[str, Any] | None = None
+
+    # --- the loop ----------------------------------------------------------------------------
+
+    def run(self) -> Iterator[Hook]:
+        """Take over, then run batches; ends after `stop()`, at the end of bounded sources, or with an error."""
+        yield from self.take_over()
+        while not self.stopping:
+            planned = self.plan_next()
+            if planned is None:
+                self.finished = True
+                break
+            if planned.offsets is None:
+                self.clock.sleep(planned.wait / 1_000_000)
+                continue
+            if planned.wait:
+                self.clock.sleep(planned.wait / 1_000_000)
+                if self.stopping:
+                    break
+            yield from self.run_batch(planned)
+        yield from self.release()
+
+    def take_over(self) -> Iterator[Hook]:
+        """Run stage c0: survey, claim, confirm, read the log, publish the last Commit again, and finish a batch."""
+        yield Hook("TakeOver", "before")
+        for _ in range(_ATTEMPTS):
+            view = survey(self.log)
+            yield Hook("TakeOver", "surveyed")
+            self._may_take_over(view)
+            slot = claim(self.log, view, self._takeover(view))
+            yield Hook("TakeOver", "claimed")
+            if slot is not None:
+                self.owned = confirm(self.log, slot)
+                break
+        else:
+            raise Fenced("other drivers kept taking the log over")
+        yield Hook("TakeOver", "after")
+        recovered = self._adopt(recover(self.log))
+        if recovered.last_published_commit is not None:
+            last = recovered.last_published_commit
+            yield from self._run_stage(PublishSinks(last.batch, self.sinks), commit=last)
+        if recovered.pending is not None:
+            self.offsets = recovered.pending
+            self._note_time(self.offsets)
+            for source, ranges in self.offsets.ranges.items():
+                if ranges["span"] is not None:
+                    self.engine.verify(source, ranges["span"])
+            yield from self._run_stages(plan_batch(self.offsets.batch, self.sinks, fixed=True))
+
+    def run_batch(self, planned: NextBatch) -> Iterator[Hook]:
+        """Run one planned batch through its stages."""
+        self.offsets = planned.offsets
+        assert self.offsets is not None
+        yield from self._run_stages(plan_batch(self.offsets.batch, self.sinks))
+
+    def release(self) -> Iterator[Hook]:
+        """Leave the log on purpose, so that the next driver need not wait."""
+        if self.owned is not None:
+            yield Hook("Release", "before")
+            reason = "finished" if self.finished else "stopped"
+            self.owned.append(Release(epoch=self.owned.epoch, writer=self.owned.writer, reason=reason))
+            self.owned = None
+            yield Hook("Release", "after")
+
+    def stop(self) -> None:
+        """Ask the loop to end after the batch it is in."""
+        self.stopping = True
+
+    # --- planning ----------------------------------------------------------------------------
+
+    def plan_next(self) -> NextBatch | None:
+        """Return what to do next: a batch, a wait, or None when everything is done."""
+        owned = self._owned()
+        if self.settings.stop_at_end and self._target is None:
+            self._target = self._available()
+        return next_batch(
+            self.engine,
+            self.commit,
+            batch=self.next_id,
+            zero=self.zero,
+            last_time=self.last_time,
+            trigger=self.trigger,
+            now=self.clock.wall(),
+            target=self._target,
+            epoch=owned.epoch,
+            writer=owned.writer,
+        )
+
+    def _available(self) -> Mapping[str, Any]:
+        from penstock.sources.base import ReadLimit
+
+        found = {}
+        for source in self.engine.graph.sources:
+            position = self.commit.sources[source.name].position if self.commit else None
+            while (further := self.engine.latest(source.name, position, ReadLimit())) != position:
+                position = dict(further)
+            found[source.name] = position
+        return found
+
+    # --- stages ------------------------------------------------------------------------------
+
+    def _run_stages(self, stages: tuple[Stage, ...]) -> Iterator[Hook]:
+        for stage in stages:
+            yield from self._run_stage(stage)
+        assert self.commit is not None
+        self._tell("on_batch_completed", self.commit)
+
+    def _run_stage(self, stage: Stage, commit: Commit | None = None) -> Iterator[Hook]:
+        name = type(stage).__name__
+        batch = None if isinstance(stage, TakeOver) else stage.batch
+        yield Hook(name, "before", batch)
+        started = self.clock.monotonic()
+        match stage:
+            case FixOffsets():
+                self._fix_offsets()
+            case Compute():
+                self._compute()
+            case CommitBatch():
+                self._commit()
+            case PublishSinks():
+                yield from self._publish(commit or self._committed())
+            case AckSources():
+                self._ack()
+            case Purge():
+                self._purge()
+        self._timings[name] = round((self.clock.monotonic() - started) * 1000, 3)
+        yield Hook(name, "after", batch)
+
+    def _fix_offsets(self) -> None:
+        owned, offsets = self._owned(), self.offsets
+        assert offsets is not None
+        self._timings = {}
+        owned.append(offsets)
+        self._note_time(offsets)
+        self._tell("on_batch_submitted", offsets)
+
+    def _compute(self) -> None:
+        offsets = self.offsets
+        assert offsets is not None
+        before = self.commit
+        facts = BatchFacts(
+            batch=offsets.batch,
+            time=offsets.time,
+            epoch=self._owned().epoch,
+            run=uuid.uuid4().hex[:12],
+            spans={name: ranges["span"] for name, ranges in offsets.ranges.items()},
+            late={step: marks.late for step, marks in offsets.watermarks.items()},
+            close={step: marks.close for step, marks in offsets.watermarks.items()},
+            manifests={
+                step: {p: ref.model_dump() for p, ref in refs.items()} for step, refs in before.state.items()
+            }
+            if before
+            else {},
+            state_folder=str(self.janitor.state_folder),
+            staging=dict(self.engine.staging()),
+            caps=dict(self.settings.caps),
+        )
+        outcome = collect(self.engine.compute(facts))
+        self._decision = decide(
+            self.engine, offsets, before, outcome, floor=self.janitor.floor(offsets.batch), gates=self.settings.gates
+        )
+        expected = {
+            name: self.engine.span_rows(name, ranges["span"]) if ranges["span"] is not None else 0
+            for name, ranges in offsets.ranges.items()
+        }
+        check_accounting(outcome, expected)
+
+    def _commit(self) -> None:
+        owned, decision = self._owned(), self._decision
+        assert decision is not None
+        decision.stop_if_gate_says_so()
+        commit = Commit(
+            epoch=owned.epoch,
+            writer=owned.writer,
+            published=dict(self._published),
+            timings=dict(self._timings),
+            **decision.fields,
+        )
+        owned.append(commit)
+        self.commit = commit
+        self.next_id = commit.batch + 1
+
+    def _publish(self, commit: Commit) -> Iterator[Hook]:
+        for sink in self.sinks:
+            files = commit.staged.get(sink, [])
+            try:
+                self.engine.publish(sink, self.app(sink), commit.batch, files)
+            except SinkAhead:
+                # The table is ahead because another driver went on, or because the checkpoint is an old copy (F31).
+                self._fence_if_moved()
+                raise
+            self._published[sink] = commit.batch
+            yield Hook("PublishSinks", f"published {sink}", commit.batch)
+
+    def app(self, sink: str) -> str:
+        """Return the app id under which a sink dedupes the batches of this checkpoint."""
+        return f"{self.uuid}/{sink}"
+
+    def _ack(self) -> None:
+        for source, progress in self._committed().sources.items():
+            self.engine.ack(source, progress.position)
+
+    def _purge(self) -> None:
+        self.janitor.sweep(self._committed(), self.log, self.engine)
+
+    # --- helpers -----------------------------------------------------------------------------
+
+    def _takeover(self, view: View) -> Takeover:
+        me = self.identity
+        return Takeover(
+            epoch=view.next_epoch,
+            writer=me.writer,
+            command=me.command,
+            generation=me.generation,
+            holder=me.holder,
+            code_version=me.code_version,
+            partitions=self.partitions,
+        )
+
+    def _note_time(self, offsets: Offsets) -> None:
+        self.zero = int(str(offsets.settings["zero"]))
+        self.last_time = offsets.time
+
+    def _adopt(self, recovered: Recovered) -> Recovered:
+        for damaged in recovered.damaged:
+            self._give_up(damaged)
+        if recovered.damaged:
+            recovered = recover(self.log)
+        self.commit = recovered.commit
+        self.next_id = recovered.next_batch
+        if recovered.kept:
+            newest = recovered.kept[-1].commit
+            self.zero, self.last_time = newest.zero, newest.time
+        self.janitor.adopt(recovered)
+        self._tell("on_takeover", recovered)
+        return recovered
+
+    def _give_up(self, damaged: Damaged) -> None:
+        """Give up an entry at the end that cannot be read, where no sink shows that it was a Commit (F13)."""
+        owned = self._owned()
+        for sink in self.sinks:
+            seen = self.engine.version(sink, self.app(sink))
+            if seen is not None and damaged.batch is not None and seen >= damaged.batch:
+                raise CheckpointCorrupt(
+                    f"slot {damaged.slot} cannot be read, and {sink} shows batch {seen}, so it was more than offsets",
+                    where=self.log.path(damaged.slot),
+                )
+        log.warning("log.entry_given_up", slot=damaged.slot, batch=damaged.batch, reason=damaged.reason)
+        owned.append(
+            Void(epoch=owned.epoch, writer=owned.writer, slot=damaged.slot, reason=damaged.reason, batch=damaged.batch)
+        )
+
+    def _fence_if_moved(self) -> None:
+        owned = self._owned()
+        view = survey(self.log)
+        if view.epoch != owned.epoch:
+            raise Fenced(
+                f"epoch {owned.epoch} has lost the log to epoch {view.epoch}, held by {view.holder}",
+                epoch_mine=owned.epoch,
+                epoch_seen=view.epoch,
+                holder=view.holder,
+            )
+
+    def _owned(self) -> OwnedLog:
+        if self.owned is None:
+            raise Fenced("this driver does not hold the log")
+        return self.owned
+
+    def _committed(self) -> Commit:
+        assert self.commit is not None
+        return self.commit
+
+    def _tell(self, what: str, value: Any) -> None:
+        for listener in self.listeners:
+            heard = getattr(listener, what, None)
+            if heard is not None:
+                heard(value)
+

@@ -1,0 +1,135 @@
+"""Plan the next batch: what it reads, its time, and the watermarks it judges and closes by. Reads, writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.checkpoint.entries import Commit, Offsets, StepWatermarks
+from penstock.graph.graph import JobGraph
+from penstock.graph.nodes import WindowNode
+from penstock.runtime.engine import Engine
+from penstock.runtime.triggers import Trigger
+from penstock.sources.base import ReadLimit
+from penstock.time.watermarks import idle_due
+
+__all__ = ["NextBatch", "chained_steps", "next_batch"]
+
+_POLL = 50_000
+"""How long to wait for new rows, microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextBatch:
+    """Hold the Offsets of the next batch, or None to wait; `wait` is in microseconds."""
+
+    offsets: Offsets | None
+    wait: int = 0
+    merged: int = 0
+
+
+def next_batch(
+    engine: Engine,
+    commit: Commit | None,
+    *,
+    batch: int,
+    zero: int | None,
+    last_time: int | None,
+    trigger: Trigger,
+    now: int,
+    target: Mapping[str, Any] | None,
+    epoch: int,
+    writer: str,
+) -> NextBatch | None:
+    """Return the next batch, a wait, or None when nothing will ever come.
+
+    `zero` is the job's zero time and `last_time` the newest batch time in the log, None before the first batch:
+    batch times go on from it, whatever was restored.
+    `target` bounds what is read, for `available_now`.
+    """
+    graph = engine.graph
+    zero = trigger.zero(now) if zero is None else zero
+    tick = trigger.next(zero, last_time, now)
+    ranges = {s.name: _range(engine, s.name, commit, target) for s in graph.sources}
+    fresh = any(r["span"] is not None for r in ranges.values())
+    if not fresh and not _due(graph, commit, tick.time) and not _closing(engine, commit, ranges):
+        if target is not None or all(engine.ended(name, r["end"]) for name, r in ranges.items()):
+            return None
+        return NextBatch(None, wait=max(_POLL, tick.wait))
+    settings = {
+        "zero": zero,
+        "interval": trigger.interval,
+        "merged_ticks": tick.merged,
+        "partitions": {w.name: w.partitions for w in graph.windows},
+    }
+    offsets = Offsets(
+        epoch=epoch,
+        writer=writer,
+        batch=batch,
+        time=tick.time,
+        ranges=ranges,
+        watermarks=_watermarks(graph, commit),
+        limits={},
+        settings=settings,
+    )
+    return NextBatch(offsets, wait=tick.wait, merged=tick.merged)
+
+
+def chained_steps(graph: JobGraph) -> frozenset[str]:
+    """Return the window steps that read another window step's output."""
+    return frozenset(
+        w.name
+        for w in graph.windows
+        if any(isinstance(n, WindowNode) and n is not w for n in graph.upstream(w))
+    )
+
+
+def _range(engine: Engine, source: str, commit: Commit | None, target: Mapping[str, Any] | None) -> dict[str, Any]:
+    known = commit.sources.get(source) if commit is not None else None
+    start = known.position if known is not None else None
+    end = engine.latest(source, start, ReadLimit())
+    if target is not None and start is not None and start == target[source]:
+        end = start
+    if start is not None and end == start:
+        return {"start": start, "end": dict(start), "span": None}
+    return {"start": start, "end": dict(end), "span": dict(engine.span(source, start, end))}
+
+
+def _due(graph: JobGraph, commit: Commit | None, time: int) -> bool:
+    """Return whether a window closes, or a partition becomes idle, without any row (SEMANTICS 1.4, 2.2)."""
+    if commit is None:
+        return False
+    for step, end in commit.due.items():
+        mark = commit.watermarks_out.get(step)
+        if end is not None and mark is not None and mark >= end:
+            return True
+    if not any(end is not None for end in commit.due.values()):
+        return False
+    for source in graph.sources:
+        at = idle_due(commit.sources[source.name], source.idle_after) if source.name in commit.sources else None
+        if at is not None and at <= time:
+            return True
+    return False
+
+
+def _closing(engine: Engine, commit: Commit | None, ranges: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return whether a source has ended and no Commit says so yet."""
+    return any(
+        engine.ended(name, r["end"]) and not (commit is not None and name in commit.sources and commit.sources[name].ended)
+        for name, r in ranges.items()
+    )
+
+
+def _watermarks(graph: JobGraph, commit: Commit | None) -> dict[str, StepWatermarks]:
+    """Return what each step judges lateness by and closes by.
+
+    A chained step judges by the watermark of the batch before: the rows it gets were made by closing up to this one.
+    """
+    chained = chained_steps(graph)
+    marks: dict[str, StepWatermarks] = {}
+    for window in graph.windows:
+        close = commit.watermarks_out.get(window.name) if commit is not None else None
+        late = commit.watermarks_in.get(window.name) if commit is not None and window.name in chained else close
+        marks[window.name] = StepWatermarks(late=late, close=close)
+    return marks

@@ -1,0 +1,141 @@
+"""Make of the receipts of a batch what its Commit says. Pure: no Spark, no disk, no clock."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.checkpoint.entries import ManifestRef, StagedFile
+from penstock.errors import AccountingBroken, NondeterministicStep
+
+__all__ = ["Outcome", "check_accounting", "collect"]
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """Hold what the tasks of a batch reported, merged.
+
+    `staged` maps (sink, check or None) to files; `measured` maps (check, unit) to the parts of its verdict.
+    """
+
+    rows: dict[str, dict[str, int]] = field(default_factory=dict)
+    highest: dict[str, dict[str, int]] = field(default_factory=dict)
+    state: dict[str, dict[str, ManifestRef]] = field(default_factory=dict)
+    due: dict[str, int | None] = field(default_factory=dict)
+    staged: dict[tuple[str, str | None], list[tuple[StagedFile, int | None]]] = field(default_factory=dict)
+    measured: dict[tuple[str, int | None], list[dict[str, Any]]] = field(default_factory=dict)
+    accounting: dict[str, dict[str, int]] = field(default_factory=dict)
+    written: dict[str, int] = field(default_factory=dict)
+    """Bytes: `segments` written for changes, `rewritten` by compaction, `output` staged."""
+
+
+def collect(receipts: Iterable[Mapping[str, Any]]) -> Outcome:
+    """Merge the receipts of one batch.
+
+    Raises NondeterministicStep when two tasks answer for one state partition with different contents.
+    """
+    outcome = Outcome()
+    for said in receipts:
+        match said["kind"]:
+            case "read":
+                _read(outcome, said)
+            case "filter":
+                _add(outcome, f"filter:{said['name']}", said, ("rows", "kept", "filtered"))
+            case "window":
+                counts = ("rows", "counted", "late", "partly_late", "in_no_window")
+                _add(outcome, f"window:{said['step']}", said, counts)
+            case "state":
+                _state(outcome, said)
+            case "staged":
+                _staged(outcome, said)
+            case "measured":
+                outcome.measured.setdefault((said["check"], said["unit"]), []).append(said["partial"])
+                _add(outcome, f"check:{said['check']}", {"in": said["rows"]}, ("in",))
+            case kind:
+                raise NondeterministicStep(f"a task sent a receipt of unknown kind {kind!r}")
+    return outcome
+
+
+def check_accounting(
+    outcome: Outcome, expected: Mapping[str, int | None]
+) -> None:
+    """Raise AccountingBroken where a sum of SEMANTICS 2.10 does not hold.
+
+    `expected` is the number of rows in each source's span, as the source counts them, None where it cannot.
+    """
+    for source, rows in expected.items():
+        found = outcome.accounting.get(f"source:{source}", {"read": 0})["read"]
+        if rows is not None and rows != found:
+            raise AccountingBroken(f"source {source!r} has {rows:,} rows in this range and {found:,} were read")
+    sums = {
+        "source": ("read", ("quarantined", "passed")),
+        "filter": ("rows", ("kept", "filtered")),
+        "window": ("rows", ("counted", "late", "in_no_window")),
+        "check": ("in", ("published", "dropped", "quarantined", "held")),
+    }
+    for name, counts in outcome.accounting.items():
+        whole, parts = sums[name.partition(":")[0]]
+        if counts[whole] != sum(counts.get(part, 0) for part in parts):
+            raise AccountingBroken(f"the rows of {name} do not add up: {counts}")
+        merged = counts.get("merged")
+        if merged is not None and merged != counts["counted"]:
+            raise AccountingBroken(f"{name} counted {counts['counted']:,} rows and its state took {merged:,}")
+
+
+def _read(outcome: Outcome, said: Mapping[str, Any]) -> None:
+    source = said["source"]
+    rows = outcome.rows.setdefault(source, {})
+    for partition, n in said["rows"].items():
+        rows[partition] = rows.get(partition, 0) + n
+    highest = outcome.highest.setdefault(source, {})
+    for partition, time in said["highest"].items():
+        highest[partition] = max(time, highest.get(partition, time))
+    read = sum(said["rows"].values())
+    quarantined = sum(said["quarantined"].values())
+    counts = {"read": read, "quarantined": quarantined, "passed": read - quarantined}
+    _add(outcome, f"source:{source}", counts, tuple(counts))
+
+
+def _state(outcome: Outcome, said: Mapping[str, Any]) -> None:
+    step, partition = said["step"], str(said["partition"])
+    known = outcome.state.setdefault(step, {})
+    if said["manifest"] is not None:
+        found = ManifestRef(**said["manifest"])
+        if partition in known and known[partition].checksum != found.checksum:
+            raise NondeterministicStep(f"two tasks answered for partition {partition} of step {step!r}, differently")
+        known[partition] = found
+    if said["due"] is not None:
+        before = outcome.due.get(step)
+        outcome.due[step] = said["due"] if before is None else min(before, said["due"])
+    else:
+        outcome.due.setdefault(step, None)
+    _add(outcome, f"window:{step}", {"merged": said["merged"]}, ("merged",))
+    for name in ("segments", "rewritten"):
+        outcome.written[name] = outcome.written.get(name, 0) + said[name]
+
+
+def _staged(outcome: Outcome, said: Mapping[str, Any]) -> None:
+    file = dict(said["file"])
+    unit = file.pop("unit")
+    made = StagedFile(**file, stats={})
+    outcome.staged.setdefault((said["sink"], said["check"]), []).append((made, unit))
+    outcome.written["output"] = outcome.written.get("output", 0) + made.size
+
+
+def _add(outcome: Outcome, name: str, said: Mapping[str, Any], counts: tuple[str, ...]) -> None:
+    base = {
+        "window": {"rows": 0, "counted": 0, "late": 0, "partly_late": 0, "in_no_window": 0},
+    }.get(name.partition(":")[0], {})
+    known = outcome.accounting.setdefault(name, dict(base))
+    for count in counts:
+        known[count] = known.get(count, 0) + said[count]
+
+
+def totals(accounting: Mapping[str, Mapping[str, int]], into: dict[str, dict[str, int]]) -> None:
+    """Add one batch's accounting to a running total."""
+    for name, counts in accounting.items():
+        known = into.setdefault(name, defaultdict(int))
+        for count, n in counts.items():
+            known[count] += n

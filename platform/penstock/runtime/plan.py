@@ -1,0 +1,245 @@
+"""Turn a graph into the stages of one Spark job: ingest branches, shuffles with state work, and hops.
+
+The plan is a pure value; `penstock explain` prints it and `runtime.dataframes` builds it.
+
+A *port* is a stream that Python work produces: a source, the output of a window step, or a side stream.
+A *branch* leads from a port through steps that Spark evaluates (filter, select, with_columns, transform) to leaves.
+A *leaf* is Python work again: the map side of a window step, or the staging of sinks, guarded by a check or not.
+A *hop* runs one branch of a port that lies inside the job, without a shuffle.
+A *shuffle* brings the partials of window steps to the tasks that own their state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from penstock.errors import JobError
+from penstock.graph.graph import JobGraph
+from penstock.graph.nodes import (
+    CheckNode,
+    LateNode,
+    Node,
+    QuarantineNode,
+    SinkNode,
+    SourceNode,
+    TransformNode,
+    UnionNode,
+    WindowNode,
+)
+
+__all__ = ["Branch", "Hop", "JobPlan", "Leaf", "Shuffle", "SinkLeaf", "WindowLeaf", "plan_job", "port_name"]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowLeaf:
+    """Pre-aggregate rows for a window step, before the shuffle."""
+
+    window: WindowNode
+
+
+@dataclass(frozen=True, slots=True)
+class SinkLeaf:
+    """Stage rows for sinks; with a check, measured and split by the rules they fail."""
+
+    sinks: tuple[SinkNode, ...]
+    check: CheckNode | None = None
+
+
+Leaf = WindowLeaf | SinkLeaf
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Hold the way from a port to leaves that read the same columns."""
+
+    port: Node
+    chain: tuple[Node, ...]
+    leaves: tuple[Leaf, ...]
+    accounts: bool
+    """Whether this branch counts the rows of its source: one branch a source does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """Run one branch of a port inside the job."""
+
+    branch: Branch
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """Bring partials to their state partitions and run the state work of these steps."""
+
+    windows: tuple[WindowNode, ...]
+
+    @property
+    def partitions(self) -> int:
+        """Return the number of tasks: the largest number of partitions of its steps."""
+        return max(w.partitions for w in self.windows)
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """Hold the whole plan of a job's batches."""
+
+    graph: JobGraph
+    ingest: tuple[Branch, ...]
+    stages: tuple[Hop | Shuffle, ...]
+    direct: dict[str, tuple[SinkNode, ...]] = field(default_factory=dict)
+    """For each port inside the job the sinks that take its rows as they are, staged where the rows appear."""
+
+    def branches(self) -> Iterator[Branch]:
+        """Yield every branch, ingest first."""
+        yield from self.ingest
+        for stage in self.stages:
+            if isinstance(stage, Hop):
+                yield stage.branch
+
+    def forwarded(self, port: str) -> bool:
+        """Return whether a hop reads the port."""
+        return any(isinstance(s, Hop) and port_name(s.branch.port) == port for s in self.stages)
+
+
+def port_name(node: Node) -> str:
+    """Return the name under which a port's rows travel."""
+    match node:
+        case SourceNode(name=name):
+            return f"source:{name}"
+        case WindowNode(name=name):
+            return f"window:{name}"
+        case LateNode(name=name):
+            return f"late:{name}"
+        case QuarantineNode(name=name):
+            return f"quarantine:{name}"
+    raise TypeError(f"{type(node).__name__} is not a port")
+
+
+def plan_job(graph: JobGraph) -> JobPlan:
+    """Plan the Spark job of a batch: every leaf is reached, and nothing is read before it was produced."""
+    _refuse_unsupported(graph)
+    ingest: list[Branch] = []
+    for source in graph.sources:
+        ingest.extend(_branches(graph, source))
+    ports = [n for n in graph.nodes if isinstance(n, WindowNode | LateNode | QuarantineNode)]
+    direct = {port_name(p): tuple(c for c in graph.children(p) if isinstance(c, SinkNode)) for p in ports}
+    stages: list[Hop | Shuffle] = []
+    waiting = [Hop(b) for p in ports for b in _branches(graph, p)]
+    todo = list(graph.windows)
+    while waiting or todo:
+        hop = next((h for h in waiting if _complete(graph, h.branch.port, todo, waiting)), None)
+        if hop is not None:
+            waiting.remove(hop)
+            stages.append(hop)
+            continue
+        ready = tuple(w for w in todo if not _inputs_missing(graph, w, todo, waiting))
+        if not ready:
+            raise JobError(f"job {graph.name!r} feeds a step from its own output")
+        todo = [w for w in todo if not any(w is r for r in ready)]
+        stages.append(Shuffle(ready))
+    return JobPlan(graph, tuple(ingest), tuple(stages), direct)
+
+
+def _branches(graph: JobGraph, port: Node) -> list[Branch]:
+    """Return the branches of a port; leaves behind the same chain share one."""
+    found: dict[tuple[int, ...], tuple[tuple[Node, ...], list[Leaf]]] = {}
+
+    def walk(node: Node, chain: tuple[Node, ...]) -> None:
+        sinks: list[SinkNode] = []
+        for child in graph.children(node):
+            match child:
+                case SinkNode():
+                    sinks.append(child)
+                case WindowNode():
+                    leaves(chain).append(WindowLeaf(child))
+                case CheckNode():
+                    guarded = tuple(c for c in graph.children(child) if isinstance(c, SinkNode))
+                    leaves(chain).append(SinkLeaf(guarded, child))
+                case UnionNode():
+                    walk(child, chain)
+                case _:
+                    walk(child, (*chain, child))
+        if sinks:
+            leaves(chain).append(SinkLeaf(tuple(sinks)))
+
+    def leaves(chain: tuple[Node, ...]) -> list[Leaf]:
+        return found.setdefault(tuple(id(n) for n in chain), (chain, []))[1]
+
+    walk(port, ())
+    inside = not isinstance(port, SourceNode)
+    if inside and () in found:
+        # Sinks that take the rows of a port as they are need no hop: its rows are staged where they appear.
+        chain, bare = found.pop(())
+        if guarded := [leaf for leaf in bare if isinstance(leaf, WindowLeaf) or leaf.check is not None]:
+            found[()] = (chain, guarded)
+    branches = [Branch(port, chain, tuple(leaves), accounts=False) for chain, leaves in found.values()]
+    return branches if inside else _with_accounting(port, branches)
+
+
+def _with_accounting(source: Node, branches: list[Branch]) -> list[Branch]:
+    """Return a source's branches with one of them counting its rows.
+
+    A transform may drop rows or make more of them, so rows before one are counted by a branch that ends there.
+    """
+    for i, branch in enumerate(branches):
+        if not any(isinstance(n, TransformNode) for n in branch.chain):
+            branches[i] = replace(branch, accounts=True)
+            return branches
+    chain = branches[0].chain if branches else ()
+    first = next((i for i, n in enumerate(chain) if isinstance(n, TransformNode)), 0)
+    return [Branch(source, chain[:first], (), accounts=True), *branches]
+
+
+def _complete(graph: JobGraph, port: Node, todo: list[WindowNode], waiting: list[Hop]) -> bool:
+    """Return whether everything that adds rows to the port has run."""
+    if isinstance(port, WindowNode):
+        return not any(port is w for w in todo)
+    for feeder in graph.feeders(port):
+        inside = [n for n in graph.upstream(feeder) if isinstance(n, WindowNode) and n is not feeder]
+        if any(any(n is w for w in todo) for n in inside):
+            return False
+        if any(_leads_to(hop.branch, feeder) for hop in waiting):
+            return False
+    return True
+
+
+def _leads_to(branch: Branch, node: Node) -> bool:
+    return any(
+        (isinstance(leaf, WindowLeaf) and leaf.window is node) or (isinstance(leaf, SinkLeaf) and leaf.check is node)
+        for leaf in branch.leaves
+    )
+
+
+def _inputs_missing(graph: JobGraph, window: WindowNode, todo: list[WindowNode], waiting: list[Hop]) -> bool:
+    above = [n for n in graph.upstream(window) if isinstance(n, WindowNode) and n is not window]
+    return any(any(n is w for w in todo) for n in above) or any(_leads_to(h.branch, window) for h in waiting)
+
+
+def _refuse_unsupported(graph: JobGraph) -> None:
+    for check in graph.checks:
+        other = [c for c in graph.children(check) if not isinstance(c, SinkNode)]
+        if other:
+            raise JobError(
+                f"check {check.name!r} is followed by another step; its verdict is known only when the whole unit "
+                "was seen, so write its rows first and check last",
+                where=str(other[0].site),
+            )
+    for window in graph.windows:
+        side = [n for n in graph.upstream(window) if isinstance(n, LateNode | QuarantineNode)]
+        if side:
+            raise JobError(
+                f"window {window.name!r} reads a side stream, whose rows are late for every watermark",
+                where=str(window.site),
+            )
+    for branch in (b for n in graph.nodes if not isinstance(n, SourceNode) and _is_port(n) for b in _branches(graph, n)):
+        late = next((n for n in branch.chain if isinstance(n, TransformNode)), None)
+        if late is not None:
+            raise JobError(
+                f"transform {late.name!r} stands behind a stateful step; a DataFrame function there would run the "
+                "state work twice, so transform before the window or in the reader of the sink",
+                where=str(late.site),
+            )
+
+
+def _is_port(node: Node) -> bool:
+    return isinstance(node, SourceNode | WindowNode | LateNode | QuarantineNode)

@@ -1,0 +1,96 @@
+"""Hold what the Python stages of a batch are told when the plan is made: plain, picklable values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.graph.windows import TimeWindow
+from penstock.operators.time_windows import WindowStep
+
+__all__ = ["FATE", "TIME", "Outlet", "RouteSpec", "SinkLeafSpec", "SourceSpec", "StateSpec", "WindowLeafSpec"]
+
+TIME = "_penstock_time"
+"""int64: event time in microseconds since 1970, null where a row has none."""
+FATE = "_penstock_fate"
+"""int32: 0 for a row that goes on, -1 to -3 for quarantine, k for a row that the branch's k-th filter dropped."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlet:
+    """Say where the rows of a port go: to sinks as they are, to a hop, or both."""
+
+    port: str
+    sinks: tuple[str, ...]
+    forwarded: bool
+    schema: pa.Schema | None = None
+
+    @property
+    def used(self) -> bool:
+        """Return whether anybody reads the port."""
+        return bool(self.sinks) or self.forwarded
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceSpec:
+    """Say how a branch accounts for the rows of its source; None in a branch that does not."""
+
+    name: str
+    quarantine: Outlet
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowLeafSpec:
+    """Say how rows become partials of a window step.
+
+    `keys` maps the step's key columns to columns of the branch, `inputs` each aggregate to the column it reads.
+    """
+
+    step: str
+    window: TimeWindow
+    plan: Any
+    partitions: int
+    order: int
+    """The place of the branch among the inputs of the step, part of the arrival order (SEMANTICS 1.6)."""
+    keys: dict[str, str]
+    inputs: dict[str, str]
+    hash_column: str
+    visible: tuple[str, ...]
+    late: Outlet | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkLeafSpec:
+    """Say how rows are staged: for these sinks, and behind a check with what its gate decides on."""
+
+    sinks: tuple[str, ...]
+    visible: tuple[str, ...]
+    check: str | None = None
+    gate: Any = None
+    by_window: bool = False
+    """Whether the unit of the check is a window (SEMANTICS 11.1)."""
+    separate: bool = False
+    """Whether rows that fail a rule are staged apart, because the verdict may withhold them."""
+    quarantine: Outlet | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouteSpec:
+    """Say what the Python stage at the end of a branch does."""
+
+    source: SourceSpec | None
+    filters: tuple[str | None, ...]
+    """The names of the branch's filters in order; None for one that another branch counts."""
+    leaves: tuple[WindowLeafSpec | SinkLeafSpec, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateSpec:
+    """Say what the state stage does for one window step."""
+
+    step: str
+    partitions: int
+    work: WindowStep
+    output: Outlet

@@ -1,0 +1,53 @@
+"""Stage rows of a port inside a task: a durable file for each sink, and a receipt for each file."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.runtime.facts import BatchFacts
+from penstock.runtime.rows import Item, receipt
+from penstock.runtime.specs import Outlet
+from penstock.sinks.base import stage_table
+
+__all__ = ["TaskFiles", "pour"]
+
+
+class TaskFiles:
+    """Name the files of one task: batch, epoch, the run's random id, the task's attempt id, and a number (F04)."""
+
+    def __init__(self, facts: BatchFacts, attempt: int, stage: int) -> None:
+        self.facts = facts
+        self.attempt = attempt
+        self.stage = stage
+        self._numbers = itertools.count()
+
+    def name(self, suffix: str) -> str:
+        """Return a name that no other task and no other attempt uses."""
+        facts = self.facts
+        number = next(self._numbers)
+        return f"{facts.batch:012d}-{facts.epoch}-{facts.run}-{self.attempt}-{self.stage}-{number}{suffix}"
+
+    def stage(
+        self, table: pa.Table, sinks: tuple[str, ...], *, fails: tuple[str, ...] = (), unit: int | None = None,
+        check: str | None = None,
+    ) -> Iterator[Item]:
+        """Write the rows for each sink and yield the receipts; no rows, no file."""
+        if table.num_rows == 0:
+            return
+        for sink in sinks:
+            said = stage_table(table, Path(self.facts.staging[sink]), self.name(".parquet"))
+            yield receipt("staged", sink=sink, check=check, file={**said, "fails": list(fails), "unit": unit})
+
+
+def pour(table: pa.Table, outlet: Outlet, files: TaskFiles) -> Iterator[Item]:
+    """Send the rows of a port where they go; `table` may have more columns than the sinks are given."""
+    if table.num_rows == 0:
+        return
+    assert outlet.schema is not None
+    yield from files.stage(table.select(outlet.schema.names), outlet.sinks)
+    if outlet.forwarded:
+        yield Item(outlet.port, table)

@@ -1,0 +1,98 @@
+"""Make the functions that Spark runs in its tasks, one for each Python stage of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+from penstock.runtime.dataframes import FUTURE
+from penstock.runtime.facts import current_facts
+from penstock.runtime.route import route
+from penstock.runtime.rows import CARRIER, Emitter, split_carriers
+from penstock.runtime.specs import RouteSpec, StateSpec
+from penstock.runtime.staging import TaskFiles
+from penstock.runtime.statework import run_state
+from penstock.sources.base import TaskReader
+
+__all__ = ["Batches", "hop_task", "ingest_task", "read_task", "state_task"]
+
+Batches = Iterator[pa.RecordBatch]
+TaskFunction = Callable[[Batches], Batches]
+
+
+def read_task(source: str, reader: TaskReader, splits: int, max_future: int | None, schema: pa.Schema) -> TaskFunction:
+    """Return the function that reads a source's span; `schema` is what it yields."""
+
+    def read(batches: Batches) -> Batches:
+        from pyspark import TaskContext
+
+        for _ in batches:
+            pass
+        facts = current_facts()
+        span = facts.spans.get(source)
+        if span is None:
+            return
+        context = TaskContext.get()
+        assert context is not None
+        for table in reader.read(span, context.partitionId(), splits):
+            if max_future is not None:
+                bound = pa.repeat(pa.scalar(facts.time + max_future, pa.int64()), table.num_rows)
+                table = table.append_column(FUTURE, bound)
+            yield from table.cast(schema).to_batches()
+
+    return read
+
+
+def ingest_task(spec: RouteSpec, emitter: Emitter) -> TaskFunction:
+    """Return the function that ends a branch of a source."""
+
+    def run(batches: Batches) -> Batches:
+        rows = list(batches)
+        if rows:
+            files, partition = _files(emitter.stage)
+            items = route(pa.Table.from_batches(rows), spec, files.facts, files)
+            yield from emitter.emit(items, partition)
+
+    return run
+
+
+def hop_task(spec: RouteSpec, emitter: Emitter) -> TaskFunction:
+    """Return the function that ends a branch inside the job; payloads of others pass through."""
+
+    def run(batches: Batches) -> Batches:
+        rows = list(batches)
+        if not rows:
+            return
+        files, partition = _files(emitter.stage)
+        carriers, table = split_carriers(pa.Table.from_batches(rows))
+        yield from emitter.forward(carriers)
+        if table.num_rows:
+            yield from emitter.emit(route(table, spec, files.facts, files), partition)
+
+    return run
+
+
+def state_task(specs: tuple[StateSpec, ...], emitter: Emitter) -> TaskFunction:
+    """Return the function that owns one state partition of each step; it runs in an empty batch as well."""
+
+    def run(batches: Batches) -> Batches:
+        rows = list(batches)
+        files, partition = _files(emitter.stage)
+        if rows:
+            carriers, _ = split_carriers(pa.Table.from_batches(rows))
+        else:
+            carriers = CARRIER.empty_table()
+        mine, others = run_state(carriers, specs, partition, files)
+        yield from emitter.forward(others)
+        yield from emitter.emit(mine, partition)
+
+    return run
+
+
+def _files(stage: int) -> tuple[TaskFiles, int]:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    return TaskFiles(current_facts(), context.taskAttemptId(), stage), context.partitionId()

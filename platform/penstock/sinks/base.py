@@ -1,0 +1,116 @@
+"""State what every sink promises (DESIGN 4, SEMANTICS 9.4)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.errors import StorageDenied, StorageFull
+
+__all__ = ["Publication", "Publisher", "Sink", "Staged", "stage_table"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """Name one file of rows that a task wrote for a sink; `path` is relative to the sink's staging folder."""
+
+    path: str
+    size: int
+    rows: int
+    checksum: str
+    fails: tuple[str, ...] = ()
+    """The names of the row rules that every row in the file fails."""
+    unit: int | None = None
+    """The end of the window whose rows these are, microseconds, where a check judges windows one by one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """Hold what a publisher is asked to make visible: the files that Commit `batch` names, under one app id."""
+
+    app: str
+    batch: int
+    files: Sequence[Staged]
+    schema: pa.Schema = field(repr=False)
+
+
+class Publisher(Protocol):
+    """Make the files of a Commit visible on the driver."""
+
+    idempotent: bool
+    """Whether a batch that is published twice is visible once."""
+
+    def publish(self, publication: Publication) -> None:
+        """Make the files visible; with `idempotent`, a batch that is visible already is left as it is.
+
+        Raises SinkAhead when a later batch of this app is visible and this one is not.
+        """
+
+    def version(self, app: str) -> int | None:
+        """Return the newest batch of the app that is visible, None where there is none or it cannot be told."""
+
+
+class Sink(Protocol):
+    """Describe where rows go."""
+
+    def staging(self, folder: Path) -> Path:
+        """Return where the tasks put this sink's files; `folder` is its own below the checkpoint."""
+
+    def prepare(self, schema: pa.Schema, spark: Any) -> None:
+        """Check that the rows fit before anything is written. Raises SinkSchemaMismatch."""
+
+    def open(self, staging: Path, spark: Any) -> Publisher:
+        """Return the publisher of a run."""
+
+    def describe(self) -> str:
+        """Return one line for `penstock explain`."""
+
+
+def stage_table(table: pa.Table, folder: Path, name: str) -> dict[str, Any]:
+    """Write rows to `folder/name`, durable on return, and return the file's facts.
+
+    The folder is made if need be.
+    Raises StorageFull and StorageDenied with the path; no partial file keeps the name.
+    """
+    buffer = pa.BufferOutputStream()
+    pq.write_table(table, buffer, compression="snappy")
+    data = buffer.getvalue()
+    path = folder / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with path.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except PermissionError as why:
+        raise StorageDenied("a task may not write output", where=str(path)) from why
+    except OSError as why:
+        raise StorageFull(f"a task could not write output: {why.strerror}", where=str(path)) from why
+    return {"path": name, "size": data.size, "rows": table.num_rows, "checksum": hashlib.sha256(data).hexdigest()}
+
+
+def read_staged(folder: Path, files: Sequence[Staged]) -> list[pa.Table]:
+    """Return the rows of staged files, for sinks that read them on the driver."""
+    return [pq.read_table(folder / f.path) for f in files]
+
+
+def sink_files(receipts: Sequence[str]) -> list[Staged]:
+    """Return the staged files that receipts in JSON name."""
+    return [Staged(**json.loads(r)) for r in receipts]

@@ -1,0 +1,187 @@
+"""Publish into Delta tables: on the hot path delta-rs commits files that the tasks wrote into the table's folder.
+
+delta-spark commits instead where the table asks for more than delta-rs may write (FACTS 3): partitioned tables,
+table features, constraints and the like.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.errors import SinkAhead, SinkConflict, SinkError, SinkSchemaMismatch
+from penstock.sinks.base import Publication, Publisher
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+__all__ = ["Delta"]
+
+_TRIES = 10
+_PLAIN_WRITER = 2
+"""The newest writer protocol without table features: appending files is all it asks for."""
+_ASKS_FOR_MORE = ("delta.constraints.", "delta.columnMapping.mode", "delta.enableChangeDataFeed", "delta.feature.")
+
+
+@dataclass(frozen=True)
+class Delta:
+    """Describe a Delta table; it is made with the stream's columns if it is not there.
+
+    `partition_by` names columns of a new table; such tables are committed by delta-spark, which is slower.
+    """
+
+    path: str | Path
+    partition_by: tuple[str, ...] = ()
+
+    def staging(self, folder: Path) -> Path:
+        """Return the table's own folder, or one below the checkpoint where delta-spark will write the files anew."""
+        table = _load(Path(self.path))
+        plain = not self.partition_by if table is None else _plain(table)
+        return Path(self.path).resolve() if plain else folder
+
+    def prepare(self, schema: pa.Schema, spark: Any) -> None:
+        """Make the table, or check that the rows fit the one that is there."""
+        table = _load(Path(self.path))
+        if table is None:
+            self._create(schema)
+            return
+        found = pa.schema(table.schema().to_arrow())
+        if _facts(found) != _facts(schema):
+            raise SinkSchemaMismatch(
+                f"the stream has {_said(schema)} and the table has {_said(found)}", where=str(self.path)
+            )
+
+    def open(self, staging: Path, spark: Any) -> Publisher:
+        """Return the publisher."""
+        return DeltaPublisher(self, staging, spark)
+
+    def describe(self) -> str:
+        """Return one line for `penstock explain`."""
+        return f"Delta table {self.path}"
+
+    def _create(self, schema: pa.Schema) -> None:
+        from deltalake import DeltaTable, Schema
+
+        Path(self.path).mkdir(parents=True, exist_ok=True)
+        DeltaTable.create(
+            str(self.path), Schema.from_arrow(schema), mode="ignore", partition_by=list(self.partition_by) or None
+        )
+
+
+class DeltaPublisher:
+    """Commit staged files under (app, batch); exactly one of several racing publishers lands."""
+
+    idempotent = True
+
+    def __init__(self, sink: Delta, staging: Path, spark: Any) -> None:
+        self.sink = sink
+        self.staging = staging
+        self.spark = spark
+        self._table: DeltaTable | None = None
+
+    def publish(self, publication: Publication) -> None:
+        """Commit the files; if the table has the batch already, do nothing.
+
+        A failed commit is never taken as proof of anything: the table is read again and asked (FACTS 3).
+        """
+        if not publication.files:
+            return
+        from deltalake.exceptions import CommitFailedError
+
+        for attempt in range(_TRIES):
+            table = self._handle(reload=attempt > 0)
+            seen = table.transaction_version(publication.app)
+            if seen is not None and seen > publication.batch:
+                table = self._handle(reload=True)
+                raise SinkAhead(
+                    f"the table has batch {seen} of this checkpoint and is asked to take batch {publication.batch}",
+                    where=str(self.sink.path),
+                    seen=seen,
+                    batch=publication.batch,
+                )
+            if seen == publication.batch:
+                return
+            try:
+                self._commit(table, publication)
+            except CommitFailedError:
+                time.sleep(0.02 * attempt)
+                continue
+            return
+        raise SinkConflict(f"batch {publication.batch} lost {_TRIES} races", where=str(self.sink.path))
+
+    def version(self, app: str) -> int | None:
+        """Return the newest batch of the app in the table as it is now."""
+        if _load(Path(self.sink.path)) is None:
+            return None
+        return self._handle(reload=True).transaction_version(app)
+
+    def _handle(self, *, reload: bool) -> DeltaTable:
+        if self._table is None:
+            table = _load(Path(self.sink.path))
+            if table is None:
+                raise SinkError("the table is gone", where=str(self.sink.path))
+            self._table = table
+        elif reload:
+            self._table.update_incremental()
+        return self._table
+
+    def _commit(self, table: DeltaTable, publication: Publication) -> None:
+        if not _plain(table):
+            self._commit_by_spark(publication)
+            table.update_incremental()
+            return
+        from deltalake import CommitProperties, Transaction
+        from deltalake.transaction import AddAction
+
+        now = int(time.time() * 1000)
+        actions = [
+            AddAction(f.path, f.size, {}, now, True, json.dumps({"numRecords": f.rows})) for f in publication.files
+        ]
+        table.create_write_transaction(
+            actions,
+            "append",
+            table.schema(),
+            commit_properties=CommitProperties(app_transactions=[Transaction(publication.app, publication.batch)]),
+        )
+        table.update_incremental()
+
+    def _commit_by_spark(self, publication: Publication) -> None:
+        paths = [str(self.staging / f.path) for f in publication.files]
+        frame = self.spark.read.parquet(*paths)
+        writer = frame.write.format("delta").mode("append")
+        writer.option("txnAppId", publication.app).option("txnVersion", publication.batch).save(str(self.sink.path))
+
+
+def _load(path: Path) -> DeltaTable | None:
+    from deltalake import DeltaTable
+
+    if not DeltaTable.is_deltatable(str(path)):
+        return None
+    return DeltaTable(str(path))
+
+
+def _plain(table: DeltaTable) -> bool:
+    """Return whether an append of files is all that a commit to the table takes."""
+    protocol = table.protocol()
+    metadata = table.metadata()
+    settings = metadata.configuration
+    return (
+        protocol.min_writer_version <= _PLAIN_WRITER
+        and not metadata.partition_columns
+        and not any(
+            name.startswith(_ASKS_FOR_MORE) and value not in ("none", "false") for name, value in settings.items()
+        )
+    )
+
+
+def _facts(schema: pa.Schema) -> list[tuple[str, str]]:
+    return [(f.name, str(f.type).replace("large_", "").replace("string_view", "string").replace("binary_view", "binary")) for f in schema]
+
+
+def _said(schema: pa.Schema) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in _facts(schema))

@@ -1,0 +1,59 @@
+"""Keep rows in the process, for tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.sinks.base import Publication, read_staged
+
+__all__ = ["MemorySink"]
+
+
+class MemorySink:
+    """Hold published rows by app and batch; it outlives the driver, as a table would."""
+
+    def __init__(self) -> None:
+        self.batches: dict[tuple[str, int], pa.Table] = {}
+
+    def staging(self, folder: Path) -> Path:
+        """Return the folder below the checkpoint."""
+        return folder
+
+    def prepare(self, schema: pa.Schema, spark: Any) -> None:
+        """Accept any schema."""
+
+    def open(self, staging: Path, spark: Any) -> MemoryPublisher:
+        """Return the publisher."""
+        return MemoryPublisher(self, staging)
+
+    def describe(self) -> str:
+        """Return one line for `penstock explain`."""
+        return "memory"
+
+    def rows(self, batch: int | None = None) -> list[dict[str, Any]]:
+        """Return the rows as dicts, of one batch or of all in order; timestamps are aware UTC datetimes."""
+        chosen = sorted((key for key in self.batches if batch in (None, key[1])), key=lambda key: key[1])
+        return [row for key in chosen for row in self.batches[key].to_pylist()]
+
+
+class MemoryPublisher:
+    """Put staged rows into a MemorySink."""
+
+    idempotent = True
+
+    def __init__(self, sink: MemorySink, staging: Path) -> None:
+        self.sink = sink
+        self.staging = staging
+
+    def publish(self, publication: Publication) -> None:
+        """Keep the rows under app and batch; a second time changes nothing."""
+        tables = read_staged(self.staging, publication.files)
+        if tables:
+            self.sink.batches.setdefault((publication.app, publication.batch), pa.concat_tables(tables))
+
+    def version(self, app: str) -> int | None:
+        """Return the newest batch kept for the app."""
+        return max((batch for known, batch in self.sink.batches if known == app), default=None)

@@ -1,0 +1,134 @@
+"""Feed rows from the test kit: scripted, partitioned, and replayable for as long as the object lives."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import BadRecordFound, SourceChanged
+from penstock.graph.policies import BadRecord
+from penstock.sources.base import Position, ReadLimit, Span, with_hidden
+from penstock.sources.records import rows_to_table
+
+__all__ = ["MemorySource"]
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+class MemorySource:
+    """Hold rows that a test feeds, as chunks numbered from 0.
+
+    A position names the last chunk that was read, so a restart or a restore reads the later ones again.
+    """
+
+    def __init__(self, schema: str, *, on_bad_record: BadRecord = BadRecord.QUARANTINE) -> None:
+        self.schema = schema
+        self.on_bad_record = on_bad_record
+        self.id = uuid.uuid4().hex
+        self.chunks: list[list[Rows]] = []
+        self.watermark: int | None = None
+        folder = tempfile.mkdtemp(prefix="penstock-memory-")
+        self.folder = Path(folder)
+        self._finalizer = weakref.finalize(self, rmtree, folder, ignore_errors=True)
+
+    def feed(self, rows: Rows | Sequence[Rows]) -> None:
+        """Add one chunk: a list of rows, or a list of such lists, one for each partition."""
+        listed = list(rows)
+        partitioned = bool(listed) and all(isinstance(part, list | tuple) for part in listed)
+        self.chunks.append([list(part) for part in listed] if partitioned else [listed])  # type: ignore[arg-type]
+
+    def open(self, spark: Any) -> MemoryReader:
+        """Return the reader; the schema is Spark DDL."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark.sql.types import StructType
+
+        return MemoryReader(self, to_arrow_schema(StructType.fromDDL(self.schema), timezone="UTC"))
+
+
+class MemoryReader:
+    """Follow a MemorySource; each span is spooled to a file of its own, which the tasks map."""
+
+    splits = 1
+
+    def __init__(self, source: MemorySource, schema: pa.Schema) -> None:
+        self.source = source
+        self.schema = schema
+
+    def latest(self, after: Position | None, limit: ReadLimit) -> Position:
+        """Return the position behind the newest chunk."""
+        done = self._chunks_done(after)
+        rows = dict(after["rows"]) if after else {}
+        for chunk in self.source.chunks[done:]:
+            for i, part in enumerate(chunk):
+                rows[str(i)] = rows.get(str(i), 0) + len(part)
+        return {"object": self.source.id, "chunks": len(self.source.chunks), "rows": rows}
+
+    def span(self, start: Position | None, end: Position) -> Span:
+        """Spool the chunks between two positions to a file and name it."""
+        counts = {name: int(n) for name, n in (start["rows"] if start else {}).items()}
+        tables = []
+        for chunk in self.source.chunks[self._chunks_done(start) : end["chunks"]]:
+            for i, part in enumerate(chunk):
+                table, errors, raw = rows_to_table(part, self.schema)
+                if self.source.on_bad_record is BadRecord.FAIL and errors.null_count < len(errors):
+                    row = next(j for j, e in enumerate(errors) if e.is_valid)
+                    raise BadRecordFound(
+                        f"row {counts.get(str(i), 0) + row} of partition {i} does not fit: {errors[row]}"
+                    )
+                first = counts.get(str(i), 0)
+                positions = pa.array(range(first, first + len(part)), pa.int64())
+                tables.append(with_hidden(table, i, positions, errors, raw))
+                counts[str(i)] = first + len(part)
+        span: dict[str, Any] = {"partitions": sorted(end["rows"], key=int), "file": None}
+        if self.source.watermark is not None:
+            span["watermark"] = self.source.watermark
+        if sum(t.num_rows for t in tables):
+            path = self.source.folder / f"{uuid.uuid4().hex}.arrow"
+            merged = pa.concat_tables(tables)
+            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, merged.schema) as writer:
+                writer.write_table(merged)
+            span["file"] = str(path)
+        return span
+
+    def verify(self, span: Span) -> None:
+        """Raise SourceChanged when the spooled file is gone with the process that fed it."""
+        if span["file"] is not None and not Path(span["file"]).exists():
+            raise SourceChanged("the rows fed to a MemorySource went with the process that fed them")
+
+    def ended(self, position: Position | None) -> bool:
+        """Return False: a test can always feed more."""
+        return False
+
+    def partitions(self, span: Span) -> tuple[str, ...]:
+        """Return the partition numbers as text."""
+        return tuple(span["partitions"])
+
+    def task_reader(self) -> MemoryTaskReader:
+        """Return the reader of spooled files."""
+        return MemoryTaskReader(self.schema)
+
+    def _chunks_done(self, position: Position | None) -> int:
+        if position is None or position["object"] != self.source.id:
+            return 0
+        return int(position["chunks"])
+
+
+@dataclass(frozen=True)
+class MemoryTaskReader:
+    """Map a spooled file inside a task."""
+
+    schema: pa.Schema
+
+    def read(self, span: Span, split: int, splits: int) -> Iterator[pa.Table]:
+        """Yield the whole span in the first split."""
+        if split == 0 and span["file"] is not None:
+            with pa.memory_map(span["file"]) as file:
+                yield pa.ipc.open_file(file).read_all()

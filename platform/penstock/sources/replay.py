@@ -1,0 +1,217 @@
+"""Replay a file in a chosen order, so many rows a batch: real data as if it were arriving."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from penstock.errors import BadRecordFound, ConfigError, SourceChanged, SourceNotFound
+from penstock.graph.policies import BadRecord, OnEnd
+from penstock.sources.base import ERROR, HIDDEN, Position, ReadLimit, Span, with_hidden
+from penstock.sources.records import cast_columns
+
+__all__ = ["FileReplay"]
+
+_ROWS_A_SPLIT = 50_000
+
+
+@dataclass(frozen=True)
+class FileReplay:
+    """Describe a Parquet or CSV file that is replayed, sorted by `order_by`, `rows_per_batch` rows a batch.
+
+    `order_by` is a column or a Spark SQL expression; ties keep the order of the file's rows, nulls come last.
+    One partition, bounded: at its end `on_end` says whether all windows close (SEMANTICS 2.1).
+    `schema` is Spark DDL; without it the file's own types are taken. `nulls` are the CSV texts that mean null.
+    """
+
+    path: str | Path
+    order_by: str
+    rows_per_batch: int = 5_000
+    on_end: OnEnd = OnEnd.CLOSE
+    schema: str | None = None
+    nulls: Sequence[str] = ("",)
+    on_bad_record: BadRecord = BadRecord.QUARANTINE
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        order_by: str,
+        rows_per_batch: int = 5_000,
+        on_end: OnEnd = OnEnd.CLOSE,
+        schema: str | None = None,
+        nulls: Sequence[str] = ("",),
+        on_bad_record: BadRecord = BadRecord.QUARANTINE,
+    ) -> None:
+        if rows_per_batch < 1:
+            raise ConfigError(f"rows_per_batch is {rows_per_batch}, and a batch needs at least one row")
+        for name, value in locals().items():
+            if name != "self":
+                object.__setattr__(self, name, value)
+
+    def open(self, spark: Any) -> ReplayReader:
+        """Sort the file once into a cache that the tasks map, and return the reader."""
+        path = Path(self.path)
+        if not path.is_file():
+            raise SourceNotFound("there is no file to replay", where=str(path))
+        facts = _fingerprint(path)
+        prepared = _cache_path(self, path, facts)
+        if not prepared.exists():
+            _write_atomically(prepared, _prepare(self, path, spark))
+        return ReplayReader(self, path, prepared, facts)
+
+
+class ReplayReader:
+    """Follow a sorted file by row number."""
+
+    def __init__(self, spec: FileReplay, path: Path, prepared: Path, facts: dict[str, int]) -> None:
+        self.spec = spec
+        self.path = path
+        self.prepared = prepared
+        self.facts = facts
+        with pa.memory_map(str(prepared)) as file:
+            table = pa.ipc.open_file(file).read_all()
+            self.rows = table.num_rows
+            self.schema = pa.schema([f for f in table.schema if f.name not in HIDDEN])
+            self._refuse_bad(table)
+        self.splits = max(1, min(os.cpu_count() or 1, -(-spec.rows_per_batch // _ROWS_A_SPLIT)))
+
+    def latest(self, after: Position | None, limit: ReadLimit) -> Position:
+        """Return the row number at most one batch further."""
+        start = after["row"] if after else 0
+        rows = self.spec.rows_per_batch if limit.rows is None else min(limit.rows, self.spec.rows_per_batch)
+        return {"row": min(start + rows, self.rows)}
+
+    def span(self, start: Position | None, end: Position) -> Span:
+        """Return the rows' numbers, with the length and time of the file (F39)."""
+        return {"from": start["row"] if start else 0, "to": end["row"], "file": str(self.prepared), **self.facts}
+
+    def verify(self, span: Span) -> None:
+        """Raise SourceChanged when the file is not the one whose rows were fixed."""
+        found = _fingerprint(self.path) if self.path.is_file() else {}
+        wanted = {name: span[name] for name in ("length", "modified_ns")}
+        if found != wanted:
+            raise SourceChanged(
+                f"rows {span['from']} to {span['to']} were fixed when the file had {wanted}, and now it has "
+                f"{found or 'gone'}",
+                where=str(self.path),
+            )
+
+    def ended(self, position: Position | None) -> bool:
+        """Return whether all rows were read."""
+        return (position["row"] if position else 0) >= self.rows
+
+    def partitions(self, span: Span) -> tuple[str, ...]:
+        """Return the one partition."""
+        return ("0",)
+
+    def task_reader(self) -> ReplayTaskReader:
+        """Return the reader of the sorted copy."""
+        return ReplayTaskReader(str(self.prepared))
+
+    def _refuse_bad(self, table: pa.Table) -> None:
+        if self.spec.on_bad_record is BadRecord.FAIL and table[ERROR].null_count < table.num_rows:
+            row = pc.index(pc.is_valid(table[ERROR]), value=True).as_py()
+            raise BadRecordFound(f"record {row} in replay order: {table[ERROR][row].as_py()}", where=str(self.path))
+
+
+@dataclass(frozen=True)
+class ReplayTaskReader:
+    """Map the sorted copy inside a task; reads no more than its rows."""
+
+    prepared: str
+
+    def read(self, span: Span, split: int, splits: int) -> Iterator[pa.Table]:
+        """Yield this split's rows."""
+        first, last = span["from"], span["to"]
+        start = first + (last - first) * split // splits
+        stop = first + (last - first) * (split + 1) // splits
+        if stop > start:
+            with pa.memory_map(self.prepared) as file:
+                yield pa.ipc.open_file(file).read_all().slice(start, stop - start)
+
+
+def _fingerprint(path: Path) -> dict[str, int]:
+    found = path.stat()
+    return {"length": found.st_size, "modified_ns": found.st_mtime_ns}
+
+
+def _cache_path(spec: FileReplay, path: Path, facts: dict[str, int]) -> Path:
+    said = json.dumps([str(path.resolve()), facts, spec.order_by, spec.schema, list(spec.nulls)], sort_keys=True)
+    folder = Path(tempfile.gettempdir()) / f"penstock-replay-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.arrow"
+
+
+def _write_atomically(path: Path, table: pa.Table) -> None:
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    temporary.rename(path)
+
+
+def _prepare(spec: FileReplay, path: Path, spark: Any) -> pa.Table:
+    table, errors, raw = _load(spec, path)
+    order = _order(spec, table, spark)
+    positions = pa.array(range(table.num_rows), pa.int64())
+    sort = pc.sort_indices(pa.table({"k": order}), sort_keys=[("k", "ascending")])
+    chosen = table.take(sort)
+    return with_hidden(
+        chosen,
+        0,
+        positions,
+        None if errors is None else errors.take(sort),
+        None if raw is None else raw.take(sort),
+    ).combine_chunks()
+
+
+def _order(spec: FileReplay, table: pa.Table, spark: Any) -> pa.ChunkedArray:
+    if spec.order_by in table.column_names:
+        return table[spec.order_by]
+    numbered = table.append_column("_row", pa.array(range(table.num_rows), pa.int64()))
+    frame = spark.createDataFrame(numbered).selectExpr("_row", f"{spec.order_by} AS _order")
+    return frame.toArrow().sort_by("_row")["_order"]
+
+
+def _load(spec: FileReplay, path: Path) -> tuple[pa.Table, pa.Array | None, pa.Array | None]:
+    wanted = _arrow_schema(spec.schema)
+    if path.suffix == ".parquet":
+        table = pq.read_table(path)
+        return (table, None, None) if wanted is None else cast_columns(table.select(wanted.names), wanted)
+    if path.suffix != ".csv":
+        raise ConfigError("only .parquet and .csv files can be replayed", where=str(path))
+    convert = pa_csv.ConvertOptions(null_values=list(spec.nulls), strings_can_be_null=True)
+    if wanted is None:
+        return _micros(pa_csv.read_csv(path, convert_options=convert)), None, None
+    convert.column_types = {name: pa.string() for name in wanted.names}
+    convert.include_columns = wanted.names
+    return cast_columns(pa_csv.read_csv(path, convert_options=convert), wanted)
+
+
+def _arrow_schema(ddl: str | None) -> pa.Schema | None:
+    if ddl is None:
+        return None
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    return to_arrow_schema(StructType.fromDDL(ddl), timezone="UTC")
+
+
+def _micros(table: pa.Table) -> pa.Table:
+    """Return the table with timestamps in microseconds UTC, the only ones Spark holds."""
+    fields = [
+        pa.field(f.name, pa.timestamp("us", tz="UTC") if pa.types.is_timestamp(f.type) else f.type)
+        for f in table.schema
+    ]
+    return table.cast(pa.schema(fields))

@@ -1,0 +1,208 @@
+"""Say in plain Python what time windows give: an oracle to compare an engine with, written from SEMANTICS 2 and 3 only.
+
+It keeps every row, computes every window from its rows alone, and is slow on purpose.
+Times are integer microseconds since 1970; None is the watermark at the beginning of time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from typing import Any
+
+from penstock.graph.aggregates import Aggregate, AggregateKind
+from penstock.graph.policies import LatenessRule
+from penstock.graph.windows import TimeWindow
+
+__all__ = ["Expected", "ModelBatch", "ModelWindow", "Row", "WindowModel", "windows_at"]
+
+Row = Mapping[str, Any]
+_MOST = 2**63 - 1
+_SLACK = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Hold the value an aggregate must have, and how far from it a double may lie."""
+
+    value: Any
+    slack: float = 0.0
+    squared: bool = False
+
+    def matches(self, actual: Any) -> bool:
+        """Return whether a value of the engine is right; NaN matches NaN, and a decimal is compared as rounded."""
+        if self.value is None or actual is None:
+            return actual is None and self.value is None
+        if isinstance(self.value, Decimal) and isinstance(actual, Decimal):
+            with localcontext(prec=100):
+                return actual == self.value.quantize(Decimal((0, (1,), actual.as_tuple().exponent)), ROUND_HALF_UP)
+        if isinstance(self.value, float) and isinstance(actual, float):
+            if math.isnan(self.value) or math.isinf(self.value):
+                return math.isnan(actual) if math.isnan(self.value) else actual == self.value
+            if self.squared:
+                return abs(actual**2 - self.value**2) <= self.slack
+            return abs(actual - self.value) <= self.slack
+        return type(actual) is type(self.value) and bool(actual == self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWindow:
+    """Hold one key of one window that closed: its bounds, the key's values and the aggregates by name."""
+
+    start: int
+    end: int
+    key: tuple[Any, ...]
+    results: Mapping[str, Expected]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelBatch:
+    """Hold what a batch gives: the windows that closed, in the order of their ends, late rows, and the accounting."""
+
+    windows: Sequence[ModelWindow]
+    late: Sequence[Row]
+    counted: int
+    partly_late: int
+    in_no_window: int
+
+
+def windows_at(time: int, window: TimeWindow) -> list[tuple[int, int]]:
+    """Return every window that holds a time, by the definition: s <= t < s + size, s = offset modulo every."""
+    start = time - (time - window.offset) % window.every
+    found = []
+    while start + window.size > time:
+        found.append((start, start + window.size))
+        start -= window.every
+    return found[::-1]
+
+
+@dataclass(slots=True)
+class WindowModel:
+    """Run a window step in memory, batch after batch.
+
+    `time` gives a row's event time, `keys` are the columns of the key, and an aggregate reads the column its
+    expression names.
+    """
+
+    window: TimeWindow
+    keys: Sequence[str]
+    aggregates: Mapping[str, Aggregate]
+    time: Callable[[Row], int]
+    _held: dict[tuple[int, int], list[Row]] = field(default_factory=dict)
+
+    def batch(self, rows: Sequence[Row], *, late: int | None, close: int | None) -> ModelBatch:
+        """Take the rows of a batch in arrival order and close what is due.
+
+        `late` is the watermark that judges rows (2.3), `close` the one that closes windows (2.5); they differ only in
+        chained steps (2.1).
+        """
+        late_rows: list[Row] = []
+        counted = partly = nowhere = 0
+        for row in rows:
+            time = self.time(row)
+            windows = windows_at(time, self.window)
+            held = [w for w in windows if late is None or w[1] > late]
+            too_old = late is not None and time < late and self.window.rule is LatenessRule.WATERMARK
+            if too_old or (windows and not held):
+                late_rows.append(row)
+            elif not windows:
+                nowhere += 1
+            else:
+                counted += 1
+                partly += len(held) < len(windows)
+                for found in held:
+                    self._held.setdefault(found, []).append(row)
+        closed = sorted((w for w in self._held if close is not None and w[1] <= close), key=lambda w: w[1])
+        windows_closed = [keyed for w in closed for keyed in self._keyed(w, self._held.pop(w))]
+        return ModelBatch(windows_closed, late_rows, counted, partly, nowhere)
+
+    def _keyed(self, bounds: tuple[int, int], rows: Sequence[Row]) -> list[ModelWindow]:
+        groups: dict[tuple[Any, ...], tuple[tuple[Any, ...], list[Row]]] = {}
+        for row in rows:
+            key = tuple(row[name] for name in self.keys)
+            groups.setdefault(tuple(map(_comparable, key)), (key, []))[1].append(row)
+        return [
+            ModelWindow(
+                *bounds, key, {name: _aggregate(spec, group, self.time) for name, spec in self.aggregates.items()}
+            )
+            for key, group in groups.values()
+        ]
+
+
+def _comparable(value: Any) -> Any:
+    """Return a key value as one where NaN equals NaN."""
+    return (float, "NaN") if isinstance(value, float) and math.isnan(value) else value
+
+
+def _aggregate(spec: Aggregate, rows: Sequence[Row], time: Callable[[Row], int]) -> Expected:
+    if spec.expression is None:
+        return Expected(len(rows))
+    # Python's sort is stable, so ties stay in arrival order.
+    everything = [row[spec.expression] for row in sorted(rows, key=time)]
+    if spec.kind in (AggregateKind.FIRST, AggregateKind.LAST):
+        return Expected(everything[0 if spec.kind is AggregateKind.FIRST else -1])
+    values = [value for value in everything if value is not None]
+    match spec.kind:
+        case AggregateKind.COUNT:
+            return Expected(len(values))
+        case AggregateKind.SUM:
+            return _sum(values)
+        case AggregateKind.MEAN:
+            return _mean(values)
+        case AggregateKind.MIN:
+            return Expected(min(values, key=_order, default=None))
+        case AggregateKind.MAX:
+            return Expected(max(values, key=_order, default=None))
+    return _spread(values, spec.kind)
+
+
+def _order(value: Any) -> Any:
+    """Return what values are ordered by: NaN is greater than every number."""
+    return (math.isnan(value), 0.0 if math.isnan(value) else value) if isinstance(value, float) else value
+
+
+def _sum(values: Sequence[Any]) -> Expected:
+    if not values:
+        return Expected(None)
+    if isinstance(values[0], float):
+        return Expected(_float_sum(values), _SLACK * _float_sum([abs(v) for v in values if math.isfinite(v)]))
+    if isinstance(values[0], Decimal):
+        with localcontext(prec=100):
+            return Expected(sum(values, Decimal(0)))
+    total = sum(values)
+    if not -_MOST - 1 <= total <= _MOST:
+        raise OverflowError(total)
+    return Expected(total)
+
+
+def _mean(values: Sequence[Any]) -> Expected:
+    if not values:
+        return Expected(None)
+    if isinstance(values[0], Decimal):
+        with localcontext(prec=100):
+            return Expected(sum(values, Decimal(0)) / len(values))
+    total = _sum([float(v) for v in values])
+    return Expected(total.value / len(values), total.slack / len(values))
+
+
+def _spread(given: Sequence[Any], kind: AggregateKind) -> Expected:
+    values = [float(v) for v in given]
+    sample = kind in (AggregateKind.VAR_SAMP, AggregateKind.STDDEV_SAMP)
+    root = kind in (AggregateKind.STDDEV_POP, AggregateKind.STDDEV_SAMP)
+    if len(values) <= sample:
+        return Expected(None)
+    if not all(map(math.isfinite, values)):
+        return Expected(math.nan)
+    mean = math.fsum(values) / len(values)
+    variance = math.fsum((v - mean) ** 2 for v in values) / (len(values) - sample)
+    slack = _SLACK * math.fsum(v * v for v in values)
+    return Expected(math.sqrt(variance) if root else variance, slack, squared=root)
+
+
+def _float_sum(values: Sequence[float]) -> float:
+    """Add up exactly, then round; infinities and NaN as IEEE 754 has it."""
+    if all(map(math.isfinite, values)):
+        return math.fsum(values)
+    return sum(v for v in values if not math.isfinite(v))

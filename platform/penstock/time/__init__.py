@@ -1,0 +1,1 @@
+"""Know the time: clocks, and how far event time is in each source."""

@@ -1,0 +1,90 @@
+"""Advance event time: pure functions from what a batch read to the watermarks of the next (SEMANTICS 2.1 to 2.5).
+
+A watermark W says that every row with event time < W has been seen.
+None is the beginning of time, END_OF_TIME its end; all times are microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from penstock.checkpoint.entries import END_OF_TIME, PartitionProgress, SourceProgress
+
+__all__ = ["END_OF_TIME", "SourceTime", "idle_due", "later", "progressed", "source_watermark", "step_watermark"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTime:
+    """Hold what bounds a source's event time.
+
+    `said` is a watermark that the source itself reports, which then stands for its rows' times.
+    """
+
+    max_out_of_order: int
+    idle_after: int | None = None
+    closes_at_end: bool = False
+    said: int | None = None
+
+
+def progressed(
+    before: Mapping[str, PartitionProgress],
+    partitions: Iterable[str],
+    highest: Mapping[str, int],
+    rows: Mapping[str, int],
+    *,
+    time: int,
+    idle_after: int | None,
+    held_back: bool = False,
+) -> dict[str, PartitionProgress]:
+    """Return the progress of a source's partitions after a batch at batch time `time`.
+
+    `highest` and `rows` are what the batch read, by partition.
+    A partition that a rate limit held back is not idle (2.4).
+    """
+    after: dict[str, PartitionProgress] = {}
+    for name in {**dict.fromkeys(before), **dict.fromkeys(partitions)}:
+        old = before.get(name) or PartitionProgress(highest=None, seen_at=None, idle=False)
+        reached = [t for t in (old.highest, highest.get(name)) if t is not None]
+        fresh = rows.get(name, 0) > 0 or held_back
+        # A partition counts as seen when it is first known: it holds the watermark until idle_after from then.
+        seen = time if fresh or old.seen_at is None else old.seen_at
+        idle = idle_after is not None and not fresh and time - seen >= idle_after
+        after[name] = PartitionProgress(highest=max(reached) if reached else None, seen_at=seen, idle=idle)
+    return after
+
+
+def source_watermark(progress: SourceProgress, bounds: SourceTime) -> tuple[int | None, bool]:
+    """Return a source's watermark, and whether it counts: idle and ended sources do not hold others back."""
+    if progress.ended:
+        return (END_OF_TIME, True) if bounds.closes_at_end else (None, False)
+    if bounds.said is not None:
+        return bounds.said, True
+    active = [p for p in progress.partitions.values() if not p.idle]
+    if not active:
+        return None, not progress.partitions
+    if any(p.highest is None for p in active):
+        return None, True
+    return min(p.highest for p in active if p.highest is not None) - bounds.max_out_of_order, True
+
+
+def step_watermark(before: int | None, sources: Iterable[tuple[int | None, bool]]) -> int | None:
+    """Return a step's watermark from those of its sources; it never goes back, and stays where all are idle."""
+    counting = [mark for mark, counts in sources if counts]
+    if not counting or any(mark is None for mark in counting):
+        return before
+    return later(before, min(mark for mark in counting if mark is not None))
+
+
+def later(a: int | None, b: int | None) -> int | None:
+    """Return the later of two watermarks."""
+    known = [t for t in (a, b) if t is not None]
+    return max(known) if known else None
+
+
+def idle_due(progress: SourceProgress, idle_after: int | None) -> int | None:
+    """Return the batch time at which a partition with nothing new becomes idle, None where none can."""
+    if idle_after is None or progress.ended:
+        return None
+    waiting = [p.seen_at + idle_after for p in progress.partitions.values() if not p.idle and p.seen_at is not None]
+    return min(waiting, default=None)

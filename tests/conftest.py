@@ -1,0 +1,44 @@
+"""Set up what every test relies on, before any of them is imported."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Spark's Python workers and the processes that tests start see the modules that the tests see.
+# A function of a test module is sent to a worker by name, so the worker must find the module.
+_FOLDERS = [ROOT / "platform", ROOT, *sorted(path for path in (ROOT / "tests").iterdir() if path.is_dir())]
+os.environ["PYTHONPATH"] = os.pathsep.join([*map(str, _FOLDERS), *filter(None, [os.environ.get("PYTHONPATH")])])
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+# Nothing that a test starts is reachable from elsewhere, or calls home.
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+os.environ["GX_ANALYTICS_ENABLED"] = "false"
+
+# A deadline would make a busy machine fail tests that hold.
+settings.register_profile("penstock", deadline=None, print_blob=True)
+settings.load_profile("penstock")
+
+# What a test module names when its tests start Spark, or use the session that is there.
+_STARTS_SPARK = {"Harness", "SparkSession"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark by what can be seen what nobody should have to remember, so that `make check` stays fast.
+
+    A test whose module names Spark's session or the Harness, or that asks for a fixture `spark`, is marked spark;
+    one in tests/integration is marked integration.
+    """
+    for item in items:
+        names = vars(getattr(item, "module", None) or object).keys() | set(getattr(item, "fixturenames", ()))
+        if names & {*_STARTS_SPARK, "spark"}:
+            item.add_marker("spark")
+        if item.path.is_relative_to(ROOT / "tests" / "integration"):
+            item.add_marker("integration")

@@ -1,0 +1,32 @@
+"""Run the Python examples of the README and of every page in docs/."""
+
+from __future__ import annotations
+
+import ast
+import types
+from pathlib import Path
+
+import pytest
+
+from tools.doc_blocks import python_blocks
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def test_the_readme_and_the_index_of_the_pages_are_among_the_pages():
+    """The list of pages is not empty by mistake: those that must exist are in it, and can be read."""
+    for page in (ROOT / "README.md", ROOT / "docs" / "README.md"):
+        assert page in PAGES
+        assert page.read_text().startswith("# ")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_examples_run(page, tmp_path, monkeypatch):
+    """Every block of a page runs, in order and in one namespace; one marked no-run is still Python."""
+    monkeypatch.chdir(tmp_path)
+    namespace = types.ModuleType("example").__dict__
+    for block in python_blocks(page.read_text()):
+        tree = ast.parse(block.at_its_line(), filename=str(page))
+        if block.runs:
+            exec(compile(tree, str(page), "exec", dont_inherit=True), namespace)  # noqa: S102 - the point of this test

@@ -1,0 +1,84 @@
+"""`tools/check_layers.py`: imports point downwards (DESIGN 2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.check_layers import ROOT, SOURCE, imports_of, module_name, wrong_imports
+
+FOLDERS = frozenset(
+    {"__init__", "errors", "windows", "rates", "graph", "checkpoint", "time", "state", "sources", "sinks"}
+    | {"operators", "quality", "runtime", "cli", "airflow", "supervise", "testing"}
+)
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        pytest.param("penstock.graph.job", "from penstock.errors import JobError", id="down one"),
+        pytest.param("penstock.cli.main", "from penstock.graph.job import Job", id="down many"),
+        pytest.param("penstock.graph.job", "from penstock.graph.nodes import Node", id="own folder"),
+        pytest.param("penstock.graph.job", "from .nodes import Node", id="own folder, relative"),
+        pytest.param("penstock.graph.__init__", "from .job import Job", id="relative in a package"),
+        pytest.param("penstock.graph.job", "from ..errors import JobError", id="relative, down"),
+        pytest.param("penstock.runtime.driver", "from penstock import errors", id="a module of the package"),
+        pytest.param("penstock.operators.windows", "from penstock import Job", id="a name of the facade"),
+        pytest.param("penstock.__init__", "from penstock.graph.job import Job", id="facade of the graph"),
+        pytest.param("penstock.testing.harness", "from penstock.cli.main import app", id="the test kit"),
+        pytest.param("penstock.errors", "import json, os.path", id="others are no concern"),
+        pytest.param("penstock.errors", "import penstockish.cli", id="nor one with a similar name"),
+    ],
+)
+def test_what_points_downwards_is_allowed(module, line):
+    """Lower ranks, the own folder and everything outside the package may be imported."""
+    assert wrong_imports(module, line, FOLDERS) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        pytest.param("penstock.errors", "from penstock import Job", id="errors from the facade"),
+        pytest.param("penstock.graph.job", "from penstock.checkpoint.log import Log", id="up one"),
+        pytest.param("penstock.graph.job", "from ..checkpoint import log", id="up, relative"),
+        pytest.param("penstock.graph.job", "import penstock.runtime.driver as d", id="up many"),
+        pytest.param("penstock.graph.job", "from penstock import rates", id="up, a facade of the runtime"),
+        pytest.param("penstock.windows", "from penstock.time import watermark", id="from a facade"),
+        pytest.param("penstock.sinks.delta", "from penstock.sources.replay import Replay", id="same rank"),
+        pytest.param("penstock.operators.a", "from penstock.quality.compiler import Gate", id="same rank, higher"),
+        pytest.param("penstock.cli.main", "from penstock.testing import Harness", id="the test kit is for tests"),
+        pytest.param("penstock.graph.job", "def f():\n    import penstock.runtime", id="inside a function"),
+        pytest.param(
+            "penstock.graph.job",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import penstock.runtime",
+            id="for types only",
+        ),
+    ],
+)
+def test_what_points_up_or_sideways_is_named_with_its_line(module, line):
+    """The message names the module, the line and the target."""
+    (problem,) = wrong_imports(module, line, FOLDERS)
+    number = line.count("\n") + 1
+    assert problem.startswith(f"{module}:{number}: ")
+    assert "may not import penstock" in problem
+
+
+def test_a_folder_without_a_place_in_the_table_is_named():
+    """A new folder gets a rank before it gets modules; otherwise nothing would check it."""
+    assert "has no place in the table" in wrong_imports("penstock.extras.a", "", FOLDERS | {"extras"})[0]
+    assert (
+        "has no place in the table" in wrong_imports("penstock.cli.a", "import penstock.extras", {"cli", "extras"})[0]
+    )
+
+
+def test_relative_imports_are_resolved_from_the_package_of_the_module():
+    """One dot is the own package, two the one above; a package's own file counts as inside it."""
+    text = "from . import a\nfrom .b import c\nfrom .. import d\nfrom ..e.f import g\n"
+    for module in ("penstock.graph.job", "penstock.graph.__init__"):
+        found = [(each.line, each.target) for each in imports_of(text, module)]
+        assert found == [(1, "penstock.graph"), (2, "penstock.graph.b"), (3, "penstock.d"), (4, "penstock.e.f")]
+
+
+def test_the_name_of_a_module_follows_its_path():
+    """The source root is no part of a name."""
+    assert module_name(SOURCE / "penstock" / "graph" / "job.py", SOURCE) == "penstock.graph.job"
+    assert SOURCE.parent == ROOT

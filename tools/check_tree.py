@@ -1,0 +1,77 @@
+"""Check what no linter looks at: a package where none may be, hosts of registries, paths of one machine, long modules.
+
+Run as `python -m tools.check_tree`; looks at the files git tracks, and at new ones it does not ignore.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tools.report import report
+
+ROOT = Path(__file__).resolve().parents[1]
+LONG_MODULE = 300
+TOO_LONG_MODULE = 400
+# With an __init__.py that folder shadows the standard library's module, and `import pyspark` dies (FACTS 5).
+FORBIDDEN_FILES = ("platform/__init__.py",)
+# Joined here, because this file is checked as well.
+_HOSTS = ("pypi org", "pythonhosted org", "repo maven", "repo1 maven", "maven org", "registry npmjs", "deb debian org")
+HOST = re.compile("|".join(re.escape(host.replace(" ", ".")) for host in _HOSTS))
+MACHINE_PATH = re.compile(r"(?:^|[^\w.}>])/(?:work|root|farm|home|Users)(?=[/\s\"'`,;:)]|$)")
+
+
+def problems_in(name: str, text: str) -> Iterator[str]:
+    """Yield the lines of one file that name a registry's host or a path that only one machine has."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if HOST.search(line):
+            yield f"{name}:{number}: names the host of a package registry"
+        if MACHINE_PATH.search(line):
+            yield f"{name}:{number}: names a path that only one machine has"
+
+
+def forbidden(names: Sequence[str]) -> list[str]:
+    """Say which files are there and must not be."""
+    return [f"{name}: must not exist, it shadows the standard library" for name in names if name in FORBIDDEN_FILES]
+
+
+def length_of(name: str, text: str) -> tuple[str | None, str | None]:
+    """Judge the length of a Python module: (warning, error), at most one of them set."""
+    lines = text.count("\n")
+    if not name.endswith(".py") or lines <= LONG_MODULE:
+        return None, None
+    if lines <= TOO_LONG_MODULE:
+        return f"{name}: {lines} lines; over {LONG_MODULE}, look for two nouns in it", None
+    return None, f"{name}: {lines} lines; over {TOO_LONG_MODULE}, split it along its nouns"
+
+
+def tracked(root: Path) -> list[str]:
+    """List the files of the working tree that are tracked, or new and not ignored."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=root).stdout
+    return sorted(name for name in set(listed.split("\0")) if name and (root / name).is_file())
+
+
+def main() -> int:
+    """Check every file."""
+    names = tracked(ROOT)
+    problems = forbidden(names)
+    for name in names:
+        content = (ROOT / name).read_bytes()
+        if b"\0" in content:  # not text
+            continue
+        text = content.decode(errors="replace")
+        problems.extend(problems_in(name, text))
+        warning, error = length_of(name, text)
+        if warning:
+            print(f"warning: {warning}")
+        if error:
+            problems.append(error)
+    return report("tree", problems, checked=f"{len(names)} files")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
