@@ -284,6 +284,13 @@ class IntegerOverflow(StateError, OverflowError):
     remedy = "Aggregate a wider type: CAST the column to decimal or double."
 
 
+class SegmentExists(StateError, FileExistsError):
+    """A state file of that name is there already."""
+
+    code = "PEN-STA-005"
+    remedy = "Report this: every attempt of a task writes under a name of its own. Nothing was overwritten."
+
+
 # --- sources ---------------------------------------------------------------------------------
 
 

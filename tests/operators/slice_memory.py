@@ -1,4 +1,4 @@
-"""Hold the state of a window step in memory, as files would: every table goes through bytes, every fact through JSON."""
+"""Hold the state of a window step in memory as files would: tables go through bytes, facts through JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.operators.partial_tables import GROUP, integers
+from penstock.operators.partial_tables import GROUP, integers, slices_in
 from penstock.operators.time_windows import StepResult, WindowStep
 
 
@@ -35,7 +35,7 @@ class SliceMemory:
         return found
 
     def groups(self, part: str) -> np.ndarray:
-        runs = [integers(run, GROUP) for run in self.runs.get(part, [])]
+        runs = [slices_in(run) for run in self.runs.get(part, [])]
         return np.unique(np.concatenate(runs)) if runs else np.zeros(0, np.int64)
 
     def write(self, result: StepResult) -> None:
@@ -56,6 +56,9 @@ class SliceMemory:
                 merged = self.spec.layout.combine(runs)
                 keep = integers(merged, GROUP) >= (self.floor if sweep else -(2**63))
                 self.runs[part] = [merged.filter(pa.array(keep))]
+        if sweep:
+            fronts = self.runs.get("front", [])
+            self.runs["front"] = [run.filter(pa.array(integers(run, GROUP) >= self.floor)) for run in fronts]
 
     def _stored(self, part: str, table: pa.Table) -> pa.Table:
         assert table.schema.equals(self.spec.parts[part])

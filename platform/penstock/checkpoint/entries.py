@@ -112,6 +112,7 @@ class Commit(EntryBase):
 
     `floor` is the oldest batch that can be restored from here on; purging goes by it and by nothing else.
     `published` are the versions of the sinks that are known to be published.
+    `zero` is the job's zero time, `watermarks_in` what each step closed by, `written` bytes by kind.
     """
 
     kind: Literal["commit"] = "commit"
@@ -128,6 +129,9 @@ class Commit(EntryBase):
     timings: dict[str, float]
     published: dict[str, int]
     floor: int = Field(ge=0)
+    zero: int = 0
+    watermarks_in: dict[str, int | None] = {}
+    written: dict[str, int] = {}
 
 
 class Restore(EntryBase):

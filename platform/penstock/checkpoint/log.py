@@ -80,11 +80,7 @@ class Log:
         Raises `NotFound`, `CheckpointCorrupt` (also for an entry that was copied from another slot) and
         `FormatTooNew`.
         """
-        path = self.path(slot)
-        entry = from_bytes(self.store.read(path), path)
-        if entry.place is None or entry.place.slot != slot:
-            raise corrupt(path, "an entry of another slot")
-        return entry
+        return self._entry(slot, self.store.read(self.path(slot)))
 
     def entries_back(self, from_slot: int) -> Iterator[tuple[int, Entry]]:
         """Yield slots and entries from a slot backwards, until one is not there (purged, or before the first)."""
@@ -106,9 +102,18 @@ class Log:
         if entry.place is None or entry.place.slot != slot:
             raise EntryRefused("an entry belongs to one slot", where=self.path(slot))
         data, path = to_bytes(entry), self.path(slot)
-        if settle(self.store, path, data, self._read_back) != data:
-            raise SlotTaken(f"slot {slot} holds another entry", where=path, slot=slot, holder=self.read(slot))
+        found = settle(self.store, path, data, self._read_back)
+        if found != data:
+            holder = self._entry(slot, found)  # not read again: it may have been purged since
+            raise SlotTaken(f"slot {slot} holds another entry", where=path, slot=slot, holder=holder)
         self.seen = max(self.seen, slot)
+
+    def _entry(self, slot: int, data: bytes) -> Entry:
+        path = self.path(slot)
+        entry = from_bytes(data, path)
+        if entry.place is None or entry.place.slot != slot:
+            raise corrupt(path, "an entry of another slot")
+        return entry
 
 
 class OwnedLog:

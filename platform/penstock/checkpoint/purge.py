@@ -17,7 +17,7 @@ from penstock.errors import CheckpointCorrupt, EntryRefused, NotFound
 AT_MOST = 256
 """Entries that one call looks at: a bounded share of a batch, also when a milestone frees thousands at once."""
 
-_JUDGED_EVERY = 64
+_JUDGED_PER_STRIDE = 64
 
 
 @dataclass(slots=True)
@@ -76,8 +76,8 @@ class Purge:
         return entry.batch if isinstance(entry, Offsets | Commit) else None
 
     def _allowed(self, batch: int) -> bool:
-        seen = self.log.seen
-        if batch >= self._below and (self._judged_at < 0 or seen - self._judged_at >= _JUDGED_EVERY):
+        seen, patience = self.log.seen, self.log.slots.strides[0] // _JUDGED_PER_STRIDE
+        if batch >= self._below and (self._judged_at < 0 or seen - self._judged_at >= patience):
             self._below = max(self._below, self._judge())
             self._judged_at = seen
         return batch < self._below

@@ -7,17 +7,17 @@ The entries from the floor to the tail are read once backwards (`walk`) and appl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from penstock.checkpoint.entries import Commit, Entry, Offsets, Place, Restore, Save, Takeover
 from penstock.checkpoint.log import Log, gap, read_takeover
 from penstock.checkpoint.replay import Damaged, Kept, Standing, replay
 from penstock.checkpoint.store import corrupt
-from penstock.checkpoint.walk import Unreadable, Walk, walk
+from penstock.checkpoint.walk import Unreadable, walk
 from penstock.errors import CannotRestore, CheckpointCorrupt, CheckpointError, NotFound
 
-_WALKS = 3
+_READINGS = 5
 
 
 class Damage(Enum):
@@ -61,7 +61,7 @@ class Recovered:
     saves: Mapping[str, Commit]
     lost_saves: Mapping[str, str]
     damaged: tuple[Damaged, ...] = ()
-    problems: tuple[CheckpointError, ...] = field(default=())
+    problems: tuple[CheckpointError, ...] = ()
 
 
 def recover(log: Log, damage: Damage = Damage.FAIL) -> Recovered:
@@ -70,7 +70,18 @@ def recover(log: Log, damage: Damage = Damage.FAIL) -> Recovered:
     Raises `LogGap` (F16), `CheckpointCorrupt` (F13, F20: whatever breaks the protocol after the newest Restore, and
     damage that is not at the end) and `FormatTooNew` (F21, with any `damage`).
     """
-    walked = _walk_settled(log, damage)
+    for _ in range(_READINGS):
+        found = _read_once(log, damage)
+        # A purge may run while one reads who does not own the log, or no longer: then the log has grown as well.
+        if not found.problems or log.find_tail() == found.tail:
+            break
+    if damage is Damage.FAIL and found.problems:
+        raise found.problems[0]
+    return found
+
+
+def _read_once(log: Log, damage: Damage) -> Recovered:
+    walked = walk(log, log.find_tail() if damage is Damage.LIST else log.tail())
     standing = replay(walked, log.path)
     problems: list[CheckpointError] = [error for slot, error in standing.problems if slot > standing.restored_at]
     if walked.missing:
@@ -81,13 +92,10 @@ def recover(log: Log, damage: Damage = Damage.FAIL) -> Recovered:
     fixed = standing.decided.partitions if isinstance(standing.decided, Restore) else None
     # A Restore that fixes the partitions makes up for a Takeover that cannot be read any more.
     committed_by = _takeover_of(log, commit, problems if fixed is None else [])
-    last_takeover = _takeover_of(log, last, problems)
-    if damage is Damage.FAIL and problems:
-        raise problems[0]
     used = -1 if standing.used is None else standing.used
     return Recovered(
         tail=walked.tail,
-        last_takeover=last_takeover,
+        last_takeover=_takeover_of(log, last, problems),
         commit=commit,
         committed_by=committed_by,
         pending=standing.pending,
@@ -123,16 +131,6 @@ def find_restorable(recovered: Recovered, *, batch: int | None = None, saved: st
     span = f"batches {batches[0]} to {batches[-1]}" if batches else "no batch"
     what = f"{asked}; available: {span}, saved {sorted(recovered.saves)}"
     raise CannotRestore(what, batches=batches, saved=sorted(recovered.saves))
-
-
-def _walk_settled(log: Log, damage: Damage) -> Walk:
-    """Walk again when entries are missing but the log grew: a purge ran while an onlooker read."""
-    walked = walk(log, log.find_tail() if damage is Damage.LIST else log.tail())
-    for _ in range(_WALKS):
-        if not walked.missing or (tail := log.find_tail()) == walked.tail:
-            return walked
-        walked = walk(log, tail)
-    return walked
 
 
 def _read_saves(log: Log, last: Entry | None) -> tuple[dict[str, Commit], dict[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import Enum
 
 from penstock.checkpoint.store import CheckpointStore
@@ -46,4 +47,6 @@ def settle(store: CheckpointStore, path: str, data: bytes, read_back: ReadBack =
             return store.read(path)
         except (NotFound, StorageUnavailable) as error:
             cause = error
+    with suppress(NotFound, StorageUnavailable):
+        return store.read(path)
     raise CommitUnknown("it cannot be told whether the file was written", where=path, path=path) from cause

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.checkpoint.entries import Entry, Place, Release, Save, Takeover
-from penstock.checkpoint.log import Log, OwnedLog, fenced, read_takeover
+from penstock.checkpoint.log import Log, OwnedLog, fenced, gap, read_takeover
 from penstock.errors import CheckpointCorrupt, EntryRefused, NotFound, SlotTaken
 
+_LOOKS = 5
 UNKNOWN_HOLDER = "unknown (its entry cannot be read)"
 
 
@@ -49,16 +50,18 @@ def survey(log: Log) -> View:
 
     Raises `FormatTooNew` when a later Penstock wrote the last entry (F21), and `LogGap`.
     """
-    tail = log.tail()
-    damaged = 0
-    for slot in range(tail, -1, -1):
-        try:
-            return _view(log, tail, damaged, slot, log.read(slot))
-        except CheckpointCorrupt:
-            damaged += 1
-        except NotFound:
-            break
-    return View(tail=tail, epoch=damaged, takeover=None, released=False, damaged=damaged, last=None)
+    for _ in range(_LOOKS):
+        tail, damaged = log.tail(), 0
+        for slot in range(tail, -1, -1):
+            try:
+                return _view(log, tail, damaged, slot, log.read(slot))
+            except CheckpointCorrupt:
+                damaged += 1
+            except NotFound:
+                break  # purged since the search, so the tail is elsewhere by now
+        else:
+            return View(tail=tail, epoch=damaged, takeover=None, released=False, damaged=damaged, last=None)
+    raise gap([slot], log.path(slot))
 
 
 def _view(log: Log, tail: int, damaged: int, slot: int, last: Entry) -> View:

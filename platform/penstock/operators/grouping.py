@@ -81,6 +81,8 @@ def _equal(column: pa.Array, heads: pa.Array, ids: Ints) -> bool:
     if (pa.types.is_integer(kind) or pa.types.is_timestamp(kind)) and not column.null_count:
         bits = f"i{kind.bit_width // 8}"
         return np.array_equal(heads.to_numpy(zero_copy_only=False).view(bits)[ids], column.to_numpy().view(bits))
+    if pa.types.is_null(kind):
+        return True
     if pa.types.is_nested(kind):
         codes = _codes(column)
         return np.array_equal(codes[_first_rows(ids, len(heads))][ids], codes)

@@ -7,7 +7,7 @@ The same tables travel through the shuffle, lie in the state and are merged ther
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from penstock.errors import JobError
 from penstock.operators.aggregates import ROWS, AggregatePlan, Partials
 from penstock.operators.grouping import group_rows
 
-__all__ = ["GROUP", "HASH", "PartialTables", "column_array", "integers"]
+__all__ = ["GROUP", "HASH", "PartialTables", "column_array", "integers", "slices_in"]
 
 GROUP = "_group"
 HASH = "_hash"
@@ -27,20 +27,22 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialTables:
-    """Hold the layout of a step's partials, and merge tables of it. `keys` are the key columns; there may be none."""
+    """Hold the layout of a step's partials, and merge tables of it.
+
+    `keys` are the key columns; there may be none.
+    `schema` is all columns: slice, hash, keys, partials.
+    """
 
     plan: AggregatePlan
     keys: pa.Schema
+    schema: pa.Schema = field(init=False)
 
     def __post_init__(self) -> None:
-        own = {GROUP, HASH, *(field.name for field in self.plan.fields)}
+        own = {GROUP, HASH, *(f.name for f in self.plan.fields)}
         if taken := own.intersection(self.keys.names):
             raise JobError(f"a key column has the name {min(taken)!r}, which Penstock uses for itself")
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Return the columns: slice, hash, keys, partials."""
-        return pa.schema([(GROUP, pa.int64()), (HASH, pa.int64()), *self.keys, *self.plan.fields])
+        schema = pa.schema([(GROUP, pa.int64()), (HASH, pa.int64()), *self.keys, *self.plan.fields])
+        object.__setattr__(self, "schema", schema)
 
     def empty(self) -> pa.Table:
         """Return a table without rows."""
@@ -48,8 +50,9 @@ class PartialTables:
 
     def aligned(self, table: pa.Table) -> pa.Table:
         """Return a table with the columns of the layout, in order and type; others are left out."""
-        schema = self.schema
-        return table if table.schema.equals(schema) else table.select(schema.names).cast(schema)
+        if table.schema.equals(self.schema):
+            return table
+        return table.select(self.schema.names).cast(self.schema)
 
     def combine(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Merge the rows of equal slice and key, of any number of tables in any order; sorted by slice, then hash."""
@@ -89,6 +92,12 @@ class PartialTables:
         index = pa.array(rows)
         columns = [pa.array(slices), pa.array(hashes[rows]), *(key.take(index) for key in keys)]
         return pa.table([*columns, *self.plan.arrays_of(partials)], schema=self.schema)
+
+
+def slices_in(table: pa.Table) -> Ints:
+    """Return the distinct groups of a table sorted by group, ascending."""
+    groups = integers(table, GROUP)
+    return groups[np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])] if len(groups) else groups
 
 
 def integers(table: pa.Table, name: str) -> Ints:

@@ -7,6 +7,8 @@ section 2; first told by adamax on Stack Overflow in 2011), built for all keys a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -31,26 +33,27 @@ def front_schema(layout: PartialTables) -> pa.Schema:
     return layout.schema.append(pa.field(FROM, pa.int64()))
 
 
-def front_table(layout: PartialTables, slices: pa.Table) -> pa.Table:
-    """Return the suffix aggregate of each row of `slices`: of its key, from its slice on.
+def front_table(layout: PartialTables, tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the suffix aggregate of each slice and key of `tables`: of its key, from its slice on.
 
-    `slices` has one row a slice and key, sorted by slice, then hash; so has the answer.
+    The tables may hold several rows of one slice and key; the answer has one, sorted by slice, then hash.
     Each row is merged once, or once more for each factor of 128 in the number of slices.
     """
-    keys = [column_array(slices, name) for name in layout.keys.names]
-    starts = integers(slices, GROUP)
-    ids = group_rows(keys, integers(slices, HASH)).ids
+    table = pa.concat_tables([layout.empty(), *(layout.aligned(table) for table in tables)])
+    keys = [column_array(table, name) for name in layout.keys.names]
+    hashes, starts = integers(table, HASH), integers(table, GROUP)
+    ids = group_rows(keys, hashes).ids
     newest_first = np.lexsort((-starts, ids))
-    ids = ids[newest_first]
-    sums = _running(layout.plan, _take(layout.plan.partials_of(slices), newest_first), ids)
-    older = np.full(len(ids), BEGINNING_OF_TIME, dtype=np.int64)
-    follows = ids[1:] == ids[:-1]
-    older[:-1][follows] = starts[newest_first][1:][follows]
-    back = np.empty(len(ids), dtype=np.int64)
-    back[newest_first] = np.arange(len(ids))
-    arrays = [slices.column(name) for name in (GROUP, HASH, *layout.keys.names)]
-    arrays += layout.plan.arrays_of(_take(sums, back))
-    return pa.table([*arrays, pa.array(older[back])], schema=front_schema(layout))
+    ids, sorted_starts = ids[newest_first], starts[newest_first]
+    sums, at = _running(layout.plan, layout.plan.partials_of(table), newest_first, ids)
+    same_key = np.r_[ids[1:] == ids[:-1], False][: len(ids)]
+    following = np.r_[sorted_starts[1:], BEGINNING_OF_TIME][: len(ids)]
+    chosen = np.flatnonzero(~same_key | (following != sorted_starts))
+    chosen = chosen[np.lexsort((hashes[newest_first[chosen]], sorted_starts[chosen]))]
+    partials = _take(sums, _inverse(at)[chosen])
+    front = layout.table_of(sorted_starts[chosen], hashes, keys, newest_first[chosen], partials)
+    older = np.where(same_key, following, BEGINNING_OF_TIME)[chosen]
+    return front.append_column(front_schema(layout).field(FROM), pa.array(older))
 
 
 def front_window(front: pa.Table, start: int) -> pa.Table:
@@ -61,44 +64,62 @@ def front_window(front: pa.Table, start: int) -> pa.Table:
     return front.filter(pa.array(integers(front, FROM) < start)).drop_columns([FROM])
 
 
-def _running(plan: AggregatePlan, partials: Partials, ids: Ints) -> Partials:
-    """Merge each row with all rows before it of the same id; rows of one id stand together."""
-    begins = np.flatnonzero(np.r_[True, ids[1:] != ids[:-1]])
-    counts = np.diff(np.r_[begins, len(ids)])
-    place = np.arange(len(ids)) - np.repeat(begins, counts)
-    if counts.max() <= _BLOCK:
-        return _by_levels(plan, partials, begins, counts)
+def _running(plan: AggregatePlan, partials: Partials, order: Ints, ids: Ints) -> tuple[Partials, Ints]:
+    """Merge each row with all rows before it of the same id, where `order` puts rows of one id together.
+
+    Returns the merged rows, and at which place of the order each of them stands; `ids` are in that order.
+    """
+    begins = _begins(ids)
+    counts = _lengths(begins, len(ids))
+    if counts.max(initial=0) <= _BLOCK:
+        return _by_levels(plan, partials, order, begins, counts)
     # Blocks first, then the totals of blocks, then each row with the total of the blocks before its own.
-    blocks = np.cumsum((place % _BLOCK == 0).astype(np.int64)) - 1
-    block_begins = np.flatnonzero(place % _BLOCK == 0)
-    block_counts = np.diff(np.r_[block_begins, len(ids)])
-    within = _by_levels(plan, partials, block_begins, block_counts)
-    totals = _running(plan, _take(within, block_begins + block_counts - 1), ids[block_begins])
+    place = np.arange(len(ids)) - np.repeat(begins, counts)
+    opens = place % _BLOCK == 0
+    block_begins, blocks = np.flatnonzero(opens), np.cumsum(opens) - 1
+    block_counts = _lengths(block_begins, len(ids))
+    within, at = _by_levels(plan, partials, order, block_begins, block_counts)
+    found = _inverse(at)
+    totals = _take(within, found[block_begins + block_counts - 1])
+    sums, blocks_at = _running(plan, totals, np.arange(len(block_begins)), ids[block_begins])
     later = np.flatnonzero(place >= _BLOCK)
-    pair = np.r_[np.arange(len(ids)), later]
-    return plan.merge(_concat([within, _take(totals, blocks[later] - 1)]), pair, len(ids))
+    before = _take(sums, _inverse(blocks_at)[blocks[later] - 1])
+    return plan.merge(_concat([within, before]), np.r_[np.arange(len(ids)), found[later]], len(ids)), at
 
 
-def _by_levels(plan: AggregatePlan, partials: Partials, begins: Ints, counts: Ints) -> Partials:
+def _by_levels(
+    plan: AggregatePlan, partials: Partials, order: Ints, begins: Ints, counts: Ints
+) -> tuple[Partials, Ints]:
     """Merge each row with all before it of its run; level after level, all runs that are long enough at once."""
     longest_first = np.argsort(-counts, kind="stable")
     begins, counts = begins[longest_first], counts[longest_first]
-    reach = np.searchsorted(-counts, -np.arange(int(counts[0])), side="left")
-    levels: list[Partials] = []
-    rows: list[Ints] = []
-    for level, alive in enumerate(reach):
-        index = begins[:alive] + level
-        current = _take(partials, index)
-        if levels:
-            pair = np.tile(np.arange(alive), 2)
+    reach = np.searchsorted(-counts, -np.arange(counts.max(initial=0)), side="left")
+    levels = [_take(partials, order[:0])]
+    places = [order[:0]]
+    for level, alive in enumerate(reach.tolist()):
+        places.append(begins[:alive] + level)
+        current = _take(partials, order[places[-1]])
+        if level:
             before = {name: column[:alive] for name, column in levels[-1].items()}
-            current = plan.merge(_concat([before, current]), pair, int(alive))
+            current = plan.merge(_concat([before, current]), np.tile(np.arange(alive), 2), alive)
         levels.append(current)
-        rows.append(index)
-    order = np.concatenate(rows)
-    back = np.empty(len(order), dtype=np.int64)
-    back[order] = np.arange(len(order))
-    return _take(_concat(levels), back)
+    return _concat(levels), np.concatenate(places)
+
+
+def _begins(ids: Ints) -> Ints:
+    begins: Ints = np.flatnonzero(np.r_[True, ids[1:] != ids[:-1]][: len(ids)])
+    return begins
+
+
+def _lengths(begins: Ints, total: int) -> Ints:
+    lengths: Ints = np.diff(np.r_[begins, total])
+    return lengths
+
+
+def _inverse(order: Ints) -> Ints:
+    inverse = np.empty(len(order), dtype=np.int64)
+    inverse[order] = np.arange(len(order))
+    return inverse
 
 
 def _take(partials: Partials, rows: Ints) -> Partials:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -94,6 +95,7 @@ class StepResult:
     `replace`: by part, all rows it holds from now on; without rows, the part is gone.
     `floor`: groups before it will never be read again, in the parts "slices", "front" and "late".
     `facts`: what the next step's source gives back; plain JSON.
+    A batch without rows that closes nothing changes neither parts, floor nor facts, however far the watermark moved.
     `next_due`: the end of the next window that has rows; None where none has.
     `windows`: how many windows closed. `rows`: how many rows of the batch were counted in.
     """
@@ -102,7 +104,7 @@ class StepResult:
     append: Mapping[str, pa.Table]
     replace: Mapping[str, pa.Table]
     floor: int
-    facts: Mapping[str, int | str | None]
+    facts: Mapping[str, Any]
     next_due: int | None
     windows: int
     rows: int
@@ -163,7 +165,7 @@ def step(
     windows are all closed: those were to be judged late.
     """
     layout, window, strategy = spec.layout, spec.window, spec.strategy
-    facts = dict(source.facts)
+    facts = source.facts
     same = facts.get(_STRATEGY) == strategy.name
     slices = Slices(source, layout)
     maker = window_maker(strategy, slices, layout, window, facts if same else {})
@@ -181,20 +183,23 @@ def step(
     slices.add(delta)
     maker.add(delta)
     close(close_watermark)
-    closed_to = _later(closed_to, close_watermark)
 
     append, replace, kept = maker.kept()
-    if delta.num_rows:
-        append[SLICES] = delta
-    if not same:
-        replace = {part: layout.empty() for part in (RUNNING, FRONT, LATE)} | replace
+    if outputs or delta.num_rows:
+        closed_to = _later(closed_to, close_watermark)
+        facts = {_CLOSED_TO: closed_to, _STRATEGY: strategy.name, **kept}
+        append |= {SLICES: delta} if delta.num_rows else {}
+        replace = ({} if same else {part: layout.empty() for part in (RUNNING, FRONT, LATE)}) | replace
+    else:
+        # Nothing to write: a watermark that closed nothing here need not be known here.
+        closed_to = facts.get(_CLOSED_TO)
     floor = floor_slice(closed_to, window)
     return StepResult(
         output=pa.concat_tables(outputs) if outputs else spec.output.empty_table(),
         append=append,
         replace={name: table for name, table in replace.items() if table.num_rows or len(source.groups(name))},
         floor=floor,
-        facts={_CLOSED_TO: closed_to, _STRATEGY: strategy.name, **kept},
+        facts=facts,
         next_due=next_due_end(slices.live(floor), closed_to, window),
         windows=len(outputs),
         rows=int(integers(delta, ROWS).sum()),

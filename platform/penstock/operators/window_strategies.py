@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import AggregatePlan
-from penstock.operators.partial_tables import GROUP, PartialTables, integers
+from penstock.operators.partial_tables import GROUP, PartialTables, integers, slices_in
 from penstock.operators.slices import BEGINNING_OF_TIME, slices_per_window
 from penstock.operators.suffixes import front_table, front_window
 
@@ -103,7 +103,7 @@ class Slices:
 
     def live(self, floor: int) -> Ints:
         """Return the starts, from `floor` on, of the slices that have rows, ascending."""
-        starts = np.union1d(self._source.groups(SLICES), integers(self._added, GROUP))
+        starts = np.union1d(self._source.groups(SLICES), slices_in(self._added))
         return starts[np.searchsorted(starts, floor) :].astype(np.int64, copy=False)
 
     def part(self, name: str, lo: int, hi: int) -> list[pa.Table]:
@@ -245,8 +245,7 @@ class TwoStacks(_Continued):
         return Kept(append, replace, {**facts, FLIP: self._flip})
 
     def _turn_over(self, start: int, end: int) -> pa.Table:
-        slices = self._layout.combine(self._slices.between(start, end))
-        self._front = front_table(self._layout, slices)
+        self._front = front_table(self._layout, self._slices.between(start, end))
         self._back = self._layout.empty()
         self._flip = end
         self._went_to(end, [])

@@ -25,6 +25,10 @@ __all__ = [
 ]
 
 
+# What GX called these keys before version 1.
+_FORMER = {"expectation_type": "type", "expectation_suite_name": "name", "evaluation_parameters": "suite_parameters"}
+
+
 def object_of(node: Node, what: str) -> dict[str, Node]:
     """Return the members of an object."""
     if not isinstance(node.value, dict):
@@ -51,8 +55,10 @@ def refuse_unknown(
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the words that help with a wrong name: the nearest known one, or all of them."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else f"; there is {', '.join(known)}"
+    names = list(known)
+    former = _FORMER.get(name)
+    close = [former] if former in names else difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else f"; there is {', '.join(names)}"
 
 
 def check_ignored(members: Mapping[str, Node], **types: tuple[type, ...]) -> None:

@@ -43,4 +43,4 @@ def rounded(parts: Iterable[tuple[int, int, int]]) -> float:
     try:
         return total / (1 << _LEAST)
     except OverflowError:
-        return math.copysign(math.inf, total)
+        return math.inf if total > 0 else -math.inf

@@ -43,8 +43,8 @@ class BuiltJob:
     gates: dict[str, CompiledGate] = field(default_factory=dict)
     checked_by: dict[str, str] = field(default_factory=dict)
     """For each sink behind a check, and each sink of a check's quarantine, the check."""
-    state_schemas: dict[str, pa.Schema] = field(default_factory=dict)
-    """For each window step the columns of its state rows: keys, then partials."""
+    steps: dict[str, WindowStep] = field(default_factory=dict)
+    """For each window step what its state partitions run."""
 
 
 def build_job(
@@ -134,8 +134,8 @@ class _Builder:
 
     def _state_spec(self, window: WindowNode) -> StateSpec:
         plan, keys = self.aggregates[window.name]
-        self.built.state_schemas[window.name] = pa.schema([*keys, *plan.fields])
         work = WindowStep(window=window.spec, plan=plan, keys=keys)
+        self.built.steps[window.name] = work
         return StateSpec(
             step=window.name, partitions=window.partitions, work=work, output=self._outlet(window, work.output)
         )
@@ -147,8 +147,8 @@ class _Builder:
         home = shuffle.partitions if shuffle is not None else 1
         if not rest or not isinstance(rest[0], Hop):
             return Emitter(stage=number, home=home)
-        port = port_name(rest[0].branch.port)
-        return Emitter(stage=number, home=home, ports=(port,), columns=pa.schema([*self.ports[port], *_HOP_HIDDEN]))
+        rows = self.ports[port_name(rest[0].branch.port)]
+        return Emitter(stage=number, home=home, lane=rest[0].lane, columns=pa.schema([*rows, *_HOP_HIDDEN]))
 
     # --- the end of a branch -----------------------------------------------------------------
 
@@ -162,7 +162,7 @@ class _Builder:
             assert isinstance(branch.port, SourceNode)
             hidden += [ERROR, RAW]
             stream = self.plan.graph.quarantine_stream(branch.port.name)
-            source = SourceSpec(name=branch.port.name, quarantine=self._side(stream, QUARANTINE_SCHEMA, branch.port.name))
+            source = SourceSpec(name=branch.port.name, quarantine=self._side(stream, QUARANTINE_SCHEMA))
         filters = tuple(None if name in self.counted else name for name in chain.filters)
         self.counted.update(chain.filters)
         return end.frame(hidden), RouteSpec(source=source, filters=filters, leaves=leaves)
@@ -212,7 +212,7 @@ class _Builder:
             inputs=inputs,
             hash_column=end.add(f"_penstock_h{number}", hashed),
             visible=end.chain.visible,
-            late=None if late is None else self._side(late, late_schema(end.schema(end.chain.visible)), late.name),
+            late=None if late is None else self._side(late, late_schema(end.schema(end.chain.visible))),
         )
 
     def _aggregates(
@@ -244,8 +244,8 @@ class _Builder:
         quarantine = None
         if check.on_fail is OnFail.QUARANTINE:
             said = pa.schema([*schema, pa.field(RULES, pa.list_(pa.string())), pa.field("_batch", pa.int64())])
-            quarantine = self._side(self.plan.graph.quarantine_stream(check.name), said, check.name)
-            if quarantine.forwarded:
+            quarantine = self._side(self.plan.graph.quarantine_stream(check.name), said)
+            if quarantine.lanes:
                 raise BadExpression(
                     f"the quarantine of check {check.name!r} is written as it is: which rows are in it is known only "
                     "when the whole unit was seen",
@@ -263,9 +263,9 @@ class _Builder:
             quarantine=quarantine,
         )
 
-    def _side(self, stream: LateNode | QuarantineNode | None, schema: pa.Schema, name: str) -> Outlet:
+    def _side(self, stream: LateNode | QuarantineNode | None, schema: pa.Schema) -> Outlet:
         if stream is None:
-            return Outlet(port=f"quarantine:{name}", sinks=(), forwarded=False, schema=schema)
+            return Outlet(sinks=(), lanes=(), schema=schema)
         return self._outlet(stream, schema)
 
     def _outlet(self, port: WindowNode | LateNode | QuarantineNode, schema: pa.Schema) -> Outlet:
@@ -279,9 +279,7 @@ class _Builder:
         sinks = self.plan.direct.get(name, ())
         for sink in sinks:
             self._register(sink, schema)
-        return Outlet(
-            port=name, sinks=tuple(s.name for s in sinks), forwarded=self.plan.forwarded(name), schema=schema
-        )
+        return Outlet(sinks=tuple(s.name for s in sinks), lanes=self.plan.lanes(name), schema=schema)
 
     def _register(self, sink: SinkNode, schema: pa.Schema) -> None:
         known = self.built.sink_schemas.setdefault(sink.name, schema)

@@ -6,17 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.checkpoint.entries import Commit, Offsets, SourceProgress, StagedFile
+from penstock.checkpoint.entries import Commit, Offsets, PartitionProgress, SourceProgress, StagedFile
 from penstock.errors import GateStopped
 from penstock.graph.nodes import CheckNode
-from penstock.quality.compile import Verdict
-from penstock.quality.policy import Disposition, disposition
+from penstock.quality.policy import Action, disposition
+from penstock.quality.verdict import Verdict
 from penstock.runtime.engine import Engine
 from penstock.runtime.outcome import Outcome
 from penstock.sources.base import Position
 from penstock.time.watermarks import SourceTime, progressed, source_watermark, step_watermark
 
 __all__ = ["Decision", "decide"]
+
+Files = dict[str, list[StagedFile]]
 
 
 @dataclass(kw_only=True)
@@ -29,7 +31,7 @@ class Decision:
     def stop_if_gate_says_so(self) -> None:
         """Raise GateStopped where a check with STOP failed: there will be no Commit."""
         for check, verdict in self.stopped.items():
-            failed = [r.rule for r in verdict.results if not r.success]
+            failed = verdict.failed_rules
             raise GateStopped(
                 f"check {check!r} failed in batch {self.fields['batch']}: {', '.join(failed)}",
                 check=check,
@@ -72,7 +74,7 @@ def decide(
         "written": outcome.written,
         "floor": floor,
     }
-    stopped = {check: verdict for (check, _), (act, verdict) in actions.items() if act.stop}
+    stopped = {check: s.verdict for (check, _), s in actions.items() if s.action is Action.STOP}
     return Decision(fields=fields, stopped=stopped)
 
 
@@ -85,16 +87,17 @@ def _source(engine: Engine, name: str, offsets: Offsets, before: Commit | None, 
     def by_name(counts: Mapping[str, int]) -> dict[str, int]:
         return {names[int(index)]: n for index, n in counts.items()}
 
+    after = progressed(
+        known.partitions if known is not None else {},
+        names,
+        by_name(outcome.highest.get(name, {})),
+        by_name(outcome.rows.get(name, {})),
+        time=offsets.time,
+        idle_after=node.idle_after,
+    )
     return SourceProgress(
         position=dict(ranges["end"]),
-        partitions=progressed(
-            known.partitions if known is not None else {},
-            names,
-            by_name(outcome.highest.get(name, {})),
-            by_name(outcome.rows.get(name, {})),
-            time=offsets.time,
-            idle_after=node.idle_after,
-        ),
+        partitions={p: PartitionProgress(highest=t.highest, seen_at=t.seen_at, idle=t.idle) for p, t in after.items()},
         ended=engine.ended(name, ranges["end"]),
     )
 
@@ -109,7 +112,7 @@ def _watermarks(engine: Engine, sources: Mapping[str, SourceProgress], before: C
             closes_at_end=engine.closes_at_end(node.name),
             said=_said(progress.position),
         )
-        marks[node.name] = source_watermark(progress, bounds)
+        marks[node.name] = source_watermark(progress.partitions, bounds, ended=progress.ended)
     return {
         window.name: step_watermark(
             before.watermarks_out.get(window.name) if before is not None else None,
@@ -124,60 +127,67 @@ def _said(position: Position) -> int | None:
     return None if said is None else int(said)
 
 
-Units = dict[tuple[str, int | None], tuple[Disposition, Verdict]]
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """Say what becomes of the rows of one unit: all withheld rows are dropped, or put in quarantine."""
+
+    verdict: Verdict
+    action: Action
+    rows: Action
+    withheld: frozenset[str]
+
+
+Units = dict[tuple[str, int | None], Sentence]
 
 
 def _judge(engine: Engine, outcome: Outcome, said: str | None) -> tuple[Units, list[dict[str, Any]]]:
     """Return what to do with each unit of each check, and the verdicts as JSON."""
     units: Units = {}
     told = []
-    for (check, unit), partials in outcome.measured.items():
-        node = _check(engine, check)
-        verdict = engine.decide(check, partials)
-        act = disposition(verdict, node.on_fail, node.on_table_fail, override=said)
-        units[check, unit] = (act, verdict)
-        told.append({"check": check, "unit": unit, "action": act.said, **verdict.to_json()})
+    for check, partials in outcome.measured.items():
+        node = next(c for c in engine.graph.checks if c.name == check)
+        for unit, verdict in engine.decide(check, partials):
+            sentence = _sentence(node, verdict, said)
+            units[check, unit] = sentence
+            told.append({"check": check, "unit": unit, "action": sentence.action.value, **verdict.to_json()})
     return units, told
 
 
-def _sort_files(
-    engine: Engine, outcome: Outcome, units: Units
-) -> tuple[dict[str, list[StagedFile]], dict[str, list[StagedFile]]]:
-    """Return the files to publish and those to hold, and count rows by their fate (SEMANTICS 2.10, 11.3)."""
-    staged: dict[str, list[StagedFile]] = {}
-    held: dict[str, list[StagedFile]] = {}
-    counted: set[str] = set()
+def _sentence(node: CheckNode, verdict: Verdict, said: str | None) -> Sentence:
+    """Return what the policy says, or what a person said of a batch that the gate had stopped (SEMANTICS 11.5)."""
+    judged = disposition(verdict, node.on_fail, node.on_table_fail)
+    if judged.action is Action.STOP and said is not None:
+        action = {"publish": Action.PUBLISH, "drop": Action.DROP, "hold": Action.HOLD}[said]
+        withheld = frozenset(verdict.withheld_rules) if action is Action.DROP else frozenset()
+        return Sentence(verdict, action, action, withheld)
+    return Sentence(verdict, judged.action, judged.rows, frozenset(judged.withheld_rules))
+
+
+def _sort_files(engine: Engine, outcome: Outcome, units: Units) -> tuple[Files, Files]:
+    """Return the files to publish and those to hold, and count rows by their fate (SEMANTICS 2.10, 11.3).
+
+    A check holds the whole batch where one of its units does: what a person releases is a batch.
+    """
+    staged: Files = {}
+    held: Files = {}
+    holding = {check for (check, _), s in units.items() if s.action is Action.HOLD}
     for (sink, check), files in outcome.staged.items():
         if check is None:
             staged[sink] = [file for file, _ in files]
             continue
-        counts = outcome.accounting[f"check:{check}"]
-        guarded = sink in engine.guarded_sinks(check)
-        first = guarded and check not in counted
-        holds = any(act.hold for (name, _), (act, _) in units.items() if name == check)
+        guarded = engine.guarded_sinks(check)
+        counts = outcome.accounting[f"check:{check}"] if sink == guarded[0] else None
         for file, unit in files:
-            act, _ = units.get((check, unit), (None, None))
-            withheld = act is not None and bool(set(file.fails) & set(act.withheld))
-            fate = _fate(withheld=withheld, holds=holds, quarantines=act is not None and act.quarantine)
-            if first:
-                counts[fate] = counts.get(fate, 0) + file.rows
-            if fate == "held":
-                held.setdefault(sink, []).append(file)
-            elif guarded is (fate == "published"):
-                if guarded or fate == "quarantined":
-                    staged.setdefault(sink, []).append(file)
-        if first:
-            counted.add(check)
+            fate = _fate(file, units.get((check, unit)))
+            if fate == ("published" if sink in guarded else "quarantined"):
+                (held if check in holding else staged).setdefault(sink, []).append(file)
+            if counts is not None:
+                name = "held" if fate == "published" and check in holding else fate
+                counts[name] = counts.get(name, 0) + file.rows
     return staged, held
 
 
-def _fate(*, withheld: bool, holds: bool, quarantines: bool) -> str:
-    if holds:
-        return "held"
-    if not withheld:
+def _fate(file: StagedFile, sentence: Sentence | None) -> str:
+    if sentence is None or sentence.withheld.isdisjoint(file.fails):
         return "published"
-    return "quarantined" if quarantines else "dropped"
-
-
-def _check(engine: Engine, name: str) -> CheckNode:
-    return next(c for c in engine.graph.checks if c.name == name)
+    return "quarantined" if sentence.rows is Action.QUARANTINE else "dropped"

@@ -55,8 +55,8 @@ class Engine(Protocol):
     def guarded_sinks(self, check: str) -> tuple[str, ...]:
         """Return the sinks that a check guards, without those of its quarantine."""
 
-    def decide(self, check: str, partials: Sequence[Any]) -> Verdict:
-        """Return the verdict of a check from the parts its tasks measured."""
+    def decide(self, check: str, partials: Sequence[Mapping[str, str]]) -> list[tuple[int | None, Verdict]]:
+        """Return the verdict on each unit of a check from what its tasks measured."""
 
     def publish(self, sink: str, app: str, batch: int, files: Sequence[StagedFile]) -> None:
         """Make staged files visible under (app, batch). Raises SinkAhead."""

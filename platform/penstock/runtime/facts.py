@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 __all__ = ["PROPERTY", "BatchFacts", "current_facts"]
@@ -35,7 +35,6 @@ class BatchFacts:
     state_folder: str
     staging: Mapping[str, str]
     """For each sink the folder that its output files are staged in."""
-    caps: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the facts as text for a local property."""

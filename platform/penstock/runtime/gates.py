@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.quality.compile import CompiledGate, fails_mask
@@ -17,7 +18,11 @@ from penstock.runtime.staging import TaskFiles
 
 __all__ = ["RULES", "stage_checked"]
 
+Ints = npt.NDArray[np.int64]
+
 RULES = "_rules"
+UNIT = "_penstock_unit"
+"""int64: the end of the window a row belongs to, microseconds; the unit of a check where windows are judged."""
 
 
 def stage_checked(alive: pa.Table, leaf: SinkLeafSpec, files: TaskFiles) -> Iterator[Item]:
@@ -26,39 +31,32 @@ def stage_checked(alive: pa.Table, leaf: SinkLeafSpec, files: TaskFiles) -> Iter
     The unit is one closed window where the rows come from a window step, else the batch (SEMANTICS 11.1).
     """
     gate: CompiledGate = leaf.gate
-    for unit, rows in _units(alive, leaf):
-        yield receipt("measured", check=leaf.check, unit=unit, rows=rows.num_rows, partial=gate.measure(rows))
-    masks = fails_mask(alive, gate).to_numpy()
+    rows = alive
+    if leaf.by_window:
+        # The output of a window [s, e) has event time e - 1 (SEMANTICS 2.1).
+        rows = alive.append_column(UNIT, pa.array(alive[TIME].to_numpy() + 1))
+    partial = gate.measure(rows, (UNIT,) if leaf.by_window else ())
+    yield receipt("measured", check=leaf.check, rows=rows.num_rows, partial=partial.to_json())
+    masks = fails_mask(rows, gate).to_numpy()
     if not leaf.separate or not masks.any():
-        yield from files.stage(alive.select(leaf.visible), leaf.sinks, check=leaf.check)
+        yield from files.stage(rows.select(leaf.visible), leaf.sinks, check=leaf.check)
         return
-    clean = alive.filter(pa.array(masks == 0))
+    clean = rows.filter(pa.array(masks == 0))
     yield from files.stage(clean.select(leaf.visible), leaf.sinks, check=leaf.check)
-    dirty = alive.filter(pa.array(masks != 0)).append_column("_penstock_fails", pa.array(masks[masks != 0]))
-    for unit, rows in _units(dirty, leaf):
-        yield from _stage_failing(rows, unit, leaf, gate, files)
+    dirty = rows.filter(pa.array(masks != 0))
+    units = dirty[UNIT].to_numpy() if leaf.by_window else np.zeros(dirty.num_rows, dtype=np.int64)
+    yield from _stage_failing(dirty, masks[masks != 0], units, leaf, files)
 
 
-def _stage_failing(
-    rows: pa.Table, unit: int | None, leaf: SinkLeafSpec, gate: CompiledGate, files: TaskFiles
-) -> Iterator[Item]:
-    masks = rows["_penstock_fails"].to_numpy()
-    for mask in np.unique(masks):
-        chosen = rows.filter(pa.array(masks == mask)).select(leaf.visible)
-        fails = gate.rules_of(int(mask))
-        yield from files.stage(chosen, leaf.sinks, fails=fails, unit=unit, check=leaf.check)
+def _stage_failing(rows: pa.Table, masks: Ints, units: Ints, leaf: SinkLeafSpec, files: TaskFiles) -> Iterator[Item]:
+    """Stage rows apart by the window and the rules they fail: the verdict takes or leaves whole files."""
+    for unit, mask in sorted({(int(u), int(m)) for u, m in zip(units, masks, strict=True)}):
+        chosen = rows.filter(pa.array((masks == mask) & (units == unit))).select(leaf.visible)
+        fails = leaf.gate.rules_of(mask)
+        at = unit if leaf.by_window else None
+        yield from files.stage(chosen, leaf.sinks, fails=fails, unit=at, check=leaf.check)
         if leaf.quarantine is not None:
             n = chosen.num_rows
             said = chosen.append_column(RULES, pa.array([list(fails)] * n, pa.list_(pa.string())))
             said = said.append_column("_batch", pa.repeat(pa.scalar(files.facts.batch, pa.int64()), n))
-            yield from files.stage(said, leaf.quarantine.sinks, fails=fails, unit=unit, check=leaf.check)
-
-
-def _units(rows: pa.Table, leaf: SinkLeafSpec) -> Iterator[tuple[int | None, pa.Table]]:
-    if not leaf.by_window:
-        yield None, rows
-        return
-    # The output of a window [s, e) has event time e - 1 (SEMANTICS 2.1).
-    ends = rows[TIME].to_numpy() + 1
-    for end in np.unique(ends):
-        yield int(end), rows.filter(pa.array(ends == end))
+            yield from files.stage(said, leaf.quarantine.sinks, fails=fails, unit=at, check=leaf.check)

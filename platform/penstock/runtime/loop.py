@@ -7,18 +7,18 @@ and the fencing test schedules two drivers against each other. There is one loop
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 
-from penstock.checkpoint.entries import Commit, Offsets, Release, Takeover, Void
+from penstock.checkpoint.entries import Commit, Offsets, Release, Restore, Takeover, Void
 from penstock.checkpoint.log import Log, OwnedLog
-from penstock.checkpoint.recovery import Recovered, recover
+from penstock.checkpoint.recovery import Recovered, find_restorable, recover
 from penstock.checkpoint.replay import Damaged
 from penstock.checkpoint.takeover import View, claim, confirm, survey
-from penstock.errors import CheckpointCorrupt, Fenced, SinkAhead
+from penstock.errors import CheckpointCorrupt, Fenced, SinkAhead, StateTooLarge
 from penstock.runtime.commit import Decision, decide
 from penstock.runtime.engine import Engine
 from penstock.runtime.facts import BatchFacts
@@ -119,23 +119,36 @@ class Driver:
     def run(self) -> Iterator[Hook]:
         """Take over, then run batches; ends after `stop()`, at the end of bounded sources, or with an error."""
         yield from self.take_over()
+        yield Hook("TakeOver", "done")
         while not self.stopping:
             planned = self.plan_next()
             if planned is None:
                 self.finished = True
                 break
             if planned.offsets is None:
+                yield Hook("Wait", "before")
                 self.clock.sleep(planned.wait / 1_000_000)
                 continue
-            if planned.wait:
-                self.clock.sleep(planned.wait / 1_000_000)
-                if self.stopping:
-                    break
+            self.clock.sleep_until(planned.offsets.time)
+            if self.stopping:
+                break
             yield from self.run_batch(planned)
         yield from self.release()
 
     def take_over(self) -> Iterator[Hook]:
-        """Run stage c0: survey, claim, confirm, read the log, publish the last Commit again, and finish a batch."""
+        """Run stage c0, then finish a batch whose offsets are fixed and that has no Commit."""
+        recovered = yield from self.own()
+        if recovered.pending is None:
+            return
+        self.offsets = recovered.pending
+        self._note_time(self.offsets)
+        for source, ranges in self.offsets.ranges.items():
+            if ranges["span"] is not None:
+                self.engine.verify(source, ranges["span"])
+        yield from self._run_stages(plan_batch(self.offsets.batch, self.sinks, fixed=True))
+
+    def own(self) -> Generator[Hook, None, Recovered]:
+        """Own the log: survey, claim, confirm; read where the job stands; publish the last Commit again."""
         yield Hook("TakeOver", "before")
         for _ in range(_ATTEMPTS):
             view = survey(self.log)
@@ -153,13 +166,28 @@ class Driver:
         if recovered.last_published_commit is not None:
             last = recovered.last_published_commit
             yield from self._run_stage(PublishSinks(last.batch, self.sinks), commit=last)
-        if recovered.pending is not None:
-            self.offsets = recovered.pending
-            self._note_time(self.offsets)
-            for source, ranges in self.offsets.ranges.items():
-                if ranges["span"] is not None:
-                    self.engine.verify(source, ranges["span"])
-            yield from self._run_stages(plan_batch(self.offsets.batch, self.sinks, fixed=True))
+        return recovered
+
+    def restore(self, *, batch: int | None) -> Iterator[Hook]:
+        """Own the log, append a Restore to a kept batch (None: to nothing), and release it (SEMANTICS 10.1)."""
+        recovered = yield from self.own()
+        if batch is not None:
+            find_restorable(recovered, batch=batch)
+        owned = self._owned()
+        yield Hook("Restore", "before", batch)
+        owned.append(
+            Restore(
+                epoch=owned.epoch,
+                writer=owned.writer,
+                command=self.identity.command,
+                batch=batch,
+                source="empty" if batch is None else "batch",
+                saved=None,
+                partitions=None,
+            )
+        )
+        yield Hook("Restore", "after", batch)
+        yield from self.release()
 
     def run_batch(self, planned: NextBatch) -> Iterator[Hook]:
         """Run one planned batch through its stages."""
@@ -267,7 +295,6 @@ class Driver:
             else {},
             state_folder=str(self.janitor.state_folder),
             staging=dict(self.engine.staging()),
-            caps=dict(self.settings.caps),
         )
         outcome = collect(self.engine.compute(facts))
         self._decision = decide(
@@ -278,6 +305,10 @@ class Driver:
             for name, ranges in offsets.ranges.items()
         }
         check_accounting(outcome, expected)
+        for step, cap in self.settings.caps.items():
+            size = outcome.written.get(f"state:{step}", 0)
+            if size > cap:
+                raise StateTooLarge(f"the state of step {step!r} has {size:,} bytes, above its cap of {cap:,}")
 
     def _commit(self) -> None:
         owned, decision = self._owned(), self._decision

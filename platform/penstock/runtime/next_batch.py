@@ -107,7 +107,8 @@ def _due(graph: JobGraph, commit: Commit | None, time: int) -> bool:
     if not any(end is not None for end in commit.due.values()):
         return False
     for source in graph.sources:
-        at = idle_due(commit.sources[source.name], source.idle_after) if source.name in commit.sources else None
+        progress = commit.sources.get(source.name)
+        at = None if progress is None or progress.ended else idle_due(progress.partitions, source.idle_after)
         if at is not None and at <= time:
             return True
     return False

@@ -17,7 +17,7 @@ __all__ = ["Outcome", "check_accounting", "collect"]
 class Outcome:
     """Hold what the tasks of a batch reported, merged.
 
-    `staged` maps (sink, check or None) to files; `measured` maps (check, unit) to the parts of its verdict.
+    `staged` maps (sink, check or None) to files; `measured` maps each check to the parts of its verdicts.
     """
 
     rows: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -25,10 +25,10 @@ class Outcome:
     state: dict[str, dict[str, ManifestRef]] = field(default_factory=dict)
     due: dict[str, int | None] = field(default_factory=dict)
     staged: dict[tuple[str, str | None], list[tuple[StagedFile, int | None]]] = field(default_factory=dict)
-    measured: dict[tuple[str, int | None], list[dict[str, Any]]] = field(default_factory=dict)
+    measured: dict[str, list[dict[str, str]]] = field(default_factory=dict)
     accounting: dict[str, dict[str, int]] = field(default_factory=dict)
     written: dict[str, int] = field(default_factory=dict)
-    """Bytes: `segments` written for changes, `rewritten` by compaction, `output` staged."""
+    """Bytes: `segments` of changed state, `rewritten` by compaction, `output` staged, `state:<step>` held in all."""
 
 
 def collect(receipts: Iterable[Mapping[str, Any]]) -> Outcome:
@@ -51,7 +51,7 @@ def collect(receipts: Iterable[Mapping[str, Any]]) -> Outcome:
             case "staged":
                 _staged(outcome, said)
             case "measured":
-                outcome.measured.setdefault((said["check"], said["unit"]), []).append(said["partial"])
+                outcome.measured.setdefault(said["check"], []).append(said["partial"])
                 _add(outcome, f"check:{said['check']}", {"in": said["rows"]}, ("in",))
             case kind:
                 raise NondeterministicStep(f"a task sent a receipt of unknown kind {kind!r}")
@@ -112,8 +112,8 @@ def _state(outcome: Outcome, said: Mapping[str, Any]) -> None:
     else:
         outcome.due.setdefault(step, None)
     _add(outcome, f"window:{step}", {"merged": said["merged"]}, ("merged",))
-    for name in ("segments", "rewritten"):
-        outcome.written[name] = outcome.written.get(name, 0) + said[name]
+    for name, count in (("segments", "written"), ("rewritten", "rewritten"), (f"state:{step}", "size")):
+        outcome.written[name] = outcome.written.get(name, 0) + said[count]
 
 
 def _staged(outcome: Outcome, said: Mapping[str, Any]) -> None:

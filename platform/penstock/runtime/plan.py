@@ -62,9 +62,13 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """Run one branch of a port inside the job."""
+    """Run one branch of a port inside the job.
+
+    `lane` is the name its rows travel by: a port that several hops read sends its rows to each.
+    """
 
     branch: Branch
+    lane: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +100,9 @@ class JobPlan:
             if isinstance(stage, Hop):
                 yield stage.branch
 
-    def forwarded(self, port: str) -> bool:
-        """Return whether a hop reads the port."""
-        return any(isinstance(s, Hop) and port_name(s.branch.port) == port for s in self.stages)
+    def lanes(self, port: str) -> tuple[str, ...]:
+        """Return the lanes of the hops that read a port."""
+        return tuple(s.lane for s in self.stages if isinstance(s, Hop) and port_name(s.branch.port) == port)
 
 
 def port_name(node: Node) -> str:
@@ -124,7 +128,7 @@ def plan_job(graph: JobGraph) -> JobPlan:
     ports = [n for n in graph.nodes if isinstance(n, WindowNode | LateNode | QuarantineNode)]
     direct = {port_name(p): tuple(c for c in graph.children(p) if isinstance(c, SinkNode)) for p in ports}
     stages: list[Hop | Shuffle] = []
-    waiting = [Hop(b) for p in ports for b in _branches(graph, p)]
+    waiting = [Hop(b, f"{port_name(p)}#{i}") for p in ports for i, b in enumerate(_branches(graph, p))]
     todo = list(graph.windows)
     while waiting or todo:
         hop = next((h for h in waiting if _complete(graph, h.branch.port, todo, waiting)), None)

@@ -16,7 +16,7 @@ from penstock.runtime.rows import Item, receipt
 from penstock.runtime.specs import FATE, TIME, RouteSpec, SinkLeafSpec, SourceSpec, WindowLeafSpec
 from penstock.runtime.staging import TaskFiles, pour
 from penstock.sources.base import ERROR, PARTITION, POSITION, RAW
-from penstock.state import partition_of
+from penstock.state.keys import partition_of
 
 __all__ = ["QUARANTINE_SCHEMA", "late_schema", "partials_port", "route"]
 

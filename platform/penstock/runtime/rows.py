@@ -51,12 +51,12 @@ class Emitter:
     """Turn items into record batches of a stage's output schema.
 
     `stage` orders the payloads of different stages, `home` is the number of partitions of the next shuffle.
-    `ports` are the ports whose rows the next hop reads as columns, `columns` those columns.
+    `lane` is what the next hop reads as columns, `columns` those columns.
     """
 
     stage: int
     home: int = 1
-    ports: tuple[str, ...] = ()
+    lane: str | None = None
     columns: pa.Schema | None = None
 
     @property
@@ -69,7 +69,7 @@ class Emitter:
         carried: list[tuple[int, str, int, bytes]] = []
         number = (self.stage << 52) | (partition << 32)
         for item in items:
-            if item.port in self.ports:
+            if item.port == self.lane:
                 assert isinstance(item.body, pa.Table)
                 yield from self._as_columns(item.body)
                 continue
@@ -81,14 +81,14 @@ class Emitter:
             yield self._as_carriers(carried)
 
     def forward(self, carriers: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Yield carriers of an earlier stage; those of the hop's own ports become columns."""
+        """Yield carriers of an earlier stage; those of the hop's own lane become columns."""
         for batch in carriers.select(CARRIER.names).to_batches():
-            if not self.ports:
+            if self.lane is None:
                 yield self._with_nulls(batch)
                 continue
             kept = []
             for pid, port, order, payload in zip(*(c.to_pylist() for c in batch.columns), strict=True):
-                if port in self.ports:
+                if port == self.lane:
                     yield from self._as_columns(pa.ipc.open_stream(payload).read_all())
                 else:
                     kept.append((pid, port, order, payload))

@@ -20,17 +20,16 @@ FATE = "_penstock_fate"
 
 @dataclass(frozen=True, kw_only=True)
 class Outlet:
-    """Say where the rows of a port go: to sinks as they are, to a hop, or both."""
+    """Say where the rows of a port go: to sinks as they are, and along lanes to hops."""
 
-    port: str
     sinks: tuple[str, ...]
-    forwarded: bool
-    schema: pa.Schema | None = None
+    lanes: tuple[str, ...]
+    schema: pa.Schema
 
     @property
     def used(self) -> bool:
         """Return whether anybody reads the port."""
-        return bool(self.sinks) or self.forwarded
+        return bool(self.sinks or self.lanes)
 
 
 @dataclass(frozen=True, kw_only=True)

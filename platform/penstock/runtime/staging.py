@@ -22,14 +22,14 @@ class TaskFiles:
     def __init__(self, facts: BatchFacts, attempt: int, stage: int) -> None:
         self.facts = facts
         self.attempt = attempt
-        self.stage = stage
+        self._stage = stage
         self._numbers = itertools.count()
 
     def name(self, suffix: str) -> str:
         """Return a name that no other task and no other attempt uses."""
         facts = self.facts
         number = next(self._numbers)
-        return f"{facts.batch:012d}-{facts.epoch}-{facts.run}-{self.attempt}-{self.stage}-{number}{suffix}"
+        return f"{facts.batch:012d}-{facts.epoch}-{facts.run}-{self.attempt}-{self._stage}-{number}{suffix}"
 
     def stage(
         self, table: pa.Table, sinks: tuple[str, ...], *, fails: tuple[str, ...] = (), unit: int | None = None,
@@ -47,7 +47,6 @@ def pour(table: pa.Table, outlet: Outlet, files: TaskFiles) -> Iterator[Item]:
     """Send the rows of a port where they go; `table` may have more columns than the sinks are given."""
     if table.num_rows == 0:
         return
-    assert outlet.schema is not None
     yield from files.stage(table.select(outlet.schema.names), outlet.sinks)
-    if outlet.forwarded:
-        yield Item(outlet.port, table)
+    for lane in outlet.lanes:
+        yield Item(lane, table)

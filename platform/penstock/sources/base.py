@@ -75,6 +75,9 @@ class SourceReader(Protocol):
     def ended(self, position: Position | None) -> bool:
         """Return whether nothing will ever come after this position."""
 
+    def rows(self, span: Span) -> int | None:
+        """Return how many rows a span has, None where only reading tells; the batch must account for each."""
+
     def partitions(self, span: Span) -> tuple[str, ...]:
         """Return the names of the source's partitions, in the order of their indexes in PARTITION."""
 

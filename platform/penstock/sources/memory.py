@@ -69,7 +69,8 @@ class MemoryReader:
         for chunk in self.source.chunks[done:]:
             for i, part in enumerate(chunk):
                 rows[str(i)] = rows.get(str(i), 0) + len(part)
-        return {"object": self.source.id, "chunks": len(self.source.chunks), "rows": rows}
+        said = self.source.watermark if self.source.watermark is not None else (after or {}).get("watermark")
+        return {"object": self.source.id, "chunks": len(self.source.chunks), "rows": rows, "watermark": said}
 
     def span(self, start: Position | None, end: Position) -> Span:
         """Spool the chunks between two positions to a file and name it."""
@@ -87,9 +88,8 @@ class MemoryReader:
                 positions = pa.array(range(first, first + len(part)), pa.int64())
                 tables.append(with_hidden(table, i, positions, errors, raw))
                 counts[str(i)] = first + len(part)
-        span: dict[str, Any] = {"partitions": sorted(end["rows"], key=int), "file": None}
-        if self.source.watermark is not None:
-            span["watermark"] = self.source.watermark
+        read = sum(end["rows"].values()) - sum((start or {"rows": {}})["rows"].values())
+        span: dict[str, Any] = {"partitions": sorted(end["rows"], key=int), "file": None, "rows": read}
         if sum(t.num_rows for t in tables):
             path = self.source.folder / f"{uuid.uuid4().hex}.arrow"
             merged = pa.concat_tables(tables)
@@ -106,6 +106,10 @@ class MemoryReader:
     def ended(self, position: Position | None) -> bool:
         """Return False: a test can always feed more."""
         return False
+
+    def rows(self, span: Span) -> int | None:
+        """Return the number of rows fed in the span."""
+        return int(span["rows"])
 
     def partitions(self, span: Span) -> tuple[str, ...]:
         """Return the partition numbers as text."""

@@ -112,6 +112,10 @@ class ReplayReader:
         """Return whether all rows were read."""
         return (position["row"] if position else 0) >= self.rows
 
+    def rows(self, span: Span) -> int | None:
+        """Return the number of rows in the span."""
+        return int(span["to"] - span["from"])
+
     def partitions(self, span: Span) -> tuple[str, ...]:
         """Return the one partition."""
         return ("0",)

@@ -37,7 +37,7 @@ class Expected:
             return actual is None and self.value is None
         if isinstance(self.value, Decimal) and isinstance(actual, Decimal):
             with localcontext(prec=100):
-                return actual == self.value.quantize(Decimal((0, (1,), actual.as_tuple().exponent)), ROUND_HALF_UP)
+                return actual == self.value.quantize(actual, ROUND_HALF_UP)
         if isinstance(self.value, float) and isinstance(actual, float):
             if math.isnan(self.value) or math.isinf(self.value):
                 return math.isnan(actual) if math.isnan(self.value) else actual == self.value

@@ -18,7 +18,10 @@ class Clock(Protocol):
         """Return seconds of a clock that never goes back."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait a little, for something to turn up."""
+
+    def sleep_until(self, wall: int) -> None:
+        """Wait for a tick, in microseconds since 1970."""
 
 
 class SystemClock:
@@ -33,12 +36,17 @@ class SystemClock:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait a little."""
         time.sleep(seconds)
+
+    def sleep_until(self, wall: int) -> None:
+        """Wait for a tick; short naps, so that a signal is heard and a clock set back does not hang the job."""
+        while (left := wall - self.wall()) > 0:
+            time.sleep(min(left / 1_000_000, 0.1))
 
 
 class ManualClock:
-    """Stand still until told; sleeping moves it."""
+    """Stand still until told or until a tick is waited for; polling does not move it."""
 
     def __init__(self, wall: int = 0) -> None:
         self.now = wall
@@ -48,9 +56,12 @@ class ManualClock:
         return self.now
 
     def monotonic(self) -> float:
-        """Return the same, in seconds."""
-        return self.now / 1_000_000
+        """Return real seconds: how long something took is not for a test to say."""
+        return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Move on."""
-        self.now += round(seconds * 1_000_000)
+        """Return at once."""
+
+    def sleep_until(self, wall: int) -> None:
+        """Move on to the tick."""
+        self.now = max(self.now, wall)

@@ -8,10 +8,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
-from penstock.checkpoint.entries import END_OF_TIME, PartitionProgress, SourceProgress
+__all__ = [
+    "END_OF_TIME",
+    "PartitionTime",
+    "SourceTime",
+    "idle_due",
+    "later",
+    "progressed",
+    "source_watermark",
+    "step_watermark",
+]
 
-__all__ = ["END_OF_TIME", "SourceTime", "idle_due", "later", "progressed", "source_watermark", "step_watermark"]
+END_OF_TIME = 2**63 - 1
+
+
+class PartitionTime(Protocol):
+    """Say how far event time is in one source partition; a Commit keeps it.
+
+    `highest` is the highest event time seen, `seen_at` the time of the batch that last brought a row.
+    """
+
+    @property
+    def highest(self) -> int | None: ...
+    @property
+    def seen_at(self) -> int | None: ...
+    @property
+    def idle(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """Hold a partition's progress after a batch."""
+
+    highest: int | None
+    seen_at: int | None
+    idle: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +61,7 @@ class SourceTime:
 
 
 def progressed(
-    before: Mapping[str, PartitionProgress],
+    before: Mapping[str, PartitionTime],
     partitions: Iterable[str],
     highest: Mapping[str, int],
     rows: Mapping[str, int],
@@ -36,33 +69,35 @@ def progressed(
     time: int,
     idle_after: int | None,
     held_back: bool = False,
-) -> dict[str, PartitionProgress]:
+) -> dict[str, Progressed]:
     """Return the progress of a source's partitions after a batch at batch time `time`.
 
     `highest` and `rows` are what the batch read, by partition.
     A partition that a rate limit held back is not idle (2.4).
     """
-    after: dict[str, PartitionProgress] = {}
+    after: dict[str, Progressed] = {}
     for name in {**dict.fromkeys(before), **dict.fromkeys(partitions)}:
-        old = before.get(name) or PartitionProgress(highest=None, seen_at=None, idle=False)
+        old = before.get(name) or Progressed(highest=None, seen_at=None, idle=False)
         reached = [t for t in (old.highest, highest.get(name)) if t is not None]
         fresh = rows.get(name, 0) > 0 or held_back
         # A partition counts as seen when it is first known: it holds the watermark until idle_after from then.
         seen = time if fresh or old.seen_at is None else old.seen_at
         idle = idle_after is not None and not fresh and time - seen >= idle_after
-        after[name] = PartitionProgress(highest=max(reached) if reached else None, seen_at=seen, idle=idle)
+        after[name] = Progressed(highest=max(reached) if reached else None, seen_at=seen, idle=idle)
     return after
 
 
-def source_watermark(progress: SourceProgress, bounds: SourceTime) -> tuple[int | None, bool]:
+def source_watermark(
+    partitions: Mapping[str, PartitionTime], bounds: SourceTime, *, ended: bool
+) -> tuple[int | None, bool]:
     """Return a source's watermark, and whether it counts: idle and ended sources do not hold others back."""
-    if progress.ended:
+    if ended:
         return (END_OF_TIME, True) if bounds.closes_at_end else (None, False)
     if bounds.said is not None:
         return bounds.said, True
-    active = [p for p in progress.partitions.values() if not p.idle]
+    active = [p for p in partitions.values() if not p.idle]
     if not active:
-        return None, not progress.partitions
+        return None, not partitions
     if any(p.highest is None for p in active):
         return None, True
     return min(p.highest for p in active if p.highest is not None) - bounds.max_out_of_order, True
@@ -82,9 +117,9 @@ def later(a: int | None, b: int | None) -> int | None:
     return max(known) if known else None
 
 
-def idle_due(progress: SourceProgress, idle_after: int | None) -> int | None:
+def idle_due(partitions: Mapping[str, PartitionTime], idle_after: int | None) -> int | None:
     """Return the batch time at which a partition with nothing new becomes idle, None where none can."""
-    if idle_after is None or progress.ended:
+    if idle_after is None:
         return None
-    waiting = [p.seen_at + idle_after for p in progress.partitions.values() if not p.idle and p.seen_at is not None]
+    waiting = [p.seen_at + idle_after for p in partitions.values() if not p.idle and p.seen_at is not None]
     return min(waiting, default=None)

@@ -24,6 +24,7 @@ __all__ = [
     "Rows",
     "ValueCount",
     "add_at",
+    "add_doubles_at",
     "as_arrow",
     "valid_mask",
     "values_of",
@@ -98,6 +99,12 @@ def add_at(ids: Ids, groups: int, numbers: npt.NDArray[np.int64], sign: Ids | No
     total = np.zeros(groups, dtype=np.int64)
     np.add.at(total, ids, numbers if sign is None else numbers * sign)
     return total
+
+
+def add_doubles_at(ids: Ids, groups: int, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Add up doubles by group."""
+    # Without rows bincount forgets the type of its weights.
+    return np.bincount(ids, numbers, minlength=groups).astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.operators.aggregates.cells import Ids, Partials, Rows, add_at, valid_mask
+from penstock.operators.aggregates.cells import Ids, Partials, Rows, add_at, add_doubles_at, valid_mask
 from penstock.operators.aggregates.sums import doubles_of
 
 __all__ = ["Moments"]
@@ -67,8 +67,8 @@ class Moments:
         anchor[ids] = means
         with np.errstate(invalid="ignore", over="ignore"):
             weighted = (means - anchor[ids]) * counts
-            mean = anchor + np.bincount(ids, weighted, minlength=groups) / np.maximum(total, 1)
+            mean = anchor + add_doubles_at(ids, groups, weighted) / np.maximum(total, 1)
             spread = counts * (means - mean[ids]) ** 2
             if squares is not None:
                 spread += squares
-        return {self.count: total, self.mean: mean, self.squares: np.bincount(ids, spread, minlength=groups)}
+        return {self.count: total, self.mean: mean, self.squares: add_doubles_at(ids, groups, spread)}

@@ -76,12 +76,14 @@ class AggregatePlan:
     """Hold the aggregates of a step, their inputs and their partials; a plain value that can be pickled.
 
     `inputs` maps the columns that `reduce` reads to the Spark SQL expressions they hold, each expression once.
-    Partials are shared: a mean and a sum of one expression are computed from the same columns.
+    `fields` are the columns of the partials, `_rows` first.
+    Partials are shared: a mean and a sum of one double are computed from the same columns.
     """
 
     aggregates: tuple[BoundAggregate, ...]
     inputs: Mapping[str, str]
     cells: tuple[Cell, ...]
+    fields: tuple[pa.Field, ...]
 
     @classmethod
     def build(cls, aggregates: Mapping[str, Aggregate], input_types: Mapping[str, pa.DataType | None]) -> AggregatePlan:
@@ -90,11 +92,6 @@ class AggregatePlan:
         Raises BadExpression where a type has no such aggregate.
         """
         return _Planner().plan(aggregates, input_types)
-
-    @property
-    def fields(self) -> tuple[pa.Field, ...]:
-        """Return the columns of the partials, `_rows` first."""
-        return tuple(field for cell in self.cells for field in cell.fields)
 
     @property
     def result_fields(self) -> tuple[pa.Field, ...]:
@@ -172,7 +169,9 @@ class _Planner:
             for index, (name, aggregate) in enumerate(aggregates.items())
         )
         edges = (Edge(f"_{kind.value}", tuple(kept), kind is AggregateKind.LAST) for kind, kept in self.edges.items())
-        return AggregatePlan(aggregates=bound, inputs=self.inputs, cells=(*self.cells.values(), *edges))
+        cells = (*self.cells.values(), *edges)
+        fields = tuple(field for cell in cells for field in cell.fields)
+        return AggregatePlan(aggregates=bound, inputs=self.inputs, cells=cells, fields=fields)
 
     def _bind(self, index: int, name: str, aggregate: Aggregate, given: pa.DataType | None) -> BoundAggregate:
         result = results.result_type(aggregate.kind, given, what=_described(name, aggregate.kind, aggregate.expression))

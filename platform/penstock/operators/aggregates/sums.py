@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import IntegerOverflow
-from penstock.operators.aggregates.cells import Ids, Partials, Rows, valid_mask, values_of
+from penstock.operators.aggregates.cells import Ids, Partials, Rows, add_doubles_at, valid_mask, values_of
 from penstock.operators.aggregates.wide import Wide, group_sum
 
 __all__ = ["DecimalSum", "FloatSum", "IntegerSum", "doubles_of"]
@@ -102,8 +102,8 @@ class FloatSum:
 
     def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
         """Add rows up by group; nulls are 0."""
-        return {self.column: np.bincount(ids, doubles_of(rows.inputs[self.input]), minlength=groups)}
+        return {self.column: add_doubles_at(ids, groups, doubles_of(rows.inputs[self.input]))}
 
     def merge(self, partials: Partials, ids: Ids, groups: int) -> Partials:
         """Add sums up."""
-        return {self.column: np.bincount(ids, partials[self.column], minlength=groups)}
+        return {self.column: add_doubles_at(ids, groups, partials[self.column])}

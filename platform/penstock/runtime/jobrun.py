@@ -1,0 +1,102 @@
+"""Put a run together: job, checkpoint, engine and driver loop."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.checkpoint.entries import Commit
+from penstock.checkpoint.local import LocalStore
+from penstock.checkpoint.log import Log
+from penstock.checkpoint.metadata import Metadata, open_or_create
+from penstock.checkpoint.store import CheckpointStore, prove_exclusive
+from penstock.checkpoint.takeover import View
+from penstock.graph.graph import JobGraph
+from penstock.graph.job import Job
+from penstock.runtime.janitor import Janitor
+from penstock.runtime.loop import Driver, DriverSettings, Identity
+from penstock.runtime.spark import SparkEngine
+from penstock.runtime.statework import state_rows
+from penstock.runtime.triggers import Trigger
+from penstock.time.clock import Clock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["JobRun", "holder_name"]
+
+
+@dataclass(kw_only=True)
+class JobRun:
+    """Hold one run of a job over its checkpoint."""
+
+    graph: JobGraph
+    store: CheckpointStore
+    metadata: Metadata
+    engine: SparkEngine
+    driver: Driver
+    folder: Path
+
+    @classmethod
+    def open(
+        cls,
+        job: Job,
+        spark: SparkSession,
+        *,
+        root: Path,
+        clock: Clock,
+        trigger: Trigger,
+        suites: Mapping[str, Any],
+        settings: DriverSettings,
+        identity: Identity | None = None,
+        may_take_over: Callable[[View], None] = lambda view: None,
+        listeners: tuple[Any, ...] = (),
+        store: CheckpointStore | None = None,
+    ) -> JobRun:
+        """Analyse the job, then open its checkpoint and its sinks; nothing is written before the job is sound."""
+        graph = job.graph()
+        folder = root / graph.name
+        engine = SparkEngine(graph, spark, staged=folder / "staged", suites=suites)
+        root.mkdir(parents=True, exist_ok=True)
+        store = store or LocalStore(folder)
+        prove_exclusive(store)
+        metadata = open_or_create(store, now=clock.wall())
+        engine.prepare()
+        driver = Driver(
+            engine,
+            Log(store),
+            uuid=metadata.uuid,
+            clock=clock,
+            trigger=trigger,
+            identity=identity or Identity(holder=holder_name()),
+            janitor=Janitor(folder, keep=settings.keep),
+            settings=settings,
+            may_take_over=may_take_over,
+            listeners=listeners,
+        )
+        return cls(graph=graph, store=store, metadata=metadata, engine=engine, driver=driver, folder=folder)
+
+    def read_state(self, step: str, commit: Commit | None) -> list[dict[str, Any]]:
+        """Return the rows of a step's state as of a Commit."""
+        return state_rows(self.engine.built.steps[step], self.folder / "state", step, commit)
+
+
+def holder_name() -> str:
+    """Return host, process and the process's start time: enough to tell whether a holder on this host is alive."""
+    return f"{socket.gethostname()}:{os.getpid()}:{process_start(os.getpid())}"
+
+
+def process_start(pid: int) -> str:
+    """Return when a process started, in clock ticks since boot; empty where there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        return text.rsplit(")", 1)[1].split()[19]
+    except (OSError, IndexError):
+        pass
+    found = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return "".join(c for c in found.stdout if c.isalnum())

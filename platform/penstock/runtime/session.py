@@ -1,0 +1,64 @@
+"""Start Spark with the settings the engine stands on (FACTS 5), or say what is missing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.errors import EnvironmentUnfit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["open_session"]
+
+_FIXED = {
+    "spark.sql.session.timeZone": "UTC",
+    # State lives by partition number: nothing may fold partitions together.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
+    # TCP adds 40 ms of delayed acknowledgement to each Python stage.
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.worker.reuse": "true",
+    "spark.python.daemon.module": "penstock.runtime.worker_daemon",
+    "spark.sql.ansi.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+
+
+def open_session(
+    name: str, *, master: str = "local[2]", jars: Path | None = None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Return the Spark session of this process, made if there is none.
+
+    `jars` is the folder that `make setup` fills; with it, Delta tables can be written by delta-spark.
+    Raises EnvironmentUnfit when Java is missing.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Loopback only: a laptop's other addresses come and go, and no port is to be seen from outside.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name).master(master)
+    found = sorted(jars.glob("*.jar")) if jars is not None and jars.is_dir() else []
+    chosen = {"spark.driver.memory": "2g", **_FIXED}
+    if found:
+        chosen |= {"spark.jars": ",".join(str(j) for j in found), **_DELTA}
+    for key, value in {**chosen, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+    except (PySparkRuntimeError, FileNotFoundError) as why:
+        raise EnvironmentUnfit(f"Spark did not start: {str(why).splitlines()[0]}") from why
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark

@@ -1,0 +1,51 @@
+"""Keep the state of a step's partitions in sorted, immutable segment files (DESIGN 5 and 6; docs/state-segments.md)."""
+
+from penstock.state.batch import Change, Written, manifest_name, write_batch, write_manifest
+from penstock.state.compaction import SLACK_BYTES, Plan, budget, plan_compaction, plan_fold
+from penstock.state.keys import check_partition, partition_of
+from penstock.state.limits import StateSize, check_size, size_of, unreferenced
+from penstock.state.manifest import Manifest, ManifestRef, Run
+from penstock.state.merge import LATEST, Combine, Merged, compact, latest
+from penstock.state.reader import StateReader
+from penstock.state.refs import PartRef, Piece, SegmentRef, segment_name
+from penstock.state.rows import DELETED, EXPIRES, GROUP, HASH, sort_rows
+from penstock.state.segment import SegmentWriter, write_segment
+
+__all__ = [
+    "DELETED",
+    "EXPIRES",
+    "GROUP",
+    "HASH",
+    "LATEST",
+    "SLACK_BYTES",
+    "Change",
+    "Combine",
+    "Manifest",
+    "ManifestRef",
+    "Merged",
+    "PartRef",
+    "Piece",
+    "Plan",
+    "Run",
+    "SegmentRef",
+    "SegmentWriter",
+    "StateReader",
+    "StateSize",
+    "Written",
+    "budget",
+    "check_partition",
+    "check_size",
+    "compact",
+    "latest",
+    "manifest_name",
+    "partition_of",
+    "plan_compaction",
+    "plan_fold",
+    "segment_name",
+    "size_of",
+    "sort_rows",
+    "unreferenced",
+    "write_batch",
+    "write_manifest",
+    "write_segment",
+]

@@ -1,0 +1,148 @@
+"""Carry out a plan of compaction: read the runs up to a bound that the budget allows, and merge their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.state.compaction import Plan, live_size
+from penstock.state.keys import Bools, Ints, canonical, equal_keys
+from penstock.state.manifest import Run
+from penstock.state.reader import StateReader
+from penstock.state.rows import DELETED, GROUP, HASH, Bound, bucket_starts, conform, group_hash, start_of_group
+
+__all__ = ["LATEST", "Combine", "Merged", "compact", "latest"]
+
+Combine: TypeAlias = Callable[[list[pa.Table]], pa.Table]
+"""Merges the rows of equal group and key of several tables, oldest first, each sorted by group and hash.
+
+It must not look across keys or groups, because it is given one range of them at a time.
+"""
+LATEST: None = None
+"""In place of a `Combine`: the newest row of a key hides the older."""
+
+_TRIES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Hold merged rows: all there are below `bound` in the runs of the plan, or all there are, where it is None.
+
+    `indivisible`: they are of one group and hash, so a smaller budget would not make them fewer.
+    """
+
+    rows: pa.Table
+    bound: Bound | None
+    indivisible: bool = False
+
+
+def compact(reader: StateReader, plan: Plan, combine: Combine | None = LATEST) -> Merged:
+    """Merge the runs of a plan, from where they were left, as far as its budget goes.
+
+    Rows of one group and hash are never split; when they alone exceed the budget they are merged all the same.
+    """
+    bound = _bound(reader, plan)
+    found = [reader.rows(plan.part, run, None, bound) for run in plan.inputs]
+    tables = [table for table in found if table is not None]
+    if not tables:
+        return Merged(pa.table({GROUP: pa.array([], pa.int64()), HASH: pa.array([], pa.int64())}), bound)
+    tables = [conform(table, tables[-1].schema) for table in tables]
+    rows = combine(tables) if combine else latest(tables, reader.manifest.keys, drop_deleted=plan.oldest)
+    ends = {ends for table in tables for ends in _ends(table)}
+    return Merged(rows, bound, indivisible=len(ends) == 1)
+
+
+def latest(tables: Sequence[pa.Table], keys: Sequence[str], *, drop_deleted: bool) -> pa.Table:
+    """Return the newest row of each group and key of several tables, oldest first; sorted by group, then hash.
+
+    `drop_deleted`: leave tombstones out, as there are no older rows for them to hide.
+    """
+    rows = pa.concat_tables(reversed(tables)).combine_chunks()
+    groups, hashes = group_hash(rows)
+    order = np.lexsort((hashes, groups))  # stable: newest first among equal ones
+    starts = bucket_starts(groups[order], hashes[order])
+    kept = order[starts]
+    if len(kept) < len(order) and keys:
+        kept = _newest_of_each_key(rows, keys, order, starts)
+    if drop_deleted and DELETED in rows.column_names:
+        deleted = rows.column(DELETED).to_numpy()
+        kept = kept[~deleted[kept]]
+    return rows.take(pa.array(kept))
+
+
+def _newest_of_each_key(rows: pa.Table, keys: Sequence[str], order: Ints, starts: Bools) -> Ints:
+    """Choose rows from buckets of equal group and hash, in which rows of several keys may stand."""
+    columns = [rows.column(name).combine_chunks() for name in keys]
+    bucket = np.cumsum(starts) - 1
+    firsts = order[starts]
+    others = np.flatnonzero(~starts)
+    same = equal_keys(columns, order[others], columns, firsts[bucket[others]])
+    kept = starts.copy()
+    seen: set[object] = set()
+    seen_in = -1
+    for place in others[~same]:  # a hash collision: rare, so one by one
+        if bucket[place] != seen_in:
+            seen_in = int(bucket[place])
+            seen = {_key(columns, int(firsts[seen_in]))}
+        key = _key(columns, int(order[place]))
+        if key not in seen:
+            seen.add(key)
+            kept[place] = True
+    chosen: Ints = order[kept]
+    return chosen
+
+
+def _key(columns: Sequence[pa.Array], row: int) -> object:
+    return tuple(canonical(column[row].as_py()) for column in columns)
+
+
+def _bound(reader: StateReader, plan: Plan) -> Bound | None:
+    """Return a bound below which the runs hold about the plan's budget and at most that; None when all they hold fits.
+
+    It tries rows of the largest run, starting at the share of it that the budget is of the whole.
+    """
+    floor = reader.manifest.floors.get(plan.part)
+    least = None if floor is None else start_of_group(floor)
+    sizes = [live_size(run, least) for run in plan.inputs]
+    total = sum(sizes)
+    if total <= plan.budget_bytes:
+        return None
+    largest = plan.inputs[sizes.index(max(sizes))]
+    rows = largest.rows * max(sizes) // _size(largest)
+    share = plan.budget_bytes / total
+    low, high = 0.0, 1.0
+    best: Bound | None = None
+    for _ in range(_TRIES):
+        bound = reader.bound_at(plan.part, largest, int(rows * share))
+        size = sum(reader.count(plan.part, run, bound) * _size(run) // run.rows for run in plan.inputs)
+        if size <= plan.budget_bytes:
+            low = share
+            best = bound if size else best
+            if size >= plan.budget_bytes // 2:
+                break
+        else:
+            high = share
+        share = (low + high) / 2
+    return best if best is not None else _after_first_bucket(reader, plan)
+
+
+def _size(run: Run) -> int:
+    return sum(piece.size for piece in run.pieces)
+
+
+def _after_first_bucket(reader: StateReader, plan: Plan) -> Bound:
+    """Return the bound after the first group and hash of the runs: the least that can be merged."""
+    firsts = [next(reader.spans(plan.part, run, None, None), None) for run in plan.inputs]
+    group, value = min(
+        (int(span.block.groups[span.start]), int(span.block.hashes[span.start])) for span in firsts if span is not None
+    )
+    return (group, value + 1) if value < 2**63 - 1 else start_of_group(group + 1)
+
+
+def _ends(table: pa.Table) -> tuple[Bound, Bound]:
+    groups, hashes = group_hash(table)
+    return (int(groups[0]), int(hashes[0])), (int(groups[-1]), int(hashes[-1]))

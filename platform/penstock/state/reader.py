@@ -1,0 +1,182 @@
+"""Read the state of one partition as a manifest says it is."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import StateMissing
+from penstock.state.groups import distinct, groups_in, joined
+from penstock.state.keys import Bools, Ints
+from penstock.state.lookup import Found, look_up, state_columns
+from penstock.state.manifest import Manifest, Run
+from penstock.state.refs import Piece
+from penstock.state.rows import Bound, conform, position, start_of_group
+from penstock.state.sections import Block, Section, open_section, retain
+
+__all__ = ["Span", "StateReader"]
+
+
+class Span(NamedTuple):
+    """Some rows of a block: from `start` up to `end`."""
+
+    block: Block
+    start: int
+    end: int
+
+
+class StateReader:
+    """The state of one partition after a batch, read by memory map.
+
+    What is read costs memory for what is asked for, never for what the state holds.
+    All methods raise `StateMissing` for a file that is gone and `CheckpointCorrupt` for one that is not as written.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        retain(folder, manifest.sizes)
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Return the operator's facts."""
+        return self.manifest.facts
+
+    def schema(self, part: str) -> pa.Schema | None:
+        """Return the columns of a part, as its newest rows have them; None for a part without rows."""
+        chain = self.manifest.chain(part)
+        return self._section(chain[-1].pieces[-1]).schema if chain else None
+
+    def lookup(
+        self, part: str, hashes: Ints, keys: pa.Table, *, group: int = 0, schema: pa.Schema | None = None
+    ) -> tuple[Bools, pa.Table]:
+        """Find the newest row of each key, in a part where a newer row of a key hides the older.
+
+        `hashes` (int64) must be sorted; `keys` has one row for each, and its columns are the key columns of the part,
+        of the same types; there may be none. Different keys of one hash are told apart.
+        Returns which keys were found, and a table with one row for each key: nulls where it was not found.
+        The table has the columns of `schema`, or else those of the part without keys, group, hash and tombstone mark.
+        A key whose newest row is a tombstone is not found.
+        """
+        if schema is None:
+            stored = self.schema(part)
+            schema = pa.schema([]) if stored is None else state_columns(stored, keys.column_names)
+        found = Found(hashes, keys, group, schema)
+        for run in reversed(self.manifest.chain(part)):
+            if not len(found.pending):
+                break
+            low, high = found.bounds()
+            look_up(found, self.spans(part, run, low, high))
+        return found.result()
+
+    def scan(
+        self, part: str, group_from: int | None = None, group_to: int | None = None, schema: pa.Schema | None = None
+    ) -> list[pa.Table]:
+        """Return the rows with group_from <= `_group` < group_to, a table for each run that has some, oldest first.
+
+        Each table is sorted by (`_group`, `_hash`) and refers to the mapped file: nothing is copied, unless `schema`
+        asks for other columns than are stored.
+        Rows below the part's floor are left out; tombstones are not.
+        """
+        low = None if group_from is None else start_of_group(group_from)
+        high = None if group_to is None else start_of_group(group_to)
+        tables = (self.rows(part, run, low, high, schema) for run in self.manifest.chain(part))
+        return [table for table in tables if table is not None]
+
+    def groups(self, part: str) -> Ints:
+        """Return the distinct groups that have rows, ascending; tombstones count as rows."""
+        found = []
+        for run in self.manifest.chain(part):
+            least = self._least(part, run, None)
+            for piece in run.pieces:
+                if piece.groups is not None and (least is None or piece.first >= least):
+                    found.append(groups_in(piece.groups))
+                else:
+                    found.extend(distinct(b.groups[a:z]) for b, a, z in self._spans_of(piece, least, None))
+        return np.unique(joined(found))
+
+    def rows(
+        self, part: str, run: Run, low: Bound | None, high: Bound | None, schema: pa.Schema | None = None
+    ) -> pa.Table | None:
+        """Return the live rows of a run with low <= (group, hash) < high, without a copy; None where there are none."""
+        batches = [block.rows.slice(start, end - start) for block, start, end in self.spans(part, run, low, high)]
+        if not batches:
+            return None
+        if schema is None:
+            return pa.Table.from_batches(batches)
+        return conform(pa.Table.from_batches(batches), schema)
+
+    def count(self, part: str, run: Run, high: Bound) -> int:
+        """Return how many live rows of a run stand before a bound, without reading those between."""
+        least, total = self._least(part, run, None), 0
+        for piece in run.pieces:
+            if piece.first >= high:
+                break
+            if least is None or piece.last >= least:
+                start = 0 if least is None or piece.first >= least else self._section(piece).position(least)
+                end = piece.rows if piece.last < high else self._section(piece).position(high)
+                total += max(0, end - start)
+        return total
+
+    def bound_at(self, part: str, run: Run, rows: int) -> Bound:
+        """Return group and hash of the live row that has so many live rows before it, or else of the last row."""
+        least = self._least(part, run, None)
+        for piece in run.pieces:
+            if least is None or piece.last >= least:
+                start = 0 if least is None or piece.first >= least else self._section(piece).position(least)
+                if rows < piece.rows - start:
+                    return self._section(piece).bound_at(start + rows)
+                rows -= piece.rows - start
+        return run.pieces[-1].last
+
+    def spans(self, part: str, run: Run, low: Bound | None, high: Bound | None) -> Iterator[Span]:
+        """Yield where the live rows of a run with low <= (group, hash) < high are, in order."""
+        least = self._least(part, run, low)
+        pieces = run.pieces
+        first = 0 if least is None else bisect_left(pieces, least, key=lambda piece: piece.last)
+        for piece in pieces[first:]:
+            if high is not None and piece.first >= high:
+                return
+            yield from self._spans_of(piece, least, high)
+
+    def verify(self) -> int:
+        """Read every block of every file and return the bytes; raises for the first one that is damaged or missing."""
+        for chain in self.manifest.chains.values():
+            for run in chain:
+                for piece in run.pieces:
+                    for _ in self._spans_of(piece, None, None):
+                        pass
+        return self.manifest.size
+
+    def _least(self, part: str, run: Run, low: Bound | None) -> Bound | None:
+        floor = self.manifest.floors.get(part)
+        bounds = [run.low, low, None if floor is None else start_of_group(floor)]
+        return max((bound for bound in bounds if bound is not None), default=None)
+
+    def _spans_of(self, piece: Piece, low: Bound | None, high: Bound | None) -> Iterator[Span]:
+        section = self._section(piece)
+        first = 0 if low is None else bisect_left(section.lasts, low)
+        for number in range(first, len(section.firsts)):
+            if high is not None and section.firsts[number] >= high:
+                return
+            block = section.block(number)
+            start, end = 0, len(block.hashes)
+            if low is not None and section.firsts[number] < low:
+                start = position(block.groups, block.hashes, low)
+            if high is not None and section.lasts[number] >= high:
+                end = position(block.groups, block.hashes, high)
+            if start < end:
+                yield Span(block, start, end)
+
+    def _section(self, piece: Piece) -> Section:
+        try:
+            return open_section(self.folder, piece, self.manifest.sizes[piece.file])
+        except StateMissing as error:
+            batch = self.manifest.batch
+            what = f"{error.what}, which the manifest of batch {batch} names"
+            raise StateMissing(what, where=error.where, path=error.where, batch=batch) from error

@@ -1,0 +1,168 @@
+"""Read segments by memory map, and check every byte that is read once a process.
+
+Maps stay open between batches: a worker that comes back to a partition finds them mapped, parsed and checked.
+What is kept is the files of the newest manifest seen of each folder; a file changed on disk is mapped and checked anew.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import zlib
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import FormatTooNew
+from penstock.state.files import Signature, corrupt, map_file, signature
+from penstock.state.keys import Ints
+from penstock.state.refs import Piece
+from penstock.state.rows import DELETED, Bound, group_hash, position
+from penstock.state.segment import FACTS, FORMAT_VERSION
+
+__all__ = ["Block", "Section", "forget", "open_section", "retain"]
+
+MOST_FOLDERS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Hold a record batch of a section, checked, and views of its columns `_group`, `_hash` and `_deleted`."""
+
+    rows: pa.RecordBatch
+    groups: Ints
+    hashes: Ints
+    deleted: pa.Array | None
+
+
+class Section:
+    """A section that is mapped and whose schema and block list are checked.
+
+    `firsts` and `lasts` are group and hash of the first and last row of each block, `starts` the number of rows before
+    each block and, last, in all.
+    """
+
+    def __init__(self, path: Path, data: pa.Buffer, piece: Piece) -> None:
+        self._path = path
+        self._data = data
+        head_and_tail = zlib.crc32(data.slice(data.size - piece.tail), zlib.crc32(data.slice(0, piece.head)))
+        if head_and_tail != piece.checksum:
+            raise corrupt(path, f"the checksum of schema and footer at byte {piece.offset} does not match")
+        try:
+            self._reader = pa.ipc.open_file(data)
+            facts = json.loads(self._reader.schema.metadata[FACTS])
+            self._check_version(facts)
+            listed = facts["blocks"]
+            self._sizes = [size for _, size, *_ in listed]
+            self._checksums = [checksum for _, _, checksum, *_ in listed]
+            self.firsts: list[Bound] = [(block[3], block[4]) for block in listed]
+            self.lasts: list[Bound] = [(block[5], block[6]) for block in listed]
+            self.starts: list[int] = [0, *accumulate(block[0] for block in listed)]
+        except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+            raise corrupt(path, f"not the section that Penstock writes: {error}") from error
+        self._offsets = list(accumulate(self._sizes, initial=piece.head))
+        if self._offsets[-1] != data.size - piece.tail or self.starts[-1] != piece.rows:
+            raise corrupt(path, f"the block list at byte {piece.offset} does not fit the manifest")
+        self.schema = self._reader.schema.remove_metadata()
+        self._blocks: list[Block | None] = [None] * len(self._sizes)
+
+    def block(self, number: int) -> Block:
+        """Return a block; its checksum is checked on the first call."""
+        known = self._blocks[number]
+        if known is not None:
+            return known
+        offset = self._offsets[number]
+        if zlib.crc32(self._data.slice(offset, self._sizes[number])) != self._checksums[number]:
+            raise corrupt(self._path, f"the checksum of the block at byte {offset} of a section does not match")
+        try:
+            rows = self._reader.get_batch(number)
+            deleted = rows.column(DELETED) if DELETED in self.schema.names else None
+            block = Block(rows, *group_hash(rows), deleted)
+        except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+            raise corrupt(self._path, f"not the block that Penstock writes: {error}") from error
+        self._blocks[number] = block
+        return block
+
+    def position(self, bound: Bound) -> int:
+        """Return how many rows of the section stand before a bound; at most one block is touched."""
+        number = bisect_left(self.lasts, bound)
+        if number == len(self.lasts) or self.firsts[number] >= bound:
+            return self.starts[number]
+        block = self.block(number)
+        return self.starts[number] + position(block.groups, block.hashes, bound)
+
+    def bound_at(self, row: int) -> Bound:
+        """Return group and hash of a row."""
+        number = bisect_right(self.starts, row) - 1
+        block, at = self.block(number), row - self.starts[number]
+        return int(block.groups[at]), int(block.hashes[at])
+
+    def _check_version(self, facts: dict[str, Any]) -> None:
+        version = facts["version"]
+        if isinstance(version, int) and version > FORMAT_VERSION:
+            what = f"segment format {version}; this Penstock reads up to {FORMAT_VERSION}"
+            raise FormatTooNew(what, where=str(self._path), path=str(self._path), found=version, known=FORMAT_VERSION)
+
+
+class _OpenFile:
+    """A mapped file and its sections by offset."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        mapped = map_file(path, size)
+        self._path = path
+        self._data = mapped.data
+        self.signature: Signature = mapped.signature
+        self._sections: dict[Piece, Section] = {}
+
+    def section(self, piece: Piece) -> Section:
+        section = self._sections.get(piece)
+        if section is None:
+            if piece.offset + piece.size > self._data.size:
+                raise corrupt(self._path, f"a section ends at byte {piece.offset + piece.size}, after the file")
+            section = Section(self._path, self._data.slice(piece.offset, piece.size), piece)
+            self._sections[piece] = section
+        return section
+
+
+_lock = threading.Lock()
+_open: OrderedDict[Path, dict[str, _OpenFile]] = OrderedDict()
+
+
+def open_section(folder: Path, piece: Piece, size: int) -> Section:
+    """Return a section of a file in this folder; `size` is that of the file.
+
+    Raises `StateMissing`, and `CheckpointCorrupt` for what is not as it was written.
+    """
+    path = folder / piece.file
+    with _lock:
+        files = _open.setdefault(folder, {})
+        _open.move_to_end(folder)
+        while len(_open) > MOST_FOLDERS:
+            _open.popitem(last=False)
+        known = files.get(piece.file)
+    if known is None or known.signature != signature(path):
+        known = _OpenFile(path, size)
+        with _lock:
+            files[piece.file] = known
+    return known.section(piece)
+
+
+def retain(folder: Path, sizes: Mapping[str, int]) -> None:
+    """Let maps of files in this folder go that a manifest does not name, so that deleted files free their space."""
+    with _lock:
+        files = _open.get(folder)
+        if files:
+            for name in files.keys() - sizes.keys():
+                del files[name]
+
+
+def forget() -> None:
+    """Let all maps go; what is read next is mapped and checked anew."""
+    with _lock:
+        _open.clear()

@@ -1,0 +1,110 @@
+"""Entries and a small driver without Spark, for the tests of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.checkpoint.entries import Commit, Offsets, Release, Takeover, Void
+from penstock.checkpoint.log import Log, OwnedLog
+from penstock.checkpoint.purge import Purge
+from penstock.checkpoint.recovery import Recovered, recover
+from penstock.checkpoint.replay import Damaged
+from penstock.checkpoint.takeover import claim, confirm, survey
+
+
+def takeover(epoch: int = 1, writer: str = "w1", **other: Any) -> Takeover:
+    """Return a Takeover of host `host-<writer>`."""
+    fields = {"generation": 1, "holder": f"host-{writer}", "code_version": "abc", "partitions": {"hourly": 8}}
+    return Takeover(epoch=epoch, writer=writer, **fields | other)
+
+
+def offsets(batch: int, epoch: int = 1, writer: str = "w1", **other: Any) -> Offsets:
+    """Return Offsets whose range is the batch itself."""
+    fields = {
+        "time": batch * 1_000_000,
+        "ranges": {"orders": {"start": batch, "end": batch + 1}},
+        "watermarks": {},
+        "limits": {},
+        "settings": {},
+    }
+    return Offsets(epoch=epoch, writer=writer, batch=batch, **fields | other)
+
+
+def commit(batch: int, epoch: int = 1, writer: str = "w1", floor: int = 0, **other: Any) -> Commit:
+    """Return a Commit that says next to nothing."""
+    names = ("state", "staged", "held", "sources", "watermarks_out", "due", "accounting", "timings", "published")
+    fields: dict[str, Any] = {name: {} for name in names} | {"verdicts": [], "time": batch * 1_000_000}
+    return Commit(epoch=epoch, writer=writer, batch=batch, floor=floor, **fields | other)
+
+
+def own(log: Log, writer: str = "w1", **other: Any) -> OwnedLog:
+    """Take the log over, or fail."""
+    view = survey(log)
+    slot = claim(log, view, takeover(view.next_epoch, writer, **other))
+    assert slot is not None
+    return confirm(log, slot)
+
+
+def run_batch(owned: OwnedLog, batch: int, floor: int = 0) -> Commit:
+    """Append the Offsets and the Commit of a batch."""
+    owned.append(offsets(batch, owned.epoch, owned.writer))
+    return owned.append(commit(batch, owned.epoch, owned.writer, floor=floor))
+
+
+def leave(owned: OwnedLog) -> None:
+    """Append a Release."""
+    owned.append(Release(epoch=owned.epoch, writer=owned.writer, reason="done"))
+
+
+def void(lost: Damaged, owned: OwnedLog) -> Void:
+    """Return the entry that gives a damaged one up."""
+    return Void(epoch=owned.epoch, writer=owned.writer, slot=lost.slot, reason=lost.reason, batch=lost.batch)
+
+
+@dataclass
+class Driver:
+    """A driver loop: takes over, gives up what is torn, finishes what is pending, runs batches, purges after each.
+
+    `start` returns False when it was beaten to the slot. `run` is a generator that yields after each durable step.
+    """
+
+    log: Log
+    writer: str
+    keep: int = 2
+    owned: OwnedLog | None = None
+    at_start: Recovered | None = None
+    done: list[int] = field(default_factory=list)
+
+    def start(self) -> bool:
+        """Survey, claim, confirm."""
+        view = survey(self.log)
+        slot = claim(self.log, view, takeover(view.next_epoch, self.writer))
+        if slot is None:
+            return False
+        self.owned = confirm(self.log, slot)
+        return True
+
+    def run(self, batches: int) -> Iterator[str]:
+        """Recover and run so many batches, a pending one first."""
+        owned = self.owned
+        assert owned is not None
+        self.at_start = recover(self.log)
+        for lost in self.at_start.damaged:
+            owned.append(void(lost, owned))
+            yield "void"
+        pending, batch = self.at_start.pending, self.at_start.next_batch
+        floor = self.at_start.floor
+        purge = Purge(self.log, self.keep)
+        for _ in range(batches):
+            if pending is None:
+                owned.append(offsets(batch, owned.epoch, owned.writer))
+                yield "offsets"
+            floor = max(floor, batch - self.keep + 1)
+            owned.append(commit(batch, owned.epoch, owned.writer, floor=floor))
+            self.done.append(batch)
+            yield "commit"
+            purge.run(floor)
+            yield "purge"
+            pending, batch = None, batch + 1

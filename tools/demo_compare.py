@@ -1,0 +1,103 @@
+"""Compare the tables that a run of the flights job left with what `tools.demo_check` computed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from tools.demo_check import WINDOW, Expected, micros
+
+__all__ = ["differences"]
+
+_FIRST = 5
+
+
+def differences(expected: Expected, tables: Mapping[str, pd.DataFrame], *, suite: str) -> Iterator[str]:
+    """Yield the first few lines on each thing in which the tables of a run are not what was expected.
+
+    `tables` maps published, quarantined and late to what a run wrote; `suite` is the name that its rules begin with.
+    """
+    found = {name: _in_micros(table) for name, table in tables.items()}
+    yield from _compare_windows("published", expected.published, found["published"])
+    quarantined = expected.quarantined.assign(rules=expected.quarantined["rules"].map(tuple))
+    held_back = found["quarantined"]
+    if {"_rules", "_batch"} <= {*held_back.columns}:
+        places = held_back["_rules"].map(lambda names: tuple(_place(name, suite) for name in names))
+        held_back = held_back.drop(columns=["_rules", "_batch"]).assign(rules=places, batch=held_back["_batch"])
+    yield from _compare_windows("quarantined", quarantined, held_back, ["rules", "batch"])
+    yield from _compare_late(expected.late, found["late"])
+
+
+def _compare_windows(name: str, expected: pd.DataFrame, found: pd.DataFrame, also: Sequence[str] = ()) -> Iterator[str]:
+    exact = ["flights", "worst", *also]
+    columns = [*WINDOW, "mean_delay", *exact]
+    if sorted(found.columns) != sorted(columns):
+        yield f"{name}: the columns are {sorted(found.columns)} and should be {sorted(columns)}"
+        return
+    twice = found[found.duplicated(WINDOW)]
+    yield from _first(f"{name}: published twice", twice[WINDOW])
+    both = expected[columns].merge(found.drop_duplicates(WINDOW), on=WINDOW, how="outer", indicator=True)
+    yield from _first(f"{name}: missing", both.loc[both["_merge"] == "left_only", WINDOW])
+    yield from _first(f"{name}: should not be there", both.loc[both["_merge"] == "right_only", WINDOW])
+    shared = both[both["_merge"] == "both"]
+    for column in exact:
+        wrong = shared[shared[f"{column}_x"] != shared[f"{column}_y"]]
+        yield from _first(f"{name}: {column} (expected, found)", wrong[[*WINDOW, f"{column}_x", f"{column}_y"]])
+    a, b = shared["mean_delay_x"].astype(float), shared["mean_delay_y"].astype(float)
+    # A mean of zero has no relative error: there the sum of the delays is exact, and so is the mean.
+    wrong = shared[~((a - b).abs() <= 1e-9 * a.abs())]
+    yield from _first(f"{name}: mean_delay (expected, found)", wrong[[*WINDOW, "mean_delay_x", "mean_delay_y"]])
+
+
+def _compare_late(expected: pd.DataFrame, found: pd.DataFrame) -> Iterator[str]:
+    renamed = expected.rename(columns={"event_time": "_event_time", "watermark": "_watermark"})
+    renamed = renamed.drop(columns=["row", "batch"]).assign(_step="hourly")
+    renamed["time_hour"] = micros(pd.to_datetime(renamed["time_hour"], utc=True))
+    if sorted(renamed.columns) != sorted(found.columns):
+        yield f"late: the columns are {sorted(found.columns)} and should be {sorted(renamed.columns)}"
+        return
+    wanted, got = Counter(_tuples(renamed)), Counter(_tuples(found[list(renamed.columns)]))
+    for what, rows in (("missing", wanted - got), ("should not be there", got - wanted)):
+        yield from _first(f"late: {what}", pd.DataFrame(list(rows.elements()), columns=renamed.columns))
+
+
+def _first(what: str, rows: pd.DataFrame) -> Iterator[str]:
+    """Yield how many rows there are and the first of them, with times as people read them."""
+    if len(rows) == 0:
+        return
+    yield f"{what}: {len(rows):,}"
+    for row in rows.head(_FIRST).to_dict("records"):
+        yield "  " + ", ".join(f"{k}={_readable(str(k), v)}" for k, v in row.items())
+
+
+def _readable(column: str, value: Any) -> str:
+    is_time = column in {"window_start", "window_end", "_event_time", "_watermark", "time_hour"}
+    return str(pd.Timestamp(value, unit="us", tz="UTC")) if is_time and value is not None else str(value)
+
+
+def _tuples(rows: pd.DataFrame) -> Iterator[tuple[Any, ...]]:
+    """Yield each row with None for a null and an int for a whole number, however the column was read."""
+    columns = [[_plain(v) for v in rows[name].tolist()] for name in rows.columns]
+    yield from zip(*columns, strict=True)
+
+
+def _plain(value: Any) -> Any:
+    if pd.isna(value):
+        return None
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _in_micros(table: pd.DataFrame) -> pd.DataFrame:
+    times = [name for name in table.columns if isinstance(table[name].dtype, pd.DatetimeTZDtype)]
+    return table.assign(**{name: micros(table[name]) for name in times})
+
+
+def _place(rule: str, suite: str) -> int:
+    """Return the place in the suite of a rule named suite:place:type(column)."""
+    head, place, _ = rule.split(":", 2)
+    if head != suite:
+        raise ValueError(f"{rule} is not a rule of {suite}")
+    return int(place)
