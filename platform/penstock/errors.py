@@ -3,12 +3,14 @@
 A message says what happened, where, and what to do.
 The fields of an error are attributes too, so that callers never parse text.
 `exit_code` is what the command ends with: 75 when a retry may help, 77 when fenced, 78 when a person is needed.
+Anything else that ends a command is an error in Penstock itself, and ends it with 70, as sysexits calls it.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+EXIT_SOFTWARE = 70
 EXIT_RETRY = 75
 EXIT_FENCED = 77
 EXIT_PERSON = 78
@@ -409,3 +411,15 @@ class GateStopped(PenstockError):
 
     code = "PEN-QLT-003"
     remedy = "Change the suite and start again, or run with --gate N=publish, N=drop or N=hold."
+
+
+class HeldDecided(PenstockError, ValueError):
+    """A held batch was released or discarded before, or a restore has undone it."""
+
+    code = "PEN-QLT-006"
+    remedy = "Look at `penstock held JOB list`: a batch is decided once."
+
+
+class HeldNotFound(PenstockError, LookupError):
+    code = "PEN-QLT-007"
+    remedy = "Choose one of the batches that `penstock held JOB list` shows."

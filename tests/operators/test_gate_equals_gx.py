@@ -154,21 +154,26 @@ def an_expectation(rng: random.Random) -> dict:
 
 @pytest.fixture(scope="module")
 def spark():
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    running = SparkSession.getActiveSession()
-    session = running or (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.adaptive.enabled", "false")
-        .getOrCreate()
-    )
+    shared = SparkContext._active_spark_context is not None
+    builder = SparkSession.builder
+    if not shared:
+        builder = (
+            builder.master("local[2]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+        )
+    # A session of its own: other tests in the process go on with theirs and its settings.
+    first = builder.getOrCreate()
+    session = first.newSession()
+    for name, value in (("session.timeZone", "UTC"), ("shuffle.partitions", "2"), ("adaptive.enabled", "false")):
+        session.conf.set(f"spark.sql.{name}", value)
     yield session
-    if running is None:
-        session.stop()
+    if not shared:
+        first.stop()
 
 
 @pytest.fixture(scope="module")

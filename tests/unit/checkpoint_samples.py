@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.checkpoint.entries import Commit, Offsets, Release, Takeover, Void
@@ -67,7 +67,7 @@ def void(lost: Damaged, owned: OwnedLog) -> Void:
 class Driver:
     """A driver loop: takes over, gives up what is torn, finishes what is pending, runs batches, purges after each.
 
-    `start` returns False when it was beaten to the slot. `run` is a generator that yields after each durable step.
+    `start` returns False when it was beaten to the slot. `run` yields after each durable step.
     """
 
     log: Log
@@ -75,7 +75,6 @@ class Driver:
     keep: int = 2
     owned: OwnedLog | None = None
     at_start: Recovered | None = None
-    done: list[int] = field(default_factory=list)
 
     def start(self) -> bool:
         """Survey, claim, confirm."""
@@ -86,24 +85,22 @@ class Driver:
         self.owned = confirm(self.log, slot)
         return True
 
-    def run(self, batches: int) -> Iterator[str]:
-        """Recover and run so many batches, a pending one first."""
+    def run(self, batches: int = 0, *, until: int | None = None) -> Iterator[str]:
+        """Recover and run so many batches, or those before `until`; a pending one first."""
         owned = self.owned
         assert owned is not None
         self.at_start = recover(self.log)
         for lost in self.at_start.damaged:
             owned.append(void(lost, owned))
             yield "void"
-        pending, batch = self.at_start.pending, self.at_start.next_batch
-        floor = self.at_start.floor
+        pending, batch, floor = self.at_start.pending, self.at_start.next_batch, self.at_start.floor
         purge = Purge(self.log, self.keep)
-        for _ in range(batches):
+        for _ in range(batches if until is None else until - batch):
             if pending is None:
                 owned.append(offsets(batch, owned.epoch, owned.writer))
                 yield "offsets"
             floor = max(floor, batch - self.keep + 1)
             owned.append(commit(batch, owned.epoch, owned.writer, floor=floor))
-            self.done.append(batch)
             yield "commit"
             purge.run(floor)
             yield "purge"

@@ -34,7 +34,7 @@ class Simulation:
         batch = self.manifest.batch + 1
         self.manifest = self.manifest.at(batch)
         left = allowed = budget(size, self.slack)
-        while plan := plan_compaction(self.manifest, PART, left, before=batch):
+        while plan := plan_compaction(self.manifest, PART, left, before=batch, whole_budget=allowed):
             left -= self._merge(plan, batch)
         self.over_budget = max(self.over_budget, -left)
         self.rewritten += allowed - left

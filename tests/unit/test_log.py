@@ -9,7 +9,7 @@ from checkpoint_samples import commit, leave, offsets, own, run_batch, takeover
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.checkpoint.entries import END_OF_TIME, Place, Release, Save, to_bytes
+from penstock.checkpoint.entries import END_OF_TIME, Place, Release, Save, Void, to_bytes
 from penstock.checkpoint.faulty import Fault, FaultyStore, Lasting, Plan
 from penstock.checkpoint.log import Log, OwnedLog, ReadBack
 from penstock.checkpoint.memory import MemoryStore
@@ -155,6 +155,20 @@ def test_entries_are_read_back_to_the_first_that_is_gone() -> None:
     assert [slot for slot, _ in log.entries_back(4)] == [4, 3, 2]
     with pytest.raises(NotFound):
         log.read(1)
+
+
+@pytest.mark.fault("F13")
+def test_history_passes_over_what_was_given_up() -> None:
+    """And stops at damage that was not."""
+    store = MemoryStore()
+    log = Log(store)
+    run_batch(own(log), 0)
+    store.create(log.path(3), b"")
+    owned = own(log, "w2")
+    with pytest.raises(CheckpointCorrupt):
+        list(log.entries_back(4))
+    owned.append(Void(epoch=owned.epoch, writer="w2", slot=3, reason="torn", batch=1))
+    assert [slot for slot, _ in log.entries_back(5)] == [5, 4, 2, 1, 0]
 
 
 @pytest.mark.fault("F13")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeVar, cast
 
-from penstock.checkpoint.entries import Entry, Place, Release, Save, Takeover, from_bytes, to_bytes
+from penstock.checkpoint.entries import Entry, Place, Release, Save, Takeover, Void, from_bytes, to_bytes
 from penstock.checkpoint.sequence import Sequence
 from penstock.checkpoint.settle import ReadBack, settle
 from penstock.checkpoint.store import CheckpointStore, corrupt
@@ -83,12 +83,21 @@ class Log:
         return self._entry(slot, self.store.read(self.path(slot)))
 
     def entries_back(self, from_slot: int) -> Iterator[tuple[int, Entry]]:
-        """Yield slots and entries from a slot backwards, until one is not there (purged, or before the first)."""
+        """Yield slots and entries from a slot backwards, until one is not there (purged, or before the first).
+
+        Passes over entries that a Void met on the way has given up; raises `CheckpointCorrupt` at others with damage.
+        """
+        given_up: set[int] = set()
         for slot in range(from_slot, -1, -1):
+            if slot in given_up:
+                continue
             try:
-                yield slot, self.read(slot)
+                entry = self.read(slot)
             except NotFound:
                 return
+            if isinstance(entry, Void):
+                given_up.add(entry.slot)
+            yield slot, entry
 
     def append_at(self, slot: int, entry: Entry) -> None:
         """Put an entry into a slot, or raise `SlotTaken` with the `holder`, the entry that stands there.

@@ -10,8 +10,7 @@ from penstock.checkpoint.store import corrupt
 from penstock.checkpoint.walk import Unreadable, Walk
 from penstock.errors import CheckpointCorrupt
 
-_NO_BATCH = {"takeover", "release", "void"}
-_GIVEN_UP = {None, "offsets", *_NO_BATCH}
+_GIVEN_UP = {None, "offsets", "takeover", "release", "void"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +46,15 @@ class Kept:
         return self.commit.time
 
 
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """An entry that cannot be read, what was pending before it, and whether it may have begun a batch."""
+
+    entry: Unreadable
+    pending: Offsets | None
+    begins: bool
+
+
 @dataclass(slots=True)
 class Standing:
     """Where a job stands after the entries applied so far.
@@ -66,7 +74,7 @@ class Standing:
     commits: list[Kept] = field(default_factory=list)
     damaged: list[Damaged] = field(default_factory=list)
     problems: list[tuple[int, CheckpointCorrupt]] = field(default_factory=list)
-    _open: list[tuple[Unreadable, Offsets | None]] = field(default_factory=list)
+    _open: list[_Open] = field(default_factory=list)
     _owner: tuple[int, str] | None = None
     _epoch: int = 0
     _released: bool = False
@@ -74,7 +82,9 @@ class Standing:
     def apply(self, slot: int, entry: Entry | Unreadable) -> None:
         """Take the next entry in."""
         if isinstance(entry, Unreadable):
-            self._open.append((entry, self.pending))
+            # After Offsets stands their Commit or what begins no batch, unless that is what could not be read before.
+            unknown = entry.kind is None and (self.pending is None or bool(self._open))
+            self._open.append(_Open(entry, self.pending, begins=unknown or entry.kind == "offsets"))
             self._owner, self._released = None, False  # it may have been a Takeover
             return
         self._check_owner(slot, entry)
@@ -93,15 +103,16 @@ class Standing:
 
     def finish(self) -> None:
         """Judge what is damaged at the end of the log (F13)."""
-        for entry, pending in self._open:
-            batch = None if entry.kind in _NO_BATCH else self._last_used() + 1
+        for lost in self._open:
+            entry, pending = lost.entry, lost.pending
+            self.used = self._last_used() + lost.begins
             if entry.kind is None and pending is not None:
                 self._problem(entry.slot, f"{entry.reason}; it may be the Commit of batch {pending.batch}")
             elif entry.kind not in _GIVEN_UP:
                 self._problem(entry.slot, f"{entry.reason}; it was a {entry.kind} entry")
             else:
+                batch = self.used if lost.begins else None
                 self.damaged.append(Damaged(entry.slot, entry.path, entry.reason, batch))
-            self.used = self._last_used() if batch is None else batch
         self._open.clear()
 
     def _last_used(self) -> int:
@@ -111,9 +122,9 @@ class Standing:
         self.problems.append((slot, corrupt(self.path_of(slot), reason)))
 
     def _close(self, why: str) -> None:
-        for entry, _ in self._open:
-            self._problem(entry.slot, f"{entry.reason}; {why}")
-            self.used = self._last_used() + 1  # it may have begun a batch, and no id is used twice
+        for lost in self._open:
+            self._problem(lost.entry.slot, f"{lost.entry.reason}; {why}")
+            self.used = self._last_used() + lost.begins  # no id is used twice
         self._open.clear()
 
     def _check_owner(self, slot: int, entry: Entry) -> None:

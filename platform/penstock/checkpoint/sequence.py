@@ -63,11 +63,10 @@ class Sequence:
     def in_hole(self, number: int) -> bool:
         """Say whether a file just created may stand where another was deleted, instead of at the end.
 
-        A deleted file had a milestone after it, and milestones stay. So one question, asked after the create, is
-        enough, however long ago the caller looked for the end.
+        A deleted file had a milestone after it; that one stays, or had a wider one after it, and the widest all stay.
+        So one question for each stride, asked after the create, is enough, however long ago the end was looked for.
         """
-        narrowest = self.strides[0]
-        return self.exists(number - number % narrowest + narrowest)
+        return any(self.exists(number - number % stride + stride) for stride in self.strides)
 
     def listed(self) -> list[int]:
         """Return the numbers that a listing shows, ascending; a hint only."""

@@ -87,13 +87,14 @@ def _row_counts(rule: CompiledRule, table: pa.Table) -> dict[str, pa.ChunkedArra
 
 
 def _extreme(rule: CompiledRule, column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
-    """Prepare a minimum or maximum; NaN is counted apart, because Arrow passes over it and Spark puts it on top."""
+    """Prepare a minimum or maximum.
+
+    NaN is counted apart, because Arrow passes over it and Spark puts it on top.
+    """
     at, how = rule.rule.position, "min" if rule.rule.type == _LEAST else "max"
     measures = {f"{at}.considered.sum": column.is_valid().cast(pa.int64())}
     if rule.family is Family.FLOATING:
-        nan = pc.is_nan(column)
-        measures[f"{at}.nan.sum"] = pc.fill_null(nan, fill_value=False).cast(pa.int64())
-        column = pc.if_else(nan, pa.scalar(None, column.type), column)
+        measures[f"{at}.nan.sum"] = pc.fill_null(pc.is_nan(column), fill_value=False).cast(pa.int64())
     return {**measures, f"{at}.value.{how}": column}
 
 

@@ -84,13 +84,12 @@ def _local_master(master: str) -> str:
     return master
 
 
-def _spark_conf(conf: dict[str, str]) -> dict[str, str]:
-    for name in conf:
-        if not name.startswith("spark."):
-            raise ValueError(f"{name!r} is no setting of Spark: they begin with 'spark.'")
-        if name in _OURS:
-            raise ValueError(f"{name!r} cannot be set here: {_OURS[name]}")
-    return conf
+def _spark_setting(name: str) -> str:
+    if not name.startswith("spark."):
+        raise ValueError("settings of Spark begin with 'spark.'")
+    if name in _OURS:
+        raise ValueError(f"it cannot be set here: {_OURS[name]}")
+    return name
 
 
 def _checked_duration(text: str) -> str:
@@ -109,14 +108,15 @@ def _checked_patience(text: str) -> str:
     return text
 
 
-def _named(table: dict[str, Any]) -> dict[str, Any]:
-    for name in table:
-        if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name):
-            raise ValueError(f"{name!r} is no name: use a lower-case letter, then letters, digits or underscores")
-    return table
+def _checked_key(name: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name):
+        raise ValueError("a name is a lower-case letter, then up to 62 letters, digits or underscores")
+    return name
 
 
 Text = Annotated[str, Field(min_length=1)]
+Name = Annotated[str, AfterValidator(_checked_key)]
+SparkKey = Annotated[str, AfterValidator(_spark_setting)]
 
 
 class _Section(BaseModel):
@@ -134,7 +134,7 @@ class SparkSection(_Section):
     """`[spark]`: the session of the driver."""
 
     master: Annotated[Text, AfterValidator(_local_master)] | None = None
-    conf: Annotated[dict[str, str], BeforeValidator(_flat), AfterValidator(_spark_conf)] = {}
+    conf: Annotated[dict[SparkKey, str], BeforeValidator(_flat)] = {}
 
 
 class RunSection(_Section):
@@ -183,8 +183,8 @@ class ProjectFile(_Section):
 class JobFile(ProjectFile):
     """`conf/jobs/JOB.toml`: the same sections, and the sources and tables of one job."""
 
-    sources: Annotated[dict[str, ReplaySource], AfterValidator(_named)] = {}
-    tables: Annotated[dict[str, Text], AfterValidator(_named)] = {}
+    sources: dict[Name, ReplaySource] = {}
+    tables: dict[Name, Text] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -121,6 +121,10 @@ def _words_of_line(text: str, line: int) -> str:
 
 def _problem(model: type[BaseModel], error: ErrorDetails, lines: dict[KeyPath, int]) -> Problem:
     loc: Loc = error["loc"]
+    if loc[-1:] == ("[key]",):  # pydantic's mark for the name of a key, where a value would have the name itself
+        loc = loc[:-1]
+        reason = error.get("ctx", {}).get("error", error["msg"])
+        return Problem(line_of(lines, loc), f"the key {loc[-1]!r} in [{'.'.join(map(str, loc[:-1]))}]: {reason}")
     return Problem(line_of(lines, loc), _said(model, loc, error))
 
 

@@ -82,7 +82,7 @@ class ReplayReader:
         self.facts = facts
         with pa.memory_map(str(prepared)) as file:
             table = pa.ipc.open_file(file).read_all()
-            self.rows = table.num_rows
+            self.count = table.num_rows
             self.schema = pa.schema([f for f in table.schema if f.name not in HIDDEN])
             self._refuse_bad(table)
         self.splits = max(1, min(os.cpu_count() or 1, -(-spec.rows_per_batch // _ROWS_A_SPLIT)))
@@ -91,7 +91,7 @@ class ReplayReader:
         """Return the row number at most one batch further."""
         start = after["row"] if after else 0
         rows = self.spec.rows_per_batch if limit.rows is None else min(limit.rows, self.spec.rows_per_batch)
-        return {"row": min(start + rows, self.rows)}
+        return {"row": min(start + rows, self.count)}
 
     def span(self, start: Position | None, end: Position) -> Span:
         """Return the rows' numbers, with the length and time of the file (F39)."""
@@ -110,7 +110,7 @@ class ReplayReader:
 
     def ended(self, position: Position | None) -> bool:
         """Return whether all rows were read."""
-        return (position["row"] if position else 0) >= self.rows
+        return (position["row"] if position else 0) >= self.count
 
     def rows(self, span: Span) -> int | None:
         """Return the number of rows in the span."""

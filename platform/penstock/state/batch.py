@@ -117,7 +117,8 @@ def _merge(
     manifest, spent = reader.manifest, 0
     for part, combine in merge.items():
         for number in count():
-            plan = plan_compaction(manifest, part, budget_bytes - spent, before=writer.batch)
+            left = budget_bytes - spent
+            plan = plan_compaction(manifest, part, left, before=writer.batch, whole_budget=budget_bytes)
             done = None if plan is None else _carry_out(reader, writer, plan, combine, f"{part}~{number}")
             if plan is None or done is None:
                 break

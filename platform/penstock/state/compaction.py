@@ -33,7 +33,9 @@ SATURATED = 32
 COMFORTABLE = 10
 SMALLEST_CLASS = 4_096
 LEAST_BUDGET = 4_096
-AT_ONCE = 16 * 2**20
+LEAST_PIECE = 2**18
+"""Bytes for which a merge that does not end yet is carried on, unless they are half of all that the batch may merge."""
+AT_ONCE = 32 * 2**20
 """Bytes that one plan reads at most: merging holds them in memory a few times over."""
 
 
@@ -69,10 +71,12 @@ def budget(written: int, slack: int = SLACK_BYTES) -> int:
     return 4 * written + slack
 
 
-def plan_compaction(manifest: Manifest, part: str, budget_bytes: int, *, before: int | None = None) -> Plan | None:
+def plan_compaction(
+    manifest: Manifest, part: str, budget_bytes: int, *, before: int | None = None, whole_budget: int | None = None
+) -> Plan | None:
     """Return what to merge next in a part, or None when nothing should be, or the budget is too small to do it.
 
-    Called again with what is left of the budget after each plan was carried out.
+    Called again with what is left of the budget after each plan was carried out; `whole_budget` is what it began with.
     `before`: runs that this batch or a later one wrote to are not merged, because they cannot be read yet.
     """
     if budget_bytes < LEAST_BUDGET:
@@ -86,6 +90,8 @@ def plan_compaction(manifest: Manifest, part: str, budget_bytes: int, *, before:
         best = min(_spare(chain, sizes, idle, budget_bytes), key=lambda merge: merge.cost, default=None)
     if best is None:
         return None
+    if best.size > budget_bytes and budget_bytes < min(LEAST_PIECE, (whole_budget or budget_bytes) // 2):
+        return None  # a run of thousands of small pieces makes long manifests
     return _plan(part, chain, best.inputs, budget_bytes)
 
 

@@ -1,0 +1,1 @@
+"""Measure Penstock beside its peers, in one run on one machine (DESIGN 12)."""

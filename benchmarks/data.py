@@ -1,0 +1,63 @@
+"""Prepare the input of a benchmark: numbered Parquet files that Penstock and its peer both read."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+__all__ = ["BENCH", "FILES_A_BATCH", "SCHEMA", "Input"]
+
+BENCH = Path(".bench")
+FILES_A_BATCH = 2
+"""One file for each core, so that nobody reads a batch with one core while the other is idle."""
+SCHEMA = "k long, v long, d double, t timestamp"
+
+_SPREAD = 2_654_435_761  # a prime: consecutive rows have keys that are far apart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """Describe rows of `keys` keys: `rows` a batch, evenly spread over `step` microseconds of event time a batch."""
+
+    rows: int
+    keys: int
+    step: int
+
+    @property
+    def folder(self) -> Path:
+        """Return where the files are."""
+        return BENCH / "input" / f"rows{self.rows}-keys{self.keys}-step{self.step}"
+
+    def files(self, batch: int) -> list[Path]:
+        """Return the files of a batch."""
+        return [self.folder / f"{batch:06d}-{part}.parquet" for part in range(FILES_A_BATCH)]
+
+    def prepare(self, batches: int) -> None:
+        """Write the files that are not there yet."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for batch in range(batches):
+            for part, path in enumerate(self.files(batch)):
+                if not path.exists():
+                    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+                    pq.write_table(self._table(batch, part), temporary)
+                    temporary.rename(path)
+
+    def _table(self, batch: int, part: int) -> pa.Table:
+        first = self.rows * part // FILES_A_BATCH
+        last = self.rows * (part + 1) // FILES_A_BATCH
+        row = np.arange(first, last, dtype=np.int64)
+        number = row + batch * self.rows
+        times = batch * self.step + row * self.step // self.rows
+        return pa.table(
+            {
+                "k": pa.array(number * _SPREAD % self.keys),
+                "v": pa.array(number % 97),
+                "d": pa.array(number % 97 * 0.25 + 1e-9),
+                "t": pa.array(times, pa.timestamp("us", tz="UTC")),
+            }
+        )

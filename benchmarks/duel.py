@@ -1,0 +1,85 @@
+"""Let two sides take turns over the same input, and compare their medians."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.engine_side import BatchTime, EngineSide
+from benchmarks.spark_side import SparkSide
+
+__all__ = ["Duel", "Turns", "duel", "percentile"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turns:
+    """Say how many batches each side runs to warm up, and how many a turn after that.
+
+    The first batch of a turn is not counted: caches are the other side's.
+    """
+
+    warm_engine: int
+    warm_peer: int
+    rounds: int
+    engine: int
+    peer: int
+
+    @property
+    def batches(self) -> int:
+        """Return how many batches of input the turns take."""
+        return max(self.warm_engine + self.rounds * self.engine, self.warm_peer + self.rounds * self.peer)
+
+
+@dataclass(frozen=True, slots=True)
+class Duel:
+    """Hold the batch times of both sides, turn by turn, milliseconds; `batches` are the engine's in full."""
+
+    engine: list[list[float]]
+    peer: list[list[float]]
+    batches: list[BatchTime]
+
+    @property
+    def engine_ms(self) -> float:
+        """Return the engine's median over all turns."""
+        return statistics.median(sum(self.engine, []))
+
+    @property
+    def peer_ms(self) -> float:
+        """Return the peer's median over all turns."""
+        return statistics.median(sum(self.peer, []))
+
+    @property
+    def ratio(self) -> float:
+        """Return how many times the engine's batch fits into the peer's, by medians."""
+        return self.peer_ms / self.engine_ms
+
+    @property
+    def ratio_of_means(self) -> float:
+        """Return the same by means, which a rare slow batch moves."""
+        return statistics.fmean(sum(self.peer, [])) / statistics.fmean(sum(self.engine, []))
+
+    @property
+    def ratios(self) -> list[float]:
+        """Return the ratio of medians of each round, engine's turn and the peer's beside it."""
+        return [statistics.median(b) / statistics.median(a) for a, b in zip(self.engine, self.peer, strict=True)]
+
+
+def duel(engine: EngineSide, peer: SparkSide, turns: Turns) -> Duel:
+    """Warm both sides up, then let them run in turn."""
+    engine.source.given.prepare(turns.batches)
+    engine.batches(turns.warm_engine)
+    peer.batches(turns.warm_peer)
+    found = Duel([], [], [])
+    for _ in range(turns.rounds):
+        batches = engine.batches(turns.engine)[1:]
+        found.batches.extend(batches)
+        found.engine.append([batch.whole for batch in batches])
+        found.peer.append(peer.batches(turns.peer)[1:])
+    return found
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the value below which a share of the values lies."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -1,0 +1,115 @@
+"""Run a Penstock job over an `Input` and time its batches: the driver loop that every run has, step by step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.data import Input
+from benchmarks.folder_source import NumberedFiles
+from penstock.checkpoint.entries import Commit
+from penstock.graph.job import Job
+from penstock.runtime.facts import BatchFacts
+from penstock.runtime.jobrun import JobRun
+from penstock.runtime.loop import DriverSettings
+from penstock.runtime.stages import Hook
+from penstock.runtime.triggers import AsFastAsPossible
+from penstock.time.clock import SystemClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["BatchTime", "EngineSide"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchTime:
+    """Hold what a batch with rows took, in milliseconds.
+
+    `whole`: from the end of the batch before to the end of this one, planning and purging included.
+    `spark`: the one call that plans, runs and collects the Spark job.
+    `stages`: by the name of the stage.
+    """
+
+    whole: float
+    spark: float
+    stages: dict[str, float]
+    commit: Commit = field(repr=False)
+
+    @property
+    def outside(self) -> float:
+        """Return the time outside the Spark job."""
+        return self.whole - self.spark
+
+
+class EngineSide:
+    """Hold a running job; `build` makes it from its source."""
+
+    name = "penstock"
+
+    def __init__(
+        self, spark: SparkSession, given: Input, build: Callable[[NumberedFiles], Job], root: Path, *, keep: int = 20
+    ) -> None:
+        self.source = NumberedFiles(given)
+        self.run = JobRun.open(
+            build(self.source),
+            spark,
+            root=root,
+            clock=SystemClock(),
+            trigger=AsFastAsPossible(),
+            suites={},
+            settings=DriverSettings(keep=keep),
+        )
+        self.empty_batches = 0
+        self._spark_ms = 0.0
+        self._compute = self.run.engine.compute
+        self.run.engine.compute = self._timed_compute  # type: ignore[method-assign]
+        self._points: Iterator[Hook] = self.run.driver.run()
+        self._advance(lambda hook: hook.stage == "Wait")
+
+    def batches(self, n: int) -> list[BatchTime]:
+        """Offer so many more batches and run them; follow-up batches without rows are counted apart."""
+        self.source.offered += n
+        times: list[BatchTime] = []
+        stages: dict[str, float] = {}
+        began = entered = time.perf_counter()
+        for hook in self._points:
+            now = time.perf_counter()
+            if hook.stage == "Wait":
+                return times
+            if hook.when == "before":
+                entered = now
+            if hook.when == "after":
+                stages[hook.stage] = (now - entered) * 1000
+            if (hook.stage, hook.when) == ("Purge", "after"):
+                commit = self.run.driver.commit
+                assert commit is not None
+                if any(name.startswith("source:") and count["read"] for name, count in commit.accounting.items()):
+                    times.append(
+                        BatchTime(whole=(now - began) * 1000, spark=self._spark_ms, stages=stages, commit=commit)
+                    )
+                else:
+                    self.empty_batches += 1
+                began, stages = now, {}
+        return times
+
+    def close(self) -> None:
+        """Leave the log."""
+        self.run.driver.stop()
+        for _ in self.run.driver.release():
+            pass
+
+    def _advance(self, until: Callable[[Hook], bool]) -> None:
+        for hook in self._points:
+            if until(hook):
+                return
+
+    def _timed_compute(self, facts: BatchFacts) -> Any:
+        began = time.perf_counter()
+        try:
+            return self._compute(facts)
+        finally:
+            self._spark_ms = (time.perf_counter() - began) * 1000

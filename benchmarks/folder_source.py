@@ -1,0 +1,81 @@
+"""Read the numbered files of an `Input`, one number a batch, with pyarrow inside the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.data import FILES_A_BATCH, Input
+from penstock.errors import SourceChanged
+from penstock.sources.base import Position, ReadLimit, Span, with_hidden
+
+__all__ = ["NumberedFiles"]
+
+
+class NumberedFiles:
+    """Follow numbered files; `offered` says how many batches of them may be read by now."""
+
+    splits = FILES_A_BATCH
+
+    def __init__(self, given: Input) -> None:
+        self.given = given
+        self.offered = 0
+        self.schema = pq.read_schema(given.files(0)[0])
+
+    def open(self, spark: Any) -> NumberedFiles:
+        """Return itself: it follows as well as describes."""
+        return self
+
+    def latest(self, after: Position | None, limit: ReadLimit) -> Position:
+        """Return the next number, if it is offered."""
+        done = after["next"] if after else 0
+        return {"next": min(done + 1, self.offered)}
+
+    def span(self, start: Position | None, end: Position) -> Span:
+        """Name the files of a number, with what tells whether they were changed."""
+        number = end["next"] - 1
+        paths = self.given.files(number)
+        return {"number": number, "files": [str(path.resolve()) for path in paths], "facts": _facts(paths)}
+
+    def verify(self, span: Span) -> None:
+        """Raise SourceChanged when a file is another."""
+        if _facts([Path(name) for name in span["files"]]) != span["facts"]:
+            raise SourceChanged(f"the files of number {span['number']} were changed")
+
+    def ended(self, position: Position | None) -> bool:
+        """Return False: more may be offered."""
+        return False
+
+    def rows(self, span: Span) -> int | None:
+        """Return the rows of a batch."""
+        return self.given.rows
+
+    def partitions(self, span: Span) -> tuple[str, ...]:
+        """Return the one partition."""
+        return ("0",)
+
+    def task_reader(self) -> NumberedFilesInTask:
+        """Return the reader of one file a task."""
+        return NumberedFilesInTask(self.given.rows)
+
+
+@dataclass(frozen=True)
+class NumberedFilesInTask:
+    """Read one file in each task."""
+
+    rows: int
+
+    def read(self, span: Span, split: int, splits: int) -> Iterator[pa.Table]:
+        """Yield the rows of one file."""
+        table = pq.read_table(span["files"][split], use_threads=False)
+        first = span["number"] * self.rows + self.rows * split // splits
+        yield with_hidden(table, 0, pa.array(range(first, first + table.num_rows), pa.int64()))
+
+
+def _facts(paths: list[Path]) -> list[list[int]]:
+    return [[found.st_size, found.st_mtime_ns] for found in (path.stat() for path in paths)]

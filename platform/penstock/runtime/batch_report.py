@@ -1,0 +1,113 @@
+"""Say in a few numbers what a Commit says, for progress, status and the list of checkpoints. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from penstock.checkpoint.entries import END_OF_TIME, Commit
+
+__all__ = ["BatchReport", "moment", "shown_moment"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+END, BEGINNING = "end of time", "beginning of time"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchReport:
+    """Hold the numbers of one batch. Counts are rows; times are microseconds since 1970.
+
+    `output` and `held` count by sink, `late` and `watermarks` go by window step, `verdicts` count by what the gates
+    decided, and `staged` are the bytes of the output files.
+    """
+
+    batch: int
+    time: int
+    read: Mapping[str, int]
+    output: Mapping[str, int]
+    held: Mapping[str, int]
+    late: Mapping[str, int]
+    verdicts: Mapping[str, int]
+    watermarks: Mapping[str, int | None]
+    staged: int
+    due: int | None
+
+    @classmethod
+    def of(cls, commit: Commit) -> BatchReport:
+        """Return the report of a Commit."""
+        counts = commit.accounting
+        files = [f for kind in (commit.staged, commit.held) for found in kind.values() for f in found]
+        dues = [end for end in commit.due.values() if end is not None]
+        return cls(
+            batch=commit.batch,
+            time=commit.time,
+            read={_name(k): n["read"] for k, n in counts.items() if k.startswith("source:")},
+            output={sink: sum(f.rows for f in found) for sink, found in commit.staged.items()},
+            held={sink: sum(f.rows for f in found) for sink, found in commit.held.items() if found},
+            late={_name(k): n["late"] for k, n in counts.items() if k.startswith("window:")},
+            verdicts=dict(Counter(_decision(v) for v in commit.verdicts)),
+            watermarks=commit.watermarks_out,
+            staged=sum(f.size for f in files),
+            due=min(dues, default=None),
+        )
+
+    @property
+    def rows(self) -> int:
+        """Return the rows read from all sources."""
+        return sum(self.read.values())
+
+    @property
+    def watermark(self) -> int | None:
+        """Return the watermark of the step that is furthest behind; None at the beginning of time."""
+        marks = list(self.watermarks.values())
+        return None if None in marks else min((m for m in marks if m is not None), default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON values, with times as ISO text."""
+        return {
+            "batch": self.batch,
+            "time": moment(self.time),
+            "rows": self.rows,
+            "read": dict(self.read),
+            "output": dict(self.output),
+            "late": dict(self.late),
+            "held": dict(self.held),
+            "verdicts": dict(self.verdicts),
+            "watermark": {step: moment(mark) for step, mark in self.watermarks.items()},
+            "staged_bytes": self.staged,
+            "next_due": moment(self.due),
+        }
+
+
+def moment(micros: int | None) -> str | None:
+    """Return a time as ISO text in UTC; None stays None, and the end of time has a name.
+
+    A time that no calendar of Python holds is its number of microseconds.
+    """
+    if micros is None:
+        return None
+    if micros >= END_OF_TIME:
+        return END
+    try:
+        return (_EPOCH + timedelta(microseconds=micros)).isoformat().replace("+00:00", "Z")
+    except OverflowError:
+        return f"{micros} us"
+
+
+def shown_moment(micros: int | None) -> str:
+    """Return a time for people: to the second where it is whole."""
+    text = moment(micros)
+    return BEGINNING if text is None else text.replace("T", " ")
+
+
+def _name(counted: str) -> str:
+    return counted.partition(":")[2]
+
+
+def _decision(verdict: Mapping[str, Any]) -> str:
+    """Name what a gate decided on one unit: its status where all was published, else what became of the rows."""
+    action, status = str(verdict["action"]), str(verdict["status"])
+    return status if action == "publish" else action

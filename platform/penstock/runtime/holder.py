@@ -1,0 +1,160 @@
+"""Decide whether a driver may take the log over from the one that holds it (DESIGN 4, F07, F09).
+
+Fencing keeps two drivers from both committing, whatever is decided here. This is about manners: a driver that lives
+is left alone, and one that died is not waited for longer than need be.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+from penstock.checkpoint.takeover import View
+from penstock.errors import HolderAlive
+from penstock.time.clock import Clock
+
+__all__ = ["Answer", "HolderName", "HolderWatch", "Signs", "StoppedWaiting", "judge", "process_runs"]
+
+_LOOK_EVERY = 0.25
+"""Seconds between two looks at a holder that may be dead."""
+
+
+class StoppedWaiting(Exception):
+    """The driver was told to stop while it waited for a holder's sign of life."""
+
+
+class Answer(Enum):
+    """Say what to do about the log's holder."""
+
+    TAKE = "take the log over"
+    WAIT = "look again"
+    REFUSE = "leave it: the holder lives"
+
+
+@dataclass(frozen=True, slots=True)
+class HolderName:
+    """Read a holder's name, `host:pid:start`; `start` is when the process started, as its host counts."""
+
+    host: str
+    pid: int
+    start: str
+
+    @classmethod
+    def parse(cls, text: str) -> HolderName | None:
+        """Return the parts, or None for a name of another form."""
+        host, _, rest = text.partition(":")
+        pid, _, start = rest.partition(":")
+        return cls(host, int(pid), start) if host and pid.isdecimal() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """Hold what was seen of a holder since one began to look.
+
+    `gone`: its process was on this host and is there no more. `moved`: its log or its heartbeat went on.
+    `still_for`: seconds of the watcher's own monotonic clock in which neither did.
+    """
+
+    gone: bool
+    moved: bool
+    still_for: float
+
+
+def judge(view: View, signs: Signs, *, generation: int, told: bool, patience: float) -> Answer:
+    """Return whether a driver of this generation may take over.
+
+    `told` is `--take-over`; `patience` are the seconds after which a holder without a sign of life counts as dead.
+    """
+    if view.holder is None or told or signs.gone:
+        return Answer.TAKE
+    if view.takeover is not None and generation > view.takeover.generation:
+        return Answer.TAKE
+    if signs.moved:
+        return Answer.REFUSE
+    return Answer.TAKE if signs.still_for >= patience else Answer.WAIT
+
+
+class Heartbeats(Protocol):
+    """Tell the number of the newest heartbeat of a driver process."""
+
+    def newest_of(self, writer: str | None) -> int | None:
+        """Return the number of the newest record if this writer wrote it; of any writer where None is asked for."""
+
+
+@dataclass(kw_only=True)
+class HolderWatch:
+    """Watch the holder of one log until it can be told whether to take over; made once for each start.
+
+    It may be asked several times, before Spark is started and after, and counts from its first look.
+    `look` surveys the log anew; `stopped` says whether to give up waiting.
+    """
+
+    look: Callable[[], View]
+    heartbeats: Heartbeats
+    clock: Clock
+    patience: float
+    generation: int = 0
+    told: bool = False
+    host: str = field(default_factory=socket.gethostname)
+    runs: Callable[[int, str], bool] = field(default_factory=lambda: process_runs)
+    stopped: Callable[[], bool] = lambda: False
+    _seen: tuple[object, ...] | None = None
+    _who: tuple[object, ...] | None = None
+    _since: float = 0.0
+
+    def may_take_over(self, view: View) -> None:
+        """Return when the log may be taken over from the holder that the view shows.
+
+        Raises HolderAlive, with `holder`, and StoppedWaiting. Waits at most `patience` for one holder.
+        """
+        while (answer := self._answer(view)) is Answer.WAIT:
+            if self.stopped():
+                raise StoppedWaiting
+            self.clock.sleep(_LOOK_EVERY)
+            view = self.look()
+        if answer is Answer.REFUSE:
+            raise HolderAlive(
+                f"the log is held by {view.holder}, epoch {view.epoch}, and it is alive",
+                holder=view.holder,
+                epoch=view.epoch,
+            )
+
+    def _answer(self, view: View) -> Answer:
+        writer = view.takeover.writer if view.takeover is not None else None
+        who = (view.epoch, writer)
+        seen = (view.tail, self.heartbeats.newest_of(writer))
+        now = self.clock.monotonic()
+        if who != self._who:
+            self._who, self._seen, self._since = who, seen, now
+        signs = Signs(gone=self._gone(view), moved=seen != self._seen, still_for=now - self._since)
+        return judge(view, signs, generation=self.generation, told=self.told, patience=self.patience)
+
+    def _gone(self, view: View) -> bool:
+        name = HolderName.parse(view.takeover.holder) if view.takeover is not None else None
+        return name is not None and name.host == self.host and not self.runs(name.pid, name.start)
+
+
+def process_runs(pid: int, start: str) -> bool:
+    """Return whether the process that started then still runs here.
+
+    One that was killed and that its parent has not asked after yet is dead, though its number is taken.
+    """
+    from penstock.runtime.jobrun import process_start
+
+    found = process_start(pid)
+    return bool(found) and found == start and not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    if not os.path.isdir("/proc/self"):  # noqa: PTH112 - asked of the system, not of a path
+        return False
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return True
+    return text.rsplit(")", 1)[1].split()[0] in ("Z", "X")

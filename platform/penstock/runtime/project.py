@@ -1,0 +1,168 @@
+"""Find the project and load a job of it: `jobs/JOB.py` with `build(conf) -> Job`, and its settings."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from penstock.errors import ConfigError, JobError, JobNotFound, PenstockError
+from penstock.graph.job import Job
+from penstock.graph.names import checked_name
+from penstock.runtime.config import JobConf, Settings, load_settings
+from penstock.runtime.config_errors import closest, shown_path
+
+__all__ = ["LoadedJob", "Project", "code_version", "find_project"]
+
+MARK = Path("conf", "penstock.toml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedJob:
+    """Hold a job, its settings, and the project it is of."""
+
+    project: Project
+    job: Job
+    settings: Settings
+    conf: JobConf
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """Name a project's root: the folder with `conf/penstock.toml`."""
+
+    root: Path
+
+    @property
+    def quality(self) -> Path:
+        """Return the folder of the suites."""
+        return self.root / "conf" / "quality"
+
+    @property
+    def jars(self) -> Path:
+        """Return the folder that `make setup` fills for Spark."""
+        return self.root / ".jars"
+
+    def job_names(self) -> list[str]:
+        """Return the names of the modules in `jobs/`."""
+        return sorted(p.stem for p in (self.root / "jobs").glob("*.py") if not p.stem.startswith("_"))
+
+    def settings(self, name: str) -> Settings:
+        """Return the settings of a job, without loading its code: for commands that only look.
+
+        Raises JobNotFound for what is no job, and ConfigError.
+        """
+        self._module_path(name)
+        return load_settings(self.root, name)[0]
+
+    def load(self, name: str) -> LoadedJob:
+        """Import `jobs/NAME.py` and build its job.
+
+        Raises JobNotFound; JobError at the user's line for code that cannot be imported or built; ConfigError.
+        """
+        path = self._module_path(name)
+        settings, conf = load_settings(self.root, name)
+        build = getattr(_imported(self.root, name, path), "build", None)
+        if not callable(build):
+            raise JobError("the module has no function build(conf)", where=shown_path(path))
+        job = _at_users_line(path, lambda: build(conf))
+        if not isinstance(job, Job):
+            raise JobError(f"build(conf) returned {type(job).__name__}, not a Job", where=shown_path(path))
+        if job.name != name:
+            raise JobError(
+                f"the job is named {job.name!r} and its module {name!r}: its checkpoint is found by the one name both "
+                "must have",
+                where=shown_path(path),
+            )
+        return LoadedJob(project=self, job=job, settings=settings, conf=conf)
+
+    def _module_path(self, name: str) -> Path:
+        # Also where it is only part of a path: the name comes from a command line or a trigger form (F61, F63).
+        checked_name(name, "a job")
+        path = self.root / "jobs" / f"{name}.py"
+        if not path.is_file():
+            raise JobNotFound(
+                f"there is no job {name!r}: {closest(name, self.job_names())}", where=shown_path(self.root / "jobs")
+            )
+        return path
+
+
+def find_project(start: Path | None = None, *, given: Path | None = None) -> Project:
+    """Return the project of a folder: it or the nearest parent with `conf/penstock.toml`; `given` must be one itself.
+
+    Raises ConfigError where there is none.
+    """
+    if given is not None:
+        folder = given.resolve()
+        if not (folder / MARK).is_file():
+            raise ConfigError(f"there is no {MARK} in the folder", where=shown_path(folder))
+        return Project(folder)
+    folder = (start or Path.cwd()).resolve()
+    for candidate in (folder, *folder.parents):
+        if (candidate / MARK).is_file():
+            return Project(candidate)
+    raise ConfigError(f"neither this folder nor one above it has a {MARK}", where=str(folder))
+
+
+def code_version(root: Path, job: str) -> str:
+    """Name the code and configuration that run: the commit, `dirty` where files differ from it, and a hash of conf."""
+    told = subprocess.run(
+        ["git", "-C", str(root), "describe", "--always", "--dirty=-dirty", "--abbrev=12", "--exclude=*"],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=False,
+    ) if _has_git() else None  # fmt: skip
+    commit = told.stdout.strip() if told is not None and told.returncode == 0 else "no-git"
+    conf = hashlib.sha256()
+    for path in (root / MARK, root / "conf" / "jobs" / f"{job}.toml"):
+        conf.update(path.read_bytes() if path.is_file() else b"")
+    return f"{commit}+conf.{conf.hexdigest()[:8]}"
+
+
+def _has_git() -> bool:
+    return any(os.access(Path(folder) / "git", os.X_OK) for folder in os.get_exec_path())
+
+
+def _imported(root: Path, name: str, path: Path) -> ModuleType:
+    """Import the job's module under `jobs.NAME`, anew, and let Spark's workers find it under that name."""
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    known = os.environ.get("PYTHONPATH", "")
+    if str(root) not in known.split(os.pathsep):
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), known]))
+    full = f"jobs.{name}"
+    spec = importlib.util.spec_from_file_location(full, path)
+    if spec is None or spec.loader is None:
+        raise JobError("the module cannot be imported", where=shown_path(path))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[full] = module
+    loader = spec.loader
+    try:
+        _at_users_line(path, lambda: loader.exec_module(module))
+    except BaseException:
+        del sys.modules[full]
+        raise
+    return module
+
+
+def _at_users_line(path: Path, call: Callable[[], Any]) -> Any:
+    """Call into the job's module; what it raises becomes a JobError at the last of its lines that was reached."""
+    try:
+        return call()
+    except PenstockError:
+        raise
+    except SyntaxError as why:
+        file = Path(why.filename) if why.filename else path
+        raise JobError(f"the module is not Python: {why.msg}", where=f"{shown_path(file)}:{why.lineno}") from why
+    except Exception as why:
+        frames = [f for f in traceback.extract_tb(why.__traceback__) if f.filename == str(path)]
+        where = f"{shown_path(path)}:{frames[-1].lineno}" if frames else shown_path(path)
+        raise JobError(f"the module raised {type(why).__name__}: {why}", where=where) from why

@@ -1,0 +1,175 @@
+"""Run a job's driver from start to end: signals, deadline, heartbeat, progress. What a batch is, the driver knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from penstock.checkpoint.entries import Commit
+from penstock.checkpoint.recovery import Recovered
+from penstock.errors import ComputeFailed, EngineGone, Fenced, PenstockError
+from penstock.runtime.batch_report import BatchReport
+from penstock.runtime.engine import Engine
+from penstock.runtime.holder import StoppedWaiting
+from penstock.runtime.progress import ProgressView, rows_left
+from penstock.runtime.restoring import LAST, StartFrom
+from penstock.runtime.stages import Hook
+from penstock.runtime.status import Heartbeat, RunStatus
+from penstock.runtime.stopping import StopSwitch
+from penstock.time.clock import Clock
+
+__all__ = ["Ending", "Runner", "Steppable"]
+
+
+class Ending(Enum):
+    """Say how a run ended without an error; the exit code is 0 for each."""
+
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    ABANDONED = "stopped in the middle of a batch, which the next start does again"
+
+
+class Steppable(Protocol):
+    """The driver, as far as a runner needs it."""
+
+    engine: Engine
+    finished: bool
+
+    def run(self) -> Iterator[Hook]:
+        """Yield the points between stages, until it is stopped or done."""
+
+    def restore(self, *, batch: int | None) -> Iterator[Hook]:
+        """Go back to a kept batch, or to nothing."""
+
+    def release(self) -> Iterator[Hook]:
+        """Leave the log on purpose."""
+
+    def stop(self) -> None:
+        """Ask the loop to end after the batch it is in."""
+
+
+@dataclass
+class Runner:
+    """Step a driver through its run; it is one of the listeners that the driver was given."""
+
+    switch: StopSwitch
+    clock: Clock
+    progress: ProgressView
+    status: RunStatus
+    heartbeat: Heartbeat
+    batches: int = 0
+    rows: int = 0
+    _left: dict[str, int | None] = field(default_factory=dict)
+    _timings: dict[str, float] = field(default_factory=dict)
+    _entered: float = 0.0
+    _began: float = 0.0
+    _engine: Engine | None = None
+    _restoring: bool = False
+
+    def run(self, driver: Steppable, start: StartFrom = LAST) -> Ending:
+        """Run until the driver is done, a stop was asked for, or an error ends it; with a `start`, go back first.
+
+        Raises what the driver raises, except what only the end of the deadline made it raise.
+        """
+        self._engine = driver.engine
+        self.switch.cancel = driver.engine.cancel
+        self.switch.told = self._told(driver)
+        started = self.clock.monotonic()
+        try:
+            ending = self._restore_and_run(driver, restore)
+        except Exception as why:
+            self._end("failed", why)
+            raise
+        self._end("finished" if ending is Ending.FINISHED else "stopped", None)
+        self.progress.ended(
+            ending.value, batches=self.batches, rows=self.rows, seconds=self.clock.monotonic() - started
+        )
+        return ending
+
+    def _restore_and_run(self, driver: Steppable, start: StartFrom) -> Ending:
+        if start.restore:
+            self._restoring = True
+            self._step(driver, driver.restore(batch=start.batch))
+            self._restoring = False
+            if self.switch.asked.is_set():
+                return Ending.STOPPED
+        return self._step(driver, driver.run())
+
+    # --- what the driver tells ---------------------------------------------------------------
+
+    def on_takeover(self, recovered: Recovered) -> None:
+        """Begin the heartbeat, and show where the job stands."""
+        self.status.on_takeover(recovered)
+        self.heartbeat.start()
+        if self._engine is not None and not self._restoring:
+            self._left = rows_left(self._engine, recovered.commit)
+            self.progress.took_over(recovered, self._left)
+
+    def on_batch_completed(self, commit: Commit) -> None:
+        """Count a batch and show it."""
+        report = BatchReport.of(commit)
+        for source, rows in report.read.items():
+            known = self._left.get(source)
+            if known is not None:
+                self._left[source] = known - rows
+        self.batches += 1
+        self.rows += report.rows
+        ms = (self.clock.monotonic() - self._began) * 1000
+        self.status.on_progress(commit, ms=ms, left=dict(self._left))
+        self.heartbeat.wake()
+        self.progress.committed(commit, ms=ms, timings=dict(self._timings), left=dict(self._left))
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _step(self, driver: Steppable, points: Iterator[Hook]) -> Ending:
+        try:
+            for hook in points:
+                self._note(hook)
+                if self.switch.asked.is_set():
+                    driver.stop()
+                if self.switch.expired.is_set() and hook.stage != "Release":
+                    return self._abandon(driver, points)
+        except StoppedWaiting:
+            return Ending.STOPPED
+        except Exception as why:
+            if not self.switch.expired.is_set() or not _may_be_from_cancelling(why):
+                raise
+            return self._abandon(driver, points)
+        return Ending.FINISHED if driver.finished else Ending.STOPPED
+
+    def _abandon(self, driver: Steppable, points: Iterator[Hook]) -> Ending:
+        """Leave the batch where it is: its Offsets, or its Commit, stand in the log and the next start goes on there."""
+        if isinstance(points, Generator):
+            points.close()
+        for _ in driver.release():
+            pass
+        return Ending.ABANDONED
+
+    def _note(self, hook: Hook) -> None:
+        self.status.on_hook(hook)
+        now = self.clock.monotonic()
+        if hook.when == "before":
+            self._entered = now
+            if hook.stage == "FixOffsets" or (hook.stage == "Compute" and "FixOffsets" not in self._timings):
+                self._began, self._timings = now, {}
+        elif hook.when == "after":
+            self._timings[hook.stage] = round((now - self._entered) * 1000, 1)
+
+    def _told(self, driver: Steppable) -> Callable[[], None]:
+        def told() -> None:
+            driver.stop()
+            self.progress.stopping(self.switch.deadline)
+
+        return told
+
+    def _end(self, state: str, error: Exception | None) -> None:
+        self.status.end(state, error)
+        # Whoever was fenced does not hold the log: the newest record is to be its holder's.
+        self.heartbeat.stop(last=not isinstance(error, Fenced))
+
+
+def _may_be_from_cancelling(why: Exception) -> bool:
+    """Tell whether cancelling can have caused an error: Spark's own failures, not a broken rule of ours."""
+    return isinstance(why, ComputeFailed | EngineGone) or not isinstance(why, PenstockError)

@@ -1,0 +1,165 @@
+"""Tell others how a run goes: numbered records at `<root>/_control/status/<job>/`, written by a thread of the driver.
+
+The records are the driver's heartbeat as well: a watcher takes over when their number stands still (DESIGN 4).
+They decide nothing else. What a job has done is said by its log.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from penstock.checkpoint.control import NumberedRecord, Records
+from penstock.checkpoint.entries import Commit
+from penstock.checkpoint.recovery import Recovered
+from penstock.checkpoint.store import CheckpointStore
+from penstock.errors import EXIT_SOFTWARE, PenstockError
+from penstock.runtime.batch_report import BatchReport
+from penstock.runtime.stages import Hook
+from penstock.time.clock import Clock
+
+__all__ = ["EVERY", "Heartbeat", "RunStatus", "StatusRecords"]
+
+log = structlog.get_logger()
+
+EVERY = 2.0
+"""Seconds between two heartbeats."""
+LEAST = 0.5
+"""Seconds between two records at least, however fast batches follow each other."""
+_PRUNE_EVERY = 64
+
+
+class StatusRecords:
+    """The status records of one job; `store` is that of the folder which holds all jobs."""
+
+    def __init__(self, store: CheckpointStore, job: str) -> None:
+        self._records = Records(store, "status", job)
+        self._written = 0
+
+    def put(self, body: dict[str, Any]) -> int:
+        """Write a record, and now and then delete old ones; returns its number."""
+        seq = self._records.put(body)
+        self._written += 1
+        if self._written % _PRUNE_EVERY == 1:
+            self._records.prune()
+        return seq
+
+    def newest(self) -> NumberedRecord | None:
+        """Return the newest record that can be read."""
+        return self._records.newest()
+
+    def newest_of(self, writer: str | None) -> int | None:
+        """Return the number of the newest record if this writer wrote it; of any writer where None is asked for."""
+        found = self._records.newest()
+        if found is None or (writer is not None and found.body.get("writer") != writer):
+            return None
+        return found.seq
+
+
+@dataclass
+class RunStatus:
+    """Listen to a driver and hold what its next record says; read by the heartbeat's thread.
+
+    `facts` do not change: holder, writer, generation, code_version.
+    `left` are the rows that a bounded source still has, by source.
+    """
+
+    facts: dict[str, Any]
+    clock: Clock
+    _changing: dict[str, Any] = field(default_factory=lambda: {"state": "running"})
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def on_hook(self, hook: Hook) -> None:
+        """Note the stage that the driver is in: progress is watched, not only life (DESIGN 11)."""
+        self._note(stage={"name": hook.stage, "when": hook.when, "batch": hook.batch, "since": self.clock.wall()})
+
+    def on_takeover(self, recovered: Recovered) -> None:
+        """Note the epoch and where the job stands."""
+        epoch = recovered.last_takeover.epoch if recovered.last_takeover is not None else None
+        self._note(epoch=epoch, next_batch=recovered.next_batch)
+
+    def on_progress(self, commit: Commit, *, ms: float, left: dict[str, int | None]) -> None:
+        """Note a batch that was committed and published."""
+        report = BatchReport.of(commit)
+        speed = round(report.rows / ms * 1000) if ms > 0 else None
+        self._note(epoch=commit.epoch, last=report.to_json(), ms=round(ms, 1), rows_per_second=speed, left=left)
+
+    def end(self, state: str, error: Exception | None = None) -> None:
+        """Note how the run ended: finished, stopped or failed, and with what."""
+        said: dict[str, Any] | None = None
+        exit_code = 0
+        if isinstance(error, PenstockError):
+            said = {"code": error.code, "what": error.what, "where": error.where, "remedy": error.remedy}
+            exit_code = error.exit_code
+        elif error is not None:
+            said = {"code": None, "what": f"{type(error).__name__}: {error}", "where": None, "remedy": None}
+            exit_code = EXIT_SOFTWARE
+        self._note(state=state, error=said, exit_code=exit_code)
+
+    def body(self) -> dict[str, Any]:
+        """Return the record as it is now."""
+        with self._lock:
+            return {**self.facts, **self._changing, "at": self.clock.wall()}
+
+    def _note(self, **changes: Any) -> None:
+        with self._lock:
+            self._changing.update(changes)
+
+
+class Heartbeat:
+    """Write a record every two seconds and soon after each commit, from a thread of its own.
+
+    Storage that fails is told once and tried again: a driver that can write its log needs no heartbeat to go on.
+    The thread ends with `stop`, and with the main thread if that ends without it.
+    """
+
+    def __init__(self, records: StatusRecords, status: RunStatus, *, every: float = EVERY, least: float = LEAST) -> None:
+        self._records = records
+        self._status = status
+        self._every = every
+        self._least = least
+        self._wake = threading.Event()
+        self._end = threading.Event()
+        self._failing = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin; called once the log is owned, because a record of a driver that waits would look like its holder's."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._beat, name="penstock-heartbeat", daemon=True)
+            self._thread.start()
+
+    def wake(self) -> None:
+        """Write a record soon: there is news."""
+        self._wake.set()
+
+    def stop(self, *, last: bool = True) -> None:
+        """End the thread; with `last`, and if it ever began, write one more record."""
+        self._end.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout=self._every)
+            if last and not self._thread.is_alive():
+                self._put()
+
+    def _beat(self) -> None:
+        main = threading.main_thread()
+        while not self._end.is_set() and main.is_alive():
+            self._wake.clear()
+            self._put()
+            if self._end.wait(self._least):
+                return
+            self._wake.wait(max(0.0, self._every - self._least))
+
+    def _put(self) -> None:
+        try:
+            self._records.put(self._status.body())
+        except (PenstockError, OSError) as why:
+            if not self._failing:
+                log.warning("status.not_written", reason=str(why))
+            self._failing = True
+        else:
+            self._failing = False

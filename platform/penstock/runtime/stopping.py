@@ -1,0 +1,132 @@
+"""Stop a run that signals ask to stop: after the batch if it ends in time, else in the middle of it (F02)."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+import structlog
+
+from penstock.errors import EXIT_RETRY
+from penstock.time.clock import Clock
+
+__all__ = ["StopSwitch", "StoppableClock"]
+
+log = structlog.get_logger()
+
+_WORDS = {signal.SIGTERM: b"t", signal.SIGINT: b"i"}
+_OVER = b"o"
+_CANCEL_EVERY = 0.5
+GRACE = 10.0
+"""Seconds that a cancelled batch may take to end before the process ends without it."""
+
+
+class StopSwitch:
+    """Hear SIGTERM and SIGINT. The first asks for a stop; a SIGINT after it ends the deadline at once.
+
+    `asked` is set by the first, `expired` when the deadline has passed; `deadline` and `grace` are seconds.
+    `told` is called once when a stop is asked for, `cancel` again and again from the deadline on, because a Spark job
+    that is just about to start cannot be cancelled yet; both in a thread of the switch.
+    """
+
+    def __init__(
+        self, deadline: float, *, clock: Clock, grace: float = GRACE, leave: Callable[[int], Any] = os._exit
+    ) -> None:
+        self.deadline = deadline
+        self.asked = threading.Event()
+        self.expired = threading.Event()
+        self.cancel: Callable[[], None] = lambda: None
+        self.told: Callable[[], None] = lambda: None
+        self._clock = clock
+        self._grace = grace
+        self._leave = leave
+        self._ear, self._mouth = -1, -1
+
+    @contextmanager
+    def armed(self) -> Iterator[None]:
+        """Hear signals inside the block; used once, from the main thread."""
+        before = {number: signal.getsignal(number) for number in _WORDS}
+        # A signal handler only writes a byte: the locks of events and of the terminal may be held where it interrupts.
+        self._ear, self._mouth = os.pipe()
+        watching = threading.Thread(target=self._watch, name="penstock-deadline", daemon=True)
+        watching.start()
+        self.hear()
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            os.write(self._mouth, _OVER)
+            watching.join(timeout=self._grace)
+            os.close(self._mouth)
+            os.close(self._ear)
+
+    def hear(self) -> None:
+        """Take the signals; done again after Spark has started, which takes SIGINT for itself."""
+        for number in _WORDS:
+            signal.signal(number, self._heard)
+
+    def ask(self) -> None:
+        """Ask for a stop, as the first signal does."""
+        os.write(self._mouth, _WORDS[signal.SIGTERM])
+
+    def _heard(self, number: int, frame: FrameType | None) -> None:
+        os.write(self._mouth, _WORDS[signal.Signals(number)])
+
+    def _watch(self) -> None:
+        if self._next(None) == _OVER:
+            return
+        self.asked.set()
+        self.told()
+        ends = self._clock.monotonic() + self.deadline
+        while (left := ends - self._clock.monotonic()) > 0:
+            word = self._next(left)
+            if word == _OVER:
+                return
+            if word == _WORDS[signal.SIGINT]:
+                break
+        self.expired.set()
+        ends = self._clock.monotonic() + self._grace
+        while self._clock.monotonic() < ends:
+            with suppress(Exception):  # what is gone need not be cancelled
+                self.cancel()
+            if self._next(_CANCEL_EVERY) == _OVER:
+                return
+        log.error("run.left_hanging", seconds=self.deadline + self._grace)
+        self._leave(EXIT_RETRY)
+
+    def _next(self, seconds: float | None) -> bytes:
+        """Return the next word that was said, or nothing after so many seconds."""
+        ready, _, _ = select.select([self._ear], [], [], seconds)
+        return os.read(self._ear, 1) if ready else b""
+
+
+class StoppableClock:
+    """Wait as another clock does, but not longer than until a stop is asked for."""
+
+    def __init__(self, clock: Clock, asked: threading.Event) -> None:
+        self._clock = clock
+        self._asked = asked
+
+    def wall(self) -> int:
+        """Return microseconds since 1970, UTC."""
+        return self._clock.wall()
+
+    def monotonic(self) -> float:
+        """Return seconds of a clock that never goes back."""
+        return self._clock.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait a little, or until asked to stop."""
+        self._asked.wait(seconds)
+
+    def sleep_until(self, wall: int) -> None:
+        """Wait for a tick, in naps because the wall clock may be set, or until asked to stop."""
+        while (left := wall - self._clock.wall()) > 0 and not self._asked.is_set():
+            self._asked.wait(min(left / 1_000_000, 0.5))

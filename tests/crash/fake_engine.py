@@ -1,0 +1,385 @@
+"""A world without Spark for the real driver loop: one source, three sinks, one windowed step, all in memory.
+
+`World` is what outlives a driver: the source's rows, the tables, the files that tasks wrote. `FakeEngine` is what a
+driver computes with; it holds no truth. The tables keep to Delta's rule: the version of an app goes up, a version
+that is there is left alone, and a lower one is refused.
+
+Row i of the source has id i and an event time in seconds. It goes to sink `raw` as it is, and into tumbling windows
+of 4 seconds by key (the parity of its id). A closed window goes to sink `windows` with the ids in it, a late row to
+sink `late`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from oracle import BEGINNING, Decided, Ledger, Windows
+
+from penstock import agg
+from penstock.checkpoint.entries import Commit, Entry, StagedFile, Void, from_bytes
+from penstock.checkpoint.log import Log
+from penstock.checkpoint.memory import MemoryStore
+from penstock.checkpoint.store import CheckpointStore
+from penstock.errors import CheckpointCorrupt, SinkAhead, StateMissing
+from penstock.graph.durations import seconds
+from penstock.graph.graph import JobGraph
+from penstock.graph.job import Job
+from penstock.quality.verdict import Verdict
+from penstock.runtime.facts import BatchFacts
+from penstock.runtime.janitor import Janitor
+from penstock.runtime.loop import Driver, DriverSettings, Identity
+from penstock.runtime.triggers import FixedInterval
+from penstock.sources.base import Position, ReadLimit, Span
+from penstock.time.clock import ManualClock
+from penstock.windows import Tumbling
+
+OnPublish = Callable[[str, int], Exception | None]
+
+SECOND = 1_000_000
+SIZE = 4
+"""The length of a window in seconds."""
+PARTITIONS = 2
+UUID = "5f0c9bb4-1111-4222-8333-444455556666"
+
+
+class NoSource:
+    """A source whose rows the engine makes up."""
+
+
+class NoSink:
+    """A sink whose rows the engine keeps."""
+
+
+def plain_job(sinks: Sequence[str] = ("raw", "copy")) -> JobGraph:
+    """Return a job that copies its source to each sink."""
+    job = Job("plain")
+    numbers = job.source("numbers", NoSource())
+    for sink in sinks:
+        numbers.write(sink, NoSink())
+    return job.graph()
+
+
+def windowed_job(out_of_order: float = 2) -> JobGraph:
+    """Return a job with a raw copy, windows, and the rows that come too late for them."""
+    job = Job("windowed", partitions=PARTITIONS)
+    numbers = job.source("numbers", NoSource(), event_time="t", max_out_of_order=seconds(out_of_order))
+    numbers.write("raw", NoSink())
+    sums = numbers.key_by("parity").window("sums", Tumbling(seconds(SIZE)).late_to("too_late"))
+    sums.aggregate(ids=agg.count()).write("windows", NoSink())
+    job.late("too_late").write("late", NoSink())
+    return job.graph()
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One visible row of a table, and under which app and batch it was published."""
+
+    app: str
+    batch: int
+    row: Any
+
+
+@dataclass
+class Table:
+    """A sink with the version semantics of a Delta table's app transactions."""
+
+    versions: dict[str, int] = field(default_factory=dict)
+    shown: list[Shown] = field(default_factory=list)
+
+    def publish(self, app: str, batch: int, rows: Sequence[Any]) -> None:
+        """Show the rows as version `batch` of the app, unless they are shown; Raises SinkAhead below it."""
+        seen = self.versions.get(app, -1)
+        if seen > batch:
+            raise SinkAhead(f"the table has batch {seen} and is asked to take batch {batch}", seen=seen, batch=batch)
+        if seen < batch:
+            self.versions[app] = batch
+            self.shown.extend(Shown(app, batch, row) for row in rows)
+
+
+@dataclass
+class World:
+    """What outlives every driver.
+
+    `times` are the event times of the source's rows, in seconds; `closed` says that there will be no more.
+    """
+
+    times: list[float] = field(default_factory=list)
+    closed: bool = True
+    batch_rows: int = 2
+    tables: dict[str, Table] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    acked: int = 0
+
+    def table(self, sink: str) -> Table:
+        """Return the table behind a sink."""
+        return self.tables.setdefault(sink, Table())
+
+    def rows(self, sink: str) -> list[Any]:
+        """Return the rows a sink shows, in order."""
+        return [shown.row for shown in self.table(sink).shown]
+
+
+class FakeEngine:
+    """An `Engine` over a `World`. `name` goes into the names of the files it writes.
+
+    `on_publish(sink, batch)` is called before a table is touched; an error that it returns is raised afterwards.
+    """
+
+    def __init__(
+        self, world: World, graph: JobGraph, name: str = "engine", *, on_publish: OnPublish = lambda sink, batch: None
+    ) -> None:
+        self.world = world
+        self.graph = graph
+        self.name = name
+        self.on_publish = on_publish
+        self.computed: list[int] = []
+        self._files = 0
+
+    # --- sources -----------------------------------------------------------------------------
+
+    def latest(self, source: str, after: Position | None, limit: ReadLimit) -> Position:
+        """Return how far a batch may read: `batch_rows` further, or to the end."""
+        return {"at": min(self._at(after) + self.world.batch_rows, len(self.world.times))}
+
+    def span(self, source: str, start: Position | None, end: Position) -> Span:
+        """Return the ids between two positions."""
+        return {"from": self._at(start), "to": end["at"]}
+
+    def span_rows(self, source: str, span: Span) -> int:
+        """Return how many there are."""
+        return int(span["to"]) - int(span["from"])
+
+    def partitions(self, source: str, span: Span) -> tuple[str, ...]:
+        """Return the one partition."""
+        return ("0",)
+
+    def verify(self, source: str, span: Span) -> None:
+        """Find the span as it was: rows are only ever added."""
+        assert span["to"] <= len(self.world.times)
+
+    def ended(self, source: str, position: Position | None) -> bool:
+        """Return whether all rows are read and there will be no more."""
+        return self.world.closed and self._at(position) >= len(self.world.times)
+
+    def closes_at_end(self, source: str) -> bool:
+        """Return True: all windows close at the end."""
+        return True
+
+    def ack(self, source: str, position: Position) -> None:
+        """Note how far the source was read."""
+        self.world.acked = int(position["at"])
+
+    # --- computing ---------------------------------------------------------------------------
+
+    def staging(self) -> Mapping[str, str]:
+        """Return a folder for each sink."""
+        return {sink.name: sink.name for sink in self.graph.sinks}
+
+    def compute(self, facts: BatchFacts) -> Sequence[Mapping[str, Any]]:
+        """Read, copy, sort into windows, close windows; return the receipts that tasks would."""
+        self.computed.append(facts.batch)
+        span = facts.spans["numbers"] or {"from": 0, "to": 0}
+        ids = list(range(span["from"], span["to"]))
+        receipts = [self._read(ids)]
+        for sink in self.graph.sinks:
+            if sink.name not in {"windows", "late"}:
+                receipts += self._stage(facts, sink.name, ids)
+        if self.graph.windows:
+            receipts += self._windows(facts, ids)
+        return receipts
+
+    def cancel(self) -> None:
+        """Have nothing to end."""
+
+    def _read(self, ids: Sequence[int]) -> Mapping[str, Any]:
+        highest = {"0": max(round(self.world.times[i] * SECOND) for i in ids)} if ids else {}
+        rows = {"0": len(ids)} if ids else {}
+        return {"kind": "read", "source": "numbers", "rows": rows, "highest": highest, "quarantined": {}}
+
+    def _stage(self, facts: BatchFacts, sink: str, rows: Sequence[Any]) -> list[Mapping[str, Any]]:
+        if not rows:
+            return []
+        path = self._write(facts, rows)
+        file = {"path": path, "size": 1, "rows": len(rows), "checksum": "", "fails": [], "unit": None}
+        return [{"kind": "staged", "sink": sink, "check": None, "file": file}]
+
+    def _windows(self, facts: BatchFacts, ids: Sequence[int]) -> list[Mapping[str, Any]]:
+        late_mark, close = facts.late["sums"], facts.close["sums"]
+        late = [i for i in ids if late_mark is not None and self._end(i) <= late_mark]
+        receipts: list[Mapping[str, Any]] = []
+        closed: list[Any] = []
+        for partition in range(PARTITIONS):
+            known = facts.manifests.get("sums", {}).get(str(partition))
+            open_windows: dict[str, list[int]] = self._state(known["path"]) if known is not None else {}
+            mine = [i for i in ids if i % PARTITIONS == partition and i not in late]
+            for i in mine:
+                open_windows.setdefault(str(self._end(i)), []).append(i)
+            for end in sorted(open_windows, key=int):
+                if close is not None and int(end) <= close:
+                    closed.append([partition, int(end) // SECOND, open_windows.pop(end)])
+            receipts.append(self._state_receipt(facts, partition, open_windows, merged=len(mine)))
+        counts = {"rows": len(ids), "counted": len(ids) - len(late), "late": len(late)}
+        receipts.append({"kind": "window", "step": "sums", **counts, "partly_late": 0, "in_no_window": 0})
+        return receipts + self._stage(facts, "windows", closed) + self._stage(facts, "late", late)
+
+    def _write(self, facts: BatchFacts, content: Any) -> str:
+        """Keep a file under a name that no other task and no other try uses."""
+        self._files += 1
+        path = f"{facts.batch:012d}-{facts.epoch}-{self.name}-{self._files}"
+        assert path not in self.world.files
+        self.world.files[path] = json.dumps(content)
+        return path
+
+    def _state(self, path: str) -> dict[str, list[int]]:
+        if path not in self.world.files:
+            raise StateMissing("a manifest is missing", where=path)
+        found: dict[str, list[int]] = json.loads(self.world.files[path])
+        return found
+
+    def _state_receipt(
+        self, facts: BatchFacts, partition: int, open_windows: Mapping[str, list[int]], *, merged: int
+    ) -> Mapping[str, Any]:
+        path = self._write(facts, open_windows)
+        text = self.world.files[path]
+        checksum = hashlib.sha256(text.encode()).hexdigest()
+        return {
+            "kind": "state",
+            "step": "sums",
+            "partition": partition,
+            "manifest": {"path": path, "size": len(text), "checksum": checksum},
+            "due": min(map(int, open_windows), default=None),
+            "merged": merged,
+            "size": len(text),
+            "written": len(text),
+            "rewritten": 0,
+        }
+
+    def _end(self, i: int) -> int:
+        return (int(self.world.times[i] // SIZE) + 1) * SIZE * SECOND
+
+    # --- gates and sinks ---------------------------------------------------------------------
+
+    def guarded_sinks(self, check: str) -> tuple[str, ...]:
+        """Return nothing: no job here has a check."""
+        return ()
+
+    def decide(self, check: str, partials: Sequence[Mapping[str, str]]) -> list[tuple[int | None, Verdict]]:
+        """Return nothing: no job here has a check."""
+        return []
+
+    def publish(self, sink: str, app: str, batch: int, files: Sequence[StagedFile]) -> None:
+        """Show the rows of the files; no files, no version, as in the Delta sink."""
+        if not files:
+            return
+        after = self.on_publish(sink, batch)
+        self.world.table(sink).publish(app, batch, [row for f in files for row in json.loads(self.world.files[f.path])])
+        if after is not None:
+            raise after
+
+    def version(self, sink: str, app: str) -> int | None:
+        """Return the newest batch of the app that a table shows."""
+        return self.world.table(sink).versions.get(app)
+
+    def discard(self, sink: str, files: Sequence[StagedFile]) -> None:
+        """Delete staged files."""
+        for file in files:
+            self.world.files.pop(file.path, None)
+
+    @staticmethod
+    def _at(position: Position | None) -> int:
+        return 0 if position is None else int(position["at"])
+
+
+class StillClock(ManualClock):
+    """Time for which nothing takes long, so that a run gives the same bytes each time."""
+
+    def monotonic(self) -> float:
+        """Return 0."""
+        return 0.0
+
+
+def make_driver(
+    world: World,
+    store: CheckpointStore,
+    name: str,
+    *,
+    graph: JobGraph,
+    engine: FakeEngine | None = None,
+    log: Log | None = None,
+    settings: DriverSettings | None = None,
+    root: Path = Path("no-such-folder"),
+    listeners: tuple[Any, ...] = (),
+) -> Driver:
+    """Return a driver of the real loop over the world; `name` is its holder and its writer."""
+    settings = settings or DriverSettings()
+    return Driver(
+        engine or FakeEngine(world, graph, name),
+        log or Log(store),
+        uuid=UUID,
+        clock=StillClock(),
+        trigger=FixedInterval(SECOND, 0),
+        identity=Identity(holder=f"host-{name}", writer=name, code_version="test"),
+        janitor=Janitor(root, keep=settings.keep),
+        settings=settings,
+        listeners=listeners,
+    )
+
+
+class Witness(MemoryStore):
+    """A store that remembers every file it ever held, in order, whatever is deleted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ever: list[tuple[str, bytes]] = []
+
+    def create(self, path: str, data: bytes) -> None:
+        """Add the file and remember it."""
+        super().create(path, data)
+        self.ever.append((path, bytes(data)))
+
+    def entries(self) -> list[Entry]:
+        """Return every entry of the log that was ever written and can be read, in the order of writing."""
+        found = []
+        for path, data in self.ever:
+            if path.startswith("log/"):
+                with suppress(CheckpointCorrupt):
+                    found.append(from_bytes(data, path))
+        return found
+
+
+def ledger_of(world: World, store: Witness, graph: JobGraph, *, finished: bool) -> Ledger:
+    """Return what the oracle judges: the tables as they are, and the Commits that were ever written."""
+    entries = store.entries()
+    at, decided = 0, []
+    for commit in entries:
+        if isinstance(commit, Commit):
+            end = int(str(commit.sources["numbers"].position["at"]))
+            mark = commit.watermarks_in.get("sums")
+            watermark = BEGINNING if mark is None else mark / SECOND
+            decided.append(Decided(batch=commit.batch, start=at, end=end, watermark=watermark))
+            at = end
+    sinks = {sink.name: [(shown.batch, shown.row) for shown in world.table(sink.name).shown] for sink in graph.sinks}
+    closed = [(batch, key, end, tuple(ids)) for batch, (key, end, ids) in sinks.pop("windows", [])]
+    late = sinks.pop("late", [])
+    return Ledger(
+        inputs=len(world.times),
+        decided=decided,
+        copies=sinks,
+        finished=finished,
+        windows=Windows(times=world.times, size=SIZE, keys=PARTITIONS) if graph.windows else None,
+        closed=closed,
+        late=late,
+        given_up=frozenset(e.batch for e in entries if isinstance(e, Void) and e.batch is not None),
+    )
+
+
+def run_to_end(driver: Driver) -> None:
+    """Run a driver until its bounded source is done."""
+    for hook in driver.run():
+        assert hook.stage != "Wait", "nothing is left to do and the source has not ended"

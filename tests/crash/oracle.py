@@ -1,0 +1,139 @@
+"""Judge what a run left behind: pure functions over a ledger, knowing nothing of logs, drivers or faults (FAULTS 4.5).
+
+A ledger is what the world shows (rows of the source, visible rows of the tables) and what was decided (batches with
+their ranges and watermarks). The judgement is a list of sentences, empty where nothing is wrong:
+no loss, no duplicate, nothing of a batch that was not decided, watermarks that never go back, windows equal to a
+recomputation over the same input, and every row in exactly one window or among the late ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+BEGINNING = -(2**63)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """A batch that has a Commit: it read ids `start` to `end` (not included) and closed by `watermark` (seconds)."""
+
+    batch: int
+    start: int
+    end: int
+    watermark: float = BEGINNING
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windows:
+    """How rows belong to windows: tumbling, `size` seconds long, by id modulo `keys`; `times` are the rows' own."""
+
+    times: Sequence[float]
+    size: int
+    keys: int
+
+    def of(self, row: int) -> tuple[int, int]:
+        """Return the key and the end of a row's window."""
+        return row % self.keys, (int(self.times[row] // self.size) + 1) * self.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ledger:
+    """What there is to judge.
+
+    `inputs` is the number of rows of the source, whose ids are 0, 1, 2, …
+    `copies` maps each sink that shows rows as they are to (batch, id) of what it shows, in order.
+    `closed` are (batch, key, end, ids) of the windows that were shown, `late` (batch, id) of the late rows.
+    `finished` says that the run came to its end: then all that was read must be there.
+    """
+
+    inputs: int
+    decided: Sequence[Decided]
+    copies: Mapping[str, Sequence[tuple[int, int]]]
+    finished: bool
+    windows: Windows | None = None
+    closed: Sequence[tuple[int, int, int, tuple[int, ...]]] = ()
+    late: Sequence[tuple[int, int]] = ()
+    given_up: frozenset[int] = field(default_factory=frozenset)
+    """Batch ids that a Void gave up: no gap."""
+
+
+def judge(ledger: Ledger) -> list[str]:
+    """Return what is wrong, one sentence each."""
+    if not ledger.inputs or not ledger.copies:
+        return ["there is nothing to judge: no input, or no sink"]
+    found = list(_batches(ledger))
+    for sink, shown in ledger.copies.items():
+        found += _copies(ledger, sink, shown)
+    if ledger.windows is not None:
+        found += _closed(ledger, ledger.windows)
+    return found
+
+
+def _batches(ledger: Ledger) -> Iterator[str]:
+    """Judge the decisions: ids in order without gaps, ranges end to end, watermarks that never go back."""
+    expected, at, mark = 0, 0, float(BEGINNING)
+    for batch in ledger.decided:
+        while expected in ledger.given_up:
+            expected += 1
+        if batch.batch != expected:
+            yield f"batch {batch.batch} is decided where {expected} is next"
+        if batch.start != at:
+            yield f"batch {batch.batch} begins at {batch.start} and not at {at}"
+        if batch.watermark < mark:
+            yield f"the watermark of batch {batch.batch} went back from {mark} to {batch.watermark}"
+        expected, at, mark = batch.batch + 1, batch.end, max(mark, batch.watermark)
+    if ledger.finished and at != ledger.inputs:
+        yield f"the run ended at row {at} of {ledger.inputs}"
+
+
+def _copies(ledger: Ledger, sink: str, shown: Sequence[tuple[int, int]]) -> Iterator[str]:
+    """Judge a sink that shows each row as it is."""
+    wanted = {(d.batch, row) for d in ledger.decided for row in range(d.start, d.end)}
+    counts = Counter(shown)
+    for (batch, row), count in counts.items():
+        if (batch, row) not in wanted:
+            yield f"{sink} shows row {row} in batch {batch}, which was not decided so"
+        elif count > 1:
+            yield f"{sink} shows row {row} of batch {batch} {count} times"
+    must = wanted if ledger.finished else {(b, row) for b, row in wanted if b != ledger.decided[-1].batch}
+    for batch, row in sorted(must - counts.keys()):
+        yield f"{sink} has lost row {row} of batch {batch}"
+
+
+def _closed(ledger: Ledger, windows: Windows) -> Iterator[str]:
+    """Judge windows and late rows against a recomputation over the decided batches."""
+    wanted, late = _recomputed(ledger, windows)
+    newest = ledger.decided[-1].batch if ledger.decided else None
+    for name, expected, shown in (("windows", wanted, Counter(ledger.closed)), ("late", late, Counter(ledger.late))):
+        must: set[Any] = set(expected) if ledger.finished else {row for row in expected if row[0] != newest}
+        for row, count in shown.items():
+            if row not in expected:
+                yield f"{name} shows {row}, which a recomputation does not"
+            elif count > 1:
+                yield f"{name} shows {row} {count} times"
+        for row in sorted(must - shown.keys()):
+            yield f"{name} has lost {row}"
+    if ledger.finished:
+        placed = Counter([i for _, _, _, ids in ledger.closed for i in ids] + [i for _, i in ledger.late])
+        if placed != Counter(range(ledger.inputs)):
+            yield "windows and late rows together are not the inputs"
+
+
+def _recomputed(
+    ledger: Ledger, windows: Windows
+) -> tuple[set[tuple[int, int, int, tuple[int, ...]]], set[tuple[int, int]]]:
+    opened: dict[tuple[int, int], list[int]] = {}
+    closed: set[tuple[int, int, int, tuple[int, ...]]] = set()
+    late: set[tuple[int, int]] = set()
+    for batch in ledger.decided:
+        for row in range(batch.start, batch.end):
+            if windows.of(row)[1] <= batch.watermark:
+                late.add((batch.batch, row))
+            else:
+                opened.setdefault(windows.of(row), []).append(row)
+        for key, end in [window for window in opened if window[1] <= batch.watermark]:
+            closed.add((batch.batch, key, end, tuple(opened.pop((key, end)))))
+    return closed, late

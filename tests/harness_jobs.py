@@ -1,0 +1,37 @@
+"""Jobs that the operator tests run in the Harness."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from penstock import Job, agg, seconds
+from penstock.graph.durations import Duration
+from penstock.graph.windows import TimeWindow
+from penstock.sinks import MemorySink
+from penstock.sources import MemorySource
+
+ORDERS = "user string, t timestamp, v int"
+
+
+def windowed_job(
+    spec: TimeWindow, *, bound: Duration = seconds(0), idle_after: Duration | None = None, partitions: int = 1
+) -> Job:
+    """Count and sum `v` by user in windows of source `orders`, into sink `out`."""
+    job = Job("windowed", partitions=partitions)
+    orders = job.source(
+        "orders", MemorySource(ORDERS), event_time="t", max_out_of_order=bound, idle_after=idle_after
+    )
+    windows = orders.key_by("user").window("w", spec).aggregate(n=agg.count(), total=agg.sum("v"))
+    windows.write("out", MemorySink())
+    return job
+
+
+def order(user: str | None, t: float | None, v: int | None = 1) -> dict[str, Any]:
+    """Return a row of the source."""
+    return {"user": user, "t": t, "v": v}
+
+
+def plain(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Return rows as tuples, with datetimes as seconds since 1970."""
+    return [tuple(v.timestamp() if isinstance(v, datetime) else v for v in row.values()) for row in rows]

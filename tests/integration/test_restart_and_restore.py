@@ -1,0 +1,78 @@
+"""Restart, restore and what a Commit keeps (SEMANTICS 10)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from harness_jobs import order, plain, windowed_job
+
+from penstock import seconds
+from penstock.errors import CannotRestore
+from penstock.runtime.loop import DriverSettings
+from penstock.testing import Crashed, Harness
+from penstock.windows import Sliding, Tumbling
+
+
+def test_a_restart_goes_on_where_the_driver_left(tmp_path: Path) -> None:
+    """SEMANTICS 10.1, 10.6: state, positions and watermarks are those of the last Commit; ids go on."""
+    with Harness(windowed_job(Tumbling(seconds(10)).drop_late()), tmp_path) as h:
+        h.batch({"orders": [order("a", 1, 5)]})
+        h.restart()
+        found = h.batch({"orders": [order("a", 2, 6), order("a", 11)]})
+        assert plain(found["out"]) == [("a", 0.0, 10.0, 2, 11)]
+        assert h.commit().batch == 2
+
+
+@pytest.mark.fault("F01")
+def test_a_crash_behind_the_commit_is_published_by_the_restart(tmp_path: Path) -> None:
+    """DESIGN 4: a committed batch is never computed again, and its publication is done again (F01)."""
+    with Harness(windowed_job(Tumbling(seconds(10)).drop_late()), tmp_path) as h:
+        h.batch({"orders": [order("a", 1, 5)]})
+        h.batch({"orders": [order("a", 11)]}, follow=False)
+        h.crash_after("CommitBatch")
+        with pytest.raises(Crashed):
+            h.batch()
+        found = h.restart()
+        assert plain(found["out"]) == plain(h.output()["out"]) == [("a", 0.0, 10.0, 1, 5)]
+
+
+def test_a_restore_takes_state_and_positions_back(tmp_path: Path) -> None:
+    """SEMANTICS 10.1: rows after B are read again under new batch ids, and none is used twice."""
+    with Harness(windowed_job(Sliding(seconds(10), every=seconds(5)).drop_late()), tmp_path) as h:
+        h.batch({"orders": [order("a", 1, 5)]})
+        h.batch({"orders": [order("a", 3, 7), order("a", 10)]})
+        before = plain(h.output()["out"])
+        newest = h.commit().batch
+        h.restore(batch=0)
+        assert [r["_rows"] for r in h.state("w")] == [1]
+        found = h.batch()
+        assert plain(found["out"]) == [("a", -5.0, 5.0, 2, 12), ("a", 0.0, 10.0, 2, 12)]
+        assert plain(h.output()["out"]) == before + plain(found["out"])
+        assert h.commit().batch > newest + 1
+
+
+def test_an_empty_restore_begins_again(tmp_path: Path) -> None:
+    """SEMANTICS 10.1: restart empty."""
+    with Harness(windowed_job(Tumbling(seconds(10)).drop_late()), tmp_path) as h:
+        h.batch({"orders": [order("a", 1, 5)]})
+        h.restore(empty=True)
+        assert h.state("w") == []
+        found = h.batch({"orders": [order("a", 12)]})
+        assert plain(found["out"]) == [("a", 0.0, 10.0, 1, 5)], "the source is read from its beginning again"
+
+
+@pytest.mark.fault("F30")
+def test_only_kept_batches_can_be_restored_and_files_of_others_go(tmp_path: Path) -> None:
+    """DESIGN 5: keep at least K commits with all their files; restart from any of them works (F30)."""
+    job = windowed_job(Tumbling(seconds(10)).drop_late())
+    with Harness(job, tmp_path, settings=DriverSettings(keep=3)) as h:
+        for n in range(16):
+            h.batch({"orders": [order(f"user{n}", n * 0.5, n)]})
+        with pytest.raises(CannotRestore, match="13"):
+            h.restore(batch=2)
+        h.restart()
+        h.restore(batch=13)
+        assert len(h.state("w")) == 14
+        segments = sorted((tmp_path / "windowed" / "state" / "w" / "0").glob("*.arrow"))
+        assert len(segments) <= 26, "compaction and the sweep bound the files"

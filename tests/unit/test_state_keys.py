@@ -1,0 +1,116 @@
+"""Keys of the state: their partition, and when two of them are the same (DESIGN 6, SEMANTICS 3.4)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import math
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import WrongPartition
+from penstock.state import check_partition, partition_of
+from penstock.state.keys import canonical, equal_at, equal_keys
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+OTHER_NAN = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000001))[0]
+
+KINDS = {
+    "int64": (pa.int64(), INT64),
+    "int8": (pa.int8(), st.integers(-128, 127)),
+    "uint64": (pa.uint64(), st.integers(0, 2**64 - 1)),
+    "double": (pa.float64(), st.floats() | st.just(OTHER_NAN)),
+    "float": (pa.float32(), st.floats(width=32)),
+    "bool": (pa.bool_(), st.booleans()),
+    "string": (pa.string(), st.text(max_size=3)),
+    "large_string": (pa.large_string(), st.text(max_size=3)),
+    "binary": (pa.binary(), st.binary(max_size=3)),
+    "decimal": (pa.decimal128(12, 2), st.decimals(-99, 99, places=2, allow_nan=False)),
+    "date": (pa.date32(), st.dates(dt.date(1960, 1, 1), dt.date(2040, 1, 1))),
+    "timestamp": (pa.timestamp("us", tz="UTC"), st.datetimes(timezones=st.just(dt.UTC))),
+    "list": (pa.list_(pa.float64()), st.lists(st.floats() | st.none(), max_size=2)),
+    "struct": (
+        pa.struct([("a", pa.float64()), ("b", pa.string())]),
+        st.fixed_dictionaries({"a": st.floats() | st.none(), "b": st.text(max_size=1) | st.none()}),
+    ),
+    "null": (pa.null(), st.none()),
+}
+
+
+def model_equal(one, other):
+    """Say whether two Python values are one key: nulls are equal, NaN equals NaN."""
+    if isinstance(one, float) and isinstance(other, float):
+        return one == other or (math.isnan(one) and math.isnan(other))
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(model_equal, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return all(model_equal(one[name], other[name]) for name in one)
+    return one == other
+
+
+@given(st.lists(INT64, max_size=20), st.integers(1, 1_000))
+def test_the_partition_is_the_positive_remainder_of_the_hash(hashes, partitions):
+    """As Spark's pmod: negative hashes have partitions too."""
+    found = partition_of(np.array(hashes, dtype=np.int64), partitions)
+    assert found.dtype == np.int64
+    assert found.tolist() == [value % partitions for value in hashes]
+
+
+def test_rows_of_another_partition_are_refused_with_their_number():
+    """A task checks that the rows it got are its own (DESIGN 6)."""
+    hashes = np.array([0, 8, -8, 1], dtype=np.int64)
+    check_partition(hashes[:3], 0, 8, step="hourly")
+    with pytest.raises(WrongPartition, match=r"1 of 4 rows of step 'hourly'") as caught:
+        check_partition(hashes, 0, 8, step="hourly")
+    assert caught.value.partition == 0
+
+
+@pytest.mark.fault("F43")
+@pytest.mark.parametrize("kind", KINDS)
+def test_equality_is_that_of_the_values_with_nulls_and_nan_equal_to_themselves(kind):
+    """For every type a key may have, sliced arrays included."""
+    arrow, values = KINDS[kind]
+
+    @given(st.lists(st.tuples(values | st.none(), values | st.none()), max_size=12), st.booleans())
+    def holds(pairs, repeated):
+        left = [one for one, _ in pairs]
+        right = [one if repeated and place % 2 else other for place, (one, other) in enumerate(pairs)]
+        padded = [pa.array([None, *side, None], arrow).slice(1, len(pairs)) for side in (left, right)]
+        at = np.arange(len(pairs), dtype=np.int64)[::-1].copy()
+        expected = [model_equal(a, b) for a, b in zip(*(p.to_pylist() for p in padded), strict=True)]
+        assert equal_at(padded[0], at, padded[1], at).tolist() == expected[::-1]
+
+    holds()
+
+
+def test_keys_are_equal_when_all_columns_are():
+    """A key of several columns; without columns, all rows are of one key."""
+    left = [pa.array([1, 1, 2]), pa.array(["a", None, "a"])]
+    right = [pa.array([1, 1, 2]), pa.array(["a", None, "b"])]
+    rows = np.arange(3, dtype=np.int64)
+    assert equal_keys(left, rows, right, rows).tolist() == [True, True, False]
+    assert equal_keys([], rows, [], rows).tolist() == [True, True, True]
+
+
+def test_a_key_of_another_type_is_refused():
+    """It would hash differently, so no row would ever be found."""
+    one = np.zeros(1, dtype=np.int64)
+    with pytest.raises(TypeError, match="int32 in the state and int64 in the batch"):
+        equal_at(pa.array([1], pa.int32()), one, pa.array([1], pa.int64()), one)
+
+
+@given(st.recursive(st.floats() | st.integers() | st.none(), lambda inner: st.lists(inner, max_size=3), max_leaves=6))
+def test_canonical_values_can_be_hashed_and_are_equal_to_themselves(value):
+    """Also NaN, which in Python is not equal to itself."""
+    assert canonical(value) == canonical(value)
+    assert hash(canonical(value)) == hash(canonical(value))
+
+
+def test_canonical_values_of_decimals_that_are_equal_are_equal():
+    """Whatever their scale."""
+    assert canonical({"a": decimal.Decimal("1.0")}) == canonical({"a": decimal.Decimal("1.00")})
