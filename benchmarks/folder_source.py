@@ -37,9 +37,9 @@ class NumberedFiles:
         return {"next": min(done + 1, self.offered)}
 
     def span(self, start: Position | None, end: Position) -> Span:
-        """Name the files of a number, with what tells whether they were changed."""
+        """Name the files of a number, with what tells whether they were changed; before the first there are none."""
         number = end["next"] - 1
-        paths = self.given.files(number)
+        paths = self.given.files(number) if number >= 0 else []
         return {"number": number, "files": [str(path.resolve()) for path in paths], "facts": _facts(paths)}
 
     def verify(self, span: Span) -> None:
@@ -53,7 +53,7 @@ class NumberedFiles:
 
     def rows(self, span: Span) -> int | None:
         """Return the rows of a batch."""
-        return self.given.rows
+        return self.given.rows if span["files"] else 0
 
     def partitions(self, span: Span) -> tuple[str, ...]:
         """Return the one partition."""
@@ -72,6 +72,8 @@ class NumberedFilesInTask:
 
     def read(self, span: Span, split: int, splits: int) -> Iterator[pa.Table]:
         """Yield the rows of one file."""
+        if not span["files"]:
+            return
         table = pq.read_table(span["files"][split], use_threads=False)
         first = span["number"] * self.rows + self.rows * split // splits
         yield with_hidden(table, 0, pa.array(range(first, first + table.num_rows), pa.int64()))

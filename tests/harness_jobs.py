@@ -19,9 +19,7 @@ def windowed_job(
 ) -> Job:
     """Count and sum `v` by user in windows of source `orders`, into sink `out`."""
     job = Job("windowed", partitions=partitions)
-    orders = job.source(
-        "orders", MemorySource(ORDERS), event_time="t", max_out_of_order=bound, idle_after=idle_after
-    )
+    orders = job.source("orders", MemorySource(ORDERS), event_time="t", max_out_of_order=bound, idle_after=idle_after)
     windows = orders.key_by("user").window("w", spec).aggregate(n=agg.count(), total=agg.sum("v"))
     windows.write("out", MemorySink())
     return job

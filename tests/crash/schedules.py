@@ -208,22 +208,29 @@ class Play:
         return "".join(name for name, actor in self.actors.items() if not actor.ended)
 
     @property
+    def shared(self) -> Any:
+        """Return what a third driver would find."""
+        tables = tuple((name, tuple(t.versions.items()), len(t.shown)) for name, t in sorted(self.world.tables.items()))
+        return hash(tuple(self.store._files.items())), len(self.store.ever), tables
+
+    @property
     def key(self) -> Any:
         """Return what the future of the play depends on."""
-        tables = tuple((name, tuple(t.versions.items()), len(t.shown)) for name, t in sorted(self.world.tables.items()))
-        return self.actors["a"].key, self.actors["b"].key, hash(tuple(self.store._files.items())), tables
+        return self.actors["a"].key, self.actors["b"].key, self.shared
 
-    def check(self) -> None:
-        """Hold what is visible now against the oracle, and how the drivers ended against the protocol."""
-        if self.store.entries():
-            said = judge(ledger_of(self.world, self.store, GRAPH, finished=False))
-            assert said == [], f"{self.path}: {said}"
+    def check_errors(self) -> None:
+        """Hold how the drivers ended against the protocol."""
         for name, actor in self.actors.items():
             if actor.error is not None:
                 self._check_error(name, actor.error)
 
-    def check_third(self) -> None:
-        """Let a third driver finish, as if the two were asleep for ever; the tables then show the source exactly."""
+    def check_shared(self) -> None:
+        """Hold what is visible now against the oracle, and again after a third driver has finished.
+
+        It finds what it would if the two were asleep for ever.
+        """
+        said = judge(ledger_of(self.world, self.store, GRAPH, finished=False))
+        assert said == [], f"{self.path}: {said}"
         world, store = _copy(self.world, self.store)
         driver = make_driver(world, store, "c", graph=GRAPH, log=Log(store, stride=self.scene.stride))
         run_to_end(driver)

@@ -296,7 +296,9 @@ def test_a_window_whose_sum_overflows_raises_and_names_the_aggregate(aggregates)
 def test_rows_of_closed_windows_are_refused():
     """2.10: a row that no window can count any more was to be judged late; losing it in silence is a fault."""
     engine = Engine(step_of(TimeWindow(size=4, every=2), EXACT))
-    engine.batch([], late=None, close=10)
+    with pytest.raises(StateError, match="slice at 6"):
+        step(engine.memory, [engine.delta([row(7)])], engine.spec, late_watermark=10, close_watermark=10)
+    engine.batch([[row(7)]], late=None, close=10)
     with pytest.raises(StateError, match="slice at 6"):
         step(engine.memory, [engine.delta([row(7)])], engine.spec, late_watermark=None, close_watermark=10)
 

@@ -82,20 +82,31 @@ def test_records_put_at_once_all_get_numbers() -> None:
 
 
 @pytest.mark.fault("F30")
-def test_a_writer_that_slept_through_a_prune_is_not_lost_in_a_hole() -> None:
-    """Its number was free again; the record is put once more, where readers look."""
+@given(before=st.integers(1, 20), meanwhile=st.integers(0, 80))
+def test_a_writer_that_slept_through_a_prune_is_not_lost_in_a_hole(before: int, meanwhile: int) -> None:
+    """Its number may be free again; then the record is put once more, where readers look."""
     store = MemoryStore()
     sleeper, busy = records(store), records(store)
-    for number in range(5):
+    for number in range(before):
         sleeper.put({"n": number})
-    for number in range(30):
+    for number in range(meanwhile):
         busy.put({"n": number})
     busy.prune()
-    assert not store.exists("_control/status/flights/000000000005")
     seq = sleeper.put({"n": "awake"})
     newest = busy.newest()
     assert newest
-    assert (seq, newest.seq, newest.body) == (35, 35, {"n": "awake"})
+    assert (seq, newest.seq, newest.body) == (before + meanwhile, before + meanwhile, {"n": "awake"})
+
+
+def test_such_holes_do_occur() -> None:
+    """The number after the sleeper's last is pruned, and so is the nearest milestone after it."""
+    store = MemoryStore()
+    mine = records(store)
+    for number in range(40):
+        mine.put({"n": number})
+    mine.prune()
+    left = [int(path[-12:]) for path in store.list("")]
+    assert left == [0, 16, 32, 36, 37, 38, 39]
 
 
 @pytest.mark.fault("F13", "F49")

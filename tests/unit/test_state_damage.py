@@ -17,7 +17,7 @@ from penstock.state import Change, Manifest, StateReader, sections, write_segmen
 from penstock.state import segment as segment_module
 
 PARTS = {
-    "slices": counts({(group, value): value for group in range(3) for value in range(12)}),
+    "slices": counts({(group, value): value for group in range(3) for value in range(4)}),
     "late": pa.table({"_group": [1, 2], "_hash": [5, 6], "text": ["one", None]}),
 }
 
@@ -25,7 +25,7 @@ PARTS = {
 @pytest.fixture
 def segment(tmp_path):
     """Return folder, manifest and the file of a small segment of two parts and several blocks."""
-    with mock.patch.object(segment_module, "BLOCK_BYTES", 600):
+    with mock.patch.object(segment_module, "BLOCK_BYTES", 200):
         ref = write_segment(tmp_path, fresh_name(41), PARTS, step="step", partition=3, batch=41)
     (name,) = ref.files
     return tmp_path, empty_manifest(("user",)).append(ref).at(41), tmp_path / name
@@ -36,6 +36,15 @@ def read_all(folder, manifest):
     sections.forget()
     reader = StateReader(folder, manifest)
     return {part: pa.concat_tables(reader.scan(part)).combine_chunks() for part in PARTS}
+
+
+def flip(file, at):
+    """Flip a bit of a file where it stands."""
+    with file.open("r+b") as changed:
+        changed.seek(at)
+        (byte,) = changed.read(1)
+        changed.seek(at)
+        changed.write(bytes([byte ^ 0x40]))
 
 
 @pytest.mark.fault("F14")
@@ -52,7 +61,7 @@ def test_every_flipped_byte_of_a_segment_is_found_or_changes_nothing(segment):
     }
     unnoticed = set()
     for at in range(len(data)):
-        file.write_bytes(data[:at] + bytes([data[at] ^ 0x40]) + data[at + 1 :])
+        flip(file, at)
         try:
             found = read_all(folder, manifest)
         except CheckpointCorrupt as error:
@@ -61,9 +70,9 @@ def test_every_flipped_byte_of_a_segment_is_found_or_changes_nothing(segment):
         else:
             unnoticed.add(at)
             assert all(found[part].equals(PARTS[part]) for part in PARTS)
+        flip(file, at)
     assert unnoticed == set(range(len(data))) - covered
     assert len(unnoticed) < 64
-    file.write_bytes(data)
     assert read_all(folder, manifest)["late"].equals(PARTS["late"])
 
 
@@ -85,7 +94,7 @@ def test_a_segment_that_is_cut_off_or_grown_is_found(segment):
 def test_a_segment_in_place_of_another_is_found(segment):
     """Both are whole; the manifest knows which one it means."""
     folder, manifest, file = segment
-    with mock.patch.object(segment_module, "BLOCK_BYTES", 600):
+    with mock.patch.object(segment_module, "BLOCK_BYTES", 200):
         parts = {**PARTS, "late": PARTS["late"].set_column(2, "text", pa.array(["two", None]))}
         other = write_segment(folder, fresh_name(42), parts, step="step", partition=3, batch=41)
     (name,) = other.files
@@ -121,7 +130,7 @@ def test_a_block_is_checked_when_it_is_touched_and_not_before(segment):
     file.write_bytes(data)
     sections.forget()
     reader = StateReader(folder, manifest)
-    assert sum(table.num_rows for table in reader.scan("slices", 0, 1)) == 12
+    assert sum(table.num_rows for table in reader.scan("slices", 0, 1)) == 4
     with pytest.raises(CheckpointCorrupt, match="checksum of the block"):
         reader.scan("slices", 2, 3)
     with pytest.raises(CheckpointCorrupt):

@@ -59,14 +59,14 @@ def test_what_is_written_is_read_back_sorted(tmp_path_factory, places, block_byt
 
 def test_blocks_and_pieces_never_divide_a_group_and_hash(tmp_path):
     """So the ranges of blocks do not overlap, and a merge up to a bound takes all rows of a key or none."""
-    table = counts([((0, value // 7), 1) for value in range(2_000)])
-    with mock.patch.multiple(segment_module, BLOCK_BYTES=500, FILE_BYTES=4_000):
+    table = counts([((0, value // 7), 1) for value in range(8_000)])
+    with mock.patch.multiple(segment_module, BLOCK_BYTES=8_000, FILE_BYTES=32_000):
         ref, reader = written(tmp_path, {"slices": table})
     pieces = ref.parts["slices"].pieces
     assert len(ref.files) > 3
-    assert sum(piece.rows for piece in pieces) == 2_000
+    assert sum(piece.rows for piece in pieces) == 8_000
     assert all(before.last < after.first for before, after in zip(pieces, pieces[1:], strict=False))
-    assert all(size <= 4_000 + 64 for size in ref.files.values())
+    assert all(size <= 32_000 for size in ref.files.values())
     run = reader.manifest.chain("slices")[0]
     ends = [(span.block.hashes[0], span.block.hashes[-1]) for span in reader.spans("slices", run, None, None)]
     assert len(ends) > 20

@@ -11,13 +11,16 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from penstock.checkpoint.entries import Commit, Offsets
+from penstock.checkpoint.format import read_header
 from penstock.checkpoint.log import Log
 from penstock.errors import CheckpointCorrupt, EntryRefused, NotFound
 
-AT_MOST = 256
-"""Entries that one call looks at: a bounded share of a batch, also when a milestone frees thousands at once."""
+AT_MOST = 32
+"""Entries that one call looks at: a bounded share of a batch, also when a milestone frees thousands at once.
+A batch adds two, so a purge always catches up."""
 
 _JUDGED_PER_STRIDE = 64
+_DELETED = {"offsets", "commit"}
 
 
 @dataclass(slots=True)
@@ -32,7 +35,7 @@ class Purge:
     keep: int
     _todo: deque[int] = field(default_factory=deque)
     _listed_for: int = 0
-    _below: int = 0
+    _limit: int = 0
     _judged_at: int = -1
 
     def __post_init__(self) -> None:
@@ -47,15 +50,12 @@ class Purge:
         self._list()
         deleted = 0
         for _ in range(at_most):
-            if not self._todo:
+            if not self._todo or not self._allowed(self._todo[0], floor_batch):
                 break
-            batch = self._batch(self._todo[0])
-            if batch is not None:
-                if batch >= floor_batch or not self._allowed(batch):
-                    break
-                self.log.store.delete(self.log.path(self._todo[0]))
+            slot = self._todo.popleft()
+            if self._may_go(slot):
+                self.log.store.delete(self.log.path(slot))
                 deleted += 1
-            self._todo.popleft()
         return deleted
 
     def _list(self) -> None:
@@ -67,35 +67,37 @@ class Purge:
             self._todo = deque(slot for slot in log.slots.listed() if log.slots.expendable(slot, seen))
             self._listed_for = milestone
 
-    def _batch(self, slot: int) -> int | None:
-        """Return the batch of an entry that may go; None for one that stays, is gone, or cannot be read."""
+    def _may_go(self, slot: int) -> bool:
+        """Say whether Offsets or a Commit stand in the slot; what cannot be read stays."""
+        path = self.log.path(slot)
         try:
-            entry = self.log.read(slot)
+            return read_header(self.log.store.read(path), path)["kind"] in _DELETED
         except (NotFound, CheckpointCorrupt):
-            return None
-        return entry.batch if isinstance(entry, Offsets | Commit) else None
+            return False
 
-    def _allowed(self, batch: int) -> bool:
+    def _allowed(self, slot: int, floor_batch: int) -> bool:
         seen, patience = self.log.seen, self.log.slots.strides[0] // _JUDGED_PER_STRIDE
-        if batch >= self._below and (self._judged_at < 0 or seen - self._judged_at >= patience):
-            self._below = max(self._below, self._judge())
+        if slot >= self._limit and (self._judged_at < 0 or seen - self._judged_at >= patience):
+            self._limit = max(self._limit, self._judge(floor_batch))
             self._judged_at = seen
-        return batch < self._below
+        return slot < self._limit
 
-    def _judge(self) -> int:
-        """Return the batch below which all may go: a Commit at or below the floor, with `keep` from it to the newest.
+    def _judge(self, floor_batch: int) -> int:
+        """Return the slot before which all Offsets and Commits may go; 0 when that cannot be told.
 
-        Not the floor itself, which may be an id without a Commit: recovery reads back to a Commit at or below it.
-        0 when there is none such.
+        It is that of the Offsets of a batch that has a Commit, is at or below the floor, and is not among the newest
+        `keep`. Not the floor itself, which may be an id without a Commit: recovery reads back to a Commit.
         """
-        floor, commits = 0, 0
+        floor, commits, oldest = 0, 0, -1
         try:
-            for _, entry in self.log.entries_back(self.log.seen):
-                if isinstance(entry, Commit):
+            for slot, entry in self.log.entries_back(self.log.seen):
+                if isinstance(entry, Commit) and oldest < 0:
                     commits += 1
                     floor = max(floor, entry.floor)
-                    if commits >= self.keep and entry.batch <= floor:
-                        return entry.batch
+                    if commits >= self.keep and entry.batch <= min(floor, floor_batch):
+                        oldest = entry.batch
+                elif isinstance(entry, Offsets) and entry.batch == oldest:
+                    return slot
         except CheckpointCorrupt:
             pass  # a log with damage is not made smaller
         return 0

@@ -13,6 +13,7 @@ from penstock.errors import CheckpointCorrupt, EntryRefused, NotFound, SlotTaken
 
 _LOOKS = 5
 UNKNOWN_HOLDER = "unknown (its entry cannot be read)"
+RELEASED = "nobody any more: it was released"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,4 +114,4 @@ def confirm(log: Log, slot: int) -> OwnedLog:
     seen = survey(log)
     if seen.tail == slot and isinstance(seen.last, Takeover):
         return OwnedLog(log, seen.last)
-    raise fenced(log.path(slot), log.read(slot).epoch, seen.epoch, seen.holder or "nobody any more: it was released")
+    raise fenced(log.path(slot), log.read(slot).epoch, seen.epoch, seen.holder or RELEASED)

@@ -69,11 +69,10 @@ class JobGraph:
     def feeders(self, node: Node) -> tuple[Node, ...]:
         """Return the steps whose side stream this is: windows for late rows, a check or source for quarantine."""
         if isinstance(node, LateNode):
-            return tuple(
-                n for n in self.windows if isinstance(n.spec.late, LateTo) and n.spec.late.stream == node.name
-            )
+            return tuple(n for n in self.windows if isinstance(n.spec.late, LateTo) and n.spec.late.stream == node.name)
         if isinstance(node, QuarantineNode):
-            return tuple(n for n in (*self.checks, *self.sources) if n.name == node.name)
+            sides: tuple[CheckNode | SourceNode, ...] = (*self.checks, *self.sources)
+            return tuple(n for n in sides if n.name == node.name)
         return ()
 
     def late_stream(self, window: WindowNode) -> LateNode | None:
@@ -141,5 +140,5 @@ def _refuse_unknown_side(graph: JobGraph, side: LateNode | QuarantineNode) -> No
     if isinstance(side, LateNode):
         known = [n.spec.late.stream for n in graph.windows if isinstance(n.spec.late, LateTo)]
         raise UnknownName(f"no window sends late rows to {side.name!r}; there is {known}", where=str(side.site))
-    known = [n.name for n in (*graph.checks, *graph.sources)]
+    known = [*(c.name for c in graph.checks), *(s.name for s in graph.sources)]
     raise UnknownName(f"{side.name!r} is neither a check nor a source; there is {known}", where=str(side.site))

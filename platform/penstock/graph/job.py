@@ -71,8 +71,10 @@ class Job:
                 where=str(user_site()),
             )
         if event_time is None and (idle_after is not None or max_future is not None):
-            raise JobError(f"source {name!r} has no event_time, so nothing for idle_after or max_future to bound",
-                           where=str(user_site()))
+            raise JobError(
+                f"source {name!r} has no event_time, so nothing for idle_after or max_future to bound",
+                where=str(user_site()),
+            )
         node = SourceNode(
             name=checked_name(name, "a source"),
             source=source,
@@ -98,7 +100,7 @@ class Job:
 
     def _side(self, node: LateNode | QuarantineNode) -> Stream:
         for known in self._nodes:
-            if type(known) is type(node) and known.name == node.name:
+            if isinstance(known, LateNode | QuarantineNode) and type(known) is type(node) and known.name == node.name:
                 return Stream(self, known)
         self._nodes.append(node)
         return Stream(self, node)
@@ -106,8 +108,9 @@ class Job:
     def _add(self, node: Node, name: str | None = None) -> Node:
         if name is not None:
             if name in self._names:
-                raise DuplicateName(f"{name!r} is already the name of a step at {self._names[name].site}",
-                                    where=str(node.site))
+                raise DuplicateName(
+                    f"{name!r} is already the name of a step at {self._names[name].site}", where=str(node.site)
+                )
             self._names[name] = node
         self._nodes.append(node)
         return node
@@ -168,8 +171,10 @@ class Stream:
             raise JobError("key_by needs at least one column", where=str(user_site()))
         for column in columns:
             if not isinstance(column, str) or not column.isidentifier():
-                raise JobError(f"key_by takes names of columns, not {column!r}; compute it with with_columns first",
-                               where=str(user_site()))
+                raise JobError(
+                    f"key_by takes names of columns, not {column!r}; compute it with with_columns first",
+                    where=str(user_site()),
+                )
         if len(set(columns)) < len(columns):
             raise DuplicateName("key_by names a column twice", where=str(user_site()))
         return KeyedStream(self._job, self._node, columns)
@@ -193,8 +198,9 @@ class Stream:
         if not isinstance(on_fail, OnFail) or not isinstance(on_table_fail, OnFail | None):
             raise JobError(f"check {name!r} needs an OnFail value", where=str(user_site()))
         if on_table_fail in (OnFail.DROP, OnFail.QUARANTINE):
-            raise JobError(f"check {name!r}: a table rule has no rows to drop; use WARN, HOLD or STOP",
-                           where=str(user_site()))
+            raise JobError(
+                f"check {name!r}: a table rule has no rows to drop; use WARN, HOLD or STOP", where=str(user_site())
+            )
         node = CheckNode(
             parent=self._node,
             name=checked_name(name, "a check"),
@@ -224,8 +230,9 @@ class KeyedStream:
     def window(self, name: str, spec: TimeWindow, *, partitions: int | None = None) -> WindowedStream:
         """Cut each key's rows into windows; the step's state lives under `name`."""
         if not isinstance(spec, TimeWindow):
-            raise JobError(f"window {name!r} needs a window such as Tumbling(seconds(10)), not {spec!r}",
-                           where=str(user_site()))
+            raise JobError(
+                f"window {name!r} needs a window such as Tumbling(seconds(10)), not {spec!r}", where=str(user_site())
+            )
         if spec.late is None:
             raise MissingLatePolicy(f"window {name!r} does not say what happens to late rows", where=str(user_site()))
         count = self._job.partitions if partitions is None else _checked_partitions(partitions)
@@ -248,15 +255,18 @@ class WindowedStream:
     def aggregate(self, **aggregates: Aggregate) -> Stream:
         """Compute one row for each key and window: the keys, window_start, window_end, and these columns."""
         if not aggregates:
-            raise JobError(f"window {self._name!r} computes nothing: name at least one aggregate",
-                           where=str(user_site()))
+            raise JobError(
+                f"window {self._name!r} computes nothing: name at least one aggregate", where=str(user_site())
+            )
         taken = {*self._keys, "window_start", "window_end"}
         for name, aggregate in aggregates.items():
             if name in taken:
                 raise DuplicateName(f"window {self._name!r} has a column {name!r} already", where=str(user_site()))
             if not isinstance(aggregate, Aggregate):
-                raise JobError(f"column {name!r} needs an aggregate such as agg.sum('v'), not {aggregate!r}",
-                               where=str(user_site()))
+                raise JobError(
+                    f"column {name!r} needs an aggregate such as agg.sum('v'), not {aggregate!r}",
+                    where=str(user_site()),
+                )
         node = WindowNode(
             parent=self._node,
             name=self._name,
@@ -276,6 +286,7 @@ def _checked_sql(sql: object, what: str) -> str:
 
 def _checked_partitions(partitions: object) -> int:
     if not isinstance(partitions, int) or isinstance(partitions, bool) or not 1 <= partitions <= _MOST_PARTITIONS:
-        raise JobError(f"partitions is {partitions!r}, not a number from 1 to {_MOST_PARTITIONS}",
-                       where=str(user_site()))
+        raise JobError(
+            f"partitions is {partitions!r}, not a number from 1 to {_MOST_PARTITIONS}", where=str(user_site())
+        )
     return partitions

@@ -93,7 +93,9 @@ class _Builder:
         reader = self.readers[node.name]
         clash = next((n for n in reader.schema.names if n.startswith("_penstock_")), None)
         if clash is not None:
-            raise BadExpression(f"source {node.name!r} has a column {clash!r}; the prefix is taken", where=str(node.site))
+            raise BadExpression(
+                f"source {node.name!r} has a column {clash!r}; the prefix is taken", where=str(node.site)
+            )
         hidden = [(PARTITION, pa.int32()), (POSITION, pa.int64()), (ERROR, pa.string()), (RAW, pa.string())]
         if node.max_future is not None:
             from penstock.runtime.dataframes import FUTURE
@@ -225,7 +227,9 @@ class _Builder:
         schema = pa.schema([pa.field(k, end.type_of(f"`{k}`")) for k in keys])
         known = self.aggregates.setdefault(window.name, (plan, schema))
         if known[1] != schema or known[0].fields != plan.fields:
-            raise BadExpression(f"the streams that window {window.name!r} reads have other types", where=str(window.site))
+            raise BadExpression(
+                f"the streams that window {window.name!r} reads have other types", where=str(window.site)
+            )
         return known
 
     def _checked_leaf(
@@ -306,7 +310,9 @@ class _Projection:
         """Add a column; where `plain` is the name of a visible one and nothing is computed (None), that is kept."""
         from pyspark.sql import functions as F
 
-        if column is None or (plain is not None and plain.strip("` ") in self.chain.visible and not name.startswith(_KEY)):
+        if column is None or (
+            plain is not None and plain.strip("` ") in self.chain.visible and not name.startswith(_KEY)
+        ):
             assert plain is not None
             visible = plain.strip("` ")
             self._columns[visible] = F.col(f"`{visible}`")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -50,8 +51,11 @@ def parse_duration(text: str) -> Duration:
     unit = None if found is None else _UNITS.get(found.group(2)) or _UNITS.get(f"{found.group(2)}s")
     if found is None or unit is None:
         raise ValueError(f'write a number and a unit, such as "10 seconds"; the units are {", ".join(_UNITS)}')
-    number = found.group(1)
-    return unit(float(number) if "." in number else int(number))
+    # Whole microseconds, by exact arithmetic: 0.1 has no exact double.
+    exact = Decimal(found.group(1)) * unit(1).micros
+    if exact != int(exact):
+        raise ValueError("that is not a whole number of microseconds")
+    return Duration(int(exact))
 
 
 def parse_trigger(text: str) -> Trigger:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from penstock.checkpoint.entries import StagedFile
 from penstock.graph.graph import JobGraph
-from penstock.quality.compile import Verdict
+from penstock.quality.verdict import Verdict
 from penstock.runtime.facts import BatchFacts
 from penstock.sources.base import Position, ReadLimit, Span
 

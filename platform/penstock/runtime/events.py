@@ -44,6 +44,6 @@ class _Lines:
     log = debug = info = warn = warning = error = critical = exception = fatal = msg
 
 
-def _in_words(logger: Any, level: str, event: MutableMapping[str, Any]) -> str:
+def _in_words(_: Any, level: str, event: MutableMapping[str, Any]) -> str:
     facts = " ".join(f"{name}={value}" for name, value in event.items() if name not in ("event", "exc_info"))
     return f"{level}: {event['event']} {facts}".rstrip()

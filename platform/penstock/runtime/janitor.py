@@ -6,7 +6,7 @@ Everything is found again from the store, so a sweep that a crash cut short is d
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,11 +28,13 @@ class Janitor:
     """Know which commits are kept, and delete what only the others named.
 
     `root` is the job's checkpoint folder; `keep` how many commits can be restored.
+    `pinned_batches` names batches that stay however old they are: held ones that nobody has decided on.
     """
 
-    def __init__(self, root: Path, *, keep: int) -> None:
+    def __init__(self, root: Path, *, keep: int, pinned_batches: Callable[[], set[int]] = set) -> None:
         self.root = root
         self.keep = keep
+        self._pinned_batches = pinned_batches
         self._kept: OrderedDict[int, Commit] = OrderedDict()
         self._pinned: list[Commit] = []
         self._floor = 0
@@ -53,7 +55,7 @@ class Janitor:
     def floor(self, batch: int) -> int:
         """Return the oldest batch that can be restored once `batch` is committed."""
         known = [*self._kept, batch] if batch not in self._kept else list(self._kept)
-        return max(self._floor, known[-self.keep :][0])
+        return max(self._floor, min(known[-self.keep :][0], *self._pinned_batches(), batch))
 
     def sweep(self, commit: Commit, log: Log, engine: Engine) -> None:
         """Note a Commit, and every so often delete what lies below its floor."""

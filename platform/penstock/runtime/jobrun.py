@@ -57,8 +57,12 @@ class JobRun:
         may_take_over: Callable[[View], None] = lambda view: None,
         listeners: tuple[Any, ...] = (),
         store: CheckpointStore | None = None,
+        pinned_batches: Callable[[], set[int]] = set,
     ) -> JobRun:
-        """Analyse the job, then open its checkpoint and its sinks; nothing is written before the job is sound."""
+        """Analyse the job, then open its checkpoint and its sinks; nothing is written before the job is sound.
+
+        `pinned_batches` names batches that no purge may touch, beside those that are kept.
+        """
         graph = job.graph()
         folder = root / graph.name
         engine = SparkEngine(graph, spark, staged=folder / "staged", suites=suites)
@@ -74,7 +78,7 @@ class JobRun:
             clock=clock,
             trigger=trigger,
             identity=identity or Identity(holder=holder_name()),
-            janitor=Janitor(folder, keep=settings.keep),
+            janitor=Janitor(folder, keep=settings.keep, pinned_batches=pinned_batches),
             settings=settings,
             may_take_over=may_take_over,
             listeners=listeners,

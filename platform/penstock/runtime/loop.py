@@ -14,10 +14,10 @@ from typing import Any
 import structlog
 
 from penstock.checkpoint.entries import Commit, Offsets, Release, Restore, Takeover, Void
-from penstock.checkpoint.log import Log, OwnedLog
+from penstock.checkpoint.log import Log, OwnedLog, fenced
 from penstock.checkpoint.recovery import Recovered, find_restorable, recover
 from penstock.checkpoint.replay import Damaged
-from penstock.checkpoint.takeover import View, claim, confirm, survey
+from penstock.checkpoint.takeover import RELEASED, View, claim, confirm, survey
 from penstock.errors import CheckpointCorrupt, Fenced, SinkAhead, StateTooLarge
 from penstock.runtime.commit import Decision, decide
 from penstock.runtime.engine import Engine
@@ -288,9 +288,7 @@ class Driver:
             spans={name: ranges["span"] for name, ranges in offsets.ranges.items()},
             late={step: marks.late for step, marks in offsets.watermarks.items()},
             close={step: marks.close for step, marks in offsets.watermarks.items()},
-            manifests={
-                step: {p: ref.model_dump() for p, ref in refs.items()} for step, refs in before.state.items()
-            }
+            manifests={step: {p: ref.model_dump() for p, ref in refs.items()} for step, refs in before.state.items()}
             if before
             else {},
             state_folder=str(self.janitor.state_folder),
@@ -399,12 +397,7 @@ class Driver:
         owned = self._owned()
         view = survey(self.log)
         if view.epoch != owned.epoch:
-            raise Fenced(
-                f"epoch {owned.epoch} has lost the log to epoch {view.epoch}, held by {view.holder}",
-                epoch_mine=owned.epoch,
-                epoch_seen=view.epoch,
-                holder=view.holder,
-            )
+            raise fenced(self.log.path(owned.next_slot), owned.epoch, view.epoch, view.holder or RELEASED)
 
     def _owned(self) -> OwnedLog:
         if self.owned is None:
@@ -420,4 +413,3 @@ class Driver:
             heard = getattr(listener, what, None)
             if heard is not None:
                 heard(value)
-

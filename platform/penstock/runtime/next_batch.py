@@ -57,7 +57,7 @@ def next_batch(
         if target is not None or all(engine.ended(name, r["end"]) for name, r in ranges.items()):
             return None
         return NextBatch(None, wait=max(_POLL, tick.wait))
-    settings = {
+    settings: dict[str, Any] = {
         "zero": zero,
         "interval": trigger.interval,
         "merged_ticks": tick.merged,
@@ -79,9 +79,7 @@ def next_batch(
 def chained_steps(graph: JobGraph) -> frozenset[str]:
     """Return the window steps that read another window step's output."""
     return frozenset(
-        w.name
-        for w in graph.windows
-        if any(isinstance(n, WindowNode) and n is not w for n in graph.upstream(w))
+        w.name for w in graph.windows if any(isinstance(n, WindowNode) and n is not w for n in graph.upstream(w))
     )
 
 
@@ -117,7 +115,8 @@ def _due(graph: JobGraph, commit: Commit | None, time: int) -> bool:
 def _closing(engine: Engine, commit: Commit | None, ranges: Mapping[str, Mapping[str, Any]]) -> bool:
     """Return whether a source has ended and no Commit says so yet."""
     return any(
-        engine.ended(name, r["end"]) and not (commit is not None and name in commit.sources and commit.sources[name].ended)
+        engine.ended(name, r["end"])
+        and not (commit is not None and name in commit.sources and commit.sources[name].ended)
         for name, r in ranges.items()
     )
 

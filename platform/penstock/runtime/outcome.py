@@ -58,9 +58,7 @@ def collect(receipts: Iterable[Mapping[str, Any]]) -> Outcome:
     return outcome
 
 
-def check_accounting(
-    outcome: Outcome, expected: Mapping[str, int | None]
-) -> None:
+def check_accounting(outcome: Outcome, expected: Mapping[str, int | None]) -> None:
     """Raise AccountingBroken where a sum of SEMANTICS 2.10 does not hold.
 
     `expected` is the number of rows in each source's span, as the source counts them, None where it cannot.

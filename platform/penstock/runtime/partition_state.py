@@ -14,7 +14,16 @@ from penstock.operators.partial_tables import HASH, PartialTables
 from penstock.operators.time_windows import StepResult
 from penstock.operators.window_strategies import FRONT, LATE, SLICES
 from penstock.runtime.staging import TaskFiles
-from penstock.state import SLACK_BYTES, Change, Manifest, StateReader, Written, check_partition, segment_name, write_batch
+from penstock.state import (
+    SLACK_BYTES,
+    Change,
+    Manifest,
+    StateReader,
+    Written,
+    check_partition,
+    segment_name,
+    write_batch,
+)
 from penstock.state import ManifestRef as StateRef
 
 __all__ = ["PartitionState"]
@@ -37,7 +46,9 @@ class PartitionState:
         """
         folder = root / step / str(partition)
         if ref is None:
-            return cls(StateReader(folder, Manifest(step=step, partition=partition, keys=tuple(layout.keys.names))), layout)
+            return cls(
+                StateReader(folder, Manifest(step=step, partition=partition, keys=tuple(layout.keys.names))), layout
+            )
         manifest = Manifest.read(folder / ref["path"], StateRef(ref["path"], ref["size"], ref["checksum"]))
         return cls(StateReader(folder, manifest), layout)
 

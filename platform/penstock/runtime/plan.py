@@ -173,9 +173,9 @@ def _branches(graph: JobGraph, port: Node) -> list[Branch]:
     inside = not isinstance(port, SourceNode)
     if inside and () in found:
         # Sinks that take the rows of a port as they are need no hop: its rows are staged where they appear.
-        chain, bare = found.pop(())
-        if guarded := [leaf for leaf in bare if isinstance(leaf, WindowLeaf) or leaf.check is not None]:
-            found[()] = (chain, guarded)
+        guarded = [leaf for leaf in found[()][1] if isinstance(leaf, WindowLeaf) or leaf.check is not None]
+        found[()] = ((), guarded)
+    found = {key: branch for key, branch in found.items() if branch[1]}
     branches = [Branch(port, chain, tuple(leaves), accounts=False) for chain, leaves in found.values()]
     return branches if inside else _with_accounting(port, branches)
 
@@ -235,7 +235,9 @@ def _refuse_unsupported(graph: JobGraph) -> None:
                 f"window {window.name!r} reads a side stream, whose rows are late for every watermark",
                 where=str(window.site),
             )
-    for branch in (b for n in graph.nodes if not isinstance(n, SourceNode) and _is_port(n) for b in _branches(graph, n)):
+    for branch in (
+        b for n in graph.nodes if not isinstance(n, SourceNode) and _is_port(n) for b in _branches(graph, n)
+    ):
         late = next((n for n in branch.chain if isinstance(n, TransformNode)), None)
         if late is not None:
             raise JobError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import traceback
@@ -114,21 +115,16 @@ def find_project(start: Path | None = None, *, given: Path | None = None) -> Pro
 
 def code_version(root: Path, job: str) -> str:
     """Name the code and configuration that run: the commit, `dirty` where files differ from it, and a hash of conf."""
-    told = subprocess.run(
-        ["git", "-C", str(root), "describe", "--always", "--dirty=-dirty", "--abbrev=12", "--exclude=*"],  # noqa: S607
-        capture_output=True,
-        text=True,
-        check=False,
-    ) if _has_git() else None  # fmt: skip
+    git = shutil.which("git")
+    command = ["-C", str(root), "describe", "--always", "--dirty=-dirty", "--abbrev=12", "--exclude=*"]
+    told = None
+    if git is not None:
+        told = subprocess.run([git, *command], capture_output=True, text=True, check=False)  # noqa: S603 - our own words
     commit = told.stdout.strip() if told is not None and told.returncode == 0 else "no-git"
     conf = hashlib.sha256()
     for path in (root / MARK, root / "conf" / "jobs" / f"{job}.toml"):
         conf.update(path.read_bytes() if path.is_file() else b"")
     return f"{commit}+conf.{conf.hexdigest()[:8]}"
-
-
-def _has_git() -> bool:
-    return any(os.access(Path(folder) / "git", os.X_OK) for folder in os.get_exec_path())
 
 
 def _imported(root: Path, name: str, path: Path) -> ModuleType:

@@ -43,8 +43,9 @@ def partials_port(step: str) -> str:
 
 def late_schema(visible: pa.Schema) -> pa.Schema:
     """Return the columns of late rows: their own, then event time, watermark and step."""
-    return pa.schema([*visible, pa.field("_event_time", UTC), pa.field("_watermark", UTC),
-                      pa.field("_step", pa.string())])
+    return pa.schema(
+        [*visible, pa.field("_event_time", UTC), pa.field("_watermark", UTC), pa.field("_step", pa.string())]
+    )
 
 
 def route(table: pa.Table, spec: RouteSpec, facts: BatchFacts, files: TaskFiles) -> Iterator[Item]:
@@ -61,9 +62,7 @@ def route(table: pa.Table, spec: RouteSpec, facts: BatchFacts, files: TaskFiles)
             yield from _to_sinks(alive, leaf, files)
 
 
-def _account(
-    table: pa.Table, fates: Ints, source: SourceSpec, facts: BatchFacts, files: TaskFiles
-) -> Iterator[Item]:
+def _account(table: pa.Table, fates: Ints, source: SourceSpec, facts: BatchFacts, files: TaskFiles) -> Iterator[Item]:
     partitions = table[PARTITION].to_numpy()
     good = fates >= 0
     read = {str(p): int(n) for p, n in zip(*np.unique(partitions, return_counts=True), strict=True)}

@@ -17,9 +17,7 @@ import pyarrow as pa
 __all__ = ["CARRIER", "CARRIER_DDL", "RECEIPT", "Emitter", "Item", "receipt", "receipts_of", "split_carriers"]
 
 RECEIPT = "receipt"
-CARRIER = pa.schema(
-    [("_pid", pa.int32()), ("_port", pa.string()), ("_order", pa.int64()), ("_payload", pa.binary())]
-)
+CARRIER = pa.schema([("_pid", pa.int32()), ("_port", pa.string()), ("_order", pa.int64()), ("_payload", pa.binary())])
 CARRIER_DDL = "_pid int, _port string, _order long, _payload binary"
 
 _MOST_BYTES = 64 << 20

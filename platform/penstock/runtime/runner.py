@@ -78,7 +78,7 @@ class Runner:
         self.switch.told = self._told(driver)
         started = self.clock.monotonic()
         try:
-            ending = self._restore_and_run(driver, restore)
+            ending = self._restore_and_run(driver, start)
         except Exception as why:
             self._end("failed", why)
             raise
@@ -140,7 +140,7 @@ class Runner:
         return Ending.FINISHED if driver.finished else Ending.STOPPED
 
     def _abandon(self, driver: Steppable, points: Iterator[Hook]) -> Ending:
-        """Leave the batch where it is: its Offsets, or its Commit, stand in the log and the next start goes on there."""
+        """Leave the batch where it is: its Offsets, or its Commit, stand in the log, and the next start goes on."""
         if isinstance(points, Generator):
             points.close()
         for _ in driver.release():

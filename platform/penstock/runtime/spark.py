@@ -167,7 +167,9 @@ def _explained(why: Exception, batch: int) -> PenstockError:
     kind_name = type(why).__name__
     if kind_name == "PythonException":
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        last = next((line for line in reversed(lines) if re.match(r"[\w.]+(Error|Exception|Warning)?: ", line)), lines[-1])
+        last = next(
+            (line for line in reversed(lines) if re.match(r"[\w.]+(Error|Exception|Warning)?: ", line)), lines[-1]
+        )
         place = [line for line in lines if line.startswith("File ") and "/pyspark/" not in line]
         return UserFunctionError(f"batch {batch}: {last}", where=place[-1] if place else None)
     if isinstance(why, Py4JError) or hasattr(why, "getCondition") or "spark" in type(why).__module__:

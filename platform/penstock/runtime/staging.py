@@ -32,7 +32,12 @@ class TaskFiles:
         return f"{facts.batch:012d}-{facts.epoch}-{facts.run}-{self.attempt}-{self._stage}-{number}{suffix}"
 
     def stage(
-        self, table: pa.Table, sinks: tuple[str, ...], *, fails: tuple[str, ...] = (), unit: int | None = None,
+        self,
+        table: pa.Table,
+        sinks: tuple[str, ...],
+        *,
+        fails: tuple[str, ...] = (),
+        unit: int | None = None,
         check: str | None = None,
     ) -> Iterator[Item]:
         """Write the rows for each sink and yield the receipts; no rows, no file."""

@@ -53,7 +53,10 @@ def _run_steps(
 def _run_step(spec: StateSpec, deltas: list[pa.Table], partition: int, files: TaskFiles) -> Iterator[Item]:
     facts = files.facts
     state = PartitionState.open(
-        Path(facts.state_folder), spec.step, partition, facts.manifests.get(spec.step, {}).get(str(partition)),
+        Path(facts.state_folder),
+        spec.step,
+        partition,
+        facts.manifests.get(spec.step, {}).get(str(partition)),
         layout=spec.work.layout,
     )
     state.refuse_strangers(deltas, partition, spec.partitions, spec.step)
@@ -96,5 +99,3 @@ def state_rows(work: WindowStep, folder: Path, name: str, commit: Commit | None)
         shown = whole.drop_columns([GROUP, HASH]).append_column("slice_start", starts)
         rows.extend(shown.to_pylist())
     return rows
-
-

@@ -116,7 +116,9 @@ class Heartbeat:
     The thread ends with `stop`, and with the main thread if that ends without it.
     """
 
-    def __init__(self, records: StatusRecords, status: RunStatus, *, every: float = EVERY, least: float = LEAST) -> None:
+    def __init__(
+        self, records: StatusRecords, status: RunStatus, *, every: float = EVERY, least: float = LEAST
+    ) -> None:
         self._records = records
         self._status = status
         self._every = every

@@ -22,6 +22,8 @@ def find_suites(graph: JobGraph, folder: Path | None) -> Mapping[str, Any]:
         path = None if folder is None else folder / f"{check.suite}.json"
         if path is None or not path.is_file():
             place = "no folder for suites was given" if path is None else f"there is no {path}"
-            raise SuiteError(f"check {check.name!r} needs the suite {check.suite!r}, and {place}", where=str(check.site))
+            raise SuiteError(
+                f"check {check.name!r} needs the suite {check.suite!r}, and {place}", where=str(check.site)
+            )
         found[check.name] = path
     return found

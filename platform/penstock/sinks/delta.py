@@ -136,10 +136,10 @@ class DeltaPublisher:
             table.update_incremental()
             return
         from deltalake import CommitProperties, Transaction
-        from deltalake.transaction import AddAction
+        from deltalake.transaction import AddAction, RemoveAction
 
         now = int(time.time() * 1000)
-        actions = [
+        actions: list[AddAction | RemoveAction] = [
             AddAction(f.path, f.size, {}, now, True, json.dumps({"numRecords": f.rows})) for f in publication.files
         ]
         table.create_write_transaction(
@@ -180,7 +180,10 @@ def _plain(table: DeltaTable) -> bool:
 
 
 def _facts(schema: pa.Schema) -> list[tuple[str, str]]:
-    return [(f.name, str(f.type).replace("large_", "").replace("string_view", "string").replace("binary_view", "binary")) for f in schema]
+    return [
+        (f.name, str(f.type).replace("large_", "").replace("string_view", "string").replace("binary_view", "binary"))
+        for f in schema
+    ]
 
 
 def _said(schema: pa.Schema) -> str:

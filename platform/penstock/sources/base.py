@@ -93,7 +93,10 @@ class Source(Protocol):
 
 
 def with_hidden(
-    table: pa.Table, partition: pa.Array | int, positions: pa.Array, error: pa.Array | None = None,
+    table: pa.Table,
+    partition: pa.Array | int,
+    positions: pa.Array,
+    error: pa.Array | None = None,
     raw: pa.Array | None = None,
 ) -> pa.Table:
     """Return the table with the hidden columns appended."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.errors import BadRecordFound, SourceChanged
 from penstock.graph.policies import BadRecord
 from penstock.sources.base import Position, ReadLimit, Span, with_hidden
-from penstock.sources.records import rows_to_table
+from penstock.sources.records import arrow_schema, rows_to_table
 
 __all__ = ["MemorySource"]
 
@@ -39,18 +39,15 @@ class MemorySource:
         self.folder = Path(folder)
         self._finalizer = weakref.finalize(self, rmtree, folder, ignore_errors=True)
 
-    def feed(self, rows: Rows | Sequence[Rows]) -> None:
+    def feed(self, rows: Sequence[Any]) -> None:
         """Add one chunk: a list of rows, or a list of such lists, one for each partition."""
         listed = list(rows)
         partitioned = bool(listed) and all(isinstance(part, list | tuple) for part in listed)
-        self.chunks.append([list(part) for part in listed] if partitioned else [listed])  # type: ignore[arg-type]
+        self.chunks.append([list(part) for part in listed] if partitioned else [listed])
 
     def open(self, spark: Any) -> MemoryReader:
         """Return the reader; the schema is Spark DDL."""
-        from pyspark.sql.pandas.types import to_arrow_schema
-        from pyspark.sql.types import StructType
-
-        return MemoryReader(self, to_arrow_schema(StructType.fromDDL(self.schema), timezone="UTC"))
+        return MemoryReader(self, arrow_schema(self.schema))
 
 
 class MemoryReader:

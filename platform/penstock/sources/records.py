@@ -11,7 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["cast_columns", "rows_to_table"]
+__all__ = ["arrow_schema", "cast_columns", "rows_to_table"]
+
+
+def arrow_schema(ddl: str) -> pa.Schema:
+    """Return the Arrow schema of Spark DDL; needs a Spark session, because only Spark parses its DDL."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    return to_arrow_schema(StructType(StructType.fromDDL(ddl).fields), timezone="UTC")  # type: ignore[attr-defined]
 
 
 def rows_to_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> tuple[pa.Table, pa.Array, pa.Array]:
@@ -64,8 +72,9 @@ def _array(values: list[Any], field: pa.Field, errors: list[str | None]) -> pa.A
 def _strict_array(values: list[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_floating(kind) and any(isinstance(v, bool) for v in values):
         raise ValueError("a boolean is not a number")
-    if pa.types.is_integer(kind) and any(isinstance(v, float | bool) and v != v.__index__() for v in values
-                                         if isinstance(v, bool)):
+    if pa.types.is_integer(kind) and any(
+        isinstance(v, float | bool) and v != v.__index__() for v in values if isinstance(v, bool)
+    ):
         raise ValueError("a boolean is not a number")
     return pa.array(values, kind)
 

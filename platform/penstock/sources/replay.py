@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from penstock.errors import BadRecordFound, ConfigError, SourceChanged, SourceNotFound
 from penstock.graph.policies import BadRecord, OnEnd
 from penstock.sources.base import ERROR, HIDDEN, Position, ReadLimit, Span, with_hidden
-from penstock.sources.records import cast_columns
+from penstock.sources.records import arrow_schema, cast_columns
 
 __all__ = ["FileReplay"]
 
@@ -110,7 +110,7 @@ class ReplayReader:
 
     def ended(self, position: Position | None) -> bool:
         """Return whether all rows were read."""
-        return (position["row"] if position else 0) >= self.count
+        return bool((position["row"] if position else 0) >= self.count)
 
     def rows(self, span: Span) -> int | None:
         """Return the number of rows in the span."""
@@ -206,10 +206,7 @@ def _load(spec: FileReplay, path: Path) -> tuple[pa.Table, pa.Array | None, pa.A
 def _arrow_schema(ddl: str | None) -> pa.Schema | None:
     if ddl is None:
         return None
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
-
-    return to_arrow_schema(StructType.fromDDL(ddl), timezone="UTC")
+    return arrow_schema(ddl)
 
 
 def _micros(table: pa.Table) -> pa.Table:

@@ -58,16 +58,14 @@ class Section:
             self._reader = pa.ipc.open_file(data)
             facts = json.loads(self._reader.schema.metadata[FACTS])
             self._check_version(facts)
-            listed = facts["blocks"]
-            self._sizes = [size for _, size, *_ in listed]
-            self._checksums = [checksum for _, _, checksum, *_ in listed]
-            self.firsts: list[Bound] = [(block[3], block[4]) for block in listed]
-            self.lasts: list[Bound] = [(block[5], block[6]) for block in listed]
-            self.starts: list[int] = [0, *accumulate(block[0] for block in listed)]
+            rows, self._sizes, self._checksums, *ends = zip(*facts["blocks"], strict=True)
+            self.firsts: list[Bound] = list(zip(*ends[:2], strict=True))
+            self.lasts: list[Bound] = list(zip(*ends[2:], strict=True))
+            self.starts: list[int] = list(accumulate(rows, initial=0))
+            self._offsets = list(accumulate(self._sizes, initial=piece.head))
         except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
             raise corrupt(path, f"not the section that Penstock writes: {error}") from error
-        self._offsets = list(accumulate(self._sizes, initial=piece.head))
-        if self._offsets[-1] != data.size - piece.tail or self.starts[-1] != piece.rows:
+        if (self._offsets[-1], self.starts[-1]) != (data.size - piece.tail, piece.rows):
             raise corrupt(path, f"the block list at byte {piece.offset} does not fit the manifest")
         self.schema = self._reader.schema.remove_metadata()
         self._blocks: list[Block | None] = [None] * len(self._sizes)

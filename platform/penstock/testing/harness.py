@@ -15,6 +15,7 @@ from penstock.checkpoint.entries import Commit
 from penstock.errors import JobError
 from penstock.graph.durations import Duration, duration_micros, seconds
 from penstock.graph.job import Job
+from penstock.graph.nodes import LateNode, WindowNode
 from penstock.graph.windows import LateTo
 from penstock.runtime.jobrun import JobRun
 from penstock.runtime.loop import Driver, DriverSettings
@@ -29,10 +30,11 @@ from penstock.time.clock import ManualClock
 __all__ = ["Crashed", "Harness"]
 
 Row = dict[str, Any]
+_SECOND = seconds(1)
 Fed = Sequence[Row] | Sequence[Sequence[Row]]
 
 
-class Crashed(Exception):  # noqa: N818 - it is what happened to the driver, not an error of the test
+class Crashed(Exception):
     """The driver was stopped dead at the hook that the test had asked for."""
 
     def __init__(self, hook: Hook) -> None:
@@ -53,7 +55,7 @@ class Harness:
         job: Job,
         root: str | Path,
         *,
-        interval: Duration = seconds(1),
+        interval: Duration = _SECOND,
         zero: float = 0,
         quality: str | Path | None = None,
         settings: DriverSettings | None = None,
@@ -170,7 +172,7 @@ class Harness:
     def late(self, name: str) -> list[Row]:
         """Return all rows of a late stream so far."""
         for node in self._running().graph.sinks:
-            if getattr(node.parent, "name", None) == name and type(node.parent).__name__ == "LateNode":
+            if isinstance(node.parent, LateNode) and node.parent.name == name:
                 return _shown(node.sink)
         raise JobError(f"no window sends late rows to {name!r}")
 
@@ -251,12 +253,13 @@ class Harness:
 
     def _with_late_sinks(self, job: Job) -> Job:
         """Give late streams that nobody reads a sink, so that `late()` can show them."""
-        read = {n.parent.name for n in job._nodes if type(getattr(n, "parent", None)).__name__ == "LateNode"}
-        for node in list(job._nodes):
-            spec = getattr(node, "spec", None)
-            if spec is not None and isinstance(spec.late, LateTo) and spec.late.stream not in read:
-                read.add(spec.late.stream)
-                job.late(spec.late.stream).write(_LATE + spec.late.stream[:50], MemorySink())
+        nodes = list(job._nodes)  # noqa: SLF001 - the graph of a job without these sinks is refused
+        read = {p.name for n in nodes for p in n.parents if isinstance(p, LateNode)}
+        for node in nodes:
+            late = node.spec.late if isinstance(node, WindowNode) else None
+            if isinstance(late, LateTo) and late.stream not in read:
+                read.add(late.stream)
+                job.late(late.stream).write(_LATE + late.stream[:50], MemorySink())
         return job
 
 

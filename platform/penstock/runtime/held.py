@@ -1,0 +1,290 @@
+"""Decide on batches that a gate has held: publish them later, or drop them with a count (SEMANTICS 11.5).
+
+A decision is made once: of two people the first decides, by exclusive create, and whoever asks for the same again
+finishes what a crash may have cut short. The log is not written, so a job may run meanwhile.
+`<root>/_control/held/<job>/<batch>/` holds record 0, the decision, and record 1, that it was carried out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from penstock.checkpoint import format as fileformat
+from penstock.checkpoint.control import STRIDES, Records
+from penstock.checkpoint.entries import Commit, Restore, StagedFile
+from penstock.checkpoint.recovery import Recovered
+from penstock.checkpoint.sequence import Sequence
+from penstock.checkpoint.settle import settle
+from penstock.checkpoint.store import CheckpointStore, corrupt
+from penstock.errors import HeldDecided, HeldNotFound, PenstockError, UnknownName
+from penstock.graph.graph import JobGraph
+from penstock.sinks.base import Publication, Staged
+
+__all__ = ["Decision", "HeldBatch", "HeldPins", "HeldRecords", "Ruling", "discard", "held_app", "release", "undecided"]
+
+_KIND = "held"
+
+
+class Decision(Enum):
+    """Say what becomes of a held batch."""
+
+    RELEASE = "release"
+    DISCARD = "discard"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """Hold what was decided on a batch, whether it was carried out, and how many rows of each sink it concerns."""
+
+    decision: Decision
+    done: bool
+    rows: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldBatch:
+    """Hold what a Commit keeps back: files by sink, and the checks that held them.
+
+    `ruling` is a decision that was begun and not finished. `undone` says that a restore has gone back behind the
+    batch, so that its rows come again in later ones.
+    """
+
+    batch: int
+    time: int
+    files: Mapping[str, tuple[StagedFile, ...]]
+    checks: tuple[str, ...]
+    ruling: Ruling | None = None
+    undone: bool = False
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """Return the rows of each sink."""
+        return {sink: sum(f.rows for f in files) for sink, files in self.files.items()}
+
+
+class HeldRecords:
+    """The decisions on one job's held batches; `store` is that of the folder which holds all jobs."""
+
+    def __init__(self, store: CheckpointStore, job: str) -> None:
+        self._store = store
+        self._job = job
+
+    def ruling(self, batch: int) -> Ruling | None:
+        """Return what was decided on a batch, None while nothing was."""
+        found = self._records(batch).newest()
+        return None if found is None else _ruling(found.body)
+
+    def decide(self, batch: int, decision: Decision, rows: Mapping[str, int], *, by: str) -> Ruling:
+        """Decide, unless somebody has; return the decision in force.
+
+        Raises CheckpointCorrupt when the record that stands there cannot be read.
+        """
+        path = Sequence(self._store, f"_control/{_KIND}/{self._folder(batch)}", STRIDES).path(0)
+        body = {"decision": decision.value, "done": False, "rows": dict(rows), "by": by}
+        data = fileformat.encode(_KIND, {"seq": 0, "id": secrets.token_hex(16), "body": body})
+        stands = settle(self._store, path, data)
+        if stands == data:
+            return _ruling(body)
+        _, record = fileformat.decode(stands, kind=_KIND, path=path)
+        return self.ruling(batch) or _ruling(record["body"])
+
+    def carried_out(self, batch: int, ruling: Ruling, *, by: str) -> None:
+        """Note that a decision was carried out."""
+        body = {"decision": ruling.decision.value, "done": True, "rows": dict(ruling.rows), "by": by}
+        self._records(batch).put(body)
+
+    def _records(self, batch: int) -> Records:
+        return Records(self._store, _KIND, self._folder(batch))
+
+    def _folder(self, batch: int) -> str:
+        return f"{self._job}/{batch:012d}"
+
+
+class HeldPins:
+    """Name the batches that must stay in the checkpoint because nobody has decided on them; listens to a driver."""
+
+    def __init__(self, records: HeldRecords) -> None:
+        self._records = records
+        self._held: set[int] = set()
+
+    def on_takeover(self, recovered: Recovered) -> None:
+        """Begin with the batches that the log keeps."""
+        self._held = {kept.batch for kept in recovered.kept if kept.commit.held}
+
+    def on_batch_completed(self, commit: Commit) -> None:
+        """Add a batch that was held."""
+        if commit.held:
+            self._held.add(commit.batch)
+
+    def __call__(self) -> set[int]:
+        """Return the batches to keep; one whose decision cannot be read stays."""
+        self._held = {batch for batch in self._held if not self._decided(batch)}
+        return set(self._held)
+
+    def _decided(self, batch: int) -> bool:
+        try:
+            ruling = self._records.ruling(batch)
+        except PenstockError:
+            return False
+        return ruling is not None and ruling.done
+
+
+def undecided(records: HeldRecords, commits: Iterable[Commit]) -> list[HeldBatch]:
+    """Return the held batches whose decision was not made, or not carried out, oldest first."""
+    found = []
+    for commit in commits:
+        if commit.held:
+            ruling = records.ruling(commit.batch)
+            if ruling is None or not ruling.done:
+                found.append(_held_batch(commit, ruling))
+    return sorted(found, key=lambda held: held.batch)
+
+
+def undone_by_restore(recovered: Recovered) -> set[int]:
+    """Return the kept batches that a Restore has gone back behind, and that no other has brought back."""
+    events: list[tuple[int, Commit | Restore]] = [(kept.slot, kept.commit) for kept in recovered.kept]
+    events += [(entry.place.slot, entry) for entry in recovered.restores if entry.place is not None]
+    line: tuple[int, ...] = ()
+    lines: dict[int | None, tuple[int, ...]] = {}
+    saved = {name: commit.batch for name, commit in recovered.saves.items()}
+    for _, entry in sorted(events, key=lambda event: event[0]):
+        if isinstance(entry, Commit):
+            line = (*line, entry.batch)
+            lines[entry.batch] = line
+        else:
+            target = saved.get(entry.saved or "") if entry.source == "saved" else entry.batch
+            line = lines.get(target, ())
+    return {kept.batch for kept in recovered.kept} - set(line)
+
+
+def find_held(records: HeldRecords, recovered: Recovered, batch: int) -> HeldBatch:
+    """Return a held batch of the log with what was decided on it; raises HeldNotFound."""
+    for kept in recovered.kept:
+        if kept.batch == batch and kept.commit.held:
+            return _held_batch(kept.commit, records.ruling(batch), undone=batch in undone_by_restore(recovered))
+    known = [held.batch for held in undecided(records, (kept.commit for kept in recovered.kept))]
+    raise HeldNotFound(f"batch {batch} is not held; undecided: {known or 'none'}", held=known)
+
+
+def held_app(uuid: str, sink: str, batch: int) -> str:
+    """Return the app id under which a sink dedupes the release of one batch.
+
+    One for each batch, because batches may be released in any order and a sink takes versions of an app in theirs.
+    """
+    return f"{uuid}/{sink}/held/{batch}"
+
+
+def release(
+    records: HeldRecords, held: HeldBatch, graph: JobGraph, *, uuid: str, staged: Path, spark: Any, by: str
+) -> Ruling:
+    """Publish a held batch and note it; what was published already stays as it is.
+
+    `staged` is the job's folder for sinks without one of their own; `spark` is a session, or what opens one when used.
+    Raises HeldDecided when it was discarded, or undone by a restore; CheckpointCorrupt when a file is not what its
+    Commit names, before anything is published.
+    """
+    if held.undone and held.ruling is None:
+        raise HeldDecided(f"a restore has gone back behind batch {held.batch}: its rows come again in later batches")
+    sinks = {sink: _sink(graph, sink) for sink in held.files}
+    for name, files in held.files.items():
+        _verify(sinks[name].staging(staged / name), files)
+    ruling = _decided(records, held, Decision.RELEASE, by=by)
+    if ruling.done:
+        return ruling
+    for name, files in held.files.items():
+        folder = sinks[name].staging(staged / name)
+        publication = Publication(
+            app=held_app(uuid, name, held.batch),
+            batch=held.batch,
+            files=[
+                Staged(path=f.path, size=f.size, rows=f.rows, checksum=f.checksum, fails=tuple(f.fails)) for f in files
+            ],
+            schema=pq.read_schema(folder / files[0].path),
+        )
+        sinks[name].open(folder, spark).publish(publication)
+    records.carried_out(held.batch, ruling, by=by)
+    return ruling
+
+
+def discard(records: HeldRecords, held: HeldBatch, graph: JobGraph, *, staged: Path, by: str) -> Ruling:
+    """Drop a held batch and note it. Files below the checkpoint are deleted; those in a table's folder are the table's.
+
+    Raises HeldDecided when it was released.
+    """
+    sinks = {sink: _sink(graph, sink) for sink in held.files}
+    ruling = _decided(records, held, Decision.DISCARD, by=by)
+    if ruling.done:
+        return ruling
+    for name, files in held.files.items():
+        if sinks[name].staging(staged / name) == staged / name:
+            for file in files:
+                (staged / name / file.path).unlink(missing_ok=True)
+    records.carried_out(held.batch, ruling, by=by)
+    return ruling
+
+
+class SessionOnDemand:
+    """Stand for a Spark session that is opened when something is asked of it: most sinks never do."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._session: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._session is None:
+            self._session = self._make()
+        return getattr(self._session, name)
+
+    def close(self) -> None:
+        """Stop the session if there is one."""
+        if self._session is not None:
+            self._session.stop()
+
+
+def _held_batch(commit: Commit, ruling: Ruling | None, *, undone: bool = False) -> HeldBatch:
+    checks = dict.fromkeys(str(v["check"]) for v in commit.verdicts if v.get("action") == "hold")
+    files = {sink: tuple(found) for sink, found in commit.held.items() if found}
+    return HeldBatch(
+        batch=commit.batch, time=commit.time, files=files, checks=tuple(checks), ruling=ruling, undone=undone
+    )
+
+
+def _ruling(body: Mapping[str, Any]) -> Ruling:
+    return Ruling(decision=Decision(body["decision"]), done=bool(body["done"]), rows=dict(body["rows"]))
+
+
+def _decided(records: HeldRecords, held: HeldBatch, wanted: Decision, *, by: str) -> Ruling:
+    ruling = records.decide(held.batch, wanted, held.rows, by=by)
+    if ruling.decision is not wanted:
+        done = "was" if ruling.done else "is being"
+        raise HeldDecided(f"batch {held.batch} {done} {_PAST[ruling.decision]}", batch=held.batch)
+    return ruling
+
+
+_PAST = {Decision.RELEASE: "released", Decision.DISCARD: "discarded"}
+
+
+def _sink(graph: JobGraph, name: str) -> Any:
+    for node in graph.sinks:
+        if node.name == name:
+            return node.sink
+    raise UnknownName(f"rows of sink {name!r} are held, and the job has {[n.name for n in graph.sinks]} only")
+
+
+def _verify(folder: Path, files: Iterable[StagedFile]) -> None:
+    for file in files:
+        path = folder / file.path
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            raise corrupt(str(path), "the held file is gone") from None
+        if len(data) != file.size or hashlib.sha256(data).hexdigest() != file.checksum:
+            raise corrupt(str(path), "the held file is not what the Commit names")

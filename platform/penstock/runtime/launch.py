@@ -1,0 +1,192 @@
+"""Start a job of a project: who may run it, Spark, checkpoint, driver; then run it to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.checkpoint.local import LocalStore
+from penstock.checkpoint.log import Log
+from penstock.checkpoint.recovery import recover
+from penstock.checkpoint.store import CheckpointStore
+from penstock.checkpoint.takeover import View, survey
+from penstock.errors import CannotRestore, ConfigError
+from penstock.graph.job import Job
+from penstock.runtime.config import Settings
+from penstock.runtime.held import HeldPins, HeldRecords
+from penstock.runtime.holder import HolderWatch, StoppedWaiting
+from penstock.runtime.progress import ProgressView
+from penstock.runtime.project import LoadedJob, code_version
+from penstock.runtime.restoring import LAST, StartFrom, find_superseded
+from penstock.runtime.runner import Ending, Runner
+from penstock.runtime.status import Heartbeat, RunStatus, StatusRecords
+from penstock.runtime.stopping import StoppableClock, StopSwitch
+from penstock.runtime.triggers import AsFastAsPossible, FixedInterval, Trigger
+from penstock.time.clock import SystemClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["RunOrder", "choose_trigger", "control_store", "job_log", "launch", "spark_of"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOrder:
+    """Say what a person asked of one run; `deadline` is seconds, None for the setting's."""
+
+    start: StartFrom = LAST
+    available_now: bool = False
+    take_over: bool = False
+    gates: Mapping[int, str] = field(default_factory=dict)
+    deadline: float | None = None
+
+
+def launch(loaded: LoadedJob, order: RunOrder, progress: ProgressView) -> Ending:
+    """Run a job until it is done or stopped; from the main thread, because it hears signals.
+
+    Raises PenstockError; HolderAlive before Spark is started where another driver lives.
+    """
+    settings = loaded.settings
+    system = SystemClock()
+    deadline = settings.deadline if order.deadline is None else order.deadline
+    switch = StopSwitch(deadline, clock=system)
+    with switch.armed():
+        try:
+            return _launched(loaded, order, progress, switch, StoppableClock(system, switch.asked))
+        except (KeyboardInterrupt, StoppedWaiting):  # the first only while Spark starts, before it is listened to again
+            progress.ended(Ending.STOPPED.value, batches=0, rows=0, seconds=0.0)
+            return Ending.STOPPED
+
+
+def _launched(
+    loaded: LoadedJob, order: RunOrder, progress: ProgressView, switch: StopSwitch, clock: StoppableClock
+) -> Ending:
+    from penstock.runtime.jobrun import JobRun, holder_name
+    from penstock.runtime.loop import DriverSettings, Identity
+    from penstock.runtime.suites import find_suites
+
+    settings, name = loaded.settings, loaded.job.name
+    trigger = choose_trigger(loaded.job, settings)
+    control = control_store(settings.root)
+    folder = settings.root / name
+    records = StatusRecords(control, name)
+    watch = _watch(folder, records, settings, order, clock, switch)
+    start = _look_first(folder, watch, order.start, progress)
+    identity = Identity(holder=holder_name(), code_version=code_version(loaded.project.root, name))
+    facts = {"holder": identity.holder, "writer": identity.writer, "code_version": identity.code_version}
+    status = RunStatus({"job": name, **facts, "generation": identity.generation, "started": clock.wall()}, clock)
+    runner = Runner(switch, clock, progress, status, Heartbeat(records, status))
+    pins = HeldPins(HeldRecords(control, name))
+    progress.starting({"checkpoint": str(folder), "spark": settings.master, "code": identity.code_version})
+    with spark_of(loaded) as spark:
+        switch.hear()
+        run = JobRun.open(
+            loaded.job,
+            spark,
+            root=settings.root,
+            clock=clock,
+            trigger=trigger,
+            suites=find_suites(loaded.job.graph(), loaded.project.quality),
+            settings=DriverSettings(keep=settings.keep, stop_at_end=order.available_now, gates=order.gates),
+            identity=identity,
+            may_take_over=watch.may_take_over,
+            listeners=(pins, runner),
+            pinned_batches=pins,
+        )
+        if switch.asked.is_set():
+            raise StoppedWaiting
+        return runner.run(run.driver, start)
+
+
+def choose_trigger(job: Job, settings: Settings) -> Trigger:
+    """Return when batches run: as the job's code says, else its configuration, else as fast as possible.
+
+    Raises ConfigError at the trigger's line where code and configuration both say something, and not the same.
+    """
+    graph = job.graph()
+    if graph.interval is None:
+        return settings.trigger or AsFastAsPossible()
+    trigger = FixedInterval(graph.interval)
+    if settings.trigger not in (None, trigger):
+        raise ConfigError(
+            f"the job's code says Job(interval=…) of {graph.interval / 1_000_000:g} s, and the configuration says "
+            "something else; keep one of them",
+            where=settings.trigger_at,
+        )
+    return trigger
+
+
+def control_store(root: Path) -> CheckpointStore:
+    """Return the store of the folder that holds all jobs, made for its user alone if it is not there."""
+    return LocalStore(root)
+
+
+def job_log(folder: Path) -> Log | None:
+    """Return the log of a job's checkpoint, None where there is no checkpoint; makes nothing."""
+    return Log(LocalStore(folder)) if (folder / "log").is_dir() else None
+
+
+@contextmanager
+def spark_of(loaded: LoadedJob) -> Iterator[SparkSession]:
+    """Open the job's Spark session, and stop it at the end."""
+    spark = open_spark(loaded)
+    try:
+        yield spark
+    finally:
+        with suppress(Exception):  # of a JVM that died there is nothing to stop
+            spark.stop()
+
+
+def open_spark(loaded: LoadedJob) -> SparkSession:
+    """Return a Spark session with the settings of the job."""
+    from penstock.runtime.session import open_session
+
+    settings = loaded.settings
+    return open_session(
+        f"penstock {loaded.job.name}",
+        master=settings.master,
+        jars=loaded.project.jars,
+        settings=settings.spark_conf,
+    )
+
+
+def _watch(
+    folder: Path,
+    records: StatusRecords,
+    settings: Settings,
+    order: RunOrder,
+    clock: StoppableClock,
+    switch: StopSwitch,
+) -> HolderWatch:
+    def look() -> View:
+        log = job_log(folder)
+        assert log is not None  # only a log that was there is looked at again
+        return survey(log)
+
+    return HolderWatch(
+        look=look,
+        heartbeats=records,
+        clock=clock,
+        patience=settings.takeover_after,
+        told=order.take_over,
+        stopped=switch.asked.is_set,
+    )
+
+
+def _look_first(folder: Path, watch: HolderWatch, start: StartFrom, progress: ProgressView) -> StartFrom:
+    """Refuse, before Spark takes its seconds, what the log refuses already; say what a restore leaves behind.
+
+    Returns where to start: where there is no checkpoint yet, there is nothing to empty.
+    """
+    log = job_log(folder)
+    if log is None:
+        if start.batch is not None:
+            raise CannotRestore(f"there is no checkpoint to go back to batch {start.batch} in", where=str(folder))
+        return LAST
+    watch.may_take_over(survey(log))
+    if start.restore:
+        progress.superseded(find_superseded(recover(log), start.batch))
+    return start

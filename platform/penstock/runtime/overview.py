@@ -1,0 +1,188 @@
+"""Tell from the log and the status record alone how a job stands: no Spark, no job code, nothing written."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from penstock.checkpoint.entries import Commit, Release
+from penstock.checkpoint.recovery import Damage, Recovered, recover
+from penstock.checkpoint.takeover import View, survey
+from penstock.errors import EXIT_PERSON
+from penstock.runtime.batch_report import BatchReport
+from penstock.runtime.config import Settings
+from penstock.runtime.held import HeldRecords, undecided, undone_by_restore
+from penstock.runtime.holder import HolderName, process_runs
+from penstock.runtime.launch import control_store, job_log
+from penstock.runtime.status import StatusRecords
+from penstock.time.clock import Clock
+
+__all__ = ["JobStatus", "KeptCheckpoint", "State", "kept_checkpoints", "read_status"]
+
+
+class State(Enum):
+    """Say how a job stands, as far as storage tells."""
+
+    NEW = "never run"
+    RUNNING = "running"
+    SILENT = "silent: held by a driver that gives no sign of life"
+    DIED = "stopped: its driver died without leaving"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+    FAILED = "failed: the next start may succeed"
+    NEEDS_PERSON = "needs a person"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """Hold how one job stands. Times are microseconds since 1970.
+
+    `record` is the newest status record of the last driver, if it wrote one; `held` are undecided batches.
+    """
+
+    job: str
+    state: State
+    holder: str | None = None
+    epoch: int | None = None
+    last: BatchReport | None = None
+    record: Mapping[str, Any] = field(default_factory=dict)
+    heartbeat_age: float | None = None
+    next_batch: int = 0
+    pending: bool = False
+    held: tuple[int, ...] = ()
+    error: Mapping[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the status as JSON values."""
+        return {
+            "job": self.job,
+            "state": self.state.name.lower(),
+            "says": self.state.value,
+            "holder": self.holder,
+            "epoch": self.epoch,
+            "next_batch": self.next_batch,
+            "pending": self.pending,
+            "last_batch": self.last.to_json() if self.last is not None else None,
+            "ms": self.record.get("ms"),
+            "rows_per_second": self.record.get("rows_per_second"),
+            "rows_left": self.record.get("left"),
+            "stage": self.record.get("stage"),
+            "heartbeat_age": self.heartbeat_age,
+            "held": list(self.held),
+            "error": dict(self.error) if self.error is not None else None,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptCheckpoint:
+    """Hold one Commit that the log keeps.
+
+    `missing` is a file that its state needs and that is gone, so that it cannot be restored; `undone` says that a
+    restore has gone back behind it.
+    """
+
+    report: BatchReport
+    missing: str | None
+    undone: bool
+    saved: tuple[str, ...]
+    rewritten: Mapping[str, int]
+
+    @property
+    def restorable(self) -> bool:
+        """Return whether a restore to it can succeed."""
+        return self.missing is None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            **self.report.to_json(),
+            "restorable": self.restorable,
+            "missing": self.missing,
+            "undone": self.undone,
+            "saved": list(self.saved),
+            "written_bytes": dict(self.rewritten),
+        }
+
+
+def read_status(settings: Settings, job: str, clock: Clock) -> JobStatus:
+    """Return how a job stands; damage in the log is part of the answer, not an error."""
+    log = job_log(settings.root / job)
+    if log is None:
+        return JobStatus(job=job, state=State.NEW)
+    control = control_store(settings.root)
+    view = survey(log)
+    recovered = recover(log, Damage.LIST)
+    newest = StatusRecords(control, job).newest()
+    record: Mapping[str, Any] = newest.body if newest is not None else {}
+    if view.takeover is not None and record.get("writer") != view.takeover.writer:
+        record = {}  # of a driver before, or of one that was fenced and does not know it
+    age = (clock.wall() - record["at"]) / 1_000_000 if "at" in record else None
+    problem = recovered.problems[0] if recovered.problems else None
+    error = record.get("error")
+    if problem is not None:
+        error = {"code": problem.code, "what": problem.what, "where": problem.where, "remedy": problem.remedy}
+    held = undecided(HeldRecords(control, job), (kept.commit for kept in recovered.kept))
+    return JobStatus(
+        job=job,
+        state=State.NEEDS_PERSON if problem is not None else _state(view, record, age, settings.takeover_after),
+        holder=view.holder,
+        epoch=view.epoch,
+        last=BatchReport.of(recovered.kept[-1].commit) if recovered.kept else None,
+        record=record,
+        heartbeat_age=None if age is None else round(age, 1),
+        next_batch=recovered.next_batch,
+        pending=recovered.pending is not None,
+        held=tuple(h.batch for h in held),
+        error=error,
+    )
+
+
+def kept_checkpoints(settings: Settings, job: str) -> tuple[list[KeptCheckpoint], Recovered] | None:
+    """Return the Commits that can be restored, oldest first, and what the log says; None without a checkpoint."""
+    folder = settings.root / job
+    log = job_log(folder)
+    if log is None:
+        return None
+    recovered = recover(log, Damage.LIST)
+    undone = undone_by_restore(recovered)
+    saved: dict[int, list[str]] = {}
+    for name, commit in recovered.saves.items():
+        saved.setdefault(commit.batch, []).append(name)
+    found = [
+        KeptCheckpoint(
+            report=BatchReport.of(kept.commit),
+            missing=_missing(folder, kept.commit),
+            undone=kept.batch in undone,
+            saved=tuple(saved.get(kept.batch, ())),
+            rewritten=kept.commit.written,
+        )
+        for kept in recovered.kept
+    ]
+    return found, recovered
+
+
+def _state(view: View, record: Mapping[str, Any], age: float | None, patience: float) -> State:
+    if view.tail < 0:
+        return State.NEW
+    if isinstance(view.last, Release) and view.released:
+        return State.FINISHED if view.last.reason == "finished" else State.STOPPED
+    if record.get("state") == "failed":
+        return State.NEEDS_PERSON if record.get("exit_code") == EXIT_PERSON else State.FAILED
+    name = HolderName.parse(view.takeover.holder) if view.takeover is not None else None
+    if name is not None and name.host == socket.gethostname() and not process_runs(name.pid, name.start):
+        return State.DIED
+    # One look cannot tell whether a heartbeat stands still; the clocks of two machines are good enough for a picture.
+    return State.RUNNING if age is not None and age < patience else State.SILENT
+
+
+def _missing(folder: Path, commit: Commit) -> str | None:
+    for step, refs in commit.state.items():
+        for partition, ref in refs.items():
+            path = Path("state", step, partition, ref.path)
+            if not (folder / path).is_file():
+                return str(path)
+    return None

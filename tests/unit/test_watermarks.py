@@ -1,0 +1,91 @@
+"""Event time advances as SEMANTICS 2.1 to 2.4 say: pure functions over what batches read."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.time.watermarks import (
+    END_OF_TIME,
+    Progressed,
+    SourceTime,
+    idle_due,
+    progressed,
+    source_watermark,
+    step_watermark,
+)
+
+PLAIN = SourceTime(max_out_of_order=5)
+
+
+def seen(highest: int | None, *, idle: bool = False, at: int | None = 0) -> Progressed:
+    return Progressed(highest=highest, seen_at=at, idle=idle)
+
+
+def test_a_source_is_as_far_as_its_slowest_partition_less_the_bound() -> None:
+    """SEMANTICS 2.1: the minimum over the partitions that are not idle, minus max_out_of_order."""
+    assert source_watermark({"0": seen(100), "1": seen(70)}, PLAIN, ended=False) == (65, True)
+    assert source_watermark({"0": seen(100), "1": seen(70, idle=True)}, PLAIN, ended=False) == (95, True)
+
+
+def test_a_partition_never_read_holds_the_source_at_the_beginning_of_time() -> None:
+    """SEMANTICS 2.1: until idle_after."""
+    assert source_watermark({"0": seen(100), "1": seen(None)}, PLAIN, ended=False) == (None, True)
+    assert source_watermark({}, PLAIN, ended=False) == (None, True)
+
+
+def test_idle_and_ended_sources_do_not_count() -> None:
+    """SEMANTICS 2.1: a bounded source read to its end stops counting, or moves to the end of time."""
+    assert source_watermark({"0": seen(100, idle=True)}, PLAIN, ended=False) == (None, False)
+    assert source_watermark({"0": seen(100)}, PLAIN, ended=True) == (None, False)
+    closing = SourceTime(max_out_of_order=5, closes_at_end=True)
+    assert source_watermark({"0": seen(100)}, closing, ended=True) == (END_OF_TIME, True)
+
+
+def test_what_a_source_says_stands_for_its_rows() -> None:
+    """API, test kit: watermark= makes memory sources report that watermark."""
+    assert source_watermark({"0": seen(100)}, SourceTime(max_out_of_order=5, said=42), ended=False) == (42, True)
+
+
+@given(
+    before=st.none() | st.integers(-100, 100),
+    sources=st.lists(st.tuples(st.none() | st.integers(-100, 100), st.booleans()), max_size=4),
+)
+@pytest.mark.fault("F45")
+def test_a_step_never_goes_back(before: int | None, sources: list[tuple[int | None, bool]]) -> None:
+    """SEMANTICS 2.1: the minimum over its counting sources; it stays where all are idle, and never goes back."""
+    after = step_watermark(before, sources)
+    counting = [mark for mark, counts in sources if counts]
+    if before is not None:
+        assert after is not None
+        assert after >= before
+    if not counting or None in counting:
+        assert after == before
+    else:
+        assert after == max([m for m in (before,) if m is not None] + [min(m for m in counting if m is not None)])
+
+
+def test_a_partition_becomes_idle_by_batch_time() -> None:
+    """SEMANTICS 2.4: with nothing new for idle_after of batch time; new rows wake it."""
+    first = progressed({}, ["0", "1"], {"0": 7}, {"0": 1}, time=10, idle_after=5)
+    assert first == {"0": Progressed(7, 10, idle=False), "1": Progressed(None, 10, idle=False)}
+    assert idle_due(first, 5) == 15
+    later = progressed(first, [], {}, {}, time=15, idle_after=5)
+    assert [p.idle for p in later.values()] == [True, True]
+    assert idle_due(later, 5) is None
+    awake = progressed(later, ["1"], {"1": 3}, {"1": 2}, time=16, idle_after=5)
+    assert awake["1"] == Progressed(3, 16, idle=False)
+    assert progressed(first, [], {}, {}, time=99, idle_after=None)["0"].idle is False
+
+
+def test_a_partition_that_is_held_back_is_not_idle() -> None:
+    """SEMANTICS 2.4: one that is merely held back by limits keeps holding the watermark."""
+    first = progressed({}, ["0"], {"0": 7}, {"0": 1}, time=10, idle_after=5)
+    assert progressed(first, [], {}, {}, time=50, idle_after=5, held_back=True)["0"].idle is False
+
+
+def test_the_highest_time_of_a_partition_never_falls() -> None:
+    """SEMANTICS 2.1: highest event time seen."""
+    first = progressed({}, ["0"], {"0": 7}, {"0": 1}, time=10, idle_after=None)
+    assert progressed(first, ["0"], {"0": 3}, {"0": 1}, time=11, idle_after=None)["0"].highest == 7
