@@ -215,7 +215,7 @@ class StepsChanged(CheckpointError, ValueError):
     """The job's stateful steps are not those of the checkpoint."""
 
     code = "PEN-CKP-016"
-    remedy = "Bring the step back, or give its state up with --drop STEP."
+    remedy = "Bring the step back as it was, or begin again with --from empty."
 
 
 class RootUnsafe(CheckpointError, PermissionError):
@@ -327,10 +327,10 @@ class OffsetsWentBack(SourceError):
 
 
 class UserFunctionError(PenstockError):
-    """A function the user gave raised."""
+    """A function or an expression of the user's raised."""
 
     code = "PEN-OPR-001"
-    remedy = "Correct the function at the line named; the batch is done again from its offsets."
+    remedy = "Correct it, or filter what it cannot take; nothing was committed, and the batch is done again."
 
 
 class ComputeFailed(PenstockError, RuntimeError):

@@ -1,8 +1,9 @@
-"""A world without Spark for the real driver loop: one source, three sinks, one windowed step, all in memory.
+"""A world without Spark for the real driver loop: one source, three sinks, one windowed step.
 
 `World` is what outlives a driver: the source's rows, the tables, the files that tasks wrote. `FakeEngine` is what a
 driver computes with; it holds no truth. The tables keep to Delta's rule: the version of an app goes up, a version
 that is there is left alone, and a lower one is refused.
+Staged files and state stand below the job's folder as the real ones do, so that sweeping is a part of what is tested.
 
 Row i of the source has id i and an event time in seconds. It goes to sink `raw` as it is, and into tumbling windows
 of 4 seconds by key (the parity of its id). A closed window goes to sink `windows` with the ids in it, a late row to
@@ -11,7 +12,7 @@ sink `late`.
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -25,8 +26,10 @@ from penstock import agg
 from penstock.checkpoint.entries import Commit, Entry, StagedFile, Void, from_bytes
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.memory import MemoryStore
+from penstock.checkpoint.recovery import Recovered
 from penstock.checkpoint.store import CheckpointStore
-from penstock.errors import CheckpointCorrupt, SinkAhead, StateMissing
+from penstock.checkpoint.takeover import View
+from penstock.errors import CheckpointCorrupt, SinkAhead
 from penstock.graph.durations import seconds
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
@@ -36,6 +39,8 @@ from penstock.runtime.janitor import Janitor
 from penstock.runtime.loop import Driver, DriverSettings, Identity
 from penstock.runtime.triggers import FixedInterval
 from penstock.sources.base import Position, ReadLimit, Span
+from penstock.state import Manifest
+from penstock.state.manifest import ManifestRef
 from penstock.time.clock import ManualClock
 from penstock.windows import Tumbling
 
@@ -106,9 +111,11 @@ class Table:
 class World:
     """What outlives every driver.
 
+    `root` is the job's folder; without it staged files are kept in `files`, and no job with state can run.
     `times` are the event times of the source's rows, in seconds; `closed` says that there will be no more.
     """
 
+    root: Path | None = None
     times: list[float] = field(default_factory=list)
     closed: bool = True
     batch_rows: int = 2
@@ -119,6 +126,23 @@ class World:
     def table(self, sink: str) -> Table:
         """Return the table behind a sink."""
         return self.tables.setdefault(sink, Table())
+
+    def stage(self, sink: str, name: str, rows: Sequence[Any]) -> None:
+        """Keep the rows of a staged file."""
+        if self.root is None:
+            assert name not in self.files
+            self.files[name] = json.dumps(rows)
+            return
+        path = self.root / "staged" / sink / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="ascii") as file:
+            json.dump(rows, file)
+
+    def staged(self, sink: str, name: str) -> list[Any]:
+        """Return the rows of a staged file."""
+        text = self.files[name] if self.root is None else (self.root / "staged" / sink / name).read_text("ascii")
+        rows: list[Any] = json.loads(text)
+        return rows
 
     def rows(self, sink: str) -> list[Any]:
         """Return the rows a sink shows, in order."""
@@ -140,6 +164,9 @@ class FakeEngine:
         self.on_publish = on_publish
         self.computed: list[int] = []
         self._files = 0
+
+    def accept(self, recovered: Recovered) -> None:
+        """Go on from any state: the job is the same in all drivers."""
 
     # --- sources -----------------------------------------------------------------------------
 
@@ -178,7 +205,7 @@ class FakeEngine:
     # --- computing ---------------------------------------------------------------------------
 
     def staging(self) -> Mapping[str, str]:
-        """Return a folder for each sink."""
+        """Return a folder for each sink, in name only."""
         return {sink.name: sink.name for sink in self.graph.sinks}
 
     def compute(self, facts: BatchFacts) -> Sequence[Mapping[str, Any]]:
@@ -205,7 +232,8 @@ class FakeEngine:
     def _stage(self, facts: BatchFacts, sink: str, rows: Sequence[Any]) -> list[Mapping[str, Any]]:
         if not rows:
             return []
-        path = self._write(facts, rows)
+        path = self._name(facts)
+        self.world.stage(sink, path, rows)
         file = {"path": path, "size": 1, "rows": len(rows), "checksum": "", "fails": [], "unit": None}
         return [{"kind": "staged", "sink": sink, "check": None, "file": file}]
 
@@ -215,8 +243,7 @@ class FakeEngine:
         receipts: list[Mapping[str, Any]] = []
         closed: list[Any] = []
         for partition in range(PARTITIONS):
-            known = facts.manifests.get("sums", {}).get(str(partition))
-            open_windows: dict[str, list[int]] = self._state(known["path"]) if known is not None else {}
+            open_windows = self._state(facts, partition)
             mine = [i for i in ids if i % PARTITIONS == partition and i not in late]
             for i in mine:
                 open_windows.setdefault(str(self._end(i)), []).append(i)
@@ -228,35 +255,38 @@ class FakeEngine:
         receipts.append({"kind": "window", "step": "sums", **counts, "partly_late": 0, "in_no_window": 0})
         return receipts + self._stage(facts, "windows", closed) + self._stage(facts, "late", late)
 
-    def _write(self, facts: BatchFacts, content: Any) -> str:
-        """Keep a file under a name that no other task and no other try uses."""
+    def _name(self, facts: BatchFacts) -> str:
+        """Return a name that no other task and no other try uses."""
         self._files += 1
-        path = f"{facts.batch:012d}-{facts.epoch}-{self.name}-{self._files}"
-        assert path not in self.world.files
-        self.world.files[path] = json.dumps(content)
-        return path
+        return f"{facts.batch:012d}-{facts.epoch}-{self.name}-{self._files}"
 
-    def _state(self, path: str) -> dict[str, list[int]]:
-        if path not in self.world.files:
-            raise StateMissing("a manifest is missing", where=path)
-        found: dict[str, list[int]] = json.loads(self.world.files[path])
+    def _state(self, facts: BatchFacts, partition: int) -> dict[str, list[int]]:
+        """Return the open windows of a partition by their ends, from the manifest that the last Commit names."""
+        known = facts.manifests.get("sums", {}).get(str(partition))
+        if known is None:
+            return {}
+        path = Path(facts.state_folder) / "sums" / str(partition) / known["path"]
+        found: dict[str, list[int]] = Manifest.read(path, ManifestRef(**known)).facts["open"]
         return found
 
     def _state_receipt(
         self, facts: BatchFacts, partition: int, open_windows: Mapping[str, list[int]], *, merged: int
     ) -> Mapping[str, Any]:
-        path = self._write(facts, open_windows)
-        text = self.world.files[path]
-        checksum = hashlib.sha256(text.encode()).hexdigest()
+        made = Manifest(step="sums", partition=partition, keys=("parity",), batch=facts.batch, facts={"open": open_windows})
+        path = Path(facts.state_folder) / "sums" / str(partition) / self._name(facts)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = made.to_bytes()
+        with path.open("xb") as file:
+            file.write(data)
         return {
             "kind": "state",
             "step": "sums",
             "partition": partition,
-            "manifest": {"path": path, "size": len(text), "checksum": checksum},
+            "manifest": {"path": path.name, "size": len(data), "checksum": made.checksum},
             "due": min(map(int, open_windows), default=None),
             "merged": merged,
-            "size": len(text),
-            "written": len(text),
+            "size": len(data),
+            "written": len(data),
             "rewritten": 0,
         }
 
@@ -278,7 +308,7 @@ class FakeEngine:
         if not files:
             return
         after = self.on_publish(sink, batch)
-        self.world.table(sink).publish(app, batch, [row for f in files for row in json.loads(self.world.files[f.path])])
+        self.world.table(sink).publish(app, batch, [row for f in files for row in self.world.staged(sink, f.path)])
         if after is not None:
             raise after
 
@@ -287,9 +317,7 @@ class FakeEngine:
         return self.world.table(sink).versions.get(app)
 
     def discard(self, sink: str, files: Sequence[StagedFile]) -> None:
-        """Delete staged files."""
-        for file in files:
-            self.world.files.pop(file.path, None)
+        """Leave staged files to the janitor."""
 
     @staticmethod
     def _at(position: Position | None) -> int:
@@ -313,7 +341,7 @@ def make_driver(
     engine: FakeEngine | None = None,
     log: Log | None = None,
     settings: DriverSettings | None = None,
-    root: Path = Path("no-such-folder"),
+    may_take_over: Callable[[View], None] = lambda view: None,
     listeners: tuple[Any, ...] = (),
 ) -> Driver:
     """Return a driver of the real loop over the world; `name` is its holder and its writer."""
@@ -325,10 +353,15 @@ def make_driver(
         clock=StillClock(),
         trigger=FixedInterval(SECOND, 0),
         identity=Identity(holder=f"host-{name}", writer=name, code_version="test"),
-        janitor=Janitor(root, keep=settings.keep),
+        janitor=Janitor(world.root or Path("no-such-folder"), keep=settings.keep),
         settings=settings,
+        may_take_over=may_take_over,
         listeners=listeners,
     )
+
+
+decoded = functools.lru_cache(maxsize=20_000)(from_bytes)
+"""What an entry says, remembered: simulations read the same bytes again and again, and reading is a pure function."""
 
 
 class Witness(MemoryStore):
@@ -349,7 +382,7 @@ class Witness(MemoryStore):
         for path, data in self.ever:
             if path.startswith("log/"):
                 with suppress(CheckpointCorrupt):
-                    found.append(from_bytes(data, path))
+                    found.append(decoded(data, path))
         return found
 
 

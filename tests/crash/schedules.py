@@ -218,6 +218,13 @@ class Play:
         """Return what the future of the play depends on."""
         return self.actors["a"].key, self.actors["b"].key, self.shared
 
+    @property
+    def strays(self) -> list[str]:
+        """Return the writers of entries that stand in holes: before one that had been written by then."""
+        slots = [int(path[4:]) for path, _ in self.store.ever]
+        written = zip(slots, self.store.entries(), strict=True)
+        return [entry.writer for i, (slot, entry) in enumerate(written) if slot < max(slots[: i + 1])]
+
     def check_errors(self) -> None:
         """Hold how the drivers ended against the protocol."""
         for name, actor in self.actors.items():
@@ -240,7 +247,9 @@ class Play:
     def _check_error(self, name: str, error: PenstockError) -> None:
         if isinstance(error, Fenced):
             fields = error.fields
-            assert int(str(fields["epoch_mine"])) < int(str(fields["epoch_seen"])), f"{self.path}: {error}"
+            # A claim that got into a hole carries an epoch that the log, at its real end, may not have reached.
+            lower = int(str(fields["epoch_mine"])) < int(str(fields["epoch_seen"]))
+            assert lower or name in self.strays, f"{self.path}: {error}"
             other = "b" if name == "a" else "a"
             assert fields["holder"] in {f"host-{other}", "nobody any more: it was released"}, f"{self.path}: {error}"
         else:

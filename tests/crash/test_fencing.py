@@ -134,6 +134,7 @@ def test_two_drivers_in_every_order_with_a_broken_sink(scene: Scene) -> None:
 
 
 PURGED = Scene(before=3, rows=14, stride=2, keep=1, batches={"a": 1, "b": 3})
+LONG = Scene(before=3, rows=20, stride=4, keep=1, batches={"a": 1, "b": 6})
 
 
 @pytest.mark.fault("F07", "F08", "F30")
@@ -147,16 +148,15 @@ def test_a_zombie_wakes_over_a_log_that_was_purged(monkeypatch: pytest.MonkeyPat
 
 
 def newcomers(*, every: int) -> Iterator[Play]:
-    """Yield plays in which `a` looks at the log while `b` owns it, and sleeps until `b` has gone on and purged."""
-    steps = len(_alone(PURGED, "b").path)
+    """Yield plays in which `a` surveys the log while `b` owns it, and sleeps until `b` has gone on and purged."""
+    steps = len(_alone(LONG, "b").path)
     for owned in range(4, steps, every):
-        for looked in (1, 2, 3):
-            for after in range(1, steps - owned, every):
-                play = Play(PURGED, "b" * owned + "a" * looked + "b" * after)
-                play.finish("a")
-                yield play
-                play.finish("b")
-                yield play
+        for after in range(1, steps - owned, every):
+            play = Play(LONG, "b" * owned + "aa" + "b" * after)
+            play.finish("a")
+            yield play
+            play.finish("b")
+            yield play
 
 
 @pytest.mark.fault("F07", "F08", "F30")
@@ -169,12 +169,11 @@ def test_a_newcomer_claims_a_slot_that_was_purged(monkeypatch: pytest.MonkeyPatc
     def plays() -> Iterator[Play]:
         nonlocal strays
         for play in newcomers(every=every):
-            slots = [int(path[4:]) for path, _ in play.store.ever]
-            strays += sum(slot < max(slots[: i + 1]) for i, slot in enumerate(slots))
+            strays += play.strays == ["a"]
             yield play
 
     assert set(hold(plays())) == {"Fenced", "NoneType"}
-    assert strays > 5
+    assert strays >= 10
 
 
 def test_the_schedules_would_see_a_driver_that_writes_without_owning(monkeypatch: pytest.MonkeyPatch) -> None:

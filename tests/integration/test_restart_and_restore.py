@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from harness_jobs import order, plain, windowed_job
 
-from penstock import seconds
-from penstock.errors import CannotRestore
+from penstock import Job, seconds
+from penstock.errors import CannotRestore, PartitionsChanged, PenstockError, StepsChanged
 from penstock.runtime.loop import DriverSettings
 from penstock.testing import Crashed, Harness
 from penstock.windows import Sliding, Tumbling
@@ -76,3 +77,21 @@ def test_only_kept_batches_can_be_restored_and_files_of_others_go(tmp_path: Path
         assert len(h.state("w")) == 14
         segments = sorted((tmp_path / "windowed" / "state" / "w" / "0").glob("*.arrow"))
         assert len(segments) <= 26, "compaction and the sweep bound the files"
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        (lambda: windowed_job(Tumbling(seconds(20)).drop_late()), StepsChanged),
+        (lambda: windowed_job(Tumbling(seconds(10)).drop_late(), partitions=2), PartitionsChanged),
+    ],
+    ids=["other windows", "other partitions"],
+)
+def test_a_job_that_would_misread_its_state_is_refused(
+    tmp_path: Path, changed: Callable[[], Job], error: type[PenstockError]
+) -> None:
+    """DESIGN 5, 6: partitions change only by a restore, and state is never read as something else."""
+    with Harness(windowed_job(Tumbling(seconds(10)).drop_late()), tmp_path) as h:
+        h.batch({"orders": [order("a", 1, 5)]})
+        with pytest.raises(error):
+            h.restart(changed())

@@ -30,7 +30,7 @@ VALUES = {
     pa.int64(): st.integers(-(2**63) // 64, 2**63 // 64 - 1),
     pa.float64(): DOUBLES,
     pa.decimal128(10, 2): st.decimals(Decimal(-99999999), Decimal(99999999), places=2),
-    pa.decimal128(38, 10): st.decimals(Decimal(10) ** 20, Decimal(10) ** 24, places=10),
+    pa.decimal128(38, 10): st.decimals(-(Decimal(10) ** 23), Decimal(10) ** 23, places=10),
     pa.string(): st.text(max_size=3),
     pa.binary(): st.binary(max_size=3),
     pa.bool_(): st.booleans(),

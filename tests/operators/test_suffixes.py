@@ -68,6 +68,7 @@ def test_a_front_gives_every_suffix(block, parts):
     order = list(zip(front["_group"].to_pylist(), front["_hash"].to_pylist(), strict=True))
     assert order == sorted(order)
     rows = [row for part in parts for row in part]
+    assert front.num_rows == len({(start, key) for start, key, _ in rows})
     for start in range(-10, 11):
         kept = front.filter(pa.array(front["_group"].to_numpy() >= start))
         assert by_key(kept, start) == expected(rows, start)

@@ -49,7 +49,7 @@ def test_a_file_that_was_acknowledged_and_is_absent_is_written_again() -> None:
         store.read("a")
 
 
-@pytest.mark.fault("F24", "F58")
+@pytest.mark.fault("F24")
 @pytest.mark.parametrize("fault", [Fault.VANISHED, Fault.BEFORE])
 def test_what_stays_open_is_unknown(fault: Fault) -> None:
     """Three tries, then an error of its own, with the cause."""

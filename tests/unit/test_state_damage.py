@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from unittest import mock
 
@@ -51,7 +50,7 @@ def flip(file, at):
 def test_every_flipped_byte_of_a_segment_is_found_or_changes_nothing(segment):
     """Only the zeros between two sections are under no checksum, and nothing reads them."""
     folder, manifest, file = segment
-    data = file.read_bytes()
+    size = file.stat().st_size
     covered = {
         at
         for chain in manifest.chains.values()
@@ -59,20 +58,17 @@ def test_every_flipped_byte_of_a_segment_is_found_or_changes_nothing(segment):
         for piece in run.pieces
         for at in range(piece.offset, piece.offset + piece.size)
     }
-    unnoticed = set()
-    for at in range(len(data)):
+    for at in range(size):
         flip(file, at)
-        try:
-            found = read_all(folder, manifest)
-        except CheckpointCorrupt as error:
-            assert error.where == str(file)
-            assert "batch 41" in str(error)
+        if at in covered:
+            with pytest.raises(CheckpointCorrupt, match="batch 41") as caught:
+                read_all(folder, manifest)
+            assert caught.value.where == str(file)
         else:
-            unnoticed.add(at)
+            found = read_all(folder, manifest)
             assert all(found[part].equals(PARTS[part]) for part in PARTS)
         flip(file, at)
-    assert unnoticed == set(range(len(data))) - covered
-    assert len(unnoticed) < 64
+    assert size - len(covered) < 64
     assert read_all(folder, manifest)["late"].equals(PARTS["late"])
 
 
@@ -258,6 +254,6 @@ def test_a_file_that_changes_under_a_reader_is_checked_anew(segment):
     data[manifest.chain("slices")[0].pieces[0].head + 100] ^= 1
     swapped = file.with_name("swapped")
     swapped.write_bytes(data)
-    os.replace(swapped, file)
+    swapped.replace(file)
     with pytest.raises(CheckpointCorrupt):
         reader.scan("slices")

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import zlib
+from itertools import pairwise
 from pathlib import Path
 from unittest import mock
 
@@ -65,12 +66,12 @@ def test_blocks_and_pieces_never_divide_a_group_and_hash(tmp_path):
     pieces = ref.parts["slices"].pieces
     assert len(ref.files) > 3
     assert sum(piece.rows for piece in pieces) == 8_000
-    assert all(before.last < after.first for before, after in zip(pieces, pieces[1:], strict=False))
+    assert all(before.last < after.first for before, after in pairwise(pieces))
     assert all(size <= 32_000 for size in ref.files.values())
     run = reader.manifest.chain("slices")[0]
     ends = [(span.block.hashes[0], span.block.hashes[-1]) for span in reader.spans("slices", run, None, None)]
     assert len(ends) > 20
-    assert all(before < after for (_, before), (after, _) in zip(ends, ends[1:], strict=False))
+    assert all(before < after for (_, before), (after, _) in pairwise(ends))
 
 
 def test_parts_of_different_columns_share_a_file(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -98,9 +99,9 @@ def moment(micros: int | None) -> str | None:
 
 
 def shown_moment(micros: int | None) -> str:
-    """Return a time for people: to the second where it is whole."""
+    """Return a time for people: to the second, without the fraction."""
     text = moment(micros)
-    return BEGINNING if text is None else text.replace("T", " ")
+    return BEGINNING if text is None else re.sub(r"\.\d+Z$", "Z", text).replace("T", " ")
 
 
 def _name(counted: str) -> str:

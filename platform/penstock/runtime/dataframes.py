@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import BadExpression, JobError, PenstockError
+from penstock.errors import BadExpression, JobError, PenstockError, UserFunctionError
 from penstock.graph.nodes import FilterNode, Node, SelectNode, TransformNode, WithColumnsNode
 from penstock.graph.sites import Site
 from penstock.runtime.specs import FATE, TIME
@@ -29,12 +29,13 @@ BAD_RECORD, NO_EVENT_TIME, TOO_FAR_AHEAD = -1, -2, -3
 
 @contextmanager
 def at_site(site: Site) -> Iterator[None]:
-    """Turn what Spark says about an expression into a BadExpression at the user's line."""
+    """Turn what Spark says about an expression into a BadExpression, and give every error the user's line."""
     from pyspark.errors import AnalysisException, ParseException
 
     try:
         yield
-    except PenstockError:
+    except PenstockError as why:
+        why.where = why.where or str(site)
         raise
     except (AnalysisException, ParseException) as why:
         said = str(why.getMessage() if hasattr(why, "getMessage") else why).strip().splitlines()[0]
@@ -163,7 +164,7 @@ def _transform(current: ChainFrame, node: TransformNode) -> ChainFrame:
     from pyspark.sql import functions as F
 
     given = current.frame.where(F.col(FATE) == 0).drop(FATE)
-    made = node.fn(given)
+    made = _called(node, given)
     if not hasattr(made, "columns") or not hasattr(made, "withColumn"):
         raise JobError(f"transform {node.name!r} returned {type(made).__name__}, not a DataFrame", where=str(node.site))
     hidden = tuple(h for h in current.hidden if h != FATE)
@@ -178,6 +179,18 @@ def _transform(current: ChainFrame, node: TransformNode) -> ChainFrame:
     visible = tuple(c for c in made.columns if c not in current.hidden)
     result = _next(current, made.select(*visible, *current.hidden), visible, [])
     return result
+
+
+def _called(node: TransformNode, given: DataFrame) -> Any:
+    from pyspark.errors import PySparkException
+
+    try:
+        return node.fn(given)
+    except (PenstockError, PySparkException):
+        raise
+    except Exception as why:
+        said = f"transform {node.name!r} raised {type(why).__name__}: {why}"
+        raise UserFunctionError(said, where=str(node.site)) from why
 
 
 def _next(current: ChainFrame, frame: DataFrame, visible: tuple[str, ...], filters: list[str]) -> ChainFrame:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from penstock.checkpoint.entries import StagedFile
+from penstock.checkpoint.recovery import Recovered
 from penstock.graph.graph import JobGraph
 from penstock.quality.verdict import Verdict
 from penstock.runtime.facts import BatchFacts
@@ -21,6 +22,9 @@ class Engine(Protocol):
     """Read, compute and publish for the driver loop; holds no truth of its own."""
 
     graph: JobGraph
+
+    def accept(self, recovered: Recovered) -> None:
+        """Raise StepsChanged or PartitionsChanged when the job's steps cannot go on from the state of the log."""
 
     def latest(self, source: str, after: Position | None, limit: ReadLimit) -> Position:
         """Return how far a batch may read a source."""

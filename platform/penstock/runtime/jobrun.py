@@ -65,7 +65,7 @@ class JobRun:
         """
         graph = job.graph()
         folder = root / graph.name
-        engine = SparkEngine(graph, spark, staged=folder / "staged", suites=suites)
+        engine = SparkEngine(graph, spark, folder=folder, suites=suites)
         root.mkdir(parents=True, exist_ok=True)
         store = store or LocalStore(folder)
         prove_exclusive(store)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,7 @@ from penstock.checkpoint.log import Log, OwnedLog, fenced
 from penstock.checkpoint.recovery import Recovered, find_restorable, recover
 from penstock.checkpoint.replay import Damaged
 from penstock.checkpoint.takeover import RELEASED, View, claim, confirm, survey
-from penstock.errors import CheckpointCorrupt, Fenced, SinkAhead, StateTooLarge
+from penstock.errors import CheckpointCorrupt, CheckpointError, Fenced, StateTooLarge
 from penstock.runtime.commit import Decision, decide
 from penstock.runtime.engine import Engine
 from penstock.runtime.facts import BatchFacts
@@ -118,6 +119,10 @@ class Driver:
 
     def run(self) -> Iterator[Hook]:
         """Take over, then run batches; ends after `stop()`, at the end of bounded sources, or with an error."""
+        with self._fencing():
+            yield from self._run()
+
+    def _run(self) -> Iterator[Hook]:
         yield from self.take_over()
         yield Hook("TakeOver", "done")
         while not self.stopping:
@@ -325,13 +330,7 @@ class Driver:
 
     def _publish(self, commit: Commit) -> Iterator[Hook]:
         for sink in self.sinks:
-            files = commit.staged.get(sink, [])
-            try:
-                self.engine.publish(sink, self.app(sink), commit.batch, files)
-            except SinkAhead:
-                # The table is ahead because another driver went on, or because the checkpoint is an old copy (F31).
-                self._fence_if_moved()
-                raise
+            self.engine.publish(sink, self.app(sink), commit.batch, commit.staged.get(sink, []))
             self._published[sink] = commit.batch
             yield Hook("PublishSinks", f"published {sink}", commit.batch)
 
@@ -369,6 +368,7 @@ class Driver:
             self._give_up(damaged)
         if recovered.damaged:
             recovered = recover(self.log)
+        self.engine.accept(recovered)
         self.commit = recovered.commit
         self.next_id = recovered.next_batch
         if recovered.kept:
@@ -393,11 +393,25 @@ class Driver:
             Void(epoch=owned.epoch, writer=owned.writer, slot=damaged.slot, reason=damaged.reason, batch=damaged.batch)
         )
 
-    def _fence_if_moved(self) -> None:
-        owned = self._owned()
-        view = survey(self.log)
-        if view.epoch != owned.epoch:
-            raise fenced(self.log.path(owned.next_slot), owned.epoch, view.epoch, view.holder or RELEASED)
+    @contextmanager
+    def _fencing(self) -> Iterator[None]:
+        """Raise Fenced in place of any error that follows from the loss of the log.
+
+        Who took it over goes on: tables get ahead, and what only older batches need is swept away.
+        To the one that sleeps this looks like an old copy of the checkpoint (F31), or like damage.
+        """
+        try:
+            yield
+        except Fenced:
+            raise
+        except Exception as error:
+            owned, view = self.owned, None
+            with suppress(CheckpointError):
+                view = survey(self.log)
+            if owned is None or view is None or view.epoch == owned.epoch:
+                raise
+            path = self.log.path(owned.next_slot)
+            raise fenced(path, owned.epoch, view.epoch, view.holder or RELEASED) from error
 
     def _owned(self) -> OwnedLog:
         if self.owned is None:

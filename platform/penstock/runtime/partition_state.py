@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.operators.partial_tables import HASH, PartialTables
-from penstock.operators.time_windows import StepResult
+from penstock.operators.partial_tables import HASH
+from penstock.operators.time_windows import StepResult, WindowStep
 from penstock.operators.window_strategies import FRONT, LATE, SLICES
 from penstock.runtime.staging import TaskFiles
 from penstock.state import (
@@ -28,17 +28,20 @@ from penstock.state import ManifestRef as StateRef
 
 __all__ = ["PartitionState"]
 
+_LAYOUT = "layout"
+
 
 class PartitionState:
     """Hold the state of one partition as the last Commit left it; a `SliceSource` for the window's step."""
 
-    def __init__(self, reader: StateReader, layout: PartialTables) -> None:
+    def __init__(self, reader: StateReader, work: WindowStep) -> None:
         self.reader = reader
-        self.layout = layout
+        self.work = work
+        self.layout = work.layout
 
     @classmethod
     def open(
-        cls, root: Path, step: str, partition: int, ref: Mapping[str, Any] | None, *, layout: PartialTables
+        cls, root: Path, step: str, partition: int, ref: Mapping[str, Any] | None, *, work: WindowStep
     ) -> Self:
         """Open what a Commit names; without a reference the partition is empty.
 
@@ -46,11 +49,22 @@ class PartitionState:
         """
         folder = root / step / str(partition)
         if ref is None:
-            return cls(
-                StateReader(folder, Manifest(step=step, partition=partition, keys=tuple(layout.keys.names))), layout
-            )
+            return cls(StateReader(folder, Manifest(step=step, partition=partition, keys=tuple(work.keys.names))), work)
         manifest = Manifest.read(folder / ref["path"], StateRef(ref["path"], ref["size"], ref["checksum"]))
-        return cls(StateReader(folder, manifest), layout)
+        return cls(StateReader(folder, manifest), work)
+
+    @property
+    def layout_name(self) -> str:
+        """Return in words what this step keeps: keys, aggregates and windows."""
+        keys = ", ".join(f"{field.name} {field.type}" for field in self.work.keys)
+        kept = ", ".join(f"{a.kind.value}({a.expression or ''}) {a.result}" for a in self.work.plan.aggregates)
+        window = self.work.window
+        return f"[{keys}] {kept} in windows of {window.size} us every {window.every} us from {window.offset}"
+
+    @property
+    def written_as(self) -> str:
+        """Return in words what the state was written as."""
+        return str(self.facts.get(_LAYOUT, self.layout_name))
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -81,7 +95,7 @@ class PartitionState:
             append=result.append,
             replace=result.replace,
             floors=dict.fromkeys((SLICES, FRONT, LATE), result.floor),
-            facts=dict(result.facts),
+            facts={**result.facts, _LAYOUT: self.layout_name},
         )
         combine = self.layout.combine
         return write_batch(

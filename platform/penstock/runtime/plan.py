@@ -126,7 +126,7 @@ def plan_job(graph: JobGraph) -> JobPlan:
     for source in graph.sources:
         ingest.extend(_branches(graph, source))
     ports = [n for n in graph.nodes if isinstance(n, WindowNode | LateNode | QuarantineNode)]
-    direct = {port_name(p): tuple(c for c in graph.children(p) if isinstance(c, SinkNode)) for p in ports}
+    direct = {port_name(p): tuple(_direct_sinks(graph, p)) for p in ports}
     stages: list[Hop | Shuffle] = []
     waiting = [Hop(b, f"{port_name(p)}#{i}") for p in ports for i, b in enumerate(_branches(graph, p))]
     todo = list(graph.windows)
@@ -142,6 +142,15 @@ def plan_job(graph: JobGraph) -> JobPlan:
         todo = [w for w in todo if not any(w is r for r in ready)]
         stages.append(Shuffle(ready))
     return JobPlan(graph, tuple(ingest), tuple(stages), direct)
+
+
+def _direct_sinks(graph: JobGraph, node: Node) -> Iterator[SinkNode]:
+    """Yield the sinks that read a stream as it is, also where it was put together with others."""
+    for child in graph.children(node):
+        if isinstance(child, SinkNode):
+            yield child
+        elif isinstance(child, UnionNode):
+            yield from _direct_sinks(graph, child)
 
 
 def _branches(graph: JobGraph, port: Node) -> list[Branch]:

@@ -25,6 +25,9 @@ _MOST_PAGES = 20_000
 class ProgressView(Protocol):
     """Show a run to somebody; called by the runner, in its thread."""
 
+    def unused(self, key: str, file: str) -> None:
+        """Warn of a source or table that is configured and that the job never asked for."""
+
     def starting(self, facts: Mapping[str, Any]) -> None:
         """Say what is about to run, and where."""
 
@@ -57,6 +60,10 @@ class JsonProgress:
 
     def __init__(self, job: str) -> None:
         self._log = structlog.get_logger().bind(job=job)
+
+    def unused(self, key: str, file: str) -> None:
+        """Log `config.unused`."""
+        self._log.warning("config.unused", key=key, file=file)
 
     def starting(self, facts: Mapping[str, Any]) -> None:
         """Log `run.starting`."""
@@ -122,6 +129,10 @@ class BarProgress:
         self._console = console
         self._bar: Progress | None = None
         self._whole: int | None = None
+
+    def unused(self, key: str, file: str) -> None:
+        """Print the warning."""
+        self._console.print(f"the job never asks for {key} of {file}", style="yellow", highlight=False)
 
     def starting(self, facts: Mapping[str, Any]) -> None:
         """Print what runs and where."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,13 +18,13 @@ from typing import Any
 
 from penstock.errors import ConfigError, JobError, JobNotFound, PenstockError
 from penstock.graph.job import Job
-from penstock.graph.names import checked_name
 from penstock.runtime.config import JobConf, Settings, load_settings
 from penstock.runtime.config_errors import closest, shown_path
 
 __all__ = ["LoadedJob", "Project", "code_version", "find_project"]
 
 MARK = Path("conf", "penstock.toml")
+NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +88,8 @@ class Project:
 
     def _module_path(self, name: str) -> Path:
         # Also where it is only part of a path: the name comes from a command line or a trigger form (F61, F63).
-        checked_name(name, "a job")
         path = self.root / "jobs" / f"{name}.py"
-        if not path.is_file():
+        if not NAME.fullmatch(name) or not path.is_file():
             raise JobNotFound(
                 f"there is no job {name!r}: {closest(name, self.job_names())}", where=shown_path(self.root / "jobs")
             )

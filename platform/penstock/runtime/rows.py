@@ -48,11 +48,13 @@ def receipts_of(rows: Iterable[tuple[str, bytes]]) -> Iterator[dict[str, Any]]:
 class Emitter:
     """Turn items into record batches of a stage's output schema.
 
-    `stage` orders the payloads of different stages, `home` is the number of partitions of the next shuffle.
+    `stage` and `branch` order the payloads of different stages, and of the branches that Spark may run in one task.
+    `home` is the number of partitions of the next shuffle.
     `lane` is what the next hop reads as columns, `columns` those columns.
     """
 
     stage: int
+    branch: int = 0
     home: int = 1
     lane: str | None = None
     columns: pa.Schema | None = None
@@ -65,7 +67,7 @@ class Emitter:
     def emit(self, items: Iterable[Item], partition: int) -> Iterator[pa.RecordBatch]:
         """Yield the items of one task; payloads are numbered so that their order is the same in every run."""
         carried: list[tuple[int, str, int, bytes]] = []
-        number = (self.stage << 52) | (partition << 32)
+        number = (self.stage << 52) | (self.branch << 44) | (partition << 32)
         for item in items:
             if item.port == self.lane:
                 assert isinstance(item.body, pa.Table)

@@ -9,14 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import errors
 from penstock.checkpoint.entries import StagedFile
-from penstock.errors import ComputeFailed, EngineGone, GateError, PenstockError, UserFunctionError
+from penstock.checkpoint.recovery import Recovered
+from penstock.errors import (
+    ComputeFailed,
+    EngineGone,
+    GateError,
+    PartitionsChanged,
+    PenstockError,
+    StepsChanged,
+    UserFunctionError,
+)
 from penstock.graph.graph import JobGraph
 from penstock.graph.policies import OnEnd
 from penstock.quality.partials import Partial
 from penstock.quality.verdict import Verdict
+from penstock.runtime.blame import data_exception, site_of
 from penstock.runtime.build import BuiltJob, build_job
 from penstock.runtime.facts import PROPERTY, BatchFacts
 from penstock.runtime.gates import UNIT
+from penstock.runtime.partition_state import PartitionState
 from penstock.runtime.plan import JobPlan, plan_job
 from penstock.runtime.rows import receipts_of
 from penstock.sinks.base import Publication, Publisher, Staged
@@ -29,10 +40,12 @@ __all__ = ["SparkEngine"]
 
 
 class SparkEngine:
-    """Read, compute and publish with a Spark session. `staged` is the folder for sinks without one of their own."""
+    """Read, compute and publish with a Spark session. `folder` is the job's checkpoint."""
 
-    def __init__(self, graph: JobGraph, spark: SparkSession, *, staged: Path, suites: Mapping[str, Any]) -> None:
+    def __init__(self, graph: JobGraph, spark: SparkSession, *, folder: Path, suites: Mapping[str, Any]) -> None:
         self.graph = graph
+        self.state_folder = folder / "state"
+        staged = folder / "staged"
         self.spark = spark
         self.plan: JobPlan = plan_job(graph)
         self.readers: dict[str, SourceReader] = {s.name: s.source.open(spark) for s in graph.sources}
@@ -50,6 +63,30 @@ class SparkEngine:
         for node in self.graph.sinks:
             node.sink.prepare(self.built.sink_schemas[node.name], self.spark)
             self._publishers[node.name] = node.sink.open(self._staging[node.name], self.spark)
+
+    def accept(self, recovered: Recovered) -> None:
+        """Raise StepsChanged or PartitionsChanged when the job's steps cannot go on from the state of the log.
+
+        A step that is gone, or keeps other columns or windows, would lose or misread its state without a word.
+        """
+        for step, refs in (recovered.commit.state if recovered.commit else {}).items():
+            work = self.built.steps.get(step)
+            if work is None:
+                raise StepsChanged(f"the checkpoint has state of step {step!r}, and the job has only {[*self.built.steps]}")
+            node = next(w for w in self.graph.windows if w.name == step)
+            kept = (recovered.partitions or {}).get(step, node.partitions)
+            if kept != node.partitions:
+                raise PartitionsChanged(
+                    f"step {step!r} has {node.partitions} partitions and its state has {kept}", where=str(node.site)
+                )
+            for partition, ref in refs.items():
+                found = PartitionState.open(self.state_folder, step, int(partition), ref.model_dump(), work=work)
+                if found.written_as != found.layout_name:
+                    raise StepsChanged(
+                        f"step {step!r} keeps {found.layout_name}, and its state is {found.written_as}",
+                        where=str(node.site),
+                    )
+                break
 
     # --- sources -----------------------------------------------------------------------------
 
@@ -100,7 +137,7 @@ class SparkEngine:
             # batch before (FACTS 5: 41 of 60 batches were stale).
             rows = self.built.frame.select("*").collect()
         except Exception as why:
-            raise _explained(why, facts.batch) from why
+            raise _explained(why, facts.batch, self.graph) from why
         finally:
             context.setLocalProperty(PROPERTY, None)
         return list(receipts_of((row[0], bytes(row[1])) for row in rows))
@@ -152,7 +189,7 @@ class SparkEngine:
 _OURS = re.compile(r"penstock\.errors\.(\w+): (?:PEN-[A-Z]+-\d+ )?(.*)")
 
 
-def _explained(why: Exception, batch: int) -> PenstockError:
+def _explained(why: Exception, batch: int, graph: JobGraph) -> PenstockError:
     """Turn what Spark raised into the error that a task raised, the user's, or a failure of the engine."""
     from py4j.protocol import Py4JError, Py4JNetworkError
 
@@ -172,6 +209,9 @@ def _explained(why: Exception, batch: int) -> PenstockError:
         )
         place = [line for line in lines if line.startswith("File ") and "/pyspark/" not in line]
         return UserFunctionError(f"batch {batch}: {last}", where=place[-1] if place else None)
+    said_of_value = data_exception(text)
+    if said_of_value is not None:
+        return UserFunctionError(f"batch {batch}: {said_of_value}", where=site_of(text, graph))
     if isinstance(why, Py4JError) or hasattr(why, "getCondition") or "spark" in type(why).__module__:
         first = next((line for line in text.splitlines() if line.strip()), kind_name)
         return ComputeFailed(f"batch {batch}: {kind_name}: {first}")

@@ -17,9 +17,12 @@ __all__ = ["TaskFiles", "pour"]
 
 
 class TaskFiles:
-    """Name the files of one task: batch, epoch, the run's random id, the task's attempt id, and a number (F04)."""
+    """Name the files of one task: batch, epoch, the run's random id, the task's attempt id, and a number (F04).
 
-    def __init__(self, facts: BatchFacts, attempt: int, stage: int) -> None:
+    `stage` tells apart the Python stages, and the branches of one, that Spark runs in the same task.
+    """
+
+    def __init__(self, facts: BatchFacts, attempt: int, stage: str) -> None:
         self.facts = facts
         self.attempt = attempt
         self._stage = stage

@@ -57,7 +57,7 @@ def _run_step(spec: StateSpec, deltas: list[pa.Table], partition: int, files: Ta
         spec.step,
         partition,
         facts.manifests.get(spec.step, {}).get(str(partition)),
-        layout=spec.work.layout,
+        work=spec.work,
     )
     state.refuse_strangers(deltas, partition, spec.partitions, spec.step)
     result = step(
@@ -93,7 +93,7 @@ def state_rows(work: WindowStep, folder: Path, name: str, commit: Commit | None)
     """Return a window step's state as of a Commit: keys, `slice_start`, partials; one row a slice and key."""
     rows: list[dict[str, Any]] = []
     for partition, ref in sorted((commit.state.get(name, {}) if commit else {}).items(), key=lambda p: int(p[0])):
-        state = PartitionState.open(folder, name, int(partition), ref.model_dump(), layout=work.layout)
+        state = PartitionState.open(folder, name, int(partition), ref.model_dump(), work=work)
         whole = work.layout.combine(state.scan(SLICES, BEGINNING_OF_TIME, END_OF_TIME))
         starts = whole[GROUP].cast(pa.timestamp("us", tz="UTC"))
         shown = whole.drop_columns([GROUP, HASH]).append_column("slice_start", starts)

@@ -25,17 +25,13 @@ def read_task(source: str, reader: TaskReader, splits: int, max_future: int | No
     """Return the function that reads a source's span; `schema` is what it yields."""
 
     def read(batches: Batches) -> Batches:
-        from pyspark import TaskContext
-
-        for _ in batches:
-            pass
+        # Not the number of Spark's partition: behind a union that one counts the splits of other sources too.
+        split = next(iter([row for batch in batches for row in batch.column(0).to_pylist()]))
         facts = current_facts()
         span = facts.spans.get(source)
         if span is None:
             return
-        context = TaskContext.get()
-        assert context is not None
-        for table in reader.read(span, context.partitionId(), splits):
+        for table in reader.read(span, split, splits):
             if max_future is not None:
                 bound = pa.repeat(pa.scalar(facts.time + max_future, pa.int64()), table.num_rows)
                 table = table.append_column(FUTURE, bound)
@@ -50,7 +46,7 @@ def ingest_task(spec: RouteSpec, emitter: Emitter) -> TaskFunction:
     def run(batches: Batches) -> Batches:
         rows = list(batches)
         if rows:
-            files, partition = _files(emitter.stage)
+            files, partition = _files(emitter)
             items = route(pa.Table.from_batches(rows), spec, files.facts, files)
             yield from emitter.emit(items, partition)
 
@@ -64,7 +60,7 @@ def hop_task(spec: RouteSpec, emitter: Emitter) -> TaskFunction:
         rows = list(batches)
         if not rows:
             return
-        files, partition = _files(emitter.stage)
+        files, partition = _files(emitter)
         carriers, table = split_carriers(pa.Table.from_batches(rows))
         yield from emitter.forward(carriers)
         if table.num_rows:
@@ -78,7 +74,7 @@ def state_task(specs: tuple[StateSpec, ...], emitter: Emitter) -> TaskFunction:
 
     def run(batches: Batches) -> Batches:
         rows = list(batches)
-        files, partition = _files(emitter.stage)
+        files, partition = _files(emitter)
         if rows:
             carriers, _ = split_carriers(pa.Table.from_batches(rows))
         else:
@@ -90,9 +86,10 @@ def state_task(specs: tuple[StateSpec, ...], emitter: Emitter) -> TaskFunction:
     return run
 
 
-def _files(stage: int) -> tuple[TaskFiles, int]:
+def _files(emitter: Emitter) -> tuple[TaskFiles, int]:
     from pyspark import TaskContext
 
     context = TaskContext.get()
     assert context is not None
-    return TaskFiles(current_facts(), context.taskAttemptId(), stage), context.partitionId()
+    files = TaskFiles(current_facts(), context.taskAttemptId(), f"{emitter.stage}b{emitter.branch}")
+    return files, context.partitionId()

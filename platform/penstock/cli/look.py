@@ -1,0 +1,141 @@
+"""Run the commands that only look: `penstock status` and `penstock checkpoints`."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from penstock.checkpoint.recovery import Recovered
+from penstock.cli.outcome import outcome, show
+from penstock.runtime.batch_report import BatchReport, shown_moment
+from penstock.runtime.events import configure_events
+from penstock.runtime.overview import JobStatus, KeptCheckpoint, kept_checkpoints, read_status
+from penstock.runtime.project import find_project
+from penstock.time.clock import SystemClock
+
+__all__ = ["checkpoints_command", "status_command"]
+
+_MIB = 2**20
+
+
+def status_command(job: str, *, json: bool, project: Path | None, debug: bool) -> None:
+    """Print how the job stands."""
+    configure_events(json=False)
+    with outcome(debug=debug):
+        found = read_status(find_project(given=project).settings(job), job, SystemClock())
+        if json:
+            print(jsonlib.dumps(found.to_json()))
+            return
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+        for name, value in _status_rows(found):
+            table.add_row(Text(name, style="bold"), Text(value))
+        show(table)
+
+
+def checkpoints_command(job: str, *, json: bool, project: Path | None, debug: bool) -> None:
+    """Print the batches that can be restored, oldest first, and the named checkpoints."""
+    configure_events(json=False)
+    with outcome(debug=debug):
+        settings = find_project(given=project).settings(job)
+        found = kept_checkpoints(settings, job)
+        kept, recovered = found if found is not None else ([], None)
+        if json:
+            print(jsonlib.dumps(_checkpoints_json(job, kept, recovered)))
+            return
+        if recovered is None:
+            print(f"{job} has no checkpoint yet")
+            return
+        show(_checkpoints_table(kept))
+        for name, commit in recovered.saves.items():
+            print(f"saved as {name}: batch {commit.batch}")
+        for name, why in recovered.lost_saves.items():
+            print(f"saved as {name}: {why}")
+        for problem in recovered.problems:
+            print(f"damaged: {problem}")
+
+
+def _status_rows(found: JobStatus) -> Iterator[tuple[str, str]]:
+    yield "job", found.job
+    yield "state", found.state.value
+    if found.holder is not None:
+        age = "" if found.heartbeat_age is None else f", heartbeat {max(0.0, found.heartbeat_age):,.0f} s ago"
+        yield "holder", f"{found.holder}{age}"
+    if found.epoch is not None:
+        yield "epoch", str(found.epoch)
+    if found.last is not None:
+        yield from _last_batch(found.last, found.record)
+    if found.pending:
+        yield "pending", f"batch {found.next_batch} has its offsets, and no commit"
+    left = {name: n for name, n in dict(found.record.get("left") or {}).items() if n is not None}
+    if left:
+        yield "behind", ", ".join(f"{name} {n:,} rows" for name, n in left.items())
+    if found.held:
+        yield "held", f"{_ids(found.held)} (penstock held {found.job} list)"
+    if found.error is not None:
+        code = f"{found.error['code']} " if found.error.get("code") else ""
+        place = f" ({found.error['where']})" if found.error.get("where") else ""
+        yield "last error", f"{code}{found.error['what']}{place}"
+        if found.error.get("remedy"):
+            yield "do", str(found.error["remedy"])
+
+
+def _last_batch(last: BatchReport, record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "last batch", f"{last.batch} at {shown_moment(last.time)}"
+    cost = f", {record['ms']:,.0f} ms" if record.get("ms") is not None else ""
+    yield "rows", f"{last.rows:,} read, {_by_name(last.output)} out, {_by_name(last.late)} late{cost}"
+    for step, mark in last.watermarks.items():
+        yield "watermark", f"{step} {shown_moment(mark)}"
+    if last.verdicts:
+        yield "verdicts", ", ".join(f"{n:,} {what}" for what, n in last.verdicts.items())
+
+
+def _by_name(counts: Mapping[str, int]) -> str:
+    return " + ".join(f"{n:,} {name}" for name, n in counts.items()) or "0"
+
+
+def _ids(batches: tuple[int, ...]) -> str:
+    return f"batch {batches[0]}" if len(batches) == 1 else f"batches {', '.join(map(str, batches))}"
+
+
+def _checkpoints_table(kept: list[KeptCheckpoint]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("batch", "time", "read", "out", "verdicts", "held", "staged MiB", "watermark", "restorable"):
+        table.add_column(name, justify="right" if name in ("batch", "read", "out", "held", "staged MiB") else "left")
+    for point in kept:
+        report = point.report
+        table.add_row(
+            str(report.batch),
+            shown_moment(report.time),
+            f"{report.rows:,}",
+            f"{sum(report.output.values()):,}",
+            ", ".join(f"{n} {what}" for what, n in report.verdicts.items()) or "none",
+            f"{sum(report.held.values()):,}",
+            f"{report.staged / _MIB:.2f}",
+            shown_moment(report.watermark),
+            _restorable(point),
+        )
+    return table
+
+
+def _restorable(point: KeptCheckpoint) -> str:
+    if point.missing is not None:
+        return f"no: {point.missing} is gone"
+    notes = [f"saved as {name}" for name in point.saved]
+    if point.undone:
+        notes.append("a restore has gone back behind it")
+    return "yes" if not notes else f"yes ({', '.join(notes)})"
+
+
+def _checkpoints_json(job: str, kept: list[KeptCheckpoint], recovered: Recovered | None) -> dict[str, Any]:
+    return {
+        "job": job,
+        "checkpoints": [point.to_json() for point in kept],
+        "saves": {name: commit.batch for name, commit in recovered.saves.items()} if recovered else {},
+        "lost_saves": dict(recovered.lost_saves) if recovered else {},
+        "problems": [str(problem) for problem in recovered.problems] if recovered else [],
+    }

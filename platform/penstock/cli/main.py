@@ -1,0 +1,232 @@
+"""Define the commands and their help; what they do is imported only when they run, so that `--help` is quick."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="penstock",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="""Run streaming jobs on Spark and look after their checkpoints.
+
+    A job is a module jobs/JOB.py with build(conf), and a file conf/jobs/JOB.toml.
+    The commands find the project from the folder they are called in: the nearest one with conf/penstock.toml.
+
+    \b
+    A first tour:
+      penstock explain flights --no-spark    what the job does, step by step
+      penstock run flights                   run it; Ctrl-C finishes the batch and stops
+      penstock status flights                how it stands, from its checkpoint alone
+      penstock checkpoints flights           where it can go back to
+      penstock run flights --from batch=12   go back, and on from there
+
+    \b
+    Exit codes:
+      0   finished, or stopped as asked        77  another driver holds the job
+      70  an error in Penstock itself          78  a person is needed; the message says for what
+      75  a retry may help                     2   the command line is wrong
+    """,
+)
+held_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="""Decide on batches that a gate has held.
+
+    \b
+    Examples:
+      penstock held flights list
+      penstock held flights release 17
+      penstock held flights discard 17
+    """,
+)
+
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job: a module in jobs/.", show_default=False)]
+ProjectFolder = Annotated[
+    Path | None,
+    typer.Option("--project", metavar="DIR", help="The project's folder, instead of the nearest.", show_default=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON for programs.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+BatchId = Annotated[int, typer.Argument(metavar="N", min=0, help="The batch.", show_default=False)]
+
+
+def _version(wanted: bool) -> None:  # noqa: FBT001 - what typer passes
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            typer.echo(f"penstock {version('penstock')}")
+        except PackageNotFoundError:
+            typer.echo("penstock, run from its source without being installed")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    *,
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(
+    job: JobName,
+    start: Annotated[
+        str, typer.Option("--from", metavar="last|batch=N|empty", help="Where to start; a kept batch, or nothing.")
+    ] = "last",
+    *,
+    available_now: Annotated[
+        bool, typer.Option("--available-now", help="End when what was there at the start is done.")
+    ] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Take the job from a driver that holds it, even if it lives.")
+    ] = False,
+    gate: Annotated[
+        list[str] | None,
+        typer.Option(metavar="N=publish|drop|hold", help="What to do with batch N, which a gate stopped; repeatable."),
+    ] = None,
+    deadline: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0, help="How long a batch may go on after a stop was asked for."),
+    ] = None,
+    json: Json = False,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
+    """Run a job until its sources end or it is stopped.
+
+    It goes on where its checkpoint says. Ctrl-C and SIGTERM finish the batch, or give it up at the deadline; nothing
+    is lost, and no sink gets half a batch. A second Ctrl-C gives the batch up at once.
+
+    Where standard output is no terminal, or with --json, one JSON event is written for each batch.
+
+    \b
+    Examples:
+      penstock run flights
+      penstock run flights --available-now       for a schedule: process what is there, exit 0
+      penstock run flights --from batch=12       state and positions go back to batch 12 first
+      penstock run flights --from empty          begin anew; what sinks have stays, and is reported
+      penstock run flights --gate 17=publish     go on at batch 17, which a check had stopped
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.cli.run import run_command
+
+    run_command(
+        job,
+        start=start,
+        available_now=available_now,
+        take_over=take_over,
+        gates=gate or [],
+        deadline=deadline,
+        json=json,
+        project=project,
+        debug=debug,
+    )
+
+
+@app.command()
+def explain(
+    job: JobName,
+    *,
+    no_spark: Annotated[
+        bool, typer.Option("--no-spark", help="Leave out what only Spark's analysis tells: types, strategies.")
+    ] = False,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
+    """Show what a job does and what it promises.
+
+    That is: its steps with their lines, the Spark job of a batch, the stages of a batch, and the guarantee of each
+    path from a source to a sink.
+
+    Spark analyses every column and expression, so what is wrong with them is told here, and nothing is written.
+
+    \b
+    Examples:
+      penstock explain flights
+      penstock explain flights --no-spark        at once
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.cli.explain import explain_command
+
+    explain_command(job, with_spark=not no_spark, project=project, debug=debug)
+
+
+@app.command()
+def status(job: JobName, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
+    """Show how a job stands.
+
+    It is told from the checkpoint alone: no Spark is started, and no driver is needed.
+
+    \b
+    Examples:
+      penstock status flights
+      penstock status flights --json
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.cli.look import status_command
+
+    status_command(job, json=json, project=project, debug=debug)
+
+
+@app.command()
+def checkpoints(job: JobName, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
+    """List what a job can go back to.
+
+    That is every kept batch, and its named checkpoints.
+
+    \b
+    Examples:
+      penstock checkpoints flights
+      penstock checkpoints flights --json
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.cli.look import checkpoints_command
+
+    checkpoints_command(job, json=json, project=project, debug=debug)
+
+
+# The job stands between `held` and what to do, so it is an argument of the group.
+@held_app.callback()
+def _held(context: typer.Context, job: JobName) -> None:
+    context.obj = job
+
+
+@held_app.command("list")
+def held_list(
+    context: typer.Context, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False
+) -> None:
+    """List the held batches that nobody has decided on."""
+    from penstock.cli.held import list_command
+
+    list_command(context.obj, json=json, project=project, debug=debug)
+
+
+@held_app.command("release")
+def held_release(
+    context: typer.Context, batch: BatchId, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False
+) -> None:
+    """Publish a held batch. A second time changes nothing; the job may run meanwhile."""
+    from penstock.cli.held import release_command
+
+    release_command(context.obj, batch, json=json, project=project, debug=debug)
+
+
+@held_app.command("discard")
+def held_discard(
+    context: typer.Context, batch: BatchId, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False
+) -> None:
+    """Drop a held batch, with a count. It cannot be brought back."""
+    from penstock.cli.held import discard_command
+
+    discard_command(context.obj, batch, json=json, project=project, debug=debug)
+
+
+app.add_typer(held_app, name="held")

@@ -1,0 +1,93 @@
+"""End commands as DESIGN 11 says: an exit code, and for an error what, where and what to do about it."""
+
+from __future__ import annotations
+
+import errno
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console, RenderableType
+from rich.panel import Panel
+from rich.text import Text
+
+from penstock.errors import EXIT_SOFTWARE, PenstockError
+
+__all__ = ["outcome", "show", "terminal"]
+
+_WIDE = 200
+"""Columns of a table that goes to a file or a pipe, where nobody's screen bounds it."""
+
+
+@contextmanager
+def outcome(*, debug: bool, tell: Callable[[PenstockError], None] | None = None) -> Iterator[None]:
+    """Turn what a command raises into an exit code, with a short message on standard error.
+
+    `tell` is called with an error as well, to say it in another form.
+    """
+    try:
+        yield
+    except PenstockError as why:
+        if tell is not None:
+            tell(why)
+        _show(why, debug=debug)
+        raise typer.Exit(why.exit_code) from None
+    except OSError as why:
+        if why.errno == errno.EPIPE:  # whoever read our output has left, as `head` does
+            raise
+        raise _unexpected(why, debug=debug) from None
+    except Exception as why:
+        if type(why).__module__.split(".")[0] in ("typer", "click"):
+            raise
+        raise _unexpected(why, debug=debug) from None
+
+
+def terminal() -> Console:
+    """Return the console of standard output: as wide as the screen, or wide where there is none."""
+    return Console(file=sys.stdout) if sys.stdout.isatty() else Console(file=sys.stdout, width=_WIDE)
+
+
+def show(*parts: RenderableType) -> None:
+    """Print for people; where nobody's screen is filled, without the blanks that would fill it."""
+    console = terminal()
+    with console.capture() as captured:
+        for part in parts:
+            console.print(part)
+    text = captured.get()
+    if not sys.stdout.isatty():
+        text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+    sys.stdout.write(text)
+
+
+def _show(error: PenstockError, *, debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+    lines = [error.what]
+    if error.where:
+        lines.append(f"where: {error.where}")
+    lines.append(f"do: {error.remedy}")
+    _block(error.code, lines)
+
+
+def _unexpected(why: Exception, *, debug: bool) -> typer.Exit:
+    if debug:
+        traceback.print_exc()
+    frame = traceback.extract_tb(why.__traceback__)[-1]
+    lines = [
+        f"{type(why).__name__}: {why}",
+        f"where: {frame.filename}:{frame.lineno}",
+        "do: This is an error in Penstock. Report it with what --debug shows.",
+    ]
+    _block("PEN-000", lines)
+    return typer.Exit(EXIT_SOFTWARE)
+
+
+def _block(title: str, lines: list[str]) -> None:
+    if sys.stderr.isatty():
+        Console(file=sys.stderr).print(
+            Panel(Text("\n".join(lines)), title=title, title_align="left", border_style="red")
+        )
+    else:
+        print(f"{title} {lines[0]}", *(f"  {line}" for line in lines[1:]), sep="\n", file=sys.stderr)

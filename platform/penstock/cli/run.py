@@ -1,0 +1,72 @@
+"""Run `penstock run`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from penstock.cli.outcome import outcome, terminal
+from penstock.runtime.events import configure_events
+from penstock.runtime.launch import RunOrder, launch
+from penstock.runtime.progress import BarProgress, JsonProgress, ProgressView
+from penstock.runtime.project import find_project
+from penstock.runtime.restoring import StartFrom, parse_start
+
+__all__ = ["parse_gates", "run_command"]
+
+_WORDS = ("publish", "drop", "hold")
+
+
+def run_command(
+    job: str,
+    *,
+    start: str,
+    available_now: bool,
+    take_over: bool,
+    gates: Sequence[str],
+    deadline: float | None,
+    json: bool,
+    project: Path | None,
+    debug: bool,
+) -> None:
+    """Load the job, run it, and end with the exit code of DESIGN 11."""
+    order = RunOrder(
+        start=_start(start),
+        available_now=available_now,
+        take_over=take_over,
+        gates=parse_gates(gates),
+        deadline=deadline,
+    )
+    machine = json or not sys.stdout.isatty()
+    configure_events(json=machine)
+    progress: ProgressView = JsonProgress(job) if machine else BarProgress(job, terminal())
+    with outcome(debug=debug, tell=progress.failed):
+        try:
+            loaded = find_project(given=project).load(job)
+            for name in loaded.conf.unused():
+                progress.unused(name, str(loaded.conf.file))
+            launch(loaded, order, progress)
+        finally:
+            progress.close()
+
+
+def parse_gates(said: Sequence[str]) -> dict[int, str]:
+    """Read `N=publish`, `N=drop` and `N=hold`; a batch may be named once."""
+    found: dict[int, str] = {}
+    for text in said:
+        number, _, word = text.partition("=")
+        if not number.isdecimal() or word not in _WORDS:
+            raise typer.BadParameter(f"{text!r} is not N=publish, N=drop or N=hold", param_hint="--gate")
+        if found.setdefault(int(number), word) != word:
+            raise typer.BadParameter(f"batch {number} is named twice", param_hint="--gate")
+    return found
+
+
+def _start(text: str) -> StartFrom:
+    try:
+        return parse_start(text)
+    except ValueError as why:
+        raise typer.BadParameter(str(why), param_hint="--from") from None

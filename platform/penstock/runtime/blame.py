@@ -1,0 +1,49 @@
+"""Tell a value that a user's expression cannot take from a failure of Spark, and find the expression's line (F48)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from penstock.graph.graph import JobGraph
+from penstock.graph.nodes import FilterNode, Node, SelectNode, SourceNode, WindowNode, WithColumnsNode
+
+__all__ = ["data_exception", "site_of"]
+
+_CONDITION = re.compile(r"(\[[A-Z][A-Z0-9_.]*\] .*?) *SQLSTATE: (22\w{3}|21000|P0001)", re.DOTALL)
+"""Spark names its data exceptions by the SQL standard: class 22, a scalar query with several rows, raise_error."""
+_FRAGMENT = re.compile(r"== SQL \(line \d+, position \d+\) ==\n(.+?)\n\s*\^+", re.DOTALL)
+
+
+def data_exception(text: str) -> str | None:
+    """Return what was wrong with a value, in one line, None where Spark's message tells of something else."""
+    found = _CONDITION.search(text)
+    if found is None:
+        return None
+    # Nobody should turn ANSI off, which Spark proposes: wrong values would become null in silence.
+    said = re.sub(r" If necessary set .* to bypass this error\.", "", " ".join(found[1].split()))
+    fragment = _FRAGMENT.search(text)
+    return f"{said} In `{fragment[1]}`." if fragment else said
+
+
+def site_of(text: str, graph: JobGraph) -> str | None:
+    """Return the user's line whose SQL Spark's message quotes, None where there is none or it could be several."""
+    fragment = _FRAGMENT.search(text)
+    if fragment is None:
+        return None
+    sites = {str(node.site) for node in graph.nodes if any(fragment[1] in sql for sql in _sql_of(node))}
+    return sites.pop() if len(sites) == 1 else None
+
+
+def _sql_of(node: Node) -> Iterator[str]:
+    match node:
+        case FilterNode():
+            yield node.predicate
+        case SelectNode():
+            yield from node.expressions
+        case WithColumnsNode():
+            yield from node.columns.values()
+        case WindowNode():
+            yield from (a.expression for a in node.aggregates.values() if a.expression is not None)
+        case SourceNode(event_time=str(sql)):
+            yield sql

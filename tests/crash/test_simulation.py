@@ -1,0 +1,216 @@
+"""Deterministic simulation: drivers of the real loop over a world that breaks as a seed says (FAULTS 4.1, 4.2).
+
+One number decides everything: rows and how out of order they are, who runs when, which store call or publication
+fails and how, who crashes at which hook. A failure names its seed; `simulate(seed)` runs it again.
+After the storm a sound driver finishes, and the oracle judges what the tables show.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from fake_engine import FakeEngine, OnPublish, Witness, World, ledger_of, make_driver, run_to_end, windowed_job
+from oracle import judge
+
+from penstock.checkpoint.entries import from_bytes
+from penstock.checkpoint.faulty import Fault, FaultyStore, Lasting, Plan
+from penstock.checkpoint.format import read_header
+from penstock.checkpoint.log import Log
+from penstock.checkpoint.settle import ReadBack
+from penstock.checkpoint.takeover import View
+from penstock.errors import (
+    CheckpointCorrupt,
+    CommitUnknown,
+    Fenced,
+    HolderAlive,
+    PenstockError,
+    SinkError,
+    StorageFull,
+    StorageUnavailable,
+)
+from penstock.runtime import janitor
+from penstock.runtime.loop import Driver, DriverSettings
+
+NAMED = (Fenced, CommitUnknown, StorageFull, StorageUnavailable, SinkError)
+"""What a driver may end with when nothing is damaged."""
+
+
+@dataclass
+class Storm:
+    """One simulated run."""
+
+    seed: int
+    root: Path
+    rng: random.Random = field(init=False)
+    ends: Counter[str] = field(default_factory=Counter)
+    torn: bool = False
+
+    def __post_init__(self) -> None:
+        self.rng = rng = random.Random(self.seed)
+        jitter = rng.choice([0, 2, 5])
+        self.coming = [max(0.0, i * rng.choice([1, 1, 2]) - rng.random() * jitter) for i in range(rng.randint(1, 14))]
+        self.world = World(root=self.root, closed=False, batch_rows=rng.randint(1, 4))
+        self.store = Witness()
+        self.graph = windowed_job(out_of_order=rng.choice([0, 1, 4]))
+        self.keep = rng.choice([1, 2, 20])
+        self.stride = rng.choice([2, 4, 4_096])
+        self.drivers: list[Driver | None] = [None] * rng.randint(2, 3)
+        self.points = [iter(()) for _ in self.drivers]
+        self.born = 0
+
+    def run(self) -> None:
+        """Let it storm, then let one driver finish."""
+        for step in range(self.rng.choice([10, 30, 60, 120])):
+            self.turn(self.rng.randrange(len(self.drivers)))
+            if step % 32 == 0:
+                self.judge(finished=False)
+        self.world.times += self.coming
+        self.world.closed = True
+        self.judge(finished=False)
+        self.finish()
+
+    def turn(self, place: int) -> None:
+        """Let one driver take a step, be born, or die."""
+        rng = self.rng
+        if rng.random() < 0.1 and self.coming:
+            self.world.times.append(self.coming.pop(0))
+            self.world.closed = not self.coming
+        if self.drivers[place] is None:
+            driver = self.drivers[place] = self.born_driver()
+            self.points[place] = driver.run()
+        if rng.random() < 0.02:
+            self.drivers[place] = None
+            return
+        try:
+            for _ in range(rng.choice([1, 1, 2, 5, 20])):
+                next(self.points[place])
+        except StopIteration:
+            self.drivers[place] = None
+        except PenstockError as error:
+            self.ends[type(error).__name__] += 1
+            self.drivers[place] = None
+            assert isinstance(error, NAMED) or (self.torn and isinstance(error, CheckpointCorrupt)), self.said(error)
+
+    def born_driver(self) -> Driver:
+        """Return a driver whose store will break once, or from then on, or not."""
+        rng = self.rng
+        self.born += 1
+        name = f"d{self.born}"
+        fault = rng.choice([None, None, *Fault])
+        store = self.store
+        if fault is not None and fault is not Fault.DELAYED and (fault is not Fault.TORN or rng.random() < 0.2):
+            lasting = rng.choice([Lasting.ONCE, Lasting.ONCE, Lasting.FROM_THEN_ON])
+            self.torn = self.torn or fault is Fault.TORN
+            store = FaultyStore(self.store, Plan(fault, at=rng.randint(1, 12), lasting=lasting))
+        engine = FakeEngine(self.world, self.graph, name, on_publish=self.broken_sink())
+        log = Log(store, stride=self.stride, read_back=ReadBack.VERIFY)
+        settings = DriverSettings(keep=self.keep)
+        return make_driver(
+            self.world, store, name, graph=self.graph, engine=engine, log=log, settings=settings,
+            may_take_over=self.heartbeat(rng.random() < 0.2),
+        )
+
+    def heartbeat(self, told: bool) -> Callable[[View], None]:
+        """Return what allows a takeover: the holder is dead, or this driver was told to."""
+
+        def may_take_over(view: View) -> None:
+            alive = {f"host-{driver.identity.writer}" for driver in self.drivers if driver is not None}
+            if not told and view.holder in alive:
+                raise HolderAlive("the holder's heart beats", epoch_mine=0, epoch_seen=view.epoch, holder=view.holder)
+
+        return may_take_over
+
+    def broken_sink(self) -> OnPublish:
+        """Return what makes a publication fail now and then, before it took effect or after."""
+
+        def on_publish(sink: str, batch: int) -> Exception | None:
+            chance = self.rng.random()
+            if chance < 0.02:
+                raise SinkError(f"{sink} does not take batch {batch}")
+            return SinkError(f"{sink} does not answer") if chance > 0.98 else None
+
+        return on_publish
+
+    def finish(self) -> None:
+        """Let a sound driver finish; where an entry was torn it may refuse, but for that entry only."""
+        log = Log(self.store, stride=self.stride)
+        driver = make_driver(self.world, self.store, "last", graph=self.graph, log=log)
+        try:
+            run_to_end(driver)
+        except CheckpointCorrupt as error:
+            self.ends["refused"] += 1
+            assert self.damage_forbids(), self.said(error)
+            self.judge(finished=False)
+        except PenstockError as error:
+            raise AssertionError(self.said(error)) from error
+        else:
+            self.ends["finished"] += 1
+            self.judge(finished=True)
+
+    def damage_forbids(self) -> bool:
+        """Say whether an entry that cannot be read was a Commit, or stands where entries follow."""
+        damaged = []
+        slots = sorted(path for path in self.store._files if path.startswith("log/"))
+        for path in slots:
+            data = self.store._files[path]
+            try:
+                from_bytes(data, path)
+            except CheckpointCorrupt:
+                damaged.append(path)
+                try:
+                    if read_header(data, path)["kind"] == "commit":
+                        return True
+                except CheckpointCorrupt:
+                    return True
+        return any(path < slots[-3] for path in damaged)
+
+    def judge(self, *, finished: bool) -> None:
+        """Hold what is visible against the oracle."""
+        if self.world.times:
+            said = judge(ledger_of(self.world, self.store, self.graph, finished=finished))
+            assert said == [], self.said(said)
+
+    def said(self, what: object) -> str:
+        """Name the seed with what went wrong."""
+        return f"seed {self.seed}: {what}"
+
+
+def simulate(seed: int, root: Path) -> Counter[str]:
+    """Run one seed in a folder of its own and return how its drivers ended."""
+    storm = Storm(seed, root / str(seed))
+    storm.run()
+    shutil.rmtree(root / str(seed), ignore_errors=True)
+    return storm.ends
+
+
+def simulate_all(seeds: range, root: Path) -> Counter[str]:
+    """Run seeds and return how all drivers ended."""
+    ends: Counter[str] = Counter()
+    for seed in seeds:
+        ends += simulate(seed, root)
+    return ends
+
+
+@pytest.fixture(autouse=True)
+def _fast_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.checkpoint.log.from_bytes", decoded)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+
+
+FAULTS = ("F01", "F07", "F08", "F13", "F23", "F24", "F27", "F29", "F30", "F55", "F58")
+
+
+@pytest.mark.fault("F01", "F07", "F08", "F13", "F23", "F24", "F27", "F29", "F30", "F55", "F58")
+@pytest.mark.parametrize("sweep_every", [1, 8])
+def test_storms_do_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sweep_every: int) -> None:
+    """Two hundred seeds: crashes, zombies, lost acknowledgements, torn and vanished files, full disk, broken sinks."""
+    monkeypatch.setattr(janitor, "EVERY", sweep_every)
+    ends = simulate_all(range(100), tmp_path)
+    assert ends["finished"] >= 95
+    assert min(ends[name] for name in ("Fenced", "StorageUnavailable", "StorageFull", "SinkError")) > 5

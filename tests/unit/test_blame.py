@@ -1,0 +1,64 @@
+"""A value that a user's expression cannot take is told from a failure of Spark (F48)."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock import Job
+from penstock.runtime.blame import data_exception, site_of
+
+DIVIDED = """[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate divisor being 0 and return NULL instead. \
+If necessary set "spark.sql.ansi.enabled" to "false" to bypass this error. SQLSTATE: 22012
+== SQL (line 1, position 1) ==
+10 div v
+^^^^^^^^
+"""
+CAST = """[CAST_INVALID_INPUT] The value 'b' of the type "STRING" cannot be cast to "INT" because it is malformed.
+Correct the value as per the syntax. SQLSTATE: 22018
+== SQL (line 1, position 5) ==
+CAST(user AS INT)
+^^^^^^^^^^^^^^^^^
+"""
+RAISED = "[USER_RAISED_EXCEPTION] no such user SQLSTATE: P0001"
+OTHERS = [
+    "[INTERNAL_ERROR] The Spark SQL phase planning failed. SQLSTATE: XX000",
+    "[UNABLE_TO_ACQUIRE_MEMORY] Unable to acquire 4 bytes of memory, got 0. SQLSTATE: 53200",
+    "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times",
+    "",
+]
+
+
+@pytest.mark.fault("F48")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (DIVIDED, "[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate divisor being 0 and return NULL "
+                  "instead. In `10 div v`."),
+        (CAST, "[CAST_INVALID_INPUT] The value 'b' of the type \"STRING\" cannot be cast to \"INT\" because it is "
+               "malformed. Correct the value as per the syntax. In `CAST(user AS INT)`."),
+        (RAISED, "[USER_RAISED_EXCEPTION] no such user"),
+    ],
+)  # fmt: skip
+def test_a_data_exception_is_one_line_with_the_expression(text: str, said: str) -> None:
+    """F48: what was wrong and in which expression; never the advice to turn ANSI off, which hides wrong values."""
+    assert data_exception(text) == said
+
+
+@pytest.mark.parametrize("text", OTHERS, ids=range(len(OTHERS)))
+def test_other_failures_are_not_the_users(text: str) -> None:
+    """A retry may help them, and nobody should look for a wrong value."""
+    assert data_exception(text) is None
+
+
+def test_the_line_is_that_of_the_step_whose_sql_is_quoted() -> None:
+    """F48: the error shows file and line; where two steps hold the same SQL neither is named."""
+    job = Job("job")
+    numbers = job.source("numbers", object())
+    wide = numbers.with_columns(w="1 + 10 div v")
+    wide.filter("w > 1").write("out", object())
+    graph = job.graph()
+    assert site_of(DIVIDED, graph) == str(wide._node.site)
+    assert site_of(CAST, graph) is None
+    assert site_of(RAISED, graph) is None
+    wide.select("10 div v AS x").write("more", object())
+    assert site_of(DIVIDED, job.graph()) is None

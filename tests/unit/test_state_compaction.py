@@ -1,0 +1,355 @@
+"""Compaction: how long chains get and how many bytes are rewritten, whatever the batches are (DESIGN 6)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from state_samples import add_counts, counts, empty_manifest, fresh_name, write
+from state_simulation import Simulation
+
+from penstock.state import (
+    GROUP,
+    HASH,
+    LATEST,
+    Change,
+    PartRef,
+    Piece,
+    SegmentRef,
+    StateReader,
+    budget,
+    compact,
+    plan_compaction,
+    plan_fold,
+    write_segment,
+)
+from penstock.state import compaction as compaction_module
+from penstock.state.compaction import live_size
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+BATCHES = 1_000
+_random = random.Random(1)
+
+PATTERNS = {
+    "the same keys each batch": (None, itertools.repeat(50 * MIB, BATCHES), 50 * MIB),
+    "one key for ever": (None, itertools.repeat(2 * KIB, BATCHES), 2 * KIB),
+    "new keys, 1 KiB a batch": (None, itertools.repeat(KIB, BATCHES), None),
+    "new keys, 64 KiB a batch": (None, itertools.repeat(64 * KIB, BATCHES), None),
+    "500 KiB touched of 250 MiB": (250 * MIB, itertools.repeat(500 * KIB, BATCHES), 250 * MIB),
+    "huge, then tiny": (GIB, itertools.repeat(2 * KIB, BATCHES), None),
+    "halving, then tiny": (None, [max(2 * KIB, int(2 * GIB * 0.5**n)) for n in range(BATCHES)], None),
+    "growing by a percent": (None, [int(2 * KIB * 1.01 ** min(n, 900)) for n in range(900)], None),
+}
+STARVED = {
+    "new keys, 1 MiB a batch": (None, itertools.repeat(MIB, BATCHES), None),
+    "new keys, 16 MiB a batch": (None, itertools.repeat(16 * MIB, 600), None),
+    "5 MiB touched of 2 GiB": (2 * GIB, itertools.repeat(5 * MIB, BATCHES), 2 * GIB),
+    "tiny and large by turns": (None, [64 * MIB if n % 2 else 2 * KIB for n in range(300)], None),
+    "any sizes": (None, [int(math.exp(_random.gauss(11, 3))) + 1_500 for _ in range(BATCHES)], None),
+}
+
+
+@pytest.fixture
+def unsynced(monkeypatch):
+    """Leave syncing out where hundreds of files are written to see what is in them."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+def simulated(pattern, slack=MIB):
+    """Run a pattern: the size of the first batch if it differs, the sizes of the others, the bytes of all keys."""
+    first, sizes, keys = pattern
+    simulation = Simulation(keys=keys, slack=slack)
+    for size in itertools.chain([] if first is None else [first], sizes):
+        simulation.write(size)
+    return simulation
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_chains_stay_about_twenty_long_within_the_budget_of_every_batch(pattern):
+    """Where four times the bytes written and 1 MiB are enough to merge each row as often as its size classes ask."""
+    simulation = simulated(PATTERNS[pattern])
+    assert simulation.over_budget == 0
+    assert simulation.longest <= 22
+    assert sum(simulation.lengths) / len(simulation.lengths) <= 16
+
+
+@pytest.mark.parametrize("pattern", STARVED)
+def test_where_the_budget_is_too_small_for_twenty_runs_it_is_kept_and_the_chain_is_longer(pattern):
+    """Rewriting each row log4(state / batch) times costs more than 4 times the bytes written; see the page."""
+    simulation = simulated(STARVED[pattern])
+    assert simulation.over_budget == 0
+    assert simulation.longest <= 40
+    assert sum(simulation.lengths) / len(simulation.lengths) <= 20
+
+
+def test_without_slack_the_same_holds_in_proportion():
+    """Small batches then are like large ones: what counts is how many batches' bytes the state has."""
+    simulation = simulated(PATTERNS["new keys, 1 KiB a batch"], slack=0)
+    assert simulation.over_budget == 0
+    assert simulation.longest <= 30
+
+
+def test_the_pieces_of_a_run_are_as_large_as_the_budget_allows():
+    """A long merge does not end in thousands of pieces, which every manifest would have to name."""
+    simulation = simulated(PATTERNS["500 KiB touched of 250 MiB"])
+    assert simulation.most_pieces < 2 * 250 * MIB // budget(500 * KIB)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.sampled_from([1_500, 20_000, 300_000, 5_000_000, 400_000_000]), max_size=80),
+    st.sampled_from([0, 5_000, MIB]),
+    st.sampled_from([None, 10**6, 10**9]),
+)
+def test_no_batch_goes_over_its_budget(sizes, slack, keys):
+    """For any sizes in any order."""
+    simulation = Simulation(keys=keys, slack=slack)
+    for size in sizes:
+        simulation.write(size)
+        assert simulation.over_budget == 0
+
+
+def chain_of(*sizes):
+    """Return a manifest with runs of these sizes, oldest first."""
+    manifest = empty_manifest()
+    for batch, size in enumerate(sizes):
+        piece = Piece(f"{batch:012d}-a.arrow", 0, size, 0, 0, 0, 100, (0, 0), (0, 99), None)
+        manifest = manifest.append(SegmentRef(name="", batch=batch, files={}, parts={"state": PartRef((piece,))}))
+    return manifest
+
+
+def planned(manifest, budget_bytes=MIB, **other):
+    """Return the numbers of the runs that would be merged next."""
+    plan = plan_compaction(manifest, "state", budget_bytes, **other)
+    return plan and [run.number for run in plan.inputs]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([], None),
+        ([5_000] * 3, None),
+        ([5_000] * 4, [0, 1, 2, 3]),
+        ([5_000] * 6, [0, 1, 2, 3, 4, 5]),
+        ([900_000, 5_000, 5_000, 5_000, 5_000], [1, 2, 3, 4]),
+        ([5_000, 5_000, 5_000, 900_000], [0, 1, 2, 3]),
+        ([900_000] * 4 + [5_000] * 4, [4, 5, 6, 7]),
+    ],
+    ids=["none", "few", "a tier", "all of a tier", "the small ones", "small before large", "the cheaper tier"],
+)
+def test_neighbours_of_one_size_are_merged_the_cheapest_first(sizes, expected):
+    """Four of a size class; a small run before a large one counts as large."""
+    assert planned(chain_of(*sizes)) == expected
+
+
+def test_a_merge_under_way_goes_on_when_nothing_is_cheaper():
+    """And its inputs are not taken into another."""
+    manifest = chain_of(*[900_000] * 4, *[5_000] * 3)
+    manifest = manifest.merged("state", {0, 1, 2, 3}, (0, 50), None, 9)
+    assert planned(manifest) == [0, 1, 2, 3]
+    small = chain_of(*[900_000] * 4, *[5_000] * 4).merged("state", {0, 1, 2, 3}, (0, 50), None, 9)
+    assert planned(small) == [4, 5, 6, 7]
+
+
+def test_runs_of_the_batch_itself_are_not_merged():
+    """Their file has no name yet."""
+    manifest = chain_of(*[5_000] * 4)
+    assert planned(manifest, before=3) is None
+    assert planned(manifest, before=4) == [0, 1, 2, 3]
+
+
+def test_a_budget_too_small_for_anything_is_left():
+    """A piece has some kilobytes of its own."""
+    assert planned(chain_of(*[5_000] * 4), budget_bytes=4_000) is None
+
+
+def test_what_is_left_of_a_budget_is_not_spent_on_small_pieces_of_a_large_merge():
+    """Unless it is half of what the batch had."""
+    manifest = chain_of(*[10 * MIB] * 4)
+    assert planned(manifest, 20_000, whole_budget=MIB) is None
+    assert planned(manifest, 20_000, whole_budget=40_000) == [0, 1, 2, 3]
+    assert planned(manifest, 20_000) == [0, 1, 2, 3]
+
+
+def test_spare_bytes_shorten_a_long_chain():
+    """Above ten runs, by what can be merged at once."""
+    sizes = [int(3_000_000 * 0.6**n) for n in range(11)]
+    assert planned(chain_of(*sizes[:10])) is None
+    assert planned(chain_of(*sizes)) == [9, 10]
+    assert planned(chain_of(*sizes), budget_bytes=30_000) is None
+
+
+def test_only_the_oldest_runs_lose_their_tombstones():
+    """Also when a merge is carried on behind its own output."""
+    manifest = chain_of(*[5_000] * 4)
+    assert plan_compaction(manifest, "state", MIB).oldest
+    newer = chain_of(9_000_000, *[5_000] * 4)
+    assert not plan_compaction(newer, "state", MIB).oldest
+    piece = Piece("000000000009-a.arrow", 0, 900, 0, 0, 0, 9, (0, 0), (0, 49), None)
+    under_way = manifest.merged("state", {0, 1, 2, 3}, (0, 50), PartRef((piece,)), 9)
+    assert plan_compaction(under_way, "state", MIB).oldest
+
+
+def test_dead_rows_have_no_size():
+    """What lies below a bound or a floor costs nothing to merge."""
+    (run,) = chain_of(1_000).chain("state")
+    assert live_size(run) == 1_000
+    assert live_size(run, (0, 50)) == pytest.approx(500, abs=15)
+    assert live_size(run, (0, 100)) == 0
+    assert live_size(run, (0, -5)) == 1_000
+    (manifest,) = [chain_of(1_000).with_floor(1, "state")]
+    assert manifest.chain("state") == ()
+
+
+def keyed(hashes, n):
+    """Return rows whose key is their hash."""
+    columns = {GROUP: np.zeros(len(hashes)), HASH: hashes, "k": hashes, "n": np.full(len(hashes), n)}
+    table = pa.table({name: pa.array(np.asarray(values, dtype=np.int64)) for name, values in columns.items()})
+    return table.append_column("_deleted", pa.array(np.full(len(hashes), n is None or n < 0)))
+
+
+FILES = {
+    "all keys each batch": lambda batch, _: (np.arange(300), batch),
+    "one key for ever": lambda batch, _: (np.array([7]), batch),
+    "growing, then deleted": lambda batch, _: (
+        (np.arange(batch * 20, batch * 20 + 20), batch)
+        if batch < 100
+        else (np.arange((batch - 100) * 20, (batch - 99) * 20), -1)
+    ),
+    "huge, then tiny": lambda batch, rng: (np.arange(60_000) if batch == 0 else rng.integers(0, 60_000, 5), batch),
+    "any": lambda _, rng: (rng.integers(0, 5_000, int(rng.integers(1, 1_000))), int(rng.integers(-1, 50))),
+}
+
+
+@pytest.mark.parametrize("pattern", FILES)
+@pytest.mark.parametrize(("slack", "most"), [(0, 40), (64 * KIB, 20)], ids=["no slack", "slack"])
+@pytest.mark.usefixtures("unsynced")
+def test_with_real_files_the_budget_is_kept_and_the_result_is_that_of_a_dict(tmp_path, pattern, slack, most):
+    """Two hundred batches of each pattern; the bytes are those on disk, of which each file has some kilobytes."""
+    rng = np.random.default_rng(3)
+    manifest, model, longest = empty_manifest(("k",)), {}, 0
+    for batch in range(200):
+        hashes, n = FILES[pattern](batch, rng)
+        hashes = np.unique(hashes).astype(np.int64)
+        change = Change(append={"state": keyed(hashes, n)})
+        written = write(tmp_path, manifest, change, merge={"state": LATEST}, slack=slack)
+        assert written.rewritten <= 4 * written.written + slack
+        assert written.segment.size <= 5 * written.written + slack + 64 * len(written.segment.parts)
+        manifest = written.manifest
+        longest = max(longest, len(manifest.chain("state")))
+        model |= dict.fromkeys(hashes.tolist(), n)
+    assert longest <= most
+    wanted = np.array(sorted(model), dtype=np.int64)
+    found, rows = StateReader(tmp_path, manifest).lookup("state", wanted, pa.table({"k": wanted}))
+    expected = [n if n >= 0 else None for n in (model[key] for key in wanted.tolist())]
+    assert rows.column("n").to_pylist() == expected
+    assert found.tolist() == [n is not None for n in expected]
+
+
+@pytest.mark.usefixtures("unsynced")
+def test_deleted_keys_give_their_space_back(tmp_path):
+    """After as many batches as wrote them, a state that was deleted key by key is small again."""
+    manifest, sizes = empty_manifest(("k",)), []
+    for batch in range(200):
+        hashes, n = FILES["growing, then deleted"](batch, None)
+        change = Change(append={"state": keyed(hashes, n)})
+        manifest = write(tmp_path, manifest, change, merge={"state": LATEST}).manifest
+        sizes.append(manifest.rows)
+    assert max(sizes) >= 2_000
+    while plan := plan_fold(manifest, "state", 10**9):
+        merged = compact(StateReader(tmp_path, manifest), plan)
+        assert merged.bound is None
+        manifest = manifest.merged("state", {run.number for run in plan.inputs}, None, None, 200)
+        assert merged.rows.num_rows == 0
+    assert manifest.chain("state") == ()
+
+
+def test_one_group_and_hash_is_merged_whole_even_above_the_budget(tmp_path):
+    """It cannot be divided, and a merge that waits for ever would let the chain grow without end."""
+    manifest = empty_manifest(("user",))
+    for n in range(4):
+        rows = [((0, 7), n)] * 2_000 + [((0, 8), n)]
+        manifest = write(tmp_path, manifest, Change(append={"rows": counts(rows)})).manifest
+    plan = plan_compaction(manifest, "rows", 10_000)
+    merged = compact(StateReader(tmp_path, manifest), plan, pa.concat_tables)
+    assert merged.rows.num_rows == 8_000
+    assert (merged.bound, merged.indivisible) == ((0, 8), True)
+    written = write(tmp_path, manifest, Change(facts={"x": 1}), merge={"rows": pa.concat_tables}, slack=10_000)
+    assert written.rewritten > 10_000
+    found = pa.concat_tables(StateReader(tmp_path, written.manifest).scan("rows"))
+    assert found.num_rows == 8_004
+
+
+def test_a_combine_whose_rows_grow_is_given_fewer_of_them(tmp_path):
+    """The budget is that of the bytes written, which are known only then."""
+
+    def swollen(tables):
+        table = add_counts(tables)
+        return table.set_column(2, "user", pa.array([f"{row}" * 40 for row in range(table.num_rows)]))
+
+    manifest = empty_manifest(("user",))
+    for n in range(4):
+        rows = counts({(0, value): n for value in range(2_000)})
+        manifest = write(tmp_path, manifest, Change(append={"slices": rows})).manifest
+    written = write(tmp_path, manifest, Change(facts={"x": 1}), merge={"slices": swollen}, slack=60_000)
+    assert 10_000 < written.rewritten <= 60_000
+    assert len(written.manifest.chain("slices")) == 5
+
+
+def test_a_combine_that_only_grows_is_given_up_within_the_budget(tmp_path):
+    """Nothing is rewritten then, and nothing is lost."""
+
+    def absurd(tables):
+        table = add_counts(tables)
+        return table.set_column(2, "user", pa.array(["x" * 100_000] * table.num_rows))
+
+    manifest = empty_manifest(("user",))
+    for n in range(4):
+        manifest = write(
+            tmp_path, manifest, Change(append={"slices": counts({(0, v): n for v in range(200)})})
+        ).manifest
+    written = write(tmp_path, manifest, Change(facts={"x": 1}), merge={"slices": absurd}, slack=60_000)
+    assert written.rewritten == 0
+    assert written.manifest.chains == manifest.chains
+
+
+def test_a_fold_ends_in_one_run_over_any_number_of_steps(tmp_path):
+    """For the data checkpoint; it goes on where it was left, also over merges that were under way."""
+    manifest, model = empty_manifest(("user",)), {}
+    for n in range(6):
+        rows = {(n % 2, value): n + 1 for value in range(n, 60)}
+        manifest = write(tmp_path, manifest, Change(append={"slices": counts(rows)})).manifest
+        for place, count in rows.items():
+            model[place] = model.get(place, 0) + count
+    plan = plan_compaction(manifest, "slices", 7_000)
+    steps = 0
+    while plan:
+        merged = compact(StateReader(tmp_path, manifest), plan, add_counts)
+        name = fresh_name(50 + steps)
+        parts = {"slices~0": merged.rows}
+        ref = write_segment(tmp_path, name, parts, step="s", partition=0, batch=50 + steps)
+        numbers = {run.number for run in plan.inputs}
+        manifest = manifest.merged("slices", numbers, merged.bound, ref.parts.get("slices~0"), 50 + steps).append(ref)
+        tables = StateReader(tmp_path, manifest).scan("slices")
+        found = {(row[GROUP], row[HASH]): row["n"] for row in add_counts(tables).to_pylist()}
+        assert found == model
+        plan = plan_fold(manifest, "slices", 5_000)
+        steps += 1
+    assert steps > 3
+    assert len(manifest.chain("slices")) == 1
+
+
+def test_wider_merges_are_made_where_the_budget_is_what_lacks(monkeypatch):
+    """They cost fewer bytes for each run that goes."""
+    sizes = [5_000] * 5
+    assert planned(chain_of(*sizes)) == [0, 1, 2, 3, 4]
+    monkeypatch.setattr(compaction_module, "SATURATED", 4)
+    assert planned(chain_of(*sizes)) is None
+    assert planned(chain_of(*[5_000] * 6)) == [0, 1, 2, 3, 4, 5]
