@@ -341,6 +341,7 @@ def make_driver(
     engine: FakeEngine | None = None,
     log: Log | None = None,
     settings: DriverSettings | None = None,
+    uuid: str = UUID,
     may_take_over: Callable[[View], None] = lambda view: None,
     listeners: tuple[Any, ...] = (),
 ) -> Driver:
@@ -349,7 +350,7 @@ def make_driver(
     return Driver(
         engine or FakeEngine(world, graph, name),
         log or Log(store),
-        uuid=UUID,
+        uuid=uuid,
         clock=StillClock(),
         trigger=FixedInterval(SECOND, 0),
         identity=Identity(holder=f"host-{name}", writer=name, code_version="test"),
@@ -414,5 +415,6 @@ def ledger_of(world: World, store: Witness, graph: JobGraph, *, finished: bool) 
 
 def run_to_end(driver: Driver) -> None:
     """Run a driver until its bounded source is done."""
-    for hook in driver.run():
+    for passed, hook in enumerate(driver.run()):
         assert hook.stage != "Wait", "nothing is left to do and the source has not ended"
+        assert passed < 5_000, "there is no end"

@@ -179,10 +179,11 @@ def test_sums_of_few_large_numbers_stay_on_the_fast_way_and_exact():
 def test_zeros_and_nan_are_ordered_once_and_for_all():
     """3.3, 3.4: NaN is greatest as in Spark; of the two zeros, which Spark calls equal, -0.0 stands before 0.0."""
     plan = built({"low": agg.min("v"), "high": agg.max("v")}, pa.float64())
-    rows = [{"g": g, "v": v, "t": 0} for g, vs in enumerate([(0.0, -0.0), (float("nan"), 1.0), (-0.0,)]) for v in vs]
+    odd = [(0.0, -0.0), (float("nan"), 1.0), (-0.0,), (-float("nan"), 1.0)]
+    rows = [{"g": g, "v": v, "t": 0} for g, vs in enumerate(odd) for v in vs]
     found = engine(plan, pa.float64(), rows, [1, 3])
-    assert [repr(found[g]["low"]) for g in range(3)] == ["-0.0", "1.0", "-0.0"]
-    assert [repr(found[g]["high"]) for g in range(3)] == ["0.0", "nan", "-0.0"]
+    assert [repr(found[g]["low"]) for g in range(4)] == ["-0.0", "1.0", "-0.0", "1.0"]
+    assert [repr(found[g]["high"]) for g in range(4)] == ["0.0", "nan", "-0.0", "nan"]
 
 
 def test_partials_are_shared_between_aggregates_of_one_expression():

@@ -119,7 +119,7 @@ def test_due_ends_are_the_ends_of_windows_with_rows(window, times, after, to):
     assert next_due_end(live, after, window) == min((e for e in ends if after is None or e > after), default=None)
 
 
-@given(WINDOWS, st.lists(TIMES), st.none() | TIMES)
+@given(WINDOWS, st.lists(st.integers(-30, 30)), st.none() | st.integers(-30, 70))
 def test_rows_are_judged_by_the_windows_that_are_forgotten(window, times, watermark):
     """2.3, 2.5, 2.10: late when all windows are forgotten, partly late when some are; WATERMARK is stricter."""
     judged = judge(array(*times), window, watermark)

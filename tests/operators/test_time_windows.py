@@ -65,6 +65,7 @@ class Engine:
         self.spec, self.hashes = spec, hashes
         self.memory = SliceMemory(spec)
         self.batches = 0
+        self.counts: dict[str, int] = {}
 
     def table(self, rows: list[dict]) -> pa.Table:
         keys = [tuple(repr(row[name]) for name in self.spec.keys.names) for row in rows]
@@ -92,8 +93,11 @@ class Engine:
 
     def batch(self, parts: list[list[dict]], *, late: int | None, close: int | None) -> tuple[StepResult, list[dict]]:
         deltas, late_rows = [], []
+        self.counts = dict.fromkeys(("counted", "partly_late", "no_window"), 0)
         for part, rows in enumerate(parts):
             judged = judge(np.array([row["t"] for row in rows], np.int64), self.spec.window, late)
+            for fate in self.counts:
+                self.counts[fate] += int(getattr(judged, fate).sum())
             late_rows += [row for row, is_late in zip(rows, judged.late, strict=True) if is_late]
             deltas.append(self.delta([row for row, c in zip(rows, judged.counted, strict=True) if c], part))
         result = step(self.memory, deltas, self.spec, late_watermark=late, close_watermark=close)
@@ -169,6 +173,9 @@ def test_every_batch_gives_what_the_definition_gives(aggregates, most, hashes, d
         result, late_rows = engine.batch(parts, late=late, close=watermark)
         expected = oracle.batch([row for part in parts for row in part], late=late, close=watermark)
         assert_same(result, late_rows, expected, spec)
+        counts = (expected.counted, expected.partly_late, expected.in_no_window)
+        assert tuple(engine.counts.values()) == counts
+        assert sum(map(len, parts)) == expected.counted + len(expected.late) + expected.in_no_window
         assert result.next_due == min((end for _, end in oracle._held), default=None)
         if data.draw(st.booleans()):
             engine.memory.compact(sweep=data.draw(st.booleans()))
@@ -345,6 +352,13 @@ def test_a_key_column_named_like_one_of_the_state_is_refused():
     plan = AggregatePlan.build({"n": agg.count()}, {"n": None})
     with pytest.raises(JobError, match="'_rows'"):
         PartialTables(plan=plan, keys=pa.schema([("_rows", pa.int64())]))
+
+
+def test_an_aggregate_named_like_a_key_or_a_bound_is_refused():
+    """3.1: the output has keys, window_start, window_end and aggregates, each once."""
+    for name in ("user", "window_start"):
+        with pytest.raises(JobError, match=name):
+            step_of(TimeWindow(size=4, every=2), {name: agg.count()})
 
 
 def test_a_step_travels():

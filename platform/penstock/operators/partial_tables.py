@@ -17,10 +17,13 @@ from penstock.errors import JobError
 from penstock.operators.aggregates import ROWS, AggregatePlan, Partials
 from penstock.operators.grouping import group_rows
 
-__all__ = ["GROUP", "HASH", "PartialTables", "column_array", "integers", "slices_in"]
+__all__ = ["FROM", "GROUP", "HASH", "PartialTables", "column_array", "integers", "slices_in"]
 
 GROUP = "_group"
 HASH = "_hash"
+FROM = "_from"
+_TAKEN = frozenset({GROUP, HASH, FROM, "_deleted", "_expires"})
+"""Columns that the state has or may have beside keys and partials."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -38,8 +41,7 @@ class PartialTables:
     schema: pa.Schema = field(init=False)
 
     def __post_init__(self) -> None:
-        own = {GROUP, HASH, *(f.name for f in self.plan.fields)}
-        if taken := own.intersection(self.keys.names):
+        if taken := _TAKEN.union(f.name for f in self.plan.fields).intersection(self.keys.names):
             raise JobError(f"a key column has the name {min(taken)!r}, which Penstock uses for itself")
         schema = pa.schema([(GROUP, pa.int64()), (HASH, pa.int64()), *self.keys, *self.plan.fields])
         object.__setattr__(self, "schema", schema)

@@ -16,20 +16,21 @@ import pyarrow as pa
 from penstock.operators.aggregates import AggregatePlan, Partials
 from penstock.operators.aggregates.cells import Column, as_arrow
 from penstock.operators.grouping import group_rows
-from penstock.operators.partial_tables import GROUP, HASH, PartialTables, column_array, integers
+from penstock.operators.partial_tables import FROM, GROUP, HASH, PartialTables, column_array, integers
 from penstock.operators.slices import BEGINNING_OF_TIME
 
-__all__ = ["FROM", "front_schema", "front_table", "front_window"]
+__all__ = ["front_schema", "front_table", "front_window"]
 
-FROM = "_from"
-"""The slice before this one in which the key has rows: from its departure on, this row stands for the key."""
 _BLOCK = 128
 
 Ints = npt.NDArray[np.int64]
 
 
 def front_schema(layout: PartialTables) -> pa.Schema:
-    """Return the columns of a front: those of partials, and `_from`."""
+    """Return the columns of a front: those of partials, and `_from`.
+
+    `_from` is the slice before the row's in which its key has rows: once that has left, the row stands for the key.
+    """
     return layout.schema.append(pa.field(FROM, pa.int64()))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.errors import StateError
+from penstock.errors import JobError, StateError
 from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import ROWS, AggregatePlan, Rows
 from penstock.operators.grouping import group_rows
@@ -53,6 +53,9 @@ class WindowStep:
 
     def __post_init__(self) -> None:
         check_window(self.window)
+        names = self.output.names
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise JobError(f"a window step has two columns named {min(twice)!r}")
 
     @property
     def layout(self) -> PartialTables:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.checkpoint.entries import Commit
 from penstock.checkpoint.log import Log
-from penstock.checkpoint.purge import purge
+from penstock.checkpoint.purge import Purge
 from penstock.checkpoint.recovery import Recovered
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ class Janitor:
         self._kept: OrderedDict[int, Commit] = OrderedDict()
         self._pinned: list[Commit] = []
         self._floor = 0
+        self._purge: Purge | None = None
+        self._files_unknown = False
 
     @property
     def state_folder(self) -> Path:
@@ -51,6 +53,7 @@ class Janitor:
         if recovered.commit is not None:
             self._pinned.append(recovered.commit)
         self._floor = recovered.floor
+        self._files_unknown = bool(recovered.lost_saves)
 
     def floor(self, batch: int) -> int:
         """Return the oldest batch that can be restored once `batch` is committed."""
@@ -66,13 +69,18 @@ class Janitor:
             del self._kept[batch]
         if (commit.batch + 1) % EVERY:
             return
-        purge(log, self._floor, self.keep)
+        if self._purge is None or self._purge.log is not log:
+            self._purge = Purge(log, self.keep)
+        self._purge.run(self._floor)
         self._sweep_state()
         self._sweep_staged(commit, engine)
 
     def _sweep_state(self) -> None:
         from penstock.state import Manifest
 
+        if self._files_unknown:
+            # A named checkpoint that cannot be read may pin any file; nothing goes until that is settled.
+            return
         named: set[str] = set()
         for commit in (*self._kept.values(), *self._pinned):
             for step, refs in commit.state.items():

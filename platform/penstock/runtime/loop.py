@@ -10,13 +10,13 @@ import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import structlog
 
 from penstock.checkpoint.entries import Commit, Offsets, Release, Restore, Takeover, Void
 from penstock.checkpoint.log import Log, OwnedLog, fenced
-from penstock.checkpoint.recovery import Recovered, find_restorable, recover
+from penstock.checkpoint.recovery import Damage, Recovered, find_restorable, recover
 from penstock.checkpoint.replay import Damaged
 from penstock.checkpoint.takeover import RELEASED, View, claim, confirm, survey
 from penstock.errors import CheckpointCorrupt, CheckpointError, Fenced, StateTooLarge
@@ -39,6 +39,7 @@ from penstock.runtime.stages import (
     plan_batch,
 )
 from penstock.runtime.triggers import Trigger
+from penstock.sources.base import Span
 from penstock.time.clock import Clock
 
 __all__ = ["Driver", "DriverSettings", "Identity"]
@@ -143,17 +144,21 @@ class Driver:
     def take_over(self) -> Iterator[Hook]:
         """Run stage c0, then finish a batch whose offsets are fixed and that has no Commit."""
         recovered = yield from self.own()
+        self.engine.accept(recovered)
         if recovered.pending is None:
             return
         self.offsets = recovered.pending
         self._note_time(self.offsets)
-        for source, ranges in self.offsets.ranges.items():
-            if ranges["span"] is not None:
-                self.engine.verify(source, ranges["span"])
+        for source, span in spans_of(self.offsets).items():
+            if span is not None:
+                self.engine.verify(source, span)
         yield from self._run_stages(plan_batch(self.offsets.batch, self.sinks, fixed=True))
 
-    def own(self) -> Generator[Hook, None, Recovered]:
-        """Own the log: survey, claim, confirm; read where the job stands; publish the last Commit again."""
+    def own(self, damage: Damage = Damage.FAIL) -> Generator[Hook, None, Recovered]:
+        """Own the log: survey, claim, confirm; read where the job stands; publish the last Commit again.
+
+        With `Damage.LIST` damage that a Restore makes up for does not stop it.
+        """
         yield Hook("TakeOver", "before")
         for _ in range(_ATTEMPTS):
             view = survey(self.log)
@@ -167,7 +172,7 @@ class Driver:
         else:
             raise Fenced("other drivers kept taking the log over")
         yield Hook("TakeOver", "after")
-        recovered = self._adopt(recover(self.log))
+        recovered = self._adopt(recover(self.log, damage), damage)
         if recovered.last_published_commit is not None:
             last = recovered.last_published_commit
             yield from self._run_stage(PublishSinks(last.batch, self.sinks), commit=last)
@@ -175,7 +180,7 @@ class Driver:
 
     def restore(self, *, batch: int | None) -> Iterator[Hook]:
         """Own the log, append a Restore to a kept batch (None: to nothing), and release it (SEMANTICS 10.1)."""
-        recovered = yield from self.own()
+        recovered = yield from self.own(Damage.LIST)
         if batch is not None:
             find_restorable(recovered, batch=batch)
         owned = self._owned()
@@ -188,7 +193,8 @@ class Driver:
                 batch=batch,
                 source="empty" if batch is None else "batch",
                 saved=None,
-                partitions=None,
+                # Where the Takeover that fixed them cannot be read, the Restore says so itself.
+                partitions=self.partitions if recovered.committed_by is None else None,
             )
         )
         yield Hook("Restore", "after", batch)
@@ -290,7 +296,7 @@ class Driver:
             time=offsets.time,
             epoch=self._owned().epoch,
             run=uuid.uuid4().hex[:12],
-            spans={name: ranges["span"] for name, ranges in offsets.ranges.items()},
+            spans=spans_of(offsets),
             late={step: marks.late for step, marks in offsets.watermarks.items()},
             close={step: marks.close for step, marks in offsets.watermarks.items()},
             manifests={step: {p: ref.model_dump() for p, ref in refs.items()} for step, refs in before.state.items()}
@@ -304,8 +310,8 @@ class Driver:
             self.engine, offsets, before, outcome, floor=self.janitor.floor(offsets.batch), gates=self.settings.gates
         )
         expected = {
-            name: self.engine.span_rows(name, ranges["span"]) if ranges["span"] is not None else 0
-            for name, ranges in offsets.ranges.items()
+            name: self.engine.span_rows(name, span) if span is not None else 0
+            for name, span in spans_of(offsets).items()
         }
         check_accounting(outcome, expected)
         for step, cap in self.settings.caps.items():
@@ -363,12 +369,11 @@ class Driver:
         self.zero = int(str(offsets.settings["zero"]))
         self.last_time = offsets.time
 
-    def _adopt(self, recovered: Recovered) -> Recovered:
+    def _adopt(self, recovered: Recovered, damage: Damage) -> Recovered:
         for damaged in recovered.damaged:
             self._give_up(damaged)
         if recovered.damaged:
-            recovered = recover(self.log)
-        self.engine.accept(recovered)
+            recovered = recover(self.log, damage)
         self.commit = recovered.commit
         self.next_id = recovered.next_batch
         if recovered.kept:
@@ -427,3 +432,8 @@ class Driver:
             heard = getattr(listener, what, None)
             if heard is not None:
                 heard(value)
+
+
+def spans_of(offsets: Offsets) -> dict[str, Span | None]:
+    """Return what the tasks of a batch read of each source, None for nothing."""
+    return {name: cast("Span | None", ranges["span"]) for name, ranges in offsets.ranges.items()}

@@ -25,6 +25,7 @@ from penstock.quality.partials import Partial
 from penstock.quality.verdict import Verdict
 from penstock.runtime.blame import data_exception, site_of
 from penstock.runtime.build import BuiltJob, build_job
+from penstock.runtime.dataframes import at_site
 from penstock.runtime.facts import PROPERTY, BatchFacts
 from penstock.runtime.gates import UNIT
 from penstock.runtime.partition_state import PartitionState
@@ -48,7 +49,10 @@ class SparkEngine:
         staged = folder / "staged"
         self.spark = spark
         self.plan: JobPlan = plan_job(graph)
-        self.readers: dict[str, SourceReader] = {s.name: s.source.open(spark) for s in graph.sources}
+        self.readers: dict[str, SourceReader] = {}
+        for source in graph.sources:
+            with at_site(source.site):
+                self.readers[source.name] = source.source.open(spark)
         self.built: BuiltJob = build_job(self.plan, spark, self.readers, suites)
         self._staging: dict[str, Path] = {}
         self._publishers: dict[str, Publisher] = {}
@@ -139,7 +143,7 @@ class SparkEngine:
         except Exception as why:
             raise _explained(why, facts.batch, self.graph) from why
         finally:
-            context.setLocalProperty(PROPERTY, None)
+            context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type] # None removes it
         return list(receipts_of((row[0], bytes(row[1])) for row in rows))
 
     def cancel(self) -> None:

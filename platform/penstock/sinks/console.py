@@ -53,10 +53,11 @@ class ConsolePublisher:
         from rich.table import Table
 
         rows = pa.concat_tables(tables)
-        table = Table(*rows.column_names, title=f"batch {publication.batch}", title_justify="left")
+        table = Table(*rows.column_names)
         for row in rows.slice(0, self.sink.rows).to_pylist():
             table.add_row(*(str(v) for v in row.values()))
         terminal = Terminal(file=sys.stdout)
+        terminal.print(f"batch {publication.batch}")
         terminal.print(table)
         if rows.num_rows > self.sink.rows:
             terminal.print(f"… and {rows.num_rows - self.sink.rows:,} more rows")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.errors import SinkAhead
 from penstock.sinks.base import Publication, read_staged
 
 __all__ = ["MemorySink"]
@@ -50,9 +51,17 @@ class MemoryPublisher:
 
     def publish(self, publication: Publication) -> None:
         """Keep the rows under app and batch; a second time changes nothing."""
-        tables = read_staged(self.staging, publication.files)
-        if tables:
-            self.sink.batches.setdefault((publication.app, publication.batch), pa.concat_tables(tables))
+        key = (publication.app, publication.batch)
+        if not publication.files or key in self.sink.batches:
+            return
+        seen = self.version(publication.app)
+        if seen is not None and seen > publication.batch:
+            raise SinkAhead(
+                f"the sink has batch {seen} of this checkpoint and is asked to take batch {publication.batch}",
+                seen=seen,
+                batch=publication.batch,
+            )
+        self.sink.batches[key] = pa.concat_tables(read_staged(self.staging, publication.files))
 
     def version(self, app: str) -> int | None:
         """Return the newest batch kept for the app."""

@@ -13,6 +13,10 @@ import pyarrow.compute as pc
 
 __all__ = ["arrow_schema", "cast_columns", "rows_to_table"]
 
+_UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
+_LONGEST = 100
+"""Characters of a value that an error shows."""
+
 
 def arrow_schema(ddl: str) -> pa.Schema:
     """Return the Arrow schema of Spark DDL; needs a Spark session, because only Spark parses its DDL."""
@@ -31,7 +35,7 @@ def rows_to_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> tuple
     errors: list[str | None] = [_misfit(row, schema) for row in rows]
     columns = []
     for field in schema:
-        values = [None if e else _value(row.get(field.name), field.type) for row, e in zip(rows, errors, strict=True)]
+        values = [None if e else row.get(field.name) for row, e in zip(rows, errors, strict=True)]
         columns.append(_array(values, field, errors))
     if any(errors):
         # A later column can find a row bad: its other columns are made null as well.
@@ -47,7 +51,14 @@ def _misfit(row: Mapping[str, Any], schema: pa.Schema) -> str | None:
 
 
 def _value(value: Any, kind: pa.DataType) -> Any:
-    if pa.types.is_timestamp(kind) and isinstance(value, int | float) and not isinstance(value, bool):
+    # What Arrow would bend to fit: True to 1, 1.5 to 1, 5.5 to a day.
+    if isinstance(value, bool) and not pa.types.is_boolean(kind):
+        raise TypeError
+    if isinstance(value, float) and pa.types.is_integer(kind) and not value.is_integer():
+        raise ValueError
+    if isinstance(value, int | float) and pa.types.is_date(kind):
+        raise TypeError
+    if pa.types.is_timestamp(kind) and isinstance(value, int | float):
         return round(value * 1_000_000)
     if pa.types.is_timestamp(kind) and isinstance(value, datetime) and value.tzinfo is None:
         return value.replace(tzinfo=UTC)
@@ -55,38 +66,43 @@ def _value(value: Any, kind: pa.DataType) -> Any:
 
 
 def _array(values: list[Any], field: pa.Field, errors: list[str | None]) -> pa.Array:
+    """Return the values as an array; what does not fit is null and has its reason in `errors`."""
     try:
-        return _strict_array(values, field.type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError):
+        return pa.array([_value(v, field.type) for v in values], field.type)
+    except _UNFIT:
         pass
     kept = []
     for i, value in enumerate(values):
         try:
-            kept.append(_strict_array([value], field.type)[0])
-        except (pa.ArrowException, OverflowError, TypeError, ValueError) as why:
-            errors[i] = errors[i] or f"column {field.name!r}: {why}"
-            kept.append(pa.scalar(None, field.type))
-    return pa.array([k.as_py() for k in kept], field.type)
+            kept.append(pa.array([_value(value, field.type)], field.type))
+        except _UNFIT:
+            errors[i] = f"column {field.name!r}: {_shown(value)} does not fit {_spark_name(field.type)}"
+            kept.append(pa.nulls(1, field.type))
+    return pa.concat_arrays(kept)
 
 
-def _strict_array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_floating(kind) and any(isinstance(v, bool) for v in values):
-        raise ValueError("a boolean is not a number")
-    if pa.types.is_integer(kind) and any(
-        isinstance(v, float | bool) and v != v.__index__() for v in values if isinstance(v, bool)
-    ):
-        raise ValueError("a boolean is not a number")
-    return pa.array(values, kind)
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _spark_name(kind: pa.DataType) -> str:
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    return str(from_arrow_type(kind).simpleString())
 
 
 def cast_columns(table: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Array | None, pa.Array | None]:
-    """Cast columns of text to the schema; bad records become null rows with an error and their raw text."""
+    """Cast columns of text to the schema; bad records become null rows with an error and their raw text.
+
+    A time without a zone is UTC.
+    """
     columns: list[pa.ChunkedArray] = []
     errors: dict[int, str] = {}
     for field in schema:
         column = table[field.name]
         try:
-            columns.append(column.cast(field.type))
+            columns.append(_cast(column, field.type))
         except pa.ArrowInvalid:
             columns.append(_cast_slowly(column, field, errors))
     if not errors:
@@ -99,16 +115,26 @@ def cast_columns(table: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Array
     messages = pa.array([errors.get(i) for i in range(n)], pa.string())
     raw: list[str | None] = [None] * n
     for i in errors:
-        raw[i] = json.dumps({name: table[name][i].as_py() for name in table.column_names})
+        raw[i] = json.dumps({name: table[name][i].as_py() for name in table.column_names}, default=str)
     return pa.table(columns, schema=schema), messages, pa.array(raw, pa.string())
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    try:
+        return column.cast(kind)
+    except pa.ArrowInvalid:
+        if not pa.types.is_timestamp(kind):
+            raise
+    return column.cast(pa.timestamp("us")).cast(kind)
 
 
 def _cast_slowly(column: pa.ChunkedArray, field: pa.Field, errors: dict[int, str]) -> pa.ChunkedArray:
     values = []
     for i, value in enumerate(column):
         try:
-            values.append(value.cast(field.type).as_py())
-        except pa.ArrowInvalid as why:
-            errors.setdefault(i, f"column {field.name!r}: {why}")
+            values.append(_cast(pa.chunked_array([[value.as_py()]], column.type), field.type)[0].as_py())
+        except pa.ArrowInvalid:
+            shown = f"column {field.name!r}: {_shown(value.as_py())} does not fit {_spark_name(field.type)}"
+            errors.setdefault(i, shown)
             values.append(None)
     return pa.chunked_array([pa.array(values, field.type)])

@@ -5,25 +5,29 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import tempfile
+import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from penstock.errors import BadRecordFound, ConfigError, SourceChanged, SourceNotFound
+from penstock.errors import BadRecordFound, ConfigError, RootUnsafe, SourceChanged, SourceNotFound
 from penstock.graph.policies import BadRecord, OnEnd
 from penstock.sources.base import ERROR, HIDDEN, Position, ReadLimit, Span, with_hidden
+from penstock.sources.csv_records import read_csv
 from penstock.sources.records import arrow_schema, cast_columns
 
 __all__ = ["FileReplay"]
 
 _ROWS_A_SPLIT = 50_000
+_ROW = "_penstock_row"
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,10 @@ class FileReplay:
         facts = _fingerprint(path)
         prepared = _cache_path(self, path, facts)
         if not prepared.exists():
-            _write_atomically(prepared, _prepare(self, path, spark))
+            table = _prepare(self, path, spark)
+            if _fingerprint(path) != facts:
+                raise SourceChanged("the file changed while it was read", where=str(path))
+            _write_atomically(prepared, table)
         return ReplayReader(self, path, prepared, facts)
 
 
@@ -88,10 +95,15 @@ class ReplayReader:
         self.splits = max(1, min(os.cpu_count() or 1, -(-spec.rows_per_batch // _ROWS_A_SPLIT)))
 
     def latest(self, after: Position | None, limit: ReadLimit) -> Position:
-        """Return the row number at most one batch further."""
+        """Return the row number at most one batch further, with the length and time of the file.
+
+        Raises SourceChanged where the file is not the one that was read up to `after`: its rows have other numbers.
+        """
+        if after is not None:
+            self._refuse_other(after, f"the first {after['row']} rows were read")
         start = after["row"] if after else 0
         rows = self.spec.rows_per_batch if limit.rows is None else min(limit.rows, self.spec.rows_per_batch)
-        return {"row": min(start + rows, self.count)}
+        return {"row": min(start + rows, self.count), **self.facts}
 
     def span(self, start: Position | None, end: Position) -> Span:
         """Return the rows' numbers, with the length and time of the file (F39)."""
@@ -99,14 +111,14 @@ class ReplayReader:
 
     def verify(self, span: Span) -> None:
         """Raise SourceChanged when the file is not the one whose rows were fixed."""
+        self._refuse_other(span, f"rows {span['from']} to {span['to']} were fixed")
+
+    def _refuse_other(self, known: Position, when: str) -> None:
         found = _fingerprint(self.path) if self.path.is_file() else {}
-        wanted = {name: span[name] for name in ("length", "modified_ns")}
+        wanted = {name: known[name] for name in ("length", "modified_ns")}
         if found != wanted:
-            raise SourceChanged(
-                f"rows {span['from']} to {span['to']} were fixed when the file had {wanted}, and now it has "
-                f"{found or 'gone'}",
-                where=str(self.path),
-            )
+            now = f"now it has {found}" if found else "now it is gone"
+            raise SourceChanged(f"{when} when the file had {wanted}, and {now}", where=str(self.path))
 
     def ended(self, position: Position | None) -> bool:
         """Return whether all rows were read."""
@@ -127,7 +139,7 @@ class ReplayReader:
     def _refuse_bad(self, table: pa.Table) -> None:
         if self.spec.on_bad_record is BadRecord.FAIL and table[ERROR].null_count < table.num_rows:
             row = pc.index(pc.is_valid(table[ERROR]), value=True).as_py()
-            raise BadRecordFound(f"record {row} in replay order: {table[ERROR][row].as_py()}", where=str(self.path))
+            raise BadRecordFound(f"{table[ERROR][row].as_py()}", where=str(self.path))
 
 
 @dataclass(frozen=True)
@@ -153,13 +165,22 @@ def _fingerprint(path: Path) -> dict[str, int]:
 
 def _cache_path(spec: FileReplay, path: Path, facts: dict[str, int]) -> Path:
     said = json.dumps([str(path.resolve()), facts, spec.order_by, spec.schema, list(spec.nulls)], sort_keys=True)
+    return _cache_folder() / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.arrow"
+
+
+def _cache_folder() -> Path:
+    """Return the folder of sorted copies; one that another user could have filled is refused (F65)."""
     folder = Path(tempfile.gettempdir()) / f"penstock-replay-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.arrow"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise RootUnsafe("the folder of sorted copies is not private", where=str(folder))
+    return folder
 
 
 def _write_atomically(path: Path, table: pa.Table) -> None:
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    temporary = path.with_suffix(f".{uuid.uuid4().hex}.tmp")
     with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
     temporary.rename(path)
@@ -169,7 +190,9 @@ def _prepare(spec: FileReplay, path: Path, spark: Any) -> pa.Table:
     table, errors, raw = _load(spec, path)
     order = _order(spec, table, spark)
     positions = pa.array(range(table.num_rows), pa.int64())
-    sort = pc.sort_indices(pa.table({"k": order}), sort_keys=[("k", "ascending")])
+    sort = pc.sort_indices(
+        pa.table({"k": order, "row": positions}), sort_keys=[("k", "ascending"), ("row", "ascending")]
+    )
     chosen = table.take(sort)
     return with_hidden(
         chosen,
@@ -183,36 +206,30 @@ def _prepare(spec: FileReplay, path: Path, spark: Any) -> pa.Table:
 def _order(spec: FileReplay, table: pa.Table, spark: Any) -> pa.ChunkedArray:
     if spec.order_by in table.column_names:
         return table[spec.order_by]
-    numbered = table.append_column("_row", pa.array(range(table.num_rows), pa.int64()))
-    frame = spark.createDataFrame(numbered).selectExpr("_row", f"{spec.order_by} AS _order")
-    return frame.toArrow().sort_by("_row")["_order"]
+    numbered = table.append_column(_ROW, pa.array(range(table.num_rows), pa.int64()))
+    frame = spark.createDataFrame(numbered).selectExpr(_ROW, f"{spec.order_by} AS _penstock_order")
+    return frame.toArrow().sort_by(_ROW)["_penstock_order"]
 
 
 def _load(spec: FileReplay, path: Path) -> tuple[pa.Table, pa.Array | None, pa.Array | None]:
-    wanted = _arrow_schema(spec.schema)
-    if path.suffix == ".parquet":
-        table = pq.read_table(path)
-        return (table, None, None) if wanted is None else cast_columns(table.select(wanted.names), wanted)
-    if path.suffix != ".csv":
+    wanted = None if spec.schema is None else arrow_schema(spec.schema)
+    if path.suffix not in (".parquet", ".csv"):
         raise ConfigError("only .parquet and .csv files can be replayed", where=str(path))
-    convert = pa_csv.ConvertOptions(null_values=list(spec.nulls), strings_can_be_null=True)
-    if wanted is None:
-        return _micros(pa_csv.read_csv(path, convert_options=convert)), None, None
-    convert.column_types = {name: pa.string() for name in wanted.names}
-    convert.include_columns = wanted.names
-    return cast_columns(pa_csv.read_csv(path, convert_options=convert), wanted)
-
-
-def _arrow_schema(ddl: str | None) -> pa.Schema | None:
-    if ddl is None:
-        return None
-    return arrow_schema(ddl)
+    try:
+        if path.suffix == ".csv":
+            return read_csv(path, wanted, spec.nulls)
+        table = pq.read_table(path)
+        return (_micros(table), None, None) if wanted is None else cast_columns(table.select(wanted.names), wanted)
+    except KeyError as why:
+        raise ConfigError(f"the file has no such column: {why}", where=str(path)) from why
+    except pa.ArrowInvalid as why:
+        raise BadRecordFound(f"the file cannot be read: {why}", where=str(path)) from why
 
 
 def _micros(table: pa.Table) -> pa.Table:
-    """Return the table with timestamps in microseconds UTC, the only ones Spark holds."""
-    fields = [
-        pa.field(f.name, pa.timestamp("us", tz="UTC") if pa.types.is_timestamp(f.type) else f.type)
+    """Return the table with timestamps in microseconds, the only ones Spark holds; those with a zone in UTC."""
+    kinds = [
+        pa.timestamp("us", tz="UTC" if f.type.tz else None) if pa.types.is_timestamp(f.type) else f.type
         for f in table.schema
     ]
-    return table.cast(pa.schema(fields))
+    return table.cast(pa.schema([pa.field(f.name, kind) for f, kind in zip(table.schema, kinds, strict=True)]))

@@ -1,0 +1,89 @@
+"""A file replay asks Spark for its schema and its order, and runs through the whole engine (SEMANTICS 9)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import Job, seconds
+from penstock.errors import BadExpression, ConfigError, SourceChanged
+from penstock.sinks import MemorySink
+from penstock.sources import FileReplay
+from penstock.testing import Crashed, Harness
+
+CSV = "day,hour,v\n2024-01-02,5,1\n2024-01-01,23,2\n2024-01-01,x,3\n2024-01-02,,4\n2024-01-01,7,5\n"
+DDL = "day date, hour int, v int"
+
+
+def job_of(path: Path, **arguments: Any) -> Job:
+    """Return a job that copies a replay into sink `out`, and its bad records into `bad`."""
+    job = Job("replay", partitions=1)
+    chosen = {"order_by": "v", "schema": DDL, **arguments}
+    rows = job.source("rows", FileReplay(path, **chosen))  # HERE
+    rows.write("out", MemorySink())
+    job.quarantine("rows").write("bad", MemorySink())
+    return job
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return the file."""
+    path = tmp_path / "rows.csv"
+    path.write_text(CSV)
+    return path
+
+
+@pytest.mark.fault("F40")
+def test_rows_come_in_the_order_of_an_expression(path: Path, tmp_path: Path) -> None:
+    """FileReplay: order_by is a column or Spark SQL; nulls last; a bad record is quarantined with its text."""
+    job = job_of(path, order_by="make_timestamp(year(day), month(day), day(day), hour, 0, 0)", rows_per_batch=2)
+    with Harness(job, tmp_path / "checkpoints") as h:
+        found = h.run()
+        assert [row["v"] for row in found["out"]] == [5, 2, 1, 4]
+        (bad,) = found["bad"]
+        assert bad["_reason"] == "record 3 of the file: column 'hour': 'x' does not fit int"
+        assert '"x"' in bad["_raw"]
+        assert h.commit().batch == 2, "five rows, two a batch"
+
+
+WRONG = [
+    ({"order_by": "nowhere"}, BadExpression, "nowhere"),
+    ({"order_by": "v +"}, BadExpression, "end of input"),
+    ({"schema": "v intt"}, BadExpression, "INTT"),
+    ({"schema": "v int, w int"}, ConfigError, "'w'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error", "word"), WRONG)
+def test_a_wrong_replay_is_refused_before_anything_is_written(
+    arguments: dict[str, Any], error: type[Exception], word: str, path: Path, tmp_path: Path
+) -> None:
+    """DESIGN 3: at the user's line, or at the file."""
+    with pytest.raises(error, match=word) as caught, Harness(job_of(path, **arguments), tmp_path / "checkpoints"):
+        pass
+    where = str(getattr(caught.value, "where", ""))
+    assert where.startswith((__file__, str(path)))
+    assert not (tmp_path / "checkpoints").exists()
+
+
+@pytest.mark.fault("F39")
+def test_a_batch_whose_file_changed_is_not_done_again(path: Path, tmp_path: Path) -> None:
+    """F39, SEMANTICS 9.1: a range that was fixed replays as it was, or the start fails; put back, it goes on."""
+    job = job_of(path, rows_per_batch=2)
+    with Harness(job, tmp_path / "checkpoints", interval=seconds(1)) as h:
+        h.crash_after("FixOffsets")
+        with pytest.raises(Crashed):
+            h.run()
+        before = path.stat()
+        path.write_text(CSV + "2024-01-01,1,0\n")
+        with pytest.raises(SourceChanged, match=r"rows\.csv"):
+            h.restart()
+        path.write_text(CSV)
+        import os
+
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        h.restart()
+        h.run()
+        assert sorted(row["v"] for row in h.output()["out"]) == [1, 2, 4, 5]

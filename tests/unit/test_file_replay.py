@@ -1,0 +1,292 @@
+"""A file is replayed in a chosen order, and a file that is not what it was is refused (SEMANTICS 9)."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.errors import BadRecordFound, ConfigError, RootUnsafe, SourceChanged, SourceNotFound
+from penstock.sources import BadRecord, FileReplay
+from penstock.sources import replay as replay_module
+from penstock.sources.base import ERROR, POSITION, RAW, ReadLimit
+from penstock.sources.csv_records import read_csv
+from penstock.sources.replay import ReplayReader
+
+NO_LIMIT = ReadLimit()
+
+
+@pytest.fixture(autouse=True)
+def private_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep the sorted copies of a test apart from those of others."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def csv(tmp_path: Path, text: str) -> Path:
+    """Return a CSV file with this text."""
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    return path
+
+
+def rows(reader: ReplayReader) -> pa.Table:
+    """Return all rows in replay order, as the tasks read them."""
+    span = {"from": 0, "to": reader.count}
+    return pa.concat_tables(reader.task_reader().read(span, 0, 1))
+
+
+def test_rows_come_in_the_order_of_the_column_ties_by_file_row_nulls_last(tmp_path: Path) -> None:
+    """FileReplay: order_by."""
+    path = csv(tmp_path, "k,s\n3,a\n1,b\n,c\n3,d\n1,e\n,f\n2,g\n")
+    found = rows(FileReplay(path, order_by="k").open(None))
+    assert "".join(found["s"].to_pylist()) == "begadcf"
+    assert found[POSITION].to_pylist() == list(range(7))
+
+
+def test_many_ties_keep_the_order_of_the_file(tmp_path: Path) -> None:
+    """FileReplay: Arrow's sort promises nothing about ties, so the row number is a key of its own."""
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"k": [i % 3 for i in range(3000)], "i": range(3000)}), path)
+    found = rows(FileReplay(path, order_by="k").open(None))["i"].to_pylist()
+    assert found == sorted(range(3000), key=lambda i: (i % 3, i))
+
+
+@pytest.mark.fault("F43")
+def test_odd_times_are_kept_as_they_are(tmp_path: Path) -> None:
+    """F43: before 1970, leap days, the hour that summer time skips, the last year; a time without a zone is UTC."""
+    times = ["1969-12-31 23:59:59", "2024-02-29 12:00:00", "2024-03-31 02:30:00", "9999-12-31 23:59:59"]
+    path = csv(tmp_path, "t\n" + "\n".join(reversed(times)))
+    found = rows(FileReplay(path, order_by="t").open(None))["t"]
+    assert found.type == pa.timestamp("us", tz="UTC")
+    assert [t.strftime("%Y-%m-%d %H:%M:%S") for t in found.to_pylist()] == times
+
+
+def test_nanoseconds_and_other_zones_become_microseconds_in_utc(tmp_path: Path) -> None:
+    """Spark holds no others; a Parquet time without a zone stays one."""
+    path = tmp_path / "rows.parquet"
+    table = pa.table(
+        {
+            "t": pa.array([1_000_000_000], pa.timestamp("ns", tz="Europe/Berlin")),
+            "n": pa.array([1000], pa.timestamp("ms")),
+        }
+    )
+    pq.write_table(table, path, coerce_timestamps=None)
+    reader = FileReplay(path, order_by="t").open(None)
+    assert reader.schema.types == [pa.timestamp("us", tz="UTC"), pa.timestamp("us")]
+    assert rows(reader)["t"][0].as_py().timestamp() == 1
+
+
+def test_null_texts_are_those_that_are_named(tmp_path: Path) -> None:
+    """FileReplay: `nulls` are the CSV texts that mean null, and no others do."""
+    path = csv(tmp_path, "k,s\n1,NA\n2,-\n3,\n4,null\n")
+    assert rows(FileReplay(path, order_by="k").open(None))["s"].to_pylist() == ["NA", "-", None, "null"]
+    chosen = FileReplay(path, order_by="k", nulls=("NA", "-")).open(None)
+    assert rows(chosen)["s"].to_pylist() == [None, None, "", "null"]
+
+
+# --- bad records -----------------------------------------------------------------------------
+
+TYPES = pa.schema([("k", pa.int32()), ("t", pa.timestamp("us", tz="UTC")), ("b", pa.bool_())])
+BAD = [
+    ("text in a number", "x,2024-01-01T00:00:00Z,true", "column 'k': 'x' does not fit int"),
+    ("a fraction", "1.5,2024-01-01T00:00:00Z,true", "column 'k': '1.5' does not fit int"),
+    ("too large", "3000000000,2024-01-01T00:00:00Z,true", "column 'k': '3000000000' does not fit int"),
+    ("no time", "1,yesterday,true", "column 't': 'yesterday' does not fit timestamp"),
+    ("no boolean", "1,2024-01-01T00:00:00Z,maybe", "column 'b': 'maybe' does not fit boolean"),
+    ("a field too many", "1,2024-01-01T00:00:00Z,true,9", "4 fields where the header has 3"),
+    ("a field too few", "1,2024-01-01T00:00:00Z", "2 fields where the header has 3"),
+]
+
+
+@pytest.mark.fault("F40")
+@pytest.mark.parametrize(("record", "said"), [b[1:] for b in BAD], ids=[b[0] for b in BAD])
+def test_a_bad_record_is_a_null_row_with_its_text_and_reason(record: str, said: str, tmp_path: Path) -> None:
+    """SEMANTICS 9.3: with its place in the file; the records around it are read."""
+    good = "7,2024-01-01T00:00:00Z,false"
+    path = csv(tmp_path, f"k,t,b\n{good}\n{record}\n{good}\n")
+    table, errors, raw = read_csv(path, TYPES, ("",))
+    assert table["k"].to_pylist() == [7, None, 7]
+    assert table["t"].null_count == table["b"].null_count == 1
+    assert errors is not None
+    assert errors.to_pylist() == [None, f"record 2 of the file: {said}", None]
+    assert raw is not None
+    assert [bool(r) for r in raw.to_pylist()] == [False, True, False]
+    assert all(field in raw[1].as_py() for field in record.split(","))
+
+
+def test_bad_records_of_both_kinds_keep_their_places(tmp_path: Path) -> None:
+    """SEMANTICS 9.3: a record that cannot be split and one that cannot be typed, in one file."""
+    path = csv(tmp_path, "k,t,b\n1,,\n2\n3,,\nx,,\n5,6,7,8\n6,,\n")
+    table, errors, _ = read_csv(path, TYPES, ("",))
+    assert errors is not None
+    assert table["k"].to_pylist() == [1, None, 3, None, None, 6]
+    assert [None if e is None else int(e.split()[1]) for e in errors.to_pylist()] == [None, 2, None, 4, 5, None]
+
+
+def test_times_with_and_without_a_zone_in_one_column(tmp_path: Path) -> None:
+    """A time without a zone is UTC, also beside others."""
+    path = csv(tmp_path, "t\n1970-01-01 00:00:01\n1970-01-01T02:00:01+02:00\n1970-01-01 00:00:01.5\n")
+    schema = pa.schema([("t", pa.timestamp("us", tz="UTC"))])
+    table, errors, _ = read_csv(path, schema, ("",))
+    assert errors is None
+    assert [t.timestamp() for t in table["t"].to_pylist()] == [1, 1, 1.5]
+
+
+@pytest.mark.fault("F40")
+def test_bad_records_without_a_schema_are_quarantined_or_fail(tmp_path: Path) -> None:
+    """SEMANTICS 9.3: never skipped in silence; with FAIL the record is named."""
+    path = csv(tmp_path, "k,s\n2,a\n1\n0,c\n")
+    found = rows(FileReplay(path, order_by="k").open(None))
+    assert found["k"].to_pylist() == [0, 2, None]
+    assert found[ERROR].to_pylist() == [None, None, "record 2 of the file: 1 fields where the header has 2"]
+    assert found[RAW].to_pylist() == [None, None, "1"]
+    with pytest.raises(BadRecordFound, match="record 2 of the file: 1 fields") as caught:
+        FileReplay(path, order_by="k", on_bad_record=BadRecord.FAIL).open(None)
+    assert caught.value.where == str(path)
+
+
+def test_text_that_is_not_utf8_is_never_taken_for_text(tmp_path: Path) -> None:
+    """SEMANTICS 9.3: where the schema says text the file cannot be read; where nothing says so the column is bytes."""
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b"k,s\n1,\xff\xfe\n")
+    assert FileReplay(path, order_by="k").open(None).schema.field("s").type == pa.binary()
+    with pytest.raises(pa.ArrowInvalid, match="UTF8"):
+        read_csv(path, pa.schema([("s", pa.string())]), ("",))
+
+
+# --- the file itself -------------------------------------------------------------------------
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    """SourceNotFound is a FileNotFoundError with the path."""
+    with pytest.raises(SourceNotFound, match=r"no\.csv") as caught:
+        FileReplay(tmp_path / "no.csv", order_by="k").open(None)
+    assert isinstance(caught.value, FileNotFoundError)
+    with pytest.raises(SourceNotFound):
+        FileReplay(tmp_path, order_by="k").open(None)
+
+
+def test_only_parquet_and_csv_are_read(tmp_path: Path) -> None:
+    """A file of another kind is refused by its suffix."""
+    (tmp_path / "rows.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"\.parquet and \.csv"):
+        FileReplay(tmp_path / "rows.json", order_by="k").open(None)
+
+
+def test_a_parquet_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    """A damaged file is named with Arrow's reason."""
+    path = tmp_path / "rows.parquet"
+    path.write_bytes(b"PAR1 and nothing else")
+    with pytest.raises(BadRecordFound, match="cannot be read"):
+        FileReplay(path, order_by="k").open(None)
+
+
+@pytest.mark.parametrize("rows_per_batch", [0, -5])
+def test_a_batch_needs_a_row(rows_per_batch: int) -> None:
+    """A replay of no rows a batch would never end."""
+    with pytest.raises(ConfigError, match=str(rows_per_batch)):
+        FileReplay("rows.csv", order_by="k", rows_per_batch=rows_per_batch)
+
+
+def test_a_file_without_rows_has_ended(tmp_path: Path) -> None:
+    """SEMANTICS 2.1: zero rows are an end too."""
+    reader = FileReplay(csv(tmp_path, "k,s\n"), order_by="k").open(None)
+    assert reader.ended(None)
+    assert reader.ended(reader.latest(None, NO_LIMIT))
+
+
+@pytest.mark.fault("F39")
+@pytest.mark.parametrize("change", ["longer", "same length", "gone"])
+def test_a_file_that_changed_is_refused(change: str, tmp_path: Path) -> None:
+    """F39, SEMANTICS 9.1: rows fixed by length and time are read again from that file only, and so are later rows."""
+    path = csv(tmp_path, "k,s\n1,a\n2,b\n3,c\n")
+    replay = FileReplay(path, order_by="k", rows_per_batch=2)
+    reader = replay.open(None)
+    position = reader.latest(None, NO_LIMIT)
+    span = reader.span(None, position)
+    reader.verify(span)
+    if change == "gone":
+        path.unlink()
+    else:
+        path.write_text("k,s\n0,z\n1,a\n2,b\n3,c\n" if change == "longer" else "k,s\n1,a\n2,B\n3,c\n")
+        os.utime(path, ns=(0, 12345))
+    with pytest.raises(SourceChanged, match="rows 0 to 2 were fixed"):
+        reader.verify(span)
+    if change != "gone":
+        again = replay.open(None)
+        with pytest.raises(SourceChanged, match="rows 0 to 2 were fixed"):
+            again.verify(span)
+        with pytest.raises(SourceChanged, match="the first 2 rows were read"):
+            again.latest(position, NO_LIMIT)
+
+
+@pytest.mark.fault("F39")
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F39: no sorted copy is kept that is neither the old file nor the new one."""
+    path = csv(tmp_path, "k\n1\n")
+    prepare = replay_module._prepare
+
+    def slow(*args: object) -> pa.Table:
+        table = prepare(*args)  # type: ignore[arg-type]
+        path.write_text("k\n1\n2\n")
+        return table
+
+    monkeypatch.setattr(replay_module, "_prepare", slow)
+    with pytest.raises(SourceChanged, match="while it was read"):
+        FileReplay(path, order_by="k").open(None)
+    monkeypatch.undo()
+
+
+# --- the sorted copy -------------------------------------------------------------------------
+
+
+def test_the_sorted_copy_is_made_once_in_a_private_folder(tmp_path: Path, private_temporary_folder: Path) -> None:
+    """F65: only the user who runs the job can read or fill the folder; another spec has another copy."""
+    path = csv(tmp_path, "k,s\n2,a\n1,b\n")
+    first = FileReplay(path, order_by="k").open(None).prepared
+    (folder,) = private_temporary_folder.iterdir()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert first.parent == folder
+    made = first.stat().st_mtime_ns
+    assert FileReplay(path, order_by="k").open(None).prepared.stat().st_mtime_ns == made
+    assert FileReplay(path, order_by="s").open(None).prepared != first
+    assert {p.suffix for p in folder.iterdir()} == {".arrow"}
+
+
+@pytest.mark.fault("F65")
+@pytest.mark.parametrize("trick", ["symbolic link", "file", "open to the group", "another owner"])
+def test_a_folder_that_others_could_have_filled_is_refused(
+    trick: str, tmp_path: Path, private_temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F65: rows are read from the copy, so whoever can write it writes the stream."""
+    path = csv(tmp_path, "k\n1\n")
+    folder = private_temporary_folder / f"penstock-replay-{os.getuid()}"
+    if trick == "symbolic link":
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        folder.symlink_to(tmp_path / "elsewhere")
+    elif trick == "file":
+        folder.touch(mode=0o600)
+    elif trick == "open to the group":
+        folder.mkdir()
+        folder.chmod(0o750)
+    else:
+        folder.mkdir(mode=0o700)
+        monkeypatch.setattr(replay_module.os, "getuid", _other_user_after(os.getuid()))
+    with pytest.raises(RootUnsafe, match="not private") as caught:
+        FileReplay(path, order_by="k").open(None)
+    assert caught.value.where == str(folder)
+    assert list(folder.iterdir() if folder.is_dir() else []) == []
+
+
+def _other_user_after(me: int) -> object:
+    """Return a getuid that names the folder of this user and then is another: the folder is not theirs."""
+    answers = iter([me])
+    return lambda: next(answers, me + 1)

@@ -1,0 +1,122 @@
+"""Rows that a test feeds are fitted to the schema, and each that does not fit says why (SEMANTICS 9.3)."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.errors import BadRecordFound
+from penstock.sources import BadRecord, MemorySource
+from penstock.sources.base import ReadLimit
+from penstock.sources.memory import MemoryReader
+from penstock.sources.records import rows_to_table
+
+UTC_TIME = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        ("i", pa.int32()),
+        ("l", pa.int64()),
+        ("d", pa.float64()),
+        ("s", pa.string()),
+        ("t", UTC_TIME),
+        ("b", pa.bool_()),
+        ("m", pa.decimal128(6, 2)),
+        ("a", pa.list_(pa.int64())),
+    ]
+)
+
+FIT: list[tuple[str, Any, Any]] = [
+    ("i", 2**31 - 1, 2**31 - 1),
+    ("i", 2.0, 2),
+    ("l", -(2**63), -(2**63)),
+    ("d", 3, 3.0),
+    ("d", float("inf"), float("inf")),
+    ("s", "", ""),
+    ("b", False, False),
+    ("m", Decimal("12.30"), Decimal("12.30")),
+    ("a", [1, None], [1, None]),
+    ("t", -1.5, datetime(1969, 12, 31, 23, 59, 58, 500_000, UTC)),
+    ("t", 0.1, datetime(1970, 1, 1, 0, 0, 0, 100_000, UTC)),
+    ("t", datetime(2024, 2, 29, 1), datetime(2024, 2, 29, 1, tzinfo=UTC)),
+    ("t", datetime(2024, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))), datetime(2024, 1, 1, tzinfo=UTC)),
+    ("t", datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC)),
+]
+UNFIT: list[tuple[str, Any, str]] = [
+    ("i", True, "column 'i': True does not fit int"),
+    ("d", False, "column 'd': False does not fit double"),
+    ("t", True, "column 't': True does not fit timestamp"),
+    ("m", True, "column 'm': True does not fit decimal(6,2)"),
+    ("i", 1.5, "column 'i': 1.5 does not fit int"),
+    ("i", float("nan"), "column 'i': nan does not fit int"),
+    ("i", 2**31, "column 'i': 2147483648 does not fit int"),
+    ("l", 2**63, "column 'l': 9223372036854775808 does not fit bigint"),
+    ("i", "5", "column 'i': '5' does not fit int"),
+    ("s", 5, "column 's': 5 does not fit string"),
+    ("b", 1, "column 'b': 1 does not fit boolean"),
+    ("m", Decimal("1.234"), "column 'm': Decimal('1.234') does not fit decimal(6,2)"),
+    ("m", Decimal("123456.7"), "column 'm': Decimal('123456.7') does not fit decimal(6,2)"),
+    ("t", "2024-01-01", "column 't': '2024-01-01' does not fit timestamp"),
+    ("t", float("inf"), "column 't': inf does not fit timestamp"),
+    ("t", 1e30, "column 't': 1e+30 does not fit timestamp"),
+    ("a", [1, "x"], "column 'a': [1, 'x'] does not fit array<bigint>"),
+    ("x", 1, "unknown column 'x'"),
+]
+
+
+@pytest.mark.fault("F43")
+@pytest.mark.parametrize(("column", "value", "kept"), FIT)
+def test_a_value_that_fits_is_kept(column: str, value: Any, kept: Any) -> None:
+    """API, test kit: a number in a timestamp column is seconds since 1970; a time without a zone is UTC (F43)."""
+    table, errors, raw = rows_to_table([{column: value}, {}], SCHEMA)
+    assert table[column].to_pylist() == [kept, None]
+    assert errors.null_count == raw.null_count == 2
+
+
+@pytest.mark.fault("F40", "F43")
+@pytest.mark.parametrize(("column", "value", "said"), UNFIT)
+def test_a_value_that_does_not_fit_is_told_and_its_row_is_null(column: str, value: Any, said: str) -> None:
+    """SEMANTICS 9.3: nothing is bent to fit; the rows beside it are as they were."""
+    good = {"i": 1, "l": 2, "d": 0.5, "s": "x", "t": 1, "b": True, "m": Decimal(1), "a": []}
+    table, errors, raw = rows_to_table([good, {**good, column: value}, good], SCHEMA)
+    assert errors.to_pylist() == [None, said, None]
+    assert table.slice(1, 1).to_pylist() == [dict.fromkeys(SCHEMA.names)]
+    assert table.slice(0, 1).equals(table.slice(2, 1))
+    assert table["a"].to_pylist() == [[], None, []]
+    assert [r is None for r in raw.to_pylist()] == [True, False, True]
+    assert set(json.loads(raw[1].as_py())) == {*good, column}
+
+
+def test_a_row_has_one_reason_and_a_long_value_is_cut() -> None:
+    """The first column that does not fit, in the order of the schema."""
+    _, errors, _ = rows_to_table([{"s": 5, "i": "x" * 1000}], SCHEMA)
+    (said,) = errors.to_pylist()
+    assert said.startswith("column 'i': 'xxx")
+    assert len(said) < 150
+
+
+def test_other_scalars_are_taken_as_arrow_takes_them() -> None:
+    """Dates and bytes have types of their own."""
+    schema = pa.schema([("d", pa.date32()), ("y", pa.binary())])
+    table, errors, _ = rows_to_table([{"d": date(2024, 2, 29), "y": b"\x00"}, {"d": 5.5, "y": 7}], schema)
+    assert table.to_pylist()[0] == {"d": date(2024, 2, 29), "y": b"\x00"}
+    assert errors.to_pylist() == [None, "column 'd': 5.5 does not fit date"]
+
+
+def test_no_rows_make_an_empty_table() -> None:
+    """An empty chunk has the schema."""
+    table, errors, raw = rows_to_table([], SCHEMA)
+    assert (table.schema, table.num_rows, len(errors), len(raw)) == (SCHEMA, 0, 0, 0)
+
+
+def test_a_memory_source_that_fails_names_the_row() -> None:
+    """SEMANTICS 9.3: BadRecord.FAIL."""
+    source = MemorySource("i int", on_bad_record=BadRecord.FAIL)
+    reader = MemoryReader(source, pa.schema([("i", pa.int32())]))
+    source.feed([[{"i": 1}], [{"i": 1}, {"i": "x"}]])
+    with pytest.raises(BadRecordFound, match="row 1 of partition 1 does not fit: column 'i': 'x' does not fit int"):
+        reader.span(None, reader.latest(None, ReadLimit()))

@@ -1,0 +1,83 @@
+"""Write docs/troubleshooting.md from the errors themselves, so that the page cannot fall behind.
+
+    python -m tools.error_page            # print it
+    python -m tools.error_page --write    # put it in place
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from itertools import groupby
+from pathlib import Path
+
+from penstock import errors
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "troubleshooting.md"
+
+HEAD = """# Troubleshooting by error code
+
+Every error that Penstock raises on purpose has a code that does not change, says what happened and where, and ends with what to do.
+The exit code tells a supervisor whether a retry may help: 75 yes, 77 another driver holds the job, 78 a person is needed.
+
+This page is written by `python -m tools.error_page --write`; a test compares it with the errors.
+"""
+
+AREAS = {
+    "JOB": "Jobs",
+    "CNF": "Configuration",
+    "ENV": "The machine",
+    "CKP": "Checkpoints",
+    "STA": "State",
+    "SRC": "Sources",
+    "OPR": "Computing a batch",
+    "SNK": "Sinks",
+    "QLT": "Quality gates",
+}
+
+
+def leaves() -> list[type[errors.PenstockError]]:
+    """Return the errors that can be raised, by code."""
+    found = [
+        kind
+        for _, kind in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(kind, errors.PenstockError) and kind is not errors.PenstockError
+    ]
+    return sorted(found, key=lambda kind: kind.code)
+
+
+def area_of(kind: type[errors.PenstockError]) -> str:
+    """Return the area in an error's code."""
+    return kind.code.split("-")[1]
+
+
+def meaning(kind: type[errors.PenstockError]) -> str:
+    """Return the first line of an error's own docstring, or else its name in words."""
+    own = vars(kind).get("__doc__")
+    if own:
+        return str(own).strip().splitlines()[0]
+    words = "".join(f" {c.lower()}" if c.isupper() else c for c in kind.__name__).strip()
+    return words.capitalize() + "."
+
+
+def render() -> str:
+    """Return the page."""
+    lines = [HEAD]
+    for area, group in groupby(sorted(leaves(), key=lambda k: (list(AREAS).index(area_of(k)), k.code)), key=area_of):
+        lines += [f"## {AREAS[area]}", "| code | what happened | what to do | exit |", "|---|---|---|---|"]
+        lines += [f"| `{k.code}` {k.__name__} | {meaning(k)} | {k.remedy} | {k.exit_code} |" for k in group]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Print the page, or write it."""
+    if sys.argv[1:] == ["--write"]:
+        PAGE.write_text(render(), encoding="utf-8")
+    else:
+        print(render())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
