@@ -90,7 +90,7 @@ def main() -> int:
     """Run the demo; 1 where anything differs or fails, 130 where it is interrupted."""
     console = Console(width=None if sys.stdout.isatty() else 80)
     FOLDER.mkdir(mode=0o700, exist_ok=True)
-    with (FOLDER / "lock").open("w") as lock, _interrupted_by(signal.SIGTERM, signal.SIGHUP):
+    with (FOLDER / "lock").open("w") as lock, _interrupted_by(signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -102,7 +102,7 @@ def main() -> int:
             console.print("\ninterrupted; nothing is left running", highlight=False)
             return 130
         except (DriverFailed, OSError) as problem:
-            console.print(f"\n{problem}", style="red", highlight=False, markup=False)
+            console.print(f"\n{problem}", highlight=False, markup=False, soft_wrap=True)
             return 1
 
 
@@ -127,7 +127,7 @@ def _demo(screen: Screen) -> int:
     _say_where(screen)
     seconds = time.monotonic() - started
     if problems:
-        screen.head(f"{len(problems)} differences, {seconds:,.0f} s")
+        screen.head(f"Not equal. {seconds:,.0f} s")
         for problem in problems:
             screen.say(problem)
         return 1
@@ -193,15 +193,15 @@ def _compare(screen: Screen, story: LogStory, killed: LogStory) -> list[str]:
     screen.head("5. Row accounting, from the commits")
     for line in story.sums():
         screen.say(line)
-    screen.say(f"killed at {killed.last}")
-    screen.say(f"batch ids 0 to {story.batches - 1}, {story.drivers} drivers")
+    screen.say(f"killed behind {killed.last}; {story.drivers} drivers in all")
+    screen.say(f"batch ids: {story.id_range}")
     return problems
 
 
 def _say_where(screen: Screen) -> None:
     screen.head("6. Where it is")
-    for path in (*TABLES.values(), CHECKPOINT):
-        screen.say(str(path.relative_to(ROOT)))
+    for name, path in {**TABLES, "checkpoint": CHECKPOINT, "driver's log": FOLDER / "driver.log"}.items():
+        screen.say(f"{name:<14}{path.relative_to(ROOT)}")
     table = TABLES["published"].relative_to(ROOT)
     screen.head("Look at it")
     screen.say(".venv/bin/penstock status flights")

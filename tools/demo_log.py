@@ -10,7 +10,6 @@ from pathlib import Path
 from penstock.checkpoint.entries import Commit, Offsets, Release, Takeover
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
-from penstock.checkpoint.walk import walk
 
 __all__ = ["LogStory", "read_story"]
 
@@ -42,6 +41,14 @@ class LogStory:
         """Return how many batches are committed."""
         return len(self.ids)
 
+    @property
+    def id_range(self) -> str:
+        """Return the ids in words: from, to, and whether one is missing or stands twice."""
+        if not self.ids:
+            return "none"
+        whole = self.ids == tuple(range(self.ids[0], self.ids[-1] + 1))
+        return f"{self.ids[0]} to {self.ids[-1]}, {'without a gap' if whole else 'WITH GAPS'}"
+
     def problems(self, batches: int, *, drivers: int) -> Iterator[str]:
         """Yield what is wrong with the log: gaps, batches that are missing, sums that do not hold."""
         if self.ids != tuple(range(batches)):
@@ -65,9 +72,9 @@ class LogStory:
 
 
 def read_story(folder: Path) -> LogStory:
-    """Read a job's log from its first slot to its last; the job must keep all its commits."""
+    """Read a job's log from its first slot to its last; of a job that keeps fewer commits, what is there."""
     log = Log(LocalStore(folder))
-    entries = [entry for _, entry in walk(log, log.find_tail()).found]
+    entries = [entry for _, entry in log.entries_back(log.find_tail())][::-1]
     commits = [entry for entry in entries if isinstance(entry, Commit)]
     accounting: dict[str, Counter[str]] = {kind: Counter() for kind in _PARTS}
     verdicts: Counter[str] = Counter(passed=0, failed=0, noted=0)

@@ -40,8 +40,6 @@ class PenstockError(Exception):
 
 
 # --- jobs and their graphs -------------------------------------------------------------------
-
-
 class JobError(PenstockError, ValueError):
     """The job as written cannot be built."""
 
@@ -76,11 +74,6 @@ class UnknownName(JobError, LookupError):
     remedy = "Use one of the names that exist; the message lists them."
 
 
-class UnboundedState(JobError):
-    code = "PEN-JOB-007"
-    remedy = "Give the step a time bound, a ttl, or say unbounded=True."
-
-
 class MissingSink(JobError):
     code = "PEN-JOB-008"
     remedy = "Write the stream to a sink: rows may not vanish."
@@ -92,8 +85,6 @@ class JobNotFound(JobError, LookupError):
 
 
 # --- configuration ---------------------------------------------------------------------------
-
-
 class ConfigError(PenstockError, ValueError):
     code = "PEN-CNF-001"
     remedy = "Correct the file at the line named."
@@ -107,8 +98,6 @@ class EnvironmentUnfit(PenstockError, RuntimeError):
 
 
 # --- checkpoint ------------------------------------------------------------------------------
-
-
 class CheckpointError(PenstockError):
     code = "PEN-CKP-000"
     remedy = "Run `penstock checkpoints JOB` to see what can be restored."
@@ -257,8 +246,6 @@ class EntryRefused(CheckpointError, ValueError):
 
 
 # --- state -----------------------------------------------------------------------------------
-
-
 class StateError(PenstockError):
     code = "PEN-STA-000"
     remedy = "Restart from the last commit."
@@ -294,8 +281,6 @@ class SegmentExists(StateError, FileExistsError):
 
 
 # --- sources ---------------------------------------------------------------------------------
-
-
 class SourceError(PenstockError):
     code = "PEN-SRC-000"
     remedy = "Check the source."
@@ -318,14 +303,7 @@ class BadRecordFound(SourceError, ValueError):
     remedy = "Correct the record, or set on_bad_record=BadRecord.QUARANTINE."
 
 
-class OffsetsWentBack(SourceError):
-    code = "PEN-SRC-005"
-    remedy = "Put the source back, or restart from an earlier batch."
-
-
 # --- operators -------------------------------------------------------------------------------
-
-
 class UserFunctionError(PenstockError):
     """A function or an expression of the user's raised."""
 
@@ -350,8 +328,6 @@ class EngineGone(PenstockError, RuntimeError):
 
 
 # --- sinks -----------------------------------------------------------------------------------
-
-
 class SinkError(PenstockError):
     code = "PEN-SNK-000"
     remedy = "Check the sink; the batch is committed and will be published at the next start."
@@ -378,8 +354,6 @@ class SinkSchemaMismatch(SinkError, ValueError):
 
 
 # --- quality ---------------------------------------------------------------------------------
-
-
 class SuiteError(PenstockError, ValueError):
     """A suite cannot be compiled into the stream."""
 

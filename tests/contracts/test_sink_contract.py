@@ -107,10 +107,9 @@ class PublisherContract:
     def test_a_batch_behind_the_sink_is_refused(self, world: World) -> None:
         """F31: a checkpoint older than the sink; both numbers are told and nothing is shown."""
         world.publisher().publish(world.publication(7, world.stage(7)))
-        for publisher in (world.publisher(),):
-            with pytest.raises(SinkAhead, match="7.*6") as caught:
-                publisher.publish(world.publication(6, world.stage(6)))
-            assert (caught.value.fields, caught.value.exit_code) == ({"seen": 7, "batch": 6}, 78)
+        with pytest.raises(SinkAhead, match=r"7.*6") as caught:
+            world.publisher().publish(world.publication(6, world.stage(6)))
+        assert (caught.value.fields, caught.value.exit_code) == ({"seen": 7, "batch": 6}, 78)
         assert world.shown() == [7]
 
     def test_another_run_goes_on(self, world: World) -> None:

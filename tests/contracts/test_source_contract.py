@@ -27,7 +27,7 @@ Feed = Callable[[int], SourceReader]
 
 def read(reader: SourceReader, span: Span, splits: int = 1) -> pa.Table:
     """Return the rows of a span, read in so many parts by a reader that was sent to tasks."""
-    task = pickle.loads(pickle.dumps(reader.task_reader()))  # noqa: S301 - as Spark sends it to its workers
+    task = pickle.loads(pickle.dumps(reader.task_reader()))
     parts = [table for split in range(splits) for table in task.read(json.loads(json.dumps(span)), split, splits)]
     return pa.concat_tables(parts) if parts else reader.schema.empty_table()
 

@@ -240,7 +240,10 @@ class Play:
         assert said == [], f"{self.path}: {said}"
         world, store = _copy(self.world, self.store)
         driver = make_driver(world, store, "c", graph=GRAPH, log=Log(store, stride=self.scene.stride))
-        run_to_end(driver)
+        try:
+            run_to_end(driver)
+        except PenstockError as error:
+            raise AssertionError(f"{self.path}, then c: {error}") from error
         said = judge(ledger_of(world, store, GRAPH, finished=True))
         assert said == [], f"{self.path}, then c: {said}"
 

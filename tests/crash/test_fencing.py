@@ -18,7 +18,7 @@ from schedules import Play, Scene, explore
 
 from penstock.checkpoint.faulty import Fault, Lasting, Plan
 from penstock.checkpoint.log import OwnedLog
-from penstock.errors import CheckpointCorrupt, Fenced
+from penstock.errors import Fenced
 from penstock.runtime import janitor
 
 STALE_HISTORY = Scene(before=1, cut=("CommitBatch", "after"), rows=6)
@@ -180,7 +180,7 @@ def test_the_schedules_would_see_a_driver_that_writes_without_owning(monkeypatch
     """Without the second search after a claim the oracle speaks up, so the tests above could fail."""
     monkeypatch.setattr("penstock.runtime.loop.confirm", lambda log, slot: OwnedLog(log, log.read(slot)))
     monkeypatch.setattr(janitor, "EVERY", 1)
-    with pytest.raises((AssertionError, CheckpointCorrupt), match="decided|epoch"):
+    with pytest.raises(AssertionError, match="^b+a+b+"):
         hold(newcomers(every=3))
 
 

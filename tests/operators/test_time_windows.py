@@ -154,7 +154,7 @@ def windows(draw, most: int):
 @pytest.mark.parametrize(
     ("aggregates", "most"), [(EXACT, 2), (EXACT, 9), (ALL, 9)], ids=["merge", "subtract", "two stacks"]
 )
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_every_batch_gives_what_the_definition_gives(aggregates, most, hashes, data):
     """2.3, 2.5, 2.10, 3, 3.1, 3.3, 3.4: random rows, cuts, watermarks and restarts; windows, late rows and counts."""

@@ -20,6 +20,8 @@ CAST(user AS INT)
 ^^^^^^^^^^^^^^^^^
 """
 RAISED = "[USER_RAISED_EXCEPTION] no such user SQLSTATE: P0001"
+_HEAD_OF_DIVIDED = DIVIDED.partition(" If necessary")[0]
+_HEAD_OF_CAST = CAST.partition(" SQLSTATE")[0].replace("\n", " ")
 OTHERS = [
     "[INTERNAL_ERROR] The Spark SQL phase planning failed. SQLSTATE: XX000",
     "[UNABLE_TO_ACQUIRE_MEMORY] Unable to acquire 4 bytes of memory, got 0. SQLSTATE: 53200",
@@ -32,13 +34,11 @@ OTHERS = [
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (DIVIDED, "[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate divisor being 0 and return NULL "
-                  "instead. In `10 div v`."),
-        (CAST, "[CAST_INVALID_INPUT] The value 'b' of the type \"STRING\" cannot be cast to \"INT\" because it is "
-               "malformed. Correct the value as per the syntax. In `CAST(user AS INT)`."),
+        (DIVIDED, f"{_HEAD_OF_DIVIDED} In `10 div v`."),
+        (CAST, f"{_HEAD_OF_CAST} In `CAST(user AS INT)`."),
         (RAISED, "[USER_RAISED_EXCEPTION] no such user"),
     ],
-)  # fmt: skip
+)
 def test_a_data_exception_is_one_line_with_the_expression(text: str, said: str) -> None:
     """F48: what was wrong and in which expression; never the advice to turn ANSI off, which hides wrong values."""
     assert data_exception(text) == said

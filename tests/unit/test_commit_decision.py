@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock import Job, agg, seconds
-from penstock.checkpoint.entries import END_OF_TIME, Commit, Offsets, StagedFile, StepWatermarks
+from penstock.checkpoint.entries import END_OF_TIME, Commit, ManifestRef, Offsets, StagedFile, StepWatermarks
 from penstock.errors import GateStopped
 from penstock.graph.policies import OnFail
 from penstock.quality.suite import Severity
@@ -126,23 +126,27 @@ def paths(files: Mapping[str, Sequence[StagedFile]], unit: int | None = None) ->
 
 
 GOOD, ALL, HELD = {"published": 7}, {"published": 10}, {"held": 10}
-CASES: list[tuple[str, OnFail, OnFail | None, tuple[str, ...], list[str], list[str], bool, dict[str, int]]] = [
+CASES: list[
+    tuple[str, OnFail, OnFail | None, tuple[str, ...], list[str], list[str], dict[str, list[str]], dict[str, int]]
+] = [
     # what, policy, table policy, failed rules, staged, held, in quarantine, accounting
-    ("warn publishes all", OnFail.WARN, None, (ROW, TABLE), ["good", "dirty"], [], False, ALL),
-    ("passed publishes all", OnFail.DROP, None, (), ["good", "dirty"], [], False, ALL),
-    ("drop", OnFail.DROP, None, (ROW,), ["good"], [], False, GOOD | {"dropped": 3}),
-    ("quarantine", OnFail.QUARANTINE, None, (ROW,), ["good"], [], True, GOOD | {"quarantined": 3}),
-    ("quarantine of none", OnFail.QUARANTINE, None, (), ["good", "dirty"], [], False, ALL),
-    ("hold", OnFail.HOLD, None, (ROW,), [], ["good", "dirty"], False, HELD),
-    ("a table rule has no rows to drop", OnFail.DROP, None, (TABLE,), [], ["good", "dirty"], False, HELD),
-    ("table warn", OnFail.DROP, OnFail.WARN, (TABLE,), ["good", "dirty"], [], False, ALL),
-    ("drop and hold", OnFail.DROP, OnFail.HOLD, (ROW, TABLE), [], ["good"], False, {"held": 7, "dropped": 3}),
+    ("warn publishes all", OnFail.WARN, None, (ROW, TABLE), ["good", "dirty"], [], {}, ALL),
+    ("passed publishes all", OnFail.DROP, None, (), ["good", "dirty"], [], {}, ALL),
+    ("drop", OnFail.DROP, None, (ROW,), ["good"], [], {}, GOOD | {"dropped": 3}),
+    ("quarantine", OnFail.QUARANTINE, None, (ROW,), ["good"], [], {"bad": ["bad"]}, GOOD | {"quarantined": 3}),
+    ("quarantine of none", OnFail.QUARANTINE, None, (), ["good", "dirty"], [], {}, ALL),
+    ("hold", OnFail.HOLD, None, (ROW,), [], ["good", "dirty"], {}, HELD),
+    ("a table rule has no rows to drop", OnFail.DROP, None, (TABLE,), [], ["good", "dirty"], {}, HELD),
+    ("table warn", OnFail.DROP, OnFail.WARN, (TABLE,), ["good", "dirty"], [], {}, ALL),
+    ("drop and hold", OnFail.DROP, OnFail.HOLD, (ROW, TABLE), [], ["good"], {}, {"held": 7, "dropped": 3}),
 ]
 
 
 @pytest.mark.fault("F52")
 @pytest.mark.parametrize(
-    ("policy", "tables", "failed", "staged", "held", "aside", "fates"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+    ("policy", "tables", "failed", "staged", "held", "aside", "fates"),
+    [c[1:] for c in CASES],
+    ids=[c[0] for c in CASES],
 )
 def test_the_verdict_chooses_among_files(
     policy: OnFail,
@@ -150,13 +154,13 @@ def test_the_verdict_chooses_among_files(
     failed: tuple[str, ...],
     staged: list[str],
     held: list[str],
-    aside: bool,
+    aside: dict[str, list[str]],
     fates: dict[str, int],
 ) -> None:
     """SEMANTICS 11.3 to 11.6, 2.10: a row is withheld only if a rule it fails has failed with `mostly` applied."""
     decision, outcome = decided(policy, verdict(*failed), tables=tables)
     both = {"out": staged, "out_copy": staged} if staged else {}
-    assert paths(decision.fields["staged"], None) == both | ({"bad": ["bad"]} if aside else {})
+    assert paths(decision.fields["staged"], None) == both | aside
     assert paths(decision.fields["held"], None) == ({"out": held, "out_copy": held} if held else {})
     assert outcome.accounting["check:c"] == {"in": 10, **fates}
     assert decision.stopped == {}
@@ -273,12 +277,7 @@ def test_the_end_of_a_bounded_source_moves_the_watermark_to_the_end_of_time() ->
 
 def test_state_that_no_task_changed_is_named_again() -> None:
     """DESIGN 4: a Commit names the manifest of every partition, changed in this batch or before."""
-    told = [
-        {"path": f"m{p}", "size": 1, "checksum": f"c{p}"} for p in range(3)
-    ]
-    from penstock.checkpoint.entries import ManifestRef
-
-    refs = [ManifestRef(**t) for t in told]
+    refs = [ManifestRef(path=f"m{n}", size=1, checksum=f"c{n}") for n in range(3)]
     first = _windowed(Outcome(state={"w": {"0": refs[0], "1": refs[1]}}))
     before = Commit(epoch=1, writer="w", timings={}, published={}, **first)
     second = _windowed(Outcome(state={"w": {"1": refs[2]}}), before=before)

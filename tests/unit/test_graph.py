@@ -89,7 +89,10 @@ def wrong_jobs() -> dict[str, tuple[type[PenstockError], Callable[[Job], object]
         "a union with another job": (JobError, lambda j: timed(j).union(timed(Job("b")))),
         "zero partitions": (JobError, lambda _: Job("b", partitions=0)),
         "partitions of a boolean": (JobError, lambda _: Job("b", partitions=True)),
-        "event time without its bound": (JobError, lambda j: j.source("s", MemorySource("t timestamp"), event_time="t")),
+        "event time without its bound": (
+            JobError,
+            lambda j: j.source("s", MemorySource("t timestamp"), event_time="t"),
+        ),
         "idle_after without event time": (
             JobError,
             lambda j: j.source("s", MemorySource("t timestamp"), idle_after=seconds(1)),

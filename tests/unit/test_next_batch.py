@@ -1,4 +1,4 @@
-"""What the next batch reads, when it runs, and what it judges by, planned without touching anything (SEMANTICS 1, 2)."""
+"""What the next batch reads, when it runs and what it judges by, planned without touching anything (SEMANTICS 1)."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ FIT: list[tuple[str, Any, Any]] = [
     ("a", [1, None], [1, None]),
     ("t", -1.5, datetime(1969, 12, 31, 23, 59, 58, 500_000, UTC)),
     ("t", 0.1, datetime(1970, 1, 1, 0, 0, 0, 100_000, UTC)),
-    ("t", datetime(2024, 2, 29, 1), datetime(2024, 2, 29, 1, tzinfo=UTC)),
+    ("t", datetime.fromisoformat("2024-02-29T01:00:00"), datetime(2024, 2, 29, 1, tzinfo=UTC)),
     ("t", datetime(2024, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))), datetime(2024, 1, 1, tzinfo=UTC)),
     ("t", datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC)),
 ]

@@ -219,7 +219,7 @@ class _Builder:
         number = sum(self.inputs_of.values())
         keys = {k: end.add(f"_penstock_k{number}_{k}", normalised(k, types[k]), plain=k) for k in window.keys}
         hashed = F.xxhash64(*(end.column(c) for c in keys.values())) if keys else F.lit(42).cast("long")
-        plan, key_schema = self._aggregates(window, end, keys)
+        plan, _ = self._aggregates(window, end, keys)
         order = self.inputs_of.get(window.name, 0)
         self.inputs_of[window.name] = order + 1
         expressions = {name: a.expression for name, a in window.aggregates.items() if a.expression is not None}
@@ -375,7 +375,7 @@ class _Projection:
 
         found = to_arrow_schema(frame.schema, timezone="UTC")
         # Whether a column can be null is nobody's promise: an expression behind a filter is null for dropped rows.
-        return pa.schema([f.with_nullable(True) for f in found])
+        return pa.schema([f.with_nullable(nullable=True) for f in found])
 
 
 def _spark_schema(schema: pa.Schema) -> Any:

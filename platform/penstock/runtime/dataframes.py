@@ -171,14 +171,13 @@ def _transform(current: ChainFrame, node: TransformNode) -> ChainFrame:
     lost = [h for h in hidden if h not in made.columns]
     if TIME in lost or POSITION in lost or PARTITION in lost:
         raise JobError(
-            f"transform {node.name!r} dropped {', '.join(lost)}, which order the rows (SEMANTICS 1.6); keep the columns "
-            "whose names begin with _penstock_",
+            f"transform {node.name!r} dropped {', '.join(lost)}, which order the rows (SEMANTICS 1.6); keep the "
+            "columns whose names begin with _penstock_",
             where=str(node.site),
         )
     made = made.withColumns({**{h: F.lit(None).cast("string") for h in lost}, FATE: F.lit(0)})
     visible = tuple(c for c in made.columns if c not in current.hidden)
-    result = _next(current, made.select(*visible, *current.hidden), visible, [])
-    return result
+    return _next(current, made.select(*visible, *current.hidden), visible, [])
 
 
 def _called(node: TransformNode, given: DataFrame) -> Any:

@@ -413,7 +413,8 @@ class Driver:
             owned, view = self.owned, None
             with suppress(CheckpointError):
                 view = survey(self.log)
-            if owned is None or view is None or view.epoch == owned.epoch:
+            # Not the epoch of the view: that counts an entry torn at the end, which is damage and no takeover.
+            if owned is None or view is None or view.takeover is None or view.takeover.epoch == owned.epoch:
                 raise
             path = self.log.path(owned.next_slot)
             raise fenced(path, owned.epoch, view.epoch, view.holder or RELEASED) from error

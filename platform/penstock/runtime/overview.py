@@ -12,7 +12,7 @@ from typing import Any
 from penstock.checkpoint.entries import Commit, Release
 from penstock.checkpoint.recovery import Damage, Recovered, recover
 from penstock.checkpoint.takeover import View, survey
-from penstock.errors import EXIT_PERSON
+from penstock.errors import EXIT_RETRY
 from penstock.runtime.batch_report import BatchReport
 from penstock.runtime.config import Settings
 from penstock.runtime.held import HeldRecords, undecided, undone_by_restore
@@ -171,7 +171,7 @@ def _state(view: View, record: Mapping[str, Any], age: float | None, patience: f
     if isinstance(view.last, Release) and view.released:
         return State.FINISHED if view.last.reason == "finished" else State.STOPPED
     if record.get("state") == "failed":
-        return State.NEEDS_PERSON if record.get("exit_code") == EXIT_PERSON else State.FAILED
+        return State.FAILED if record.get("exit_code") == EXIT_RETRY else State.NEEDS_PERSON
     name = HolderName.parse(view.takeover.holder) if view.takeover is not None else None
     if name is not None and name.host == socket.gethostname() and not process_runs(name.pid, name.start):
         return State.DIED

@@ -101,10 +101,12 @@ class Runner:
 
     def on_takeover(self, recovered: Recovered) -> None:
         """Begin the heartbeat, and show where the job stands."""
-        self.status.on_takeover(recovered)
+        # First of all: from here on others look for a sign of life.
+        self.status.on_takeover(recovered, {})
         self.heartbeat.start()
         if self._engine is not None and not self._restoring:
             self._left = rows_left(self._engine, recovered.commit)
+            self.status.on_takeover(recovered, dict(self._left))
             self.progress.took_over(recovered, self._left)
 
     def on_batch_completed(self, commit: Commit) -> None:

@@ -76,10 +76,10 @@ class RunStatus:
         """Note the stage that the driver is in: progress is watched, not only life (DESIGN 11)."""
         self._note(stage={"name": hook.stage, "when": hook.when, "batch": hook.batch, "since": self.clock.wall()})
 
-    def on_takeover(self, recovered: Recovered) -> None:
+    def on_takeover(self, recovered: Recovered, left: dict[str, int | None]) -> None:
         """Note the epoch and where the job stands."""
         epoch = recovered.last_takeover.epoch if recovered.last_takeover is not None else None
-        self._note(epoch=epoch, next_batch=recovered.next_batch)
+        self._note(epoch=epoch, next_batch=recovered.next_batch, left=left)
 
     def on_progress(self, commit: Commit, *, ms: float, left: dict[str, int | None]) -> None:
         """Note a batch that was committed and published."""

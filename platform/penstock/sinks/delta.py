@@ -51,9 +51,9 @@ class Delta:
             self._create(schema)
             return
         found = pa.schema(table.schema().to_arrow())
-        if _facts(found) != _facts(schema):
+        if _facts(found) != _facts(_as_delta(schema)):
             raise SinkSchemaMismatch(
-                f"the stream has {_said(schema)} and the table has {_said(found)}", where=str(self.path)
+                f"the stream has {_said(_as_delta(schema))} and the table has {_said(found)}", where=str(self.path)
             )
 
     def open(self, staging: Path, spark: Any) -> Publisher:
@@ -140,7 +140,8 @@ class DeltaPublisher:
 
         now = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
-            AddAction(f.path, f.size, {}, now, True, json.dumps({"numRecords": f.rows})) for f in publication.files
+            AddAction(f.path, f.size, {}, now, data_change=True, stats=json.dumps({"numRecords": f.rows}))
+            for f in publication.files
         ]
         table.create_write_transaction(
             actions,
@@ -151,10 +152,34 @@ class DeltaPublisher:
         table.update_incremental()
 
     def _commit_by_spark(self, publication: Publication) -> None:
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
         paths = [str(self.staging / f.path) for f in publication.files]
-        frame = self.spark.read.parquet(*paths)
-        writer = frame.write.format("delta").mode("append")
-        writer.option("txnAppId", publication.app).option("txnVersion", publication.batch).save(str(self.sink.path))
+        try:
+            writer = self.spark.read.parquet(*paths).write.format("delta").mode("append")
+            writer.option("txnAppId", publication.app).option("txnVersion", publication.batch).save(str(self.sink.path))
+        except (Py4JJavaError, PySparkException) as why:
+            raise _refusal(str(why), publication.batch, str(self.sink.path)) from why
+
+
+def _refusal(text: str, batch: int, where: str) -> Exception:
+    """Return what delta-spark's refusal means: a race that may be run again, rows that do not fit, or else."""
+    from deltalake.exceptions import CommitFailedError
+
+    said = next((line.partition("[DELTA_")[2] for line in text.splitlines() if "[DELTA_" in line), "")
+    if said.startswith("CONCURRENT") or "ConcurrentModification" in text:
+        return CommitFailedError(said)
+    told = f"batch {batch} was not taken: " + (f"[DELTA_{said}" if said else text.strip().splitlines()[0])
+    fits = not said.startswith(("VIOLATE_CONSTRAINT", "NOT_NULL_CONSTRAINT"))
+    return (SinkError if fits else SinkSchemaMismatch)(told, where=where)
+
+
+def _as_delta(schema: pa.Schema) -> pa.Schema:
+    """Return the schema as a table would give it back, where the items of a list have another name."""
+    from deltalake import Schema
+
+    return pa.schema(Schema.from_arrow(schema).to_arrow())
 
 
 def _load(path: Path) -> DeltaTable | None:

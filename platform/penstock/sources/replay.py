@@ -27,7 +27,7 @@ from penstock.sources.records import arrow_schema, cast_columns
 __all__ = ["FileReplay"]
 
 _ROWS_A_SPLIT = 50_000
-_ROW = "_penstock_row"
+_ROW, _ORDER = "_penstock_row", "_penstock_order"
 
 
 @dataclass(frozen=True)
@@ -206,9 +206,11 @@ def _prepare(spec: FileReplay, path: Path, spark: Any) -> pa.Table:
 def _order(spec: FileReplay, table: pa.Table, spark: Any) -> pa.ChunkedArray:
     if spec.order_by in table.column_names:
         return table[spec.order_by]
+    from pyspark.sql.functions import expr
+
     numbered = table.append_column(_ROW, pa.array(range(table.num_rows), pa.int64()))
-    frame = spark.createDataFrame(numbered).selectExpr(_ROW, f"{spec.order_by} AS _penstock_order")
-    return frame.toArrow().sort_by(_ROW)["_penstock_order"]
+    frame = spark.createDataFrame(numbered).select(_ROW, expr(spec.order_by).alias(_ORDER))
+    return frame.toArrow().sort_by(_ROW)[_ORDER]
 
 
 def _load(spec: FileReplay, path: Path) -> tuple[pa.Table, pa.Array | None, pa.Array | None]:

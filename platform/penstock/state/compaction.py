@@ -28,7 +28,7 @@ __all__ = ["SLACK_BYTES", "Plan", "budget", "plan_compaction", "plan_fold"]
 SLACK_BYTES = 2**20
 FAN = 4
 SATURATED_FAN = 6
-SATURATED = 32
+SATURATED = 24
 """Chain length from which wider merges are made: the budget is what lacks, and they cost fewer bytes a run removed."""
 COMFORTABLE = 10
 SMALLEST_CLASS = 4_096

@@ -37,6 +37,8 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _LINKED = {errno.ELOOP, errno.ENOTDIR}
 
+_durable: set[Path] = set()
+
 Signature = tuple[int, int, int]
 """Inode, time of change in nanoseconds, size in bytes: what tells a file from one put in its place."""
 
@@ -103,17 +105,19 @@ class NewFile:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, durably; nothing is done where it is there."""
-    if folder.is_dir():
+    """Make a folder, and those above it, durably.
+
+    A folder that is there is synced too, once a process: whoever made it may have died before that.
+    """
+    if folder in _durable and folder.is_dir():
         return
-    made = [folder]
-    while not made[-1].parent.is_dir():
-        made.append(made[-1].parent)
-    for path in reversed(made):
+    missing = [path for path in (folder, *folder.parents) if not path.is_dir()]
+    for path in reversed(missing):
         with _storage_errors(path):
             path.mkdir(mode=0o700, exist_ok=True)
+    for path in (folder, *folder.parents[: max(2, len(missing))]):
         sync_folder(path)
-        sync_folder(path.parent)
+    _durable.add(folder)
 
 
 def sync_folder(folder: Path) -> None:

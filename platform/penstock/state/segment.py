@@ -43,7 +43,7 @@ __all__ = [
 FORMAT_VERSION = 1
 FACTS = b"penstock"
 """The key of the schema metadata under which a section says what it is, as JSON."""
-BLOCK_BYTES = 4 * 2**20
+BLOCK_BYTES = 16 * 2**20
 FILE_BYTES = 64 * 2**20
 _ALIGNMENT = 64
 

@@ -1,0 +1,307 @@
+"""Every byte of a small checkpoint is flipped, every file cut short or taken away: never a wrong row, never a guess.
+
+The real driver loop starts over each damaged checkpoint. Either it ends with an error that has a name, or the tables
+show in the end exactly what they would have shown; whichever it is, no file of the checkpoint is overwritten.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from fake_engine import PARTITIONS, SECOND, FakeEngine, Witness, World, make_driver, run_to_end, windowed_job
+
+from penstock.checkpoint.entries import Commit, from_bytes
+from penstock.checkpoint.log import Log
+from penstock.checkpoint.metadata import open_or_create
+from penstock.checkpoint.recovery import recover
+from penstock.errors import CheckpointCorrupt, LogGap, MetadataMissing, PenstockError, SinkAhead, StateMissing
+from penstock.runtime.facts import BatchFacts
+from penstock.state import GROUP, HASH, Change, Manifest, StateReader, segment_name, sort_rows, write_batch
+from penstock.state.manifest import ManifestRef
+
+GRAPH = windowed_job()
+TIMES = [0, 3, 1, 6, 9, 2, 12, 30]
+NAMED = (CheckpointCorrupt, LogGap, MetadataMissing, SinkAhead, StateMissing)
+
+
+class SegmentEngine(FakeEngine):
+    """The fake engine with its state in real segments: a row for each id that waits in an open window."""
+
+    def _reader(self, facts: BatchFacts, partition: int) -> StateReader:
+        folder = Path(facts.state_folder) / "sums" / str(partition)
+        known = facts.manifests.get("sums", {}).get(str(partition))
+        if known is None:
+            return StateReader(folder, Manifest(step="sums", partition=partition, keys=("id",)))
+        return StateReader(folder, Manifest.read(folder / known["path"], ManifestRef(**known)))
+
+    def _state(self, facts: BatchFacts, partition: int) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for table in self._reader(facts, partition).scan("open"):
+            for end, i in zip(table[GROUP].to_pylist(), table["id"].to_pylist(), strict=True):
+                found.setdefault(str(end), []).append(i)
+        return {end: sorted(ids) for end, ids in found.items()}
+
+    def _state_receipt(
+        self, facts: BatchFacts, partition: int, open_windows: Mapping[str, list[int]], *, merged: int
+    ) -> Mapping[str, Any]:
+        known = {i for ids in self._state(facts, partition).values() for i in ids}
+        fresh = [(int(end), i) for end, ids in open_windows.items() for i in ids if i not in known]
+        columns = {GROUP: [end for end, _ in fresh], HASH: [i for _, i in fresh], "id": [i for _, i in fresh]}
+        rows = sort_rows(pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()}))
+        least = min(map(int, open_windows), default=2**62)
+        name = segment_name(facts.batch, epoch=facts.epoch, attempt=partition, run=facts.run)
+        change = Change(append={"open": rows}, floors={"open": least} if known else {})
+        written = write_batch(self._reader(facts, partition), name, change, batch=facts.batch, merge={})
+        ref = written.ref
+        return {
+            "kind": "state",
+            "step": "sums",
+            "partition": partition,
+            "manifest": None if ref is None else {"path": ref.path, "size": ref.size, "checksum": ref.checksum},
+            "due": min(map(int, open_windows), default=None),
+            "merged": merged,
+            "size": written.manifest.size,
+            "written": written.written,
+            "rewritten": written.rewritten,
+        }
+
+
+@dataclass
+class Site:
+    """A checkpoint and its tables as a driver left them."""
+
+    world: World
+    store: Witness
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """Return the files of the store by path."""
+        return self.store._files
+
+    def slot(self, number: int) -> str:
+        """Return the path of a slot of the log; negative ones count from the end."""
+        return sorted(path for path in self.files if path.startswith("log/"))[number]
+
+    def kind(self, number: int) -> str:
+        """Return what stands in a slot."""
+        path = self.slot(number)
+        return from_bytes(self.files[path], path).kind
+
+    def again(self, name: str, files: Mapping[str, bytes]) -> Outcome:
+        """Start a driver over other files than these, and let it finish."""
+        world = World(root=self.world.root, times=list(self.world.times))
+        for sink, table in self.world.tables.items():
+            world.table(sink).versions, world.table(sink).shown = dict(table.versions), list(table.shown)
+        store = Witness()
+        store._files = dict(files)
+        error: PenstockError | None = None
+        try:
+            start(world, store, name)
+        except PenstockError as raised:
+            error = raised
+        kept = all(store._files[path] == data for path, data in files.items())
+        return Outcome(error, {sink: Counter(map(repr, world.rows(sink))) for sink in world.tables}, kept, store)
+
+
+@dataclass
+class Outcome:
+    """How a driver ended: its error, the rows of each table, and whether all files are as they were."""
+
+    error: PenstockError | None
+    rows: dict[str, Counter[str]]
+    kept: bool
+    store: Witness
+
+
+def start(world: World, store: Witness, name: str, stop: tuple[str, str, int] | None = None) -> None:
+    """Start a job as the command does, and run it to its end or to a hook."""
+    found = open_or_create(store, now=SECOND)
+    engine = SegmentEngine(world, GRAPH, name)
+    driver = make_driver(world, store, name, graph=GRAPH, engine=engine, uuid=found.uuid)
+    if stop is None:
+        run_to_end(driver)
+        return
+    for hook in driver.run():
+        if (hook.stage, hook.when, hook.batch) == stop:
+            if stop[:2] != ("Purge", "after"):
+                return
+            driver.stop()
+
+
+CUTS = {
+    "Offsets at the end": ("FixOffsets", "after", 2),
+    "Commit at the end": ("CommitBatch", "after", 2),
+    "Release at the end": ("Purge", "after", 2),
+}
+
+
+@pytest.fixture(params=CUTS.values(), ids=CUTS)
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
+    """Return a checkpoint that a driver left behind at one of the cuts."""
+    made = Site(World(root=tmp_path, times=TIMES), Witness())
+    start(made.world, made.store, "first", request.param)
+    return made
+
+
+def only(cut: str) -> pytest.MarkDecorator:
+    """Let a test see one of the cuts."""
+    return pytest.mark.parametrize("site", [pytest.param(CUTS[cut], id=cut)], indirect=True)
+
+
+class Judge:
+    """Starts drivers over damaged checkpoints and holds the outcomes against that of the sound one."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.starts = 0
+        sound = site.again("sound", site.files)
+        assert sound.error is None
+        self.sound = sound.rows
+
+    def of(self, files: Mapping[str, bytes], what: str) -> type[PenstockError] | None:
+        """Return the error over these files, None where all is as it should be; `what` was done to them."""
+        self.starts += 1
+        found = self.site.again(f"r{self.starts}", files)
+        assert found.kept, f"{what}: a file was overwritten"
+        for sink, rows in found.rows.items():
+            assert rows <= self.sound[sink], f"{what}: {sink} shows {rows - self.sound[sink]}"
+        if found.error is None:
+            assert found.rows == self.sound, what
+            return None
+        assert isinstance(found.error, NAMED), f"{what}: {found.error!r}"
+        return type(found.error)
+
+
+def flips(data: bytes, every: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the data with one bit of one byte changed, another bit from byte to byte."""
+    for at in range(0, len(data), every):
+        yield at, data[:at] + bytes([data[at] ^ (1 << at % 8)]) + data[at + 1 :]
+
+
+EVERY_BYTE = pytest.mark.parametrize(
+    "every", [pytest.param(29, id="some"), pytest.param(1, id="each", marks=pytest.mark.slow)]
+)
+
+
+@EVERY_BYTE
+@pytest.mark.fault("F13", "F14")
+def test_a_flipped_byte_of_the_log_is_never_believed(site: Site, every: int) -> None:
+    """Offsets or a Release at the end are given up with the same rows in the end; all else stops the job."""
+    judge = Judge(site)
+    last = site.slot(-1)
+    may_go = site.kind(-1) in {"offsets", "release"}
+    for path in [path for path in site.files if path.startswith("log/")]:
+        for at, data in flips(site.files[path], every):
+            expected = None if path == last and may_go else CheckpointCorrupt
+            assert judge.of(site.files | {path: data}, f"byte {at} of {path}") is expected, f"byte {at} of {path}"
+    assert judge.starts > 2_000 // every
+
+
+@EVERY_BYTE
+@only("Offsets at the end")
+@pytest.mark.fault("F13", "F17")
+def test_a_flipped_byte_of_the_metadata_is_never_believed(site: Site, every: int) -> None:
+    """Another uuid would let every sink take every batch a second time."""
+    judge = Judge(site)
+    for at, data in flips(site.files["metadata.json"], every):
+        assert judge.of(site.files | {"metadata.json": data}, f"byte {at}") is CheckpointCorrupt
+
+
+@EVERY_BYTE
+@only("Offsets at the end")
+@pytest.mark.fault("F13", "F14")
+def test_a_flipped_byte_of_the_state_is_never_believed(site: Site, every: int) -> None:
+    """Manifests and segments: what is read is checked, and what is not read does not matter."""
+    judge = Judge(site)
+    ends: Counter[str] = Counter()
+    for path in state_files(site):
+        data = path.read_bytes()
+        for at, changed in flips(data, every):
+            path.write_bytes(changed)
+            ends[f"{path.suffix} {judge.of(site.files, f'byte {at} of {path}')}"] += 1
+        path.write_bytes(data)
+    assert ends[f".arrow {CheckpointCorrupt}"] > 10 * ends[".arrow None"]
+    assert ends[f".json {CheckpointCorrupt}"] > ends[".json None"] >= 0
+
+
+def state_files(site: Site) -> list[Path]:
+    """Return the state files that the Commit in force names."""
+    assert site.world.root is not None
+    found = recover(Log(site.store)).commit
+    assert isinstance(found, Commit)
+    files = []
+    for partition, ref in found.state["sums"].items():
+        folder = site.world.root / "state" / "sums" / partition
+        manifest = Manifest.read(folder / ref.path)
+        files += [folder / ref.path, *(folder / name for name in manifest.files())]
+    assert len(files) > 2 * PARTITIONS
+    return files
+
+
+@pytest.mark.fault("F13")
+def test_a_file_of_the_log_that_was_cut_short_is_never_believed(site: Site) -> None:
+    """Empty, one byte, half, all but the last byte; the same answers as for a flipped byte."""
+    judge = Judge(site)
+    may_go = site.kind(-1) in {"offsets", "release"}
+    for path, data in site.files.items():
+        for length in (0, 1, data.find(b"\n"), data.find(b"\n") + 1, len(data) // 2, len(data) - 1):
+            expected = None if path == site.slot(-1) and may_go else CheckpointCorrupt
+            assert judge.of(site.files | {path: data[:length]}, f"{length} bytes of {path}") is expected
+
+
+@pytest.mark.fault("F16", "F17", "F20")
+def test_a_missing_file_is_named(site: Site) -> None:
+    """A slot in the middle is a gap with its number; the newest one was never written, as far as anyone can tell."""
+    judge = Judge(site)
+    for path in site.files:
+        files = {name: data for name, data in site.files.items() if name != path}
+        expected = None if path == site.slot(-1) else MetadataMissing if path == "metadata.json" else LogGap
+        assert judge.of(files, f"without {path}") is expected, path
+
+
+@pytest.mark.fault("F16")
+def test_a_gap_lists_what_is_missing(site: Site) -> None:
+    """The numbers, and nothing is written before a person has looked."""
+    missing = [2, 3]
+    files = {name: data for name, data in site.files.items() if name not in {site.slot(2), site.slot(3)}}
+    found = site.again("gap", files)
+    assert isinstance(found.error, LogGap)
+    assert found.error.fields["missing"] == missing
+    assert found.store._files == files
+
+
+@pytest.mark.fault("F20")
+def test_an_entry_in_place_of_another_is_never_believed(site: Site) -> None:
+    """Each entry under the name of each other: whole files, and none of them where it belongs."""
+    judge = Judge(site)
+    slots = [path for path in site.files if path.startswith("log/")]
+    may_go = site.kind(-1) in {"offsets", "release"}
+    for path in slots:
+        for other in slots:
+            if other != path:
+                found = judge.of(site.files | {path: site.files[other]}, f"{other} as {path}")
+                assert found is CheckpointCorrupt or (path == slots[-1] and may_go), f"{other} as {path}"
+
+
+@only("Offsets at the end")
+@pytest.mark.fault("F18")
+@pytest.mark.parametrize("what", ["folder", "manifest", "segment"])
+def test_missing_state_is_named(site: Site, what: str) -> None:
+    """It is not taken for an empty state, and nothing is committed or shown."""
+    assert site.world.root is not None
+    judge = Judge(site)
+    for path in state_files(site):
+        if what == "folder" or path.suffix == {"manifest": ".json", "segment": ".arrow"}[what]:
+            moved = path.rename(path.with_name("away"))
+            found = judge.of(site.files, f"without {path}")
+            moved.rename(path)
+            assert found is StateMissing or what == "segment", path
+    if what == "folder":
+        (site.world.root / "state").rename(site.world.root / "elsewhere")
+        assert judge.of(site.files, "without state") is StateMissing
