@@ -10,14 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["BENCH", "FILES_A_BATCH", "SCHEMA", "Input"]
+__all__ = ["BENCH", "SCHEMA", "Input"]
 
 BENCH = Path(".bench")
-FILES_A_BATCH = 2
-"""One file for each core, so that nobody reads a batch with one core while the other is idle."""
 SCHEMA = "k long, v long, d double, t timestamp"
 
 _SPREAD = 2_654_435_761  # a prime: consecutive rows have keys that are far apart
+_WORTH_TWO_FILES = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,13 +28,18 @@ class Input:
     step: int
 
     @property
+    def files_a_batch(self) -> int:
+        """Return one file for each of two cores, or one where the rows are few."""
+        return 2 if self.rows >= _WORTH_TWO_FILES else 1
+
+    @property
     def folder(self) -> Path:
         """Return where the files are."""
         return BENCH / "input" / f"rows{self.rows}-keys{self.keys}-step{self.step}"
 
     def files(self, batch: int) -> list[Path]:
         """Return the files of a batch."""
-        return [self.folder / f"{batch:06d}-{part}.parquet" for part in range(FILES_A_BATCH)]
+        return [self.folder / f"{batch:06d}-{part}.parquet" for part in range(self.files_a_batch)]
 
     def prepare(self, batches: int) -> None:
         """Write the files that are not there yet."""
@@ -48,8 +52,8 @@ class Input:
                     temporary.rename(path)
 
     def _table(self, batch: int, part: int) -> pa.Table:
-        first = self.rows * part // FILES_A_BATCH
-        last = self.rows * (part + 1) // FILES_A_BATCH
+        first = self.rows * part // self.files_a_batch
+        last = self.rows * (part + 1) // self.files_a_batch
         row = np.arange(first, last, dtype=np.int64)
         number = row + batch * self.rows
         times = batch * self.step + row * self.step // self.rows

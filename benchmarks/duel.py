@@ -67,7 +67,6 @@ class Duel:
 
 def duel(engine: EngineSide, peer: SparkSide, turns: Turns) -> Duel:
     """Warm both sides up, then let them run in turn."""
-    engine.source.given.prepare(turns.batches)
     engine.batches(turns.warm_engine)
     peer.batches(turns.warm_peer)
     found = Duel([], [], [])

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.data import FILES_A_BATCH, Input
+from benchmarks.data import Input
 from penstock.errors import SourceChanged
 from penstock.sources.base import Position, ReadLimit, Span, with_hidden
 
@@ -20,10 +20,9 @@ __all__ = ["NumberedFiles"]
 class NumberedFiles:
     """Follow numbered files; `offered` says how many batches of them may be read by now."""
 
-    splits = FILES_A_BATCH
-
     def __init__(self, given: Input) -> None:
         self.given = given
+        self.splits = given.files_a_batch
         self.offered = 0
         self.schema = pq.read_schema(given.files(0)[0])
 

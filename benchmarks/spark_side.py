@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.data import FILES_A_BATCH, SCHEMA, Input
+from benchmarks.data import SCHEMA, Input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +49,7 @@ class SparkSide:
         self.offered = 0
         self._watched = root / "watched"
         self._watched.mkdir(parents=True)
-        reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", FILES_A_BATCH)
+        reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", given.files_a_batch)
         rows = reader.option("recursiveFileLookup", "true").parquet(str(self._watched.resolve()))
         writer = transform(rows).writeStream.outputMode("append")
         self.query = sink(writer.option("checkpointLocation", str(root.resolve() / "checkpoint"))).start()

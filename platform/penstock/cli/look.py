@@ -69,6 +69,11 @@ def _status_rows(found: JobStatus) -> Iterator[tuple[str, str]]:
         yield "epoch", str(found.epoch)
     if found.last is not None:
         yield from _last_batch(found.last, found.record)
+        if found.goes_on_from != found.last.batch:
+            target = "nothing" if found.goes_on_from is None else f"batch {found.goes_on_from}"
+            yield "restored", f"the state in force is that of {target}"
+    for step, mark in found.watermarks.items():
+        yield "watermark", f"{step} {shown_moment(mark)}"
     if found.pending:
         yield "pending", f"batch {found.next_batch} has its offsets, and no commit"
     left = {name: n for name, n in dict(found.record.get("left") or {}).items() if n is not None}
@@ -88,8 +93,6 @@ def _last_batch(last: BatchReport, record: Mapping[str, Any]) -> Iterator[tuple[
     yield "last batch", f"{last.batch} at {shown_moment(last.time)}"
     cost = f", {record['ms']:,.0f} ms" if record.get("ms") is not None else ""
     yield "rows", f"{last.rows:,} read, {_by_name(last.output)} out, {_by_name(last.late)} late{cost}"
-    for step, mark in last.watermarks.items():
-        yield "watermark", f"{step} {shown_moment(mark)}"
     if last.verdicts:
         yield "verdicts", ", ".join(f"{n:,} {what}" for what, n in last.verdicts.items())
 

@@ -21,9 +21,9 @@ from penstock.runtime.holder import HolderWatch, StoppedWaiting
 from penstock.runtime.progress import ProgressView
 from penstock.runtime.project import LoadedJob, code_version
 from penstock.runtime.restoring import LAST, StartFrom, find_superseded
-from penstock.runtime.runner import Ending, Runner
+from penstock.runtime.runner import Runner
 from penstock.runtime.status import Heartbeat, RunStatus, StatusRecords
-from penstock.runtime.stopping import StoppableClock, StopSwitch
+from penstock.runtime.stopping import Ending, StoppableClock, StopSwitch
 from penstock.runtime.triggers import AsFastAsPossible, FixedInterval, Trigger
 from penstock.time.clock import SystemClock
 
@@ -57,7 +57,7 @@ def launch(loaded: LoadedJob, order: RunOrder, progress: ProgressView) -> Ending
         try:
             return _launched(loaded, order, progress, switch, StoppableClock(system, switch.asked))
         except (KeyboardInterrupt, StoppedWaiting):  # the first only while Spark starts, before it is listened to again
-            progress.ended(Ending.STOPPED.value, batches=0, rows=0, seconds=0.0)
+            progress.ended(Ending.STOPPED, batches=0, rows=0, seconds=0.0)
             return Ending.STOPPED
 
 

@@ -19,7 +19,7 @@ from penstock.checkpoint.log import Log, OwnedLog, fenced
 from penstock.checkpoint.recovery import Damage, Recovered, find_restorable, recover
 from penstock.checkpoint.replay import Damaged
 from penstock.checkpoint.takeover import RELEASED, View, claim, confirm, survey
-from penstock.errors import CheckpointCorrupt, CheckpointError, Fenced, StateTooLarge
+from penstock.errors import CheckpointCorrupt, CheckpointError, Fenced, SinkAhead, StateTooLarge
 from penstock.runtime.commit import Decision, decide
 from penstock.runtime.engine import Engine
 from penstock.runtime.facts import BatchFacts
@@ -173,6 +173,7 @@ class Driver:
             raise Fenced("other drivers kept taking the log over")
         yield Hook("TakeOver", "after")
         recovered = self._adopt(recover(self.log, damage), damage)
+        self._refuse_old_copy(recovered)
         if recovered.last_published_commit is not None:
             last = recovered.last_published_commit
             yield from self._run_stage(PublishSinks(last.batch, self.sinks), commit=last)
@@ -382,6 +383,22 @@ class Driver:
         self.janitor.adopt(recovered)
         self._tell("on_takeover", recovered)
         return recovered
+
+    def _refuse_old_copy(self, recovered: Recovered) -> None:
+        """Raise SinkAhead where a sink shows a batch that the log does not know to be committed (F31).
+
+        Asked here and not left to publishing: the next batches may have no rows for that sink, and once the ids have
+        caught up it would take other rows under the same id for the ones it has.
+        """
+        for sink in self.sinks:
+            seen = self.engine.version(sink, self.app(sink))
+            if seen is not None and seen >= recovered.next_batch:
+                raise SinkAhead(
+                    f"{sink} shows batch {seen} of this checkpoint, and its log ends before batch "
+                    f"{recovered.next_batch} is committed",
+                    seen=seen,
+                    batch=recovered.next_batch,
+                )
 
     def _give_up(self, damaged: Damaged) -> None:
         """Give up an entry at the end that cannot be read, where no sink shows that it was a Commit (F13)."""

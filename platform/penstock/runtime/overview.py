@@ -13,7 +13,7 @@ from penstock.checkpoint.entries import Commit, Release
 from penstock.checkpoint.recovery import Damage, Recovered, recover
 from penstock.checkpoint.takeover import View, survey
 from penstock.errors import EXIT_RETRY
-from penstock.runtime.batch_report import BatchReport
+from penstock.runtime.batch_report import BatchReport, moment
 from penstock.runtime.config import Settings
 from penstock.runtime.held import HeldRecords, undecided, undone_by_restore
 from penstock.runtime.holder import HolderName, process_runs
@@ -41,7 +41,9 @@ class State(Enum):
 class JobStatus:
     """Hold how one job stands. Times are microseconds since 1970.
 
-    `record` is the newest status record of the last driver, if it wrote one; `held` are undecided batches.
+    `last` is the newest Commit; `goes_on_from` the batch whose state is in force, which a restore may have changed,
+    and `watermarks` are that one's. `record` is the newest status record of the last driver, if it wrote one; `held`
+    are undecided batches.
     """
 
     job: str
@@ -49,6 +51,8 @@ class JobStatus:
     holder: str | None = None
     epoch: int | None = None
     last: BatchReport | None = None
+    goes_on_from: int | None = None
+    watermarks: Mapping[str, int | None] = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict)
     heartbeat_age: float | None = None
     next_batch: int = 0
@@ -67,6 +71,8 @@ class JobStatus:
             "next_batch": self.next_batch,
             "pending": self.pending,
             "last_batch": self.last.to_json() if self.last is not None else None,
+            "goes_on_from": self.goes_on_from,
+            "watermark": {step: moment(mark) for step, mark in self.watermarks.items()},
             "ms": self.record.get("ms"),
             "rows_per_second": self.record.get("rows_per_second"),
             "rows_left": self.record.get("left"),
@@ -132,6 +138,8 @@ def read_status(settings: Settings, job: str, clock: Clock) -> JobStatus:
         holder=view.holder,
         epoch=view.epoch,
         last=BatchReport.of(recovered.kept[-1].commit) if recovered.kept else None,
+        goes_on_from=recovered.commit.batch if recovered.commit is not None else None,
+        watermarks=recovered.commit.watermarks_out if recovered.commit is not None else {},
         record=record,
         heartbeat_age=None if age is None else round(age, 1),
         next_batch=recovered.next_batch,

@@ -15,6 +15,7 @@ from penstock.errors import PenstockError
 from penstock.runtime.batch_report import BatchReport, shown_moment
 from penstock.runtime.engine import Engine
 from penstock.runtime.restoring import Superseded
+from penstock.runtime.stopping import Ending
 from penstock.sources.base import ReadLimit
 
 __all__ = ["BarProgress", "JsonProgress", "ProgressView", "rows_left"]
@@ -45,7 +46,7 @@ class ProgressView(Protocol):
     def stopping(self, deadline: float) -> None:
         """Say that a stop was asked for, and how many seconds the batch has."""
 
-    def ended(self, ending: str, *, batches: int, rows: int, seconds: float) -> None:
+    def ended(self, ending: Ending, *, batches: int, rows: int, seconds: float) -> None:
         """Say how the run ended."""
 
     def failed(self, error: PenstockError) -> None:
@@ -102,9 +103,9 @@ class JsonProgress:
         """Log `run.stopping`."""
         self._log.info("run.stopping", deadline=deadline)
 
-    def ended(self, ending: str, *, batches: int, rows: int, seconds: float) -> None:
+    def ended(self, ending: Ending, *, batches: int, rows: int, seconds: float) -> None:
         """Log `run.ended`."""
-        self._log.info("run.ended", ending=ending, batches=batches, rows=rows, seconds=round(seconds, 1))
+        self._log.info("run.ended", ending=ending.name.lower(), batches=batches, rows=rows, seconds=round(seconds, 1))
 
     def failed(self, error: PenstockError) -> None:
         """Log `run.failed`."""
@@ -180,11 +181,11 @@ class BarProgress:
             f"stopping after this batch; it has {deadline:g} s (Ctrl-C again: at once)", highlight=False
         )
 
-    def ended(self, ending: str, *, batches: int, rows: int, seconds: float) -> None:
+    def ended(self, ending: Ending, *, batches: int, rows: int, seconds: float) -> None:
         """Print the sum of the run."""
         self.close()
         self._console.print(
-            f"[bold]{ending}[/bold]  {batches:,} batches · {rows:,} rows · {seconds:,.1f} s", highlight=False
+            f"[bold]{ending.value}[/bold]  {batches:,} batches · {rows:,} rows · {seconds:,.1f} s", highlight=False
         )
 
     def failed(self, error: PenstockError) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Protocol
 
 from penstock.checkpoint.entries import Commit
@@ -17,18 +16,10 @@ from penstock.runtime.progress import ProgressView, rows_left
 from penstock.runtime.restoring import LAST, StartFrom
 from penstock.runtime.stages import Hook
 from penstock.runtime.status import Heartbeat, RunStatus
-from penstock.runtime.stopping import StopSwitch
+from penstock.runtime.stopping import Ending, StopSwitch
 from penstock.time.clock import Clock
 
-__all__ = ["Ending", "Runner", "Steppable"]
-
-
-class Ending(Enum):
-    """Say how a run ended without an error; the exit code is 0 for each."""
-
-    FINISHED = "finished"
-    STOPPED = "stopped"
-    ABANDONED = "stopped in the middle of a batch, which the next start does again"
+__all__ = ["Runner", "Steppable"]
 
 
 class Steppable(Protocol):
@@ -83,9 +74,7 @@ class Runner:
             self._end("failed", why)
             raise
         self._end("finished" if ending is Ending.FINISHED else "stopped", None)
-        self.progress.ended(
-            ending.value, batches=self.batches, rows=self.rows, seconds=self.clock.monotonic() - started
-        )
+        self.progress.ended(ending, batches=self.batches, rows=self.rows, seconds=self.clock.monotonic() - started)
         return ending
 
     def _restore_and_run(self, driver: Steppable, start: StartFrom) -> Ending:

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from enum import Enum
 from types import FrameType
 from typing import Any
 
@@ -16,7 +17,7 @@ import structlog
 from penstock.errors import EXIT_RETRY
 from penstock.time.clock import Clock
 
-__all__ = ["StopSwitch", "StoppableClock"]
+__all__ = ["Ending", "StopSwitch", "StoppableClock"]
 
 log = structlog.get_logger()
 
@@ -25,6 +26,14 @@ _OVER = b"o"
 _CANCEL_EVERY = 0.5
 GRACE = 10.0
 """Seconds that a cancelled batch may take to end before the process ends without it."""
+
+
+class Ending(Enum):
+    """Say how a run ended without an error; the exit code is 0 for each."""
+
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    ABANDONED = "stopped in the middle of a batch, which the next start does again"
 
 
 class StopSwitch:

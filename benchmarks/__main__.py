@@ -1,0 +1,37 @@
+"""Run benchmarks: `python -m benchmarks [p1|p6|parts|compaction|flat300|all] [--quick]`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from benchmarks import beside_spark
+from benchmarks.report import console
+from benchmarks.spark_side import ROCKSDB
+from penstock.runtime.session import open_session
+
+PROGRAMS = {
+    "p1": beside_spark.run_p1,
+    "p6": beside_spark.run_p6,
+}
+
+
+def main() -> None:
+    """Run what was asked for in one Spark session, and exit 1 when a claim was missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("what", nargs="?", default="all", choices=[*PROGRAMS, "all"])
+    parser.add_argument("--quick", action="store_true", help="fewer batches: minutes instead of half an hour")
+    asked = parser.parse_args()
+    console.print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; on a busy machine look at ratios")
+    # Room for the peer's state and for both sides' output; the same process and the same settings serve both.
+    settings = {"spark.driver.memory": "4g", **ROCKSDB}
+    spark = open_session("penstock-bench", jars=Path(".jars"), settings=settings)
+    for name, program in PROGRAMS.items():
+        if asked.what in (name, "all"):
+            program(spark, quick=asked.quick)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Run P1 and P6 of DESIGN 12: the same work by Penstock and by Structured Streaming, in turn, in one Java process."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.data import BENCH, Input
+from benchmarks.duel import Duel, Turns, duel, percentile
+from benchmarks.engine_side import EngineSide
+from benchmarks.jobs import Build, discard, query, sliding_job, to_delta, tumbling_job
+from benchmarks.report import Claim, Report, report
+from benchmarks.spark_side import SparkSide
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
+
+__all__ = ["run_p1", "run_p6", "scratch"]
+
+COLUMNS = ("side", "batches", "median ms", "mean ms", "p90 ms", "rows a second")
+KEYS = 10_000
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Give a folder for checkpoints and tables, gone afterwards; on the disk of the project."""
+    BENCH.mkdir(exist_ok=True)
+    root = Path(tempfile.mkdtemp(prefix="run-", dir=BENCH))
+    try:
+        yield root
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def run_p1(spark: SparkSession, *, quick: bool) -> None:
+    """P1: sliding 60 s / 1 s, keyed count and sum, 100,000 rows a batch; the peer's output is thrown away."""
+    given = Input(rows=100_000, keys=KEYS, step=1_000_000)
+    turns = (
+        Turns(warm_engine=70, warm_peer=3, rounds=2, engine=13, peer=4)
+        if quick
+        else Turns(warm_engine=130, warm_peer=4, rounds=4, engine=31, peer=6)
+    )
+    with report("P1 sliding windows") as found:
+        for kind, column in (("long", "v"), ("double", "d")):
+            with scratch() as root:
+                sliding = query(column, "60 seconds", "1 second")
+                job = sliding_job(column, root / "table")
+                what = f"{kind} sums, 100,000 rows a batch, {KEYS:,} keys"
+                sides = _duel(spark, given, root, job, sliding, discard, turns)
+                _show(found, what, given, sides)
+                found.claim(Claim(f"P1, {kind} sums, times Structured Streaming", sides.ratio, 8, "x"))
+
+
+def run_p6(spark: SparkSession, *, quick: bool) -> None:
+    """P6: a whole batch into Delta, tumbling keyed windows, 100 and 100,000 rows a batch."""
+    turns = (
+        Turns(warm_engine=40, warm_peer=8, rounds=2, engine=17, peer=6)
+        if quick
+        else Turns(warm_engine=200, warm_peer=20, rounds=5, engine=33, peer=13)
+    )
+    with report("P6 whole batch into Delta") as found:
+        for rows in (100, 100_000):
+            given = Input(rows=rows, keys=KEYS, step=10_000_000)
+            with scratch() as root:
+                job = tumbling_job("d", root / "ours")
+                sides = _duel(spark, given, root, job, query("d", "10 seconds"), to_delta(root / "peers"), turns)
+                _show(found, f"{rows:,} rows a batch", given, sides)
+                outside = statistics.median(batch.outside for batch in sides.batches)
+                found.claim(
+                    Claim(f"P6, {rows:,} rows, times Structured Streaming into Delta", sides.ratio, 3, "x"),
+                    Claim(f"P6, {rows:,} rows, outside the Spark job", outside, 30, " ms", at_most=True),
+                )
+
+
+def _duel(  # noqa: PLR0917 - two sides and what they do
+    spark: SparkSession,
+    given: Input,
+    root: Path,
+    job: Build,
+    transform: Callable[[DataFrame], DataFrame],
+    sink: Callable[[DataStreamWriter], DataStreamWriter],
+    turns: Turns,
+) -> Duel:
+    given.prepare(turns.batches)
+    engine = EngineSide(spark, given, job, root / "checkpoints")
+    peer = SparkSide(spark, given, root / "peer", transform=transform, sink=sink)
+    try:
+        return duel(engine, peer, turns)
+    finally:
+        peer.close()
+        engine.close()
+
+
+def _show(found: Report, what: str, given: Input, sides: Duel) -> None:
+    rows = []
+    for name, turns in (("Penstock", sides.engine), ("Structured Streaming", sides.peer)):
+        times = [time for turn in turns for time in turn]
+        median = statistics.median(times)
+        rows.append(
+            (name, len(times), median, statistics.fmean(times), percentile(times, 0.9), given.rows / median * 1000)
+        )
+    found.table(what, COLUMNS, rows)
+    by_round = ", ".join(f"{ratio:.1f}" for ratio in sides.ratios)
+    found.numbers[f"{what}: ratios"] = {
+        "medians": sides.ratio,
+        "means": sides.ratio_of_means,
+        "by round": sides.ratios,
+    }
+    found.note(f"ratio of medians {sides.ratio:.1f} (by round {by_round}), of means {sides.ratio_of_means:.1f}")
