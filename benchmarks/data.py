@@ -35,7 +35,7 @@ class Input:
     @property
     def folder(self) -> Path:
         """Return where the files are."""
-        return BENCH / "input" / f"rows{self.rows}-keys{self.keys}-step{self.step}"
+        return BENCH / "input" / f"rows{self.rows}-keys{self.keys}-step{self.step}-files{self.files_a_batch}"
 
     def files(self, batch: int) -> list[Path]:
         """Return the files of a batch."""

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from oracle import BEGINNING, Decided, Ledger, Windows
@@ -156,7 +157,7 @@ class FakeEngine:
     """
 
     def __init__(
-        self, world: World, graph: JobGraph, name: str = "engine", *, on_publish: OnPublish = lambda sink, batch: None
+        self, world: World, graph: JobGraph, name: str = "engine", *, on_publish: OnPublish = lambda _sink, _batch: None
     ) -> None:
         self.world = world
         self.graph = graph
@@ -247,9 +248,8 @@ class FakeEngine:
             mine = [i for i in ids if i % PARTITIONS == partition and i not in late]
             for i in mine:
                 open_windows.setdefault(str(self._end(i)), []).append(i)
-            for end in sorted(open_windows, key=int):
-                if close is not None and int(end) <= close:
-                    closed.append([partition, int(end) // SECOND, open_windows.pop(end)])
+            ends = [end for end in sorted(open_windows, key=int) if close is not None and int(end) <= close]
+            closed += [[partition, int(end) // SECOND, open_windows.pop(end)] for end in ends]
             receipts.append(self._state_receipt(facts, partition, open_windows, merged=len(mine)))
         counts = {"rows": len(ids), "counted": len(ids) - len(late), "late": len(late)}
         receipts.append({"kind": "window", "step": "sums", **counts, "partly_late": 0, "in_no_window": 0})
@@ -272,7 +272,9 @@ class FakeEngine:
     def _state_receipt(
         self, facts: BatchFacts, partition: int, open_windows: Mapping[str, list[int]], *, merged: int
     ) -> Mapping[str, Any]:
-        made = Manifest(step="sums", partition=partition, keys=("parity",), batch=facts.batch, facts={"open": open_windows})
+        made = Manifest(
+            step="sums", partition=partition, keys=("parity",), batch=facts.batch, facts={"open": open_windows}
+        )
         path = Path(facts.state_folder) / "sums" / str(partition) / self._name(facts)
         path.parent.mkdir(parents=True, exist_ok=True)
         data = made.to_bytes()
@@ -342,7 +344,7 @@ def make_driver(
     log: Log | None = None,
     settings: DriverSettings | None = None,
     uuid: str = UUID,
-    may_take_over: Callable[[View], None] = lambda view: None,
+    may_take_over: Callable[[View], None] = lambda _view: None,
     listeners: tuple[Any, ...] = (),
 ) -> Driver:
     """Return a driver of the real loop over the world; `name` is its holder and its writer."""
@@ -359,6 +361,14 @@ def make_driver(
         may_take_over=may_take_over,
         listeners=listeners,
     )
+
+
+@contextmanager
+def quick_folder() -> Iterator[Path]:
+    """Make a folder in memory where there is one: thousands of fsyncs say nothing new about a disk."""
+    shared = Path("/dev/shm")  # noqa: S108 - the folder in it has a random name
+    with TemporaryDirectory(dir=shared if shared.is_dir() else None) as folder:
+        yield Path(folder)
 
 
 decoded = functools.lru_cache(maxsize=20_000)(from_bytes)

@@ -29,7 +29,7 @@ ALONE = {
     ("Compute", "before"),
     ("Compute", "after"),
     ("CommitBatch", "after"),
-    (f"PublishSinks", f"published {GRAPH.sinks[-1].name}"),
+    ("PublishSinks", f"published {GRAPH.sinks[-1].name}"),
     ("PublishSinks", "after"),
     ("AckSources", "before"),
     ("AckSources", "after"),
@@ -264,7 +264,11 @@ class Play:
             return
         stop = (*(self.scene.cut or ("Purge", "after")), self.scene.before - 1)
         driver = make_driver(
-            self.world, self.store, "w", graph=GRAPH, log=Log(self.store, stride=self.scene.stride),
+            self.world,
+            self.store,
+            "w",
+            graph=GRAPH,
+            log=Log(self.store, stride=self.scene.stride),
             settings=DriverSettings(keep=self.scene.keep),
         )
         for hook in driver.run():

@@ -7,21 +7,41 @@ show in the end exactly what they would have shown; whichever it is, no file of 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from fake_engine import PARTITIONS, SECOND, FakeEngine, Witness, World, make_driver, run_to_end, windowed_job
+from fake_engine import (
+    PARTITIONS,
+    SECOND,
+    FakeEngine,
+    Witness,
+    World,
+    make_driver,
+    quick_folder,
+    run_to_end,
+    windowed_job,
+)
 
-from penstock.checkpoint.entries import Commit, from_bytes
+from penstock.checkpoint import format as fileformat
+from penstock.checkpoint.entries import Commit, Offsets, from_bytes
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.metadata import open_or_create
 from penstock.checkpoint.recovery import recover
-from penstock.errors import CheckpointCorrupt, LogGap, MetadataMissing, PenstockError, SinkAhead, StateMissing
+from penstock.errors import (
+    CheckpointCorrupt,
+    FormatTooNew,
+    LogGap,
+    MetadataMissing,
+    PenstockError,
+    SinkAhead,
+    StateMissing,
+)
 from penstock.runtime.facts import BatchFacts
+from penstock.runtime.loop import DriverSettings
 from penstock.state import GROUP, HASH, Change, Manifest, StateReader, segment_name, sort_rows, write_batch
 from penstock.state.manifest import ManifestRef
 
@@ -142,11 +162,12 @@ CUTS = {
 
 
 @pytest.fixture(params=CUTS.values(), ids=CUTS)
-def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     """Return a checkpoint that a driver left behind at one of the cuts."""
-    made = Site(World(root=tmp_path, times=TIMES), Witness())
-    start(made.world, made.store, "first", request.param)
-    return made
+    with quick_folder() as folder:
+        made = Site(World(root=folder, times=TIMES), Witness())
+        start(made.world, made.store, "first", request.param)
+        yield made
 
 
 def only(cut: str) -> pytest.MarkDecorator:
@@ -240,7 +261,7 @@ def state_files(site: Site) -> list[Path]:
         folder = site.world.root / "state" / "sums" / partition
         manifest = Manifest.read(folder / ref.path)
         files += [folder / ref.path, *(folder / name for name in manifest.files())]
-    assert len(files) > 2 * PARTITIONS
+    assert len(files) >= 2 * PARTITIONS
     return files
 
 
@@ -306,3 +327,90 @@ def test_missing_state_is_named(site: Site, what: str) -> None:
     if what == "folder":
         (site.world.root / "state").rename(site.world.root / "elsewhere")
         assert judge.of(site.files, "without state") is StateMissing
+
+
+@only("Release at the end")
+@pytest.mark.fault("F13")
+def test_offsets_that_a_table_has_seen_committed_are_not_given_up(site: Site) -> None:
+    """Their Commit is gone and they cannot be read: new ranges under the old id would lose rows or show them twice."""
+    without = {path: data for path, data in site.files.items() if path not in {site.slot(-1), site.slot(-2)}}
+    path = max(path for path in without if path.startswith("log/"))
+    assert from_bytes(without[path], path).kind == "offsets"
+    found = site.again("torn", without | {path: without[path][:100]})
+    assert isinstance(found.error, CheckpointCorrupt)
+    assert "shows batch 2" in str(found.error)
+    assert {entry.kind for entry in found.store.entries()} == {"takeover"}
+
+
+@pytest.mark.fault("F21")
+def test_a_later_format_is_refused_before_anything_is_written(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both versions are named; the newest entry tells, and metadata.json."""
+    for path in (site.slot(-1), "metadata.json"):
+        kind, body = fileformat.decode(site.files[path], path=path)
+        with monkeypatch.context() as patch:
+            patch.setattr(fileformat, "FORMAT_VERSION", 2)
+            later = fileformat.encode(kind, body)
+        found = site.again("older", site.files | {path: later})
+        assert isinstance(found.error, FormatTooNew)
+        assert (found.error.fields["found"], found.error.fields["known"]) == (2, 1)
+        assert found.store._files == site.files | {path: later}
+
+
+@only("Release at the end")
+@pytest.mark.fault("F13")
+def test_damage_below_the_floor_does_not_matter(site: Site) -> None:
+    """What no restart and no restore can need is not read any more; here all batches before the last two."""
+    world = World(root=site.world.root, times=list(range(40)))
+    store = Witness()
+    found = open_or_create(store, now=SECOND)
+    for name, stop in (("long", 8), ("longer", None)):
+        driver = make_driver(
+            world, store, name, graph=GRAPH, uuid=found.uuid, settings=DriverSettings(keep=2), log=Log(store, stride=4)
+        )
+        if stop is None:
+            run_to_end(driver)
+            break
+        for hook in driver.run():
+            if (hook.stage, hook.when, hook.batch) == ("CommitBatch", "before", stop):
+                break
+        floor = recover(Log(store, stride=4)).floor
+        below = [path for path in store._files if path.startswith("log/") and _batch(store, path) < floor]
+        assert len(below) >= 3
+        for path in below:
+            store._files[path] = b"damaged"
+    assert world.rows("raw") == list(range(40))
+
+
+def _batch(store: Witness, path: str) -> int:
+    entry = from_bytes(store._files[path], path)
+    return entry.batch if isinstance(entry, Offsets | Commit) else 2**31
+
+
+@only("Commit at the end")
+@pytest.mark.fault("F13", "F14", "F18")
+@pytest.mark.parametrize("harm", ["commit", "state", "manifest"])
+def test_what_stops_the_job_can_be_restored_from(site: Site, harm: str) -> None:
+    """The remedy that the error names: an earlier kept batch, from which the source is read again."""
+    files = dict(site.files)
+    if harm == "commit":
+        files[site.slot(-1)] = files[site.slot(-1)][:-1]
+    else:
+        suffix = {"state": ".arrow", "manifest": ".json"}[harm]
+        path = next(
+            path for path in state_files(site) if path.suffix == suffix and path.name.startswith("000000000002")
+        )
+        path.write_bytes(path.read_bytes()[:-1])
+    assert isinstance(site.again("broken", files).error, CheckpointCorrupt)
+
+    store = Witness()
+    store._files = files
+    uuid = open_or_create(store, now=0).uuid
+    for _ in make_driver(
+        site.world, store, "person", graph=GRAPH, engine=SegmentEngine(site.world, GRAPH, "person"), uuid=uuid
+    ).restore(batch=1):
+        pass
+    before = {sink: len(table.shown) for sink, table in site.world.tables.items()}
+    start(site.world, store, "after")
+    fresh = site.world.table("raw").shown[before["raw"] :]
+    assert [shown.row for shown in fresh] == list(range(4, len(TIMES)))
+    assert min(shown.batch for shown in fresh) == 3

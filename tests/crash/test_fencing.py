@@ -180,7 +180,7 @@ def test_the_schedules_would_see_a_driver_that_writes_without_owning(monkeypatch
     """Without the second search after a claim the oracle speaks up, so the tests above could fail."""
     monkeypatch.setattr("penstock.runtime.loop.confirm", lambda log, slot: OwnedLog(log, log.read(slot)))
     monkeypatch.setattr(janitor, "EVERY", 1)
-    with pytest.raises(AssertionError, match="^b+a+b+"):
+    with pytest.raises(AssertionError, match=r"^b+a+b+"):
         hold(newcomers(every=3))
 
 

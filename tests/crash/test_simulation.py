@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 import structlog
@@ -28,6 +27,7 @@ from fake_engine import (
     decoded,
     ledger_of,
     make_driver,
+    quick_folder,
     run_to_end,
     windowed_job,
 )
@@ -111,7 +111,8 @@ class Storm:
         except PenstockError as error:
             self.ends[type(error).__name__] += 1
             self.drivers[place] = None
-            assert isinstance(error, NAMED) or (self.torn and isinstance(error, CheckpointCorrupt)), self.said(error)
+            if not isinstance(error, NAMED) and not (self.torn and isinstance(error, CheckpointCorrupt)):
+                raise AssertionError(self.said(error)) from error
 
     def born_driver(self) -> Driver:
         """Return a driver whose store will break once, or from then on, or not."""
@@ -128,11 +129,17 @@ class Storm:
         log = Log(store, stride=self.stride, read_back=ReadBack.VERIFY)
         settings = DriverSettings(keep=self.keep)
         return make_driver(
-            self.world, store, name, graph=self.graph, engine=engine, log=log, settings=settings,
-            may_take_over=self.heartbeat(rng.random() < 0.2),
+            self.world,
+            store,
+            name,
+            graph=self.graph,
+            engine=engine,
+            log=log,
+            settings=settings,
+            may_take_over=self.heartbeat(told=rng.random() < 0.2),
         )
 
-    def heartbeat(self, told: bool) -> Callable[[View], None]:
+    def heartbeat(self, *, told: bool) -> Callable[[View], None]:
         """Return what allows a takeover: the holder is dead, or this driver was told to."""
 
         def may_take_over(view: View) -> None:
@@ -161,7 +168,8 @@ class Storm:
             run_to_end(driver)
         except CheckpointCorrupt as error:
             self.ends["refused"] += 1
-            assert self.damage_forbids(), self.said(error)
+            if not self.damage_forbids():
+                raise AssertionError(self.said(error)) from error
             self.judge(finished=False)
         except PenstockError as error:
             raise AssertionError(self.said(error)) from error
@@ -214,10 +222,9 @@ def simulate_all(seeds: range, root: Path) -> Counter[str]:
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """Return a folder in memory where there is one: nothing here is about the disk."""
-    shared = Path("/dev/shm")  # noqa: S108 - the folder in it has a random name
-    with TemporaryDirectory(dir=shared if shared.is_dir() else None) as folder:
-        yield Path(folder)
+    """Return an empty folder."""
+    with quick_folder() as folder:
+        yield folder
 
 
 @pytest.fixture(autouse=True)
@@ -267,8 +274,8 @@ def pushy(owned: OwnedLog, slot: int, entry: Entry) -> None:
     ("name", "broken"),
     [
         ("fake_engine.Table.publish", forgetful),
-        ("fake_engine.FakeEngine._state", lambda engine, facts, partition: {}),
-        ("penstock.runtime.loop.Driver._publish", lambda driver, commit: iter(())),
+        ("fake_engine.FakeEngine._state", lambda *_: {}),
+        ("penstock.runtime.loop.Driver._publish", lambda *_: iter(())),
         ("penstock.checkpoint.log.OwnedLog._put", pushy),
     ],
     ids=["a table that forgets versions", "state that is lost", "nothing published", "a fence that is none"],

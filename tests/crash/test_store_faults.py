@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from fake_engine import SECOND, Witness, World, ledger_of, make_driver, run_to_end, windowed_job
+from fake_engine import SECOND, Witness, World, ledger_of, make_driver, quick_folder, run_to_end, windowed_job
 from oracle import judge
 
 from penstock.checkpoint.faulty import Fault, FaultyStore, Lasting, Plan
@@ -49,8 +49,13 @@ def drive(world: World, store: CheckpointStore, name: str) -> None:
     run_to_end(make_driver(world, store, name, graph=GRAPH, log=log, uuid=found.uuid))
 
 
-def sweep(root: Path, fault: Fault, lasting: Lasting) -> Counter[str]:
+def sweep(fault: Fault, lasting: Lasting) -> Counter[str]:
     """Let each call fail in turn; return how the runs ended."""
+    with quick_folder() as root:
+        return _sweep(root, fault, lasting)
+
+
+def _sweep(root: Path, fault: Fault, lasting: Lasting) -> Counter[str]:
     ends: Counter[str] = Counter()
     for at in range(1, 10_000):
         world, inner = World(root=root / str(at), times=TIMES), Witness()
@@ -59,7 +64,9 @@ def sweep(root: Path, fault: Fault, lasting: Lasting) -> Counter[str]:
             drive(world, store, "first")
             ends["finished"] += 1
         except PenstockError as error:
-            assert isinstance(error, NAMED[fault]), f"call {at}: {error!r}"
+            named = isinstance(error, NAMED[fault])
+            if not named:
+                raise AssertionError(f"call {at}: {error!r}") from error
             ends[type(error).__name__] += 1
         ends["restart " + restarted(world, inner, at, torn=fault is Fault.TORN)] += 1
         if not store.fired:
@@ -72,7 +79,8 @@ def restarted(world: World, store: Witness, at: int, *, torn: bool) -> str:
     try:
         drive(world, store, "second")
     except CheckpointCorrupt as error:
-        assert torn, f"call {at}: {error}"
+        if not torn:
+            raise AssertionError(f"call {at}: {error}") from error
         said = judge(ledger_of(world, store, GRAPH, finished=False)) if store.entries() else []
         assert said == [], f"call {at}: {said}"
         return "refused"
@@ -93,9 +101,9 @@ def restarted(world: World, store: Witness, at: int, *, torn: bool) -> str:
     ],
     ids=lambda fault: fault.value,
 )
-def test_every_call_to_the_store_may_fail(tmp_path: Path, fault: Fault, lasting: Lasting) -> None:
+def test_every_call_to_the_store_may_fail(fault: Fault, lasting: Lasting) -> None:
     """The same rows in the end, after an error with a name or none."""
-    ends = sweep(tmp_path, fault, lasting)
+    ends = sweep(fault, lasting)
     runs = sum(n for end, n in ends.items() if end.startswith("restart"))
     assert ends["restart finished"] == runs > 3
     if fault is Fault.STALE:
@@ -103,9 +111,9 @@ def test_every_call_to_the_store_may_fail(tmp_path: Path, fault: Fault, lasting:
 
 
 @pytest.mark.fault("F13")
-def test_every_create_may_be_torn(tmp_path: Path) -> None:
+def test_every_create_may_be_torn() -> None:
     """A store that breaks its word: torn Offsets, Takeovers and Releases are given up, a torn Commit stops the job."""
-    ends = sweep(tmp_path, Fault.TORN, Lasting.ONCE)
+    ends = sweep(Fault.TORN, Lasting.ONCE)
     commits = 5
     assert ends["restart refused"] >= commits
     assert ends["restart finished"] >= commits

@@ -13,10 +13,14 @@ from penstock.state import (
     DELETED,
     GROUP,
     HASH,
+    LATEST,
     Change,
     Manifest,
+    Plan,
+    SegmentWriter,
     StateReader,
     Written,
+    compact,
     segment_name,
     sort_rows,
     write_batch,
@@ -97,3 +101,13 @@ def write(folder: Path, manifest: Manifest, change: Change, **other: Any) -> Wri
     if written.ref is not None:
         assert Manifest.read(folder / written.ref.path, written.ref) == written.manifest
     return written
+
+
+def carry_out(folder: Path, manifest: Manifest, plan: Plan) -> Manifest:
+    """Carry out a plan of keyed state in a segment of its own."""
+    merged = compact(StateReader(folder, manifest), plan, LATEST)
+    with SegmentWriter(folder, fresh_name(99), step="step", partition=3, batch=99) as writer:
+        part = writer.add(f"{plan.part}~0", merged.rows)
+        ref = writer.publish()
+    numbers = {run.number for run in plan.inputs}
+    return manifest.merged(plan.part, numbers, merged.bound, part, 99).append(ref)

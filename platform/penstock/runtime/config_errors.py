@@ -131,6 +131,8 @@ def _problem(model: type[BaseModel], error: ErrorDetails, lines: dict[KeyPath, i
 def _said(model: type[BaseModel], loc: Loc, error: ErrorDetails) -> str:
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     *table, name = [str(part) for part in loc] or [""]
+    if loc and isinstance(loc[-1], int):
+        name = f"item {loc[-1] + 1} of {table.pop()}"
     place = f" in [{'.'.join(table)}]" if table else ""
     if kind == "extra_forbidden":
         known = _keys_of(model, loc[:-1])

@@ -10,18 +10,26 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import structlog
+
 from penstock.checkpoint.entries import Commit
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.purge import Purge
 from penstock.checkpoint.recovery import Recovered
+from penstock.errors import CheckpointCorrupt, StateMissing
 
 if TYPE_CHECKING:
     from penstock.runtime.engine import Engine
 
 __all__ = ["Janitor"]
 
+events = structlog.get_logger()
+
 EVERY = 8
 """Sweep once in so many batches: a listing costs more than the files of a few batches."""
+
+_GRACE = 3_600.0
+"""Seconds after which a temporary file is nobody's: no single write takes that long."""
 
 
 class Janitor:
@@ -74,13 +82,27 @@ class Janitor:
         self._purge.run(self._floor)
         self._sweep_state()
         self._sweep_staged(commit, engine)
+        if not (commit.batch + 1) % (8 * EVERY):
+            _sweep_temporary(commit, log)
 
     def _sweep_state(self) -> None:
-        from penstock.state import Manifest
-
         if self._files_unknown:
             # A named checkpoint that cannot be read may pin any file; nothing goes until that is settled.
             return
+        try:
+            named = self._named_state()
+        except (CheckpointCorrupt, StateMissing) as error:
+            # Damage in an older batch says nothing of the state in force, which its readers check.
+            events.warning("janitor.state_not_swept", reason=error.what, where=error.where)
+            return
+        for path, batch in _batch_files(self.state_folder, depth=2):
+            if batch < self._floor and path.relative_to(self.state_folder).as_posix() not in named:
+                path.unlink(missing_ok=True)
+
+    def _named_state(self) -> set[str]:
+        """Return the files that a kept or pinned Commit needs, relative to the state folder."""
+        from penstock.state import Manifest
+
         named: set[str] = set()
         for commit in (*self._kept.values(), *self._pinned):
             for step, refs in commit.state.items():
@@ -89,9 +111,7 @@ class Janitor:
                     named.add(f"{folder}/{ref.path}")
                     manifest = Manifest.read(self.state_folder / folder / ref.path)
                     named.update(f"{folder}/{name}" for name in manifest.files())
-        for path, batch in _batch_files(self.state_folder, depth=2):
-            if batch < self._floor and path.relative_to(self.state_folder).as_posix() not in named:
-                path.unlink(missing_ok=True)
+        return named
 
     def _sweep_staged(self, commit: Commit, engine: Engine) -> None:
         """Delete staged files of older batches: published ones are the sink's, others are of no Commit."""
@@ -99,6 +119,14 @@ class Janitor:
         for path, batch in _batch_files(self.root / "staged", depth=1):
             if batch < commit.batch and path.name not in held:
                 path.unlink(missing_ok=True)
+
+
+def _sweep_temporary(commit: Commit, log: Log) -> None:
+    """Remove what writers that were killed left half written, in stores that write so (F15)."""
+    sweep = getattr(log.store, "janitor", None)
+    if sweep is not None:
+        # The batch's time is never later than now, so nothing goes too early.
+        sweep(_GRACE, commit.time / 1_000_000)
 
 
 def _batch_files(folder: Path, *, depth: int) -> Iterator[tuple[Path, int]]:

@@ -1,0 +1,131 @@
+"""What killed drivers and late tasks leave behind is in no Commit: it is ignored, then swept (F04, F15, F30)."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from fake_engine import SECOND, Witness, World, ledger_of, make_driver, run_to_end, windowed_job
+from oracle import judge
+
+from penstock.checkpoint.local import LocalStore
+from penstock.checkpoint.log import Log
+from penstock.checkpoint.recovery import recover
+from penstock.runtime import janitor
+from penstock.runtime.loop import Driver, DriverSettings
+
+GRAPH = windowed_job()
+TIMES = [float(i) for i in range(24)]
+
+
+def strays(root: Path) -> list[Path]:
+    """Return files that a zombie task writes late: under another attempt's name, for batches that are decided."""
+    return [
+        root / "state" / "sums" / "0" / "000000000001-1-zombie-1",
+        root / "state" / "sums" / "1" / "000000000002-1-zombie-2.arrow",
+        root / "staged" / "raw" / "000000000001-1-zombie-3.parquet",
+        root / "staged" / "windows" / "000000000002-1-zombie-4.parquet",
+    ]
+
+
+def sweeper(world: World, store: Witness) -> Driver:
+    """Return a driver that keeps two commits."""
+    return make_driver(world, store, "first", graph=GRAPH, settings=DriverSettings(keep=2))
+
+
+@pytest.mark.fault("F04", "F15")
+def test_files_of_tasks_that_came_too_late_are_ignored_and_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are in no Commit, so nobody reads them; below the floor they go with the files that were superseded."""
+    monkeypatch.setattr(janitor, "EVERY", 2)
+    world, store = World(root=tmp_path, times=TIMES), Witness()
+    for hook in sweeper(world, store).run():
+        if (hook.stage, hook.when, hook.batch) == ("Compute", "after", 3):
+            for path in strays(tmp_path):
+                path.parent.mkdir(exist_ok=True)
+                path.write_text("not what the real task wrote")
+    assert judge(ledger_of(world, store, GRAPH, finished=True)) == []
+    assert [path for path in strays(tmp_path) if path.exists()] == []
+
+
+@pytest.mark.fault("F30")
+def test_a_sweep_may_be_cut_short_at_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one does the rest, and what is kept can be restored all the while."""
+    monkeypatch.setattr(janitor, "EVERY", 1)
+    unlink, left = Path.unlink, 0
+
+    def dying(path: Path, *, missing_ok: bool = False) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise InterruptedError("killed in a sweep")
+        unlink(path, missing_ok=missing_ok)
+
+    for at in range(12):
+        world, store = World(root=tmp_path / str(at), times=TIMES), Witness()
+        left = 20 + at
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", dying)
+            with pytest.raises(InterruptedError):
+                run_to_end(sweeper(world, store))
+        driver = make_driver(world, store, "second", graph=GRAPH, settings=DriverSettings(keep=2))
+        kept = [known.batch for known in recover(Log(store)).kept]
+        for _ in driver.restore(batch=kept[0]):
+            pass
+        run_to_end(make_driver(world, store, "third", graph=GRAPH, settings=DriverSettings(keep=2)))
+        again = world.rows("raw")
+        assert sorted(set(again)) == list(range(len(TIMES)))
+        assert len(again) - len(set(again)) == 2 * (len(kept) - 1), "only what came after the restored batch"
+
+
+@pytest.mark.fault("F15")
+def test_temporary_files_are_never_read_and_are_removed_after_their_grace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the log and in the state; one that is younger may be a write that is going on."""
+    monkeypatch.setattr(janitor, "EVERY", 1)
+    world = World(root=tmp_path / "job", times=TIMES)
+    store = LocalStore(tmp_path / "job")
+    driver = make_driver(world, store, "first", graph=GRAPH)
+    driver.clock.now = round(time.time() * SECOND)
+    old, young = [], []
+    for hook in driver.run():
+        if (hook.stage, hook.when, hook.batch) == ("Compute", "after", 0):
+            for number, folder in enumerate(("log", "state/sums/0", "state/sums/1")):
+                old.append(tmp_path / "job" / folder / f".tmp-{number:032x}")
+                young.append(tmp_path / "job" / folder / f".tmp-{number + 9:032x}")
+            for path in (*old, *young):
+                path.write_bytes(b"half an ent")
+            for path in old:
+                os.utime(path, (time.time() - 86_400,) * 2)
+    assert world.rows("raw") == list(range(len(TIMES)))
+    assert [path for path in old if path.exists()] == []
+    assert [path for path in young if not path.exists()] == []
+
+
+@pytest.mark.fault("F13", "F14", "F18", "F30")
+@pytest.mark.parametrize("harm", ["damaged", "missing"])
+def test_damage_in_an_older_kept_batch_neither_stops_the_job_nor_is_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
+) -> None:
+    """It says nothing of the state in force; which files it needed is not known, so none go while it is kept."""
+    world, store = World(root=tmp_path, times=TIMES), Witness()
+    settings = DriverSettings(keep=4)
+    for hook in make_driver(world, store, "first", graph=GRAPH, settings=settings).run():
+        if (hook.stage, hook.when, hook.batch) == ("Purge", "after", 4):
+            break
+    manifests = sorted((tmp_path / "state" / "sums" / "0").iterdir())
+    assert [path.name[:12] for path in manifests] == [f"{batch:012d}" for batch in range(5)]
+    if harm == "damaged":
+        manifests[2].write_bytes(manifests[2].read_bytes()[:-1])
+    else:
+        manifests[2].rename(tmp_path / "away")
+    monkeypatch.setattr(janitor, "EVERY", 1)
+    for hook in make_driver(world, store, "second", graph=GRAPH, settings=settings).run():
+        if (hook.stage, hook.when, hook.batch) == ("Purge", "after", 5):
+            assert manifests[1].exists()
+    assert judge(ledger_of(world, store, GRAPH, finished=True)) == []
+    assert not manifests[1].exists()
