@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
 from decimal import Decimal
 
@@ -23,6 +24,16 @@ from penstock.operators.time_windows import StepResult, Strategy, WindowStep, pr
 from penstock.testing.model import ModelBatch, WindowModel
 from penstock.windows import Sliding, Tumbling
 from tests.operators.slice_memory import SliceMemory
+
+MANY = importlib.import_module("penstock.operators.many_windows")
+
+
+@pytest.fixture(scope="module", autouse=True, params=[0, MANY.COPIES_WORTH_A_WINDOW], ids=["one by one", "together"])
+def _both_ways(request):
+    """Every claim holds whether many due windows are made one after the other or all at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MANY, "COPIES_WORTH_A_WINDOW", request.param)
+        yield
 
 KEYS = pa.schema([("user", pa.string()), ("level", pa.float64())])
 TYPES = {"v": pa.int64(), "d": pa.float64(), "m": pa.decimal128(10, 2), "w": pa.string()}
@@ -310,8 +321,9 @@ def test_rows_of_closed_windows_are_refused():
         step(engine.memory, [engine.delta([row(7)])], engine.spec, late_watermark=None, close_watermark=10)
 
 
-def test_state_of_another_strategy_is_rebuilt_from_slices():
+def test_state_of_another_strategy_is_rebuilt_from_slices(monkeypatch):
     """DESIGN 5: running aggregates and indexes are rebuilt; slices are the state."""
+    monkeypatch.setattr(MANY, "COPIES_WORTH_A_WINDOW", 0)
     window = TimeWindow(size=8, every=1)
     stacks = step_of(window, {"n": agg.count(), "total": agg.sum("v"), "low": agg.min("v")})
     memory = Engine(stacks)

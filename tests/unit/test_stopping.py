@@ -83,7 +83,8 @@ class Seen:
 def run(script: Script, *, deadline: float = 60.0, start: StartFrom | None = None, left: list | None = None):
     """Run a script to its end, and return the ending with what was shown and the last status."""
     clock, seen = SystemClock(), Seen()
-    switch = StopSwitch(deadline, clock=clock, grace=0.2 if left is not None else 60.0, leave=(left or []).append)
+    hanging = {} if left is None else {"grace": 0.2, "leave": left.append}
+    switch = StopSwitch(deadline, clock=clock, **hanging)
     records = StatusRecords(MemoryStore(), "orders")
     status = RunStatus({"writer": "w1"}, clock)
     runner = Runner(switch, clock, seen, status, Heartbeat(records, status))

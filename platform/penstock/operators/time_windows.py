@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import JobError, StateError
 from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import ROWS, AggregatePlan, Rows
 from penstock.operators.grouping import group_rows
+from penstock.operators.many_windows import many_windows
 from penstock.operators.partial_tables import GROUP, PartialTables, column_array, integers
 from penstock.operators.slices import check_window, due_ends, floor_slice, last_ends, next_due_end, slice_starts
 from penstock.operators.suffixes import front_schema
@@ -174,10 +176,19 @@ def step(
     maker = window_maker(strategy, slices, layout, window, facts if same else {})
     closed_to: int | None = facts.get(_CLOSED_TO)
     outputs: list[pa.Table] = []
+    windows = 0
 
     def close(to: int | None) -> None:
-        live = slices.live(floor_slice(closed_to, window))
-        outputs.extend(_finished(maker.make(end), end, spec) for end in due_ends(live, closed_to, to, window))
+        nonlocal maker, same, windows
+        ends = list(due_ends(slices.live(floor_slice(closed_to, window)), closed_to, to, window))
+        windows += len(ends)
+        together = many_windows(slices, layout, window, ends)
+        if together is None:
+            outputs.extend(_finished(maker.make(end), end, spec) for end in ends)
+        elif ends:
+            outputs.append(_finished(together, together[GROUP], spec))
+            # What a strategy had kept ends at an older window: it begins again from the slices.
+            maker, same = window_maker(strategy, slices, layout, window, {}), False
 
     close(_earlier(late_watermark, close_watermark))
     closed_to = _later(closed_to, _earlier(late_watermark, close_watermark))
@@ -204,7 +215,7 @@ def step(
         floor=floor,
         facts=facts,
         next_due=next_due_end(slices.live(floor), closed_to, window),
-        windows=len(outputs),
+        windows=windows,
         rows=int(integers(delta, ROWS).sum()),
     )
 
@@ -216,10 +227,10 @@ def _order(rows: pa.Table, part: int | str) -> Ints:
     return column
 
 
-def _finished(whole: pa.Table, end: int, spec: WindowStep) -> pa.Table:
-    """Turn the partials of a window into its output."""
-    rows = whole.num_rows
-    bounds = [pa.repeat(pa.scalar(bound, pa.int64()), rows).cast(_UTC) for bound in (end - spec.window.size, end)]
+def _finished(whole: pa.Table, end: int | pa.ChunkedArray, spec: WindowStep) -> pa.Table:
+    """Turn the partials of a window into its output; `end` is that of all rows, or one for each."""
+    ends = pa.repeat(pa.scalar(end, pa.int64()), whole.num_rows) if isinstance(end, int) else end
+    bounds = [pc.subtract(ends, spec.window.size).cast(_UTC), ends.cast(_UTC)]
     keys = [whole.column(name) for name in spec.keys.names]
     results = spec.plan.results(spec.plan.partials_of(whole))
     return pa.table([*keys, *bounds, *results], schema=spec.output)

@@ -149,8 +149,14 @@ def _judge(engine: Engine, outcome: Outcome, said: str | None) -> tuple[Units, l
         for unit, verdict in engine.decide(check, partials):
             sentence = _sentence(node, verdict, said)
             units[check, unit] = sentence
-            told.append({"check": check, "unit": unit, "action": sentence.action.value, **verdict.to_json()})
+            told.append({"check": check, "unit": unit, "action": sentence.action.value, **_brief(verdict)})
     return units, told
+
+
+def _brief(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict for the Commit: of hundreds of windows in a batch only what failed is told rule by rule."""
+    said = verdict.to_json()
+    return {**said, "results": [r.to_json() for r in verdict.results if not r.success]}
 
 
 def _sentence(node: CheckNode, verdict: Verdict, said: str | None) -> Sentence:
