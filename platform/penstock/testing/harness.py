@@ -67,7 +67,7 @@ class Harness:
         self._clock = ManualClock(self._zero)
         self._quality = None if quality is None else Path(quality)
         self._stop_at: tuple[str, str] | None = None
-        self._commits: list[Commit] = []
+        self._shown: dict[str, list[Row]] = {}
         self._crashed = False
         self.job = self._with_late_sinks(job)
         self._run: JobRun | None = None
@@ -110,23 +110,27 @@ class Harness:
         unknown = sorted(set(rows or {}) - set(self._memory_sources()))
         if unknown:
             raise JobError(f"{unknown[0]!r} is not a MemorySource of the job; there is {list(self._memory_sources())}")
-        self._commits = []
+        self._shown = {}
         self._step(until_idle=follow)
-        return self._rows_of(self._commits)
+        return self._rows()
 
     def run(self) -> dict[str, list[Row]]:
         """Run until nothing is left to do: for jobs over bounded sources."""
-        self._commits = []
+        self._shown = {}
         self._step(until_idle=True)
-        return self._rows_of(self._commits)
+        return self._rows()
 
     def crash_after(self, stage: str) -> None:
         """Stop the driver dead behind this stage of the next batch."""
-        self._stop_at = (stage, "after")
+        self.crash_at(stage, "after")
 
     def crash_before(self, stage: str) -> None:
         """Stop the driver dead before this stage of the next batch."""
-        self._stop_at = (stage, "before")
+        self.crash_at(stage, "before")
+
+    def crash_at(self, stage: str, when: str) -> None:
+        """Stop the driver dead at a hook of the loop, also inside a stage: `("TakeOver", "claimed")`."""
+        self._stop_at = (stage, when)
 
     def restart(self, job: Job | None = None) -> dict[str, list[Row]]:
         """Start a new driver over the same checkpoint, with other code if given; what a crash cut short is finished.
@@ -136,12 +140,12 @@ class Harness:
         self._leave()
         if job is not None:
             self.job = self._with_late_sinks(job)
-        self._commits = []
+        self._shown = {}
         self._start()
         if self._crashed:
             self._crashed = False
             self._step(until_idle=True)
-        return self._rows_of(self._commits)
+        return self._rows()
 
     def restore(self, *, batch: int | None = None, empty: bool = False) -> None:
         """Go back to a kept batch, or to nothing: state and source positions become those of that batch."""
@@ -221,18 +225,19 @@ class Harness:
         if (hook.stage, hook.when) == ("PublishSinks", "after") and self._driver().commit is not None:
             commit = self.commit()
             if commit.batch == hook.batch:
-                self._commits.append(commit)
+                self._read_staged(commit)
 
-    def _rows_of(self, commits: list[Commit]) -> dict[str, list[Row]]:
-        run = self._running()
-        found: dict[str, list[Row]] = {n.name: [] for n in run.graph.sinks if not _is_late(n.name)}
-        folders = run.engine.staging()
-        for commit in commits:
-            for sink, files in commit.staged.items():
-                if sink in found:
-                    for file in files:
-                        found[sink].extend(pq.read_table(Path(folders[sink]) / file.path).to_pylist())
-        return found
+    def _read_staged(self, commit: Commit) -> None:
+        """Note the rows of a batch that has just been published, before a sweep takes the files away."""
+        folders = self._running().engine.staging()
+        for sink, files in commit.staged.items():
+            for file in files:
+                rows = pq.read_table(Path(folders[sink]) / file.path).to_pylist()
+                self._shown.setdefault(sink, []).extend(rows)
+
+    def _rows(self) -> dict[str, list[Row]]:
+        sinks = [node.name for node in self._running().graph.sinks if not _is_late(node.name)]
+        return {sink: self._shown.get(sink, []) for sink in sinks}
 
     def _set_time(self, at: int) -> None:
         last = self._driver().last_time

@@ -1,0 +1,172 @@
+"""Crash at every hook of the real loop, with Spark: of the first batch, one in the middle, and the last (FAULTS 2).
+
+The job has a path without state into a Delta table and windows into a sink in memory. It is stopped dead at a hook in
+each of its three batches, restarted and finished; the sinks then show what they show when nothing ever crashes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from harness_jobs import ORDERS, order, plain
+
+from penstock import Job, agg, seconds
+from penstock.sinks import Delta, MemorySink
+from penstock.sources import MemorySource
+from penstock.testing import Crashed, Harness
+from penstock.windows import Tumbling
+
+FEED = [
+    [order("a", t, t) for t in range(0, 9, 2)],
+    [order(user, t, 1) for user in ("a", "b") for t in range(8, 19, 3)],
+    [order("b", t, 7) for t in (17, 20, 29)],
+]
+END = 100
+
+IN_A_BATCH = [
+    *((stage, when) for stage in ("FixOffsets", "Compute", "CommitBatch") for when in ("before", "after")),
+    ("PublishSinks", "before"),
+    ("PublishSinks", "published raw"),
+    ("PublishSinks", "published out"),
+    ("PublishSinks", "after"),
+    *((stage, when) for stage in ("AckSources", "Purge") for when in ("before", "after")),
+]
+AT_A_START = [("TakeOver", when) for when in ("before", "surveyed", "claimed", "after", "done")]
+AGAIN = [("PublishSinks", "before"), ("PublishSinks", "published raw"), ("PublishSinks", "after")]
+"""Hooks of a start that publishes the last Commit again."""
+
+
+def said(hook: tuple[str, str]) -> str:
+    """Name a hook in a test's id."""
+    return " ".join(hook)
+
+
+def make_job(table: Path) -> Job:
+    """Return a job with a path without state and one with windows."""
+    job = Job("crashing", partitions=1)
+    orders = job.source("orders", MemorySource(ORDERS), event_time="t", max_out_of_order=seconds(5))
+    orders.filter("v > 0").write("raw", Delta(table))
+    windows = orders.key_by("user").window("w", Tumbling(seconds(10)).drop_late())
+    windows.aggregate(n=agg.count(), total=agg.sum("v")).write("out", MemorySink())
+    return job
+
+
+def feed(h: Harness, number: int) -> None:
+    """Run a batch; the last one ends event time, so that a batch without data closes all windows."""
+    h.batch({"orders": FEED[number]}, watermark=END if number == len(FEED) - 1 else None)
+
+
+def crashed(h: Harness, number: int) -> None:
+    """Run a batch that crashes, and restart."""
+    with pytest.raises(Crashed):
+        feed(h, number)
+    h.restart()
+
+
+Seen = dict[str, Counter[tuple[object, ...]]]
+
+
+def seen(h: Harness) -> Seen:
+    """Return what the sinks show."""
+    return {sink: Counter(plain(rows)) for sink, rows in h.output().items()}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """Return what the sinks show when nothing crashes."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with Harness(make_job(folder / "table"), folder / "root") as h:
+        for number in range(len(FEED)):
+            feed(h, number)
+        found = seen(h)
+    rows = [row for rows in FEED for row in rows if row["v"] > 0]
+    assert found["raw"] == Counter((row["user"], float(row["t"]), row["v"]) for row in rows)
+    assert sum(n for _, _, _, n, _ in found["out"]) == sum(map(len, FEED))
+    return found
+
+
+def versions(table: Path) -> list[int]:
+    """Return the batches that the table's history has, oldest first."""
+    log = sorted((table / "_delta_log").glob("*.json"))
+    entries = [pa.json.read_json(path) for path in log] if False else [path.read_text() for path in log]
+    import json
+
+    actions = [json.loads(line) for text in entries for line in text.splitlines()]
+    return [action["txn"]["version"] for action in actions if "txn" in action]
+
+
+@pytest.mark.fault("F01", "F20")
+@pytest.mark.parametrize("hook", IN_A_BATCH, ids=said)
+def test_a_crash_in_each_batch_changes_nothing(tmp_path: Path, undisturbed: Seen, hook: tuple[str, str]) -> None:
+    """Before and after each stage, between two sinks; each batch stands in the table's history once."""
+    table = tmp_path / "table"
+    with Harness(make_job(table), tmp_path / "root") as h:
+        for number in range(len(FEED)):
+            h.crash_at(*hook)
+            crashed(h, number)
+        assert seen(h) == undisturbed
+    assert versions(table) == sorted(set(versions(table)))
+    assert len(versions(table)) == len(FEED)
+
+
+@pytest.mark.fault("F01")
+@pytest.mark.parametrize("hook", AT_A_START, ids=said)
+def test_a_crash_at_each_start_changes_nothing(tmp_path: Path, undisturbed: Seen, hook: tuple[str, str]) -> None:
+    """Also at the very first, before there is any log."""
+    h = Harness(make_job(tmp_path / "table"), tmp_path / "root")
+    for number in range(len(FEED)):
+        h.crash_at(*hook)
+        with pytest.raises(Crashed):
+            h.restart()
+        h.restart()
+        feed(h, number)
+    assert seen(h) == undisturbed
+    h.__exit__(None, None, None)
+
+
+@pytest.mark.fault("F01", "F55")
+@pytest.mark.parametrize("hook", AGAIN, ids=said)
+def test_a_crash_while_a_start_publishes_again_changes_nothing(
+    tmp_path: Path, undisturbed: Seen, hook: tuple[str, str]
+) -> None:
+    """The second crash strikes while the first is being made good."""
+    with Harness(make_job(tmp_path / "table"), tmp_path / "root") as h:
+        for number in range(len(FEED)):
+            h.crash_after("CommitBatch")
+            with pytest.raises(Crashed):
+                feed(h, number)
+            h.crash_at(*hook)
+            with pytest.raises(Crashed):
+                h.restart()
+            h.restart()
+        assert seen(h) == undisturbed
+
+
+@pytest.mark.fault("F01", "F30")
+def test_a_long_run_that_crashes_in_every_batch_changes_nothing(tmp_path: Path) -> None:
+    """At each hook in turn, over sweeps and purges; a restart finishes its batch and returns its rows."""
+    table = tmp_path / "table"
+    with Harness(make_job(table), tmp_path / "root") as h:
+        for number, hook in enumerate([*IN_A_BATCH, *IN_A_BATCH[:3]]):
+            h.crash_at(*hook)
+            with pytest.raises(Crashed):
+                h.batch({"orders": [order("a", number, 1)]})
+            h.restart()
+        found = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
+        assert Counter(row["t"].timestamp() for row in found) == Counter(range(len(IN_A_BATCH) + 3))
+    assert versions(table) == sorted(set(versions(table)))
+
+
+def test_rows_of_a_batch_are_returned_though_a_sweep_follows(tmp_path: Path) -> None:
+    """The eighth batch sweeps the staged files of those before it, also of one that the same call ran."""
+    with Harness(make_job(tmp_path / "table"), tmp_path / "root") as h:
+        for number in range(6):
+            h.batch({"orders": [order("a", number, 1)]}, follow=False)
+        found = h.batch({"orders": [order("a", 7, 1)]}, watermark=END)
+        assert h.commit().batch == 7
+        assert [row["n"] for row in found["out"]] == [7]
+        assert len(found["raw"]) == 1

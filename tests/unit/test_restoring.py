@@ -1,0 +1,84 @@
+"""What stays published is told before a job goes back behind it (SEMANTICS 10.1)."""
+
+from __future__ import annotations
+
+import pytest
+from checkpoint_samples import commit, offsets, own
+
+from penstock.checkpoint.entries import StagedFile
+from penstock.checkpoint.log import Log
+from penstock.checkpoint.memory import MemoryStore
+from penstock.checkpoint.recovery import recover
+from penstock.errors import CannotRestore
+from penstock.runtime.restoring import LAST, StartFrom, find_superseded, parse_start
+
+
+def file(rows: int) -> StagedFile:
+    return StagedFile(path=f"{rows}.parquet", size=1, rows=rows, checksum="", stats={})
+
+
+@pytest.fixture
+def log():
+    """Batches 0 to 3: sink `a` gets 1, 2, 3, 4 rows, sink `b` 10 in batch 2 only."""
+    found = Log(MemoryStore())
+    owned = own(found)
+    for batch in range(4):
+        staged = {"a": [file(batch), file(1)], "b": [file(10)] if batch == 2 else []}
+        owned.append(offsets(batch))
+        owned.append(commit(batch, staged=staged))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [("last", LAST), ("empty", StartFrom(restore=True)), ("batch=12", StartFrom(restore=True, batch=12))],
+)
+def test_where_to_start_is_read(text, start):
+    """`last` restores nothing."""
+    assert parse_start(text) == start
+
+
+@pytest.mark.parametrize("text", ["", "batch", "batch=", "batch=-1", "batch=x", "12", "Last", "saved=x"])
+def test_other_words_are_refused(text):
+    """With those that can be written."""
+    with pytest.raises(ValueError, match="none of last, batch=N and empty"):
+        parse_start(text)
+
+
+def test_each_sink_is_named_with_the_batches_and_rows_after(log):
+    """Of the batches after the restored one only."""
+    found = find_superseded(recover(log), 1)
+    assert [(s.sink, s.batches, s.rows) for s in found.sinks] == [("a", (2, 3), 7), ("b", (2,), 10)]
+    assert found.lines() == [
+        "back to batch 1: these rows stay published, and will be published again under new batch ids",
+        "  a: 7 rows of 2 batches from 2 to 3",
+        "  b: 10 rows of batch 2",
+    ]
+    assert found.to_json() == {
+        "back_to": 1,
+        "sinks": {"a": {"batches": [2, 3], "rows": 7}, "b": {"batches": [2], "rows": 10}},
+        "uncounted_before": None,
+    }
+
+
+def test_going_back_to_nothing_leaves_all_behind(log):
+    """Also what the log no longer counts."""
+    found = find_superseded(recover(log), None)
+    assert [(s.sink, s.rows) for s in found.sinks] == [("a", 10), ("b", 10)]
+    owned = own(log)
+    owned.append(offsets(4, 2))
+    owned.append(commit(4, 2, floor=3))
+    found = find_superseded(recover(log), None)
+    assert [(s.sink, s.batches) for s in found.sinks] == [("a", (3,))]
+    assert found.lines()[-1] == "  and the rows of batches before 3, which the log no longer counts"
+
+
+def test_nothing_after_the_batch_is_said_too(log):
+    """The newest batch has none after it."""
+    assert find_superseded(recover(log), 3).lines() == ["back to batch 3: no sink has published rows after it"]
+
+
+def test_a_batch_that_is_not_kept_is_refused_with_those_that_are(log):
+    """Before anything is taken over."""
+    with pytest.raises(CannotRestore, match="batches 0 to 3"):
+        find_superseded(recover(log), 9)
