@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
+from delta_history import published_batches
 from deltalake import DeltaTable
 from harness_jobs import ORDERS, order, plain
 
@@ -89,16 +89,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     return found
 
 
-def versions(table: Path) -> list[int]:
-    """Return the batches that the table's history has, oldest first."""
-    log = sorted((table / "_delta_log").glob("*.json"))
-    entries = [pa.json.read_json(path) for path in log] if False else [path.read_text() for path in log]
-    import json
-
-    actions = [json.loads(line) for text in entries for line in text.splitlines()]
-    return [action["txn"]["version"] for action in actions if "txn" in action]
-
-
 @pytest.mark.fault("F01", "F20")
 @pytest.mark.parametrize("hook", IN_A_BATCH, ids=said)
 def test_a_crash_in_each_batch_changes_nothing(tmp_path: Path, undisturbed: Seen, hook: tuple[str, str]) -> None:
@@ -109,8 +99,8 @@ def test_a_crash_in_each_batch_changes_nothing(tmp_path: Path, undisturbed: Seen
             h.crash_at(*hook)
             crashed(h, number)
         assert seen(h) == undisturbed
-    assert versions(table) == sorted(set(versions(table)))
-    assert len(versions(table)) == len(FEED)
+    assert published_batches(table) == sorted(set(published_batches(table)))
+    assert len(published_batches(table)) == len(FEED)
 
 
 @pytest.mark.fault("F01")
@@ -158,7 +148,7 @@ def test_a_long_run_that_crashes_in_every_batch_changes_nothing(tmp_path: Path) 
             h.restart()
         found = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
         assert Counter(row["t"].timestamp() for row in found) == Counter(range(len(IN_A_BATCH) + 3))
-    assert versions(table) == sorted(set(versions(table)))
+    assert published_batches(table) == sorted(set(published_batches(table)))
 
 
 def test_rows_of_a_batch_are_returned_though_a_sweep_follows(tmp_path: Path) -> None:

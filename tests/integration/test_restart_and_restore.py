@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness_jobs import order, plain, windowed_job
+from harness_jobs import ORDERS, order, plain, windowed_job
 
 from penstock import Job, seconds
 from penstock.errors import CannotRestore, PartitionsChanged, PenstockError, StepsChanged
 from penstock.runtime.loop import DriverSettings
+from penstock.sinks import Delta
+from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
 from penstock.windows import Sliding, Tumbling
 
@@ -95,3 +98,20 @@ def test_a_job_that_would_misread_its_state_is_refused(
         h.batch({"orders": [order("a", 1, 5)]})
         with pytest.raises(error):
             h.restart(changed())
+
+
+@pytest.mark.fault("F19")
+def test_a_deleted_checkpoint_gets_a_new_identity_and_its_batches_are_not_ignored(tmp_path: Path) -> None:
+    """F19: with the old id the table would take batches 0 to n for published and lose their rows in silence."""
+    table = Delta(tmp_path / "table")
+    job = Job("kept", partitions=1)
+    orders = job.source("orders", MemorySource(ORDERS), event_time="t", max_out_of_order=seconds(0))
+    orders.select("user", "v").write("out", table)
+    with Harness(job, tmp_path / "checkpoints") as h:
+        h.batch({"orders": [order("a", 1, 5)]})
+    first = (tmp_path / "checkpoints" / "kept" / "metadata.json").read_bytes()
+    shutil.rmtree(tmp_path / "checkpoints" / "kept")
+    with Harness(job, tmp_path / "checkpoints") as h:
+        h.batch({"orders": [order("b", 2, 6)]})
+        assert [row["user"] for row in h.output()["out"]].count("b") == 1
+    assert (tmp_path / "checkpoints" / "kept" / "metadata.json").read_bytes() != first

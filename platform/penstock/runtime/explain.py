@@ -183,7 +183,8 @@ def _meaning(stage: type[Any]) -> str:
 
 def _name_of(node: Node) -> str:
     name = getattr(node, "name", None)
-    return str(name) if name is not None else type(node).__name__.removesuffix("Node").lower()
+    words = {SelectNode: "select", WithColumnsNode: "with columns", UnionNode: "union"}
+    return str(name) if name is not None else words[type(node)]
 
 
 def _counted(n: int, noun: str) -> str:

@@ -193,6 +193,8 @@ def release(
     """
     if held.undone and held.ruling is None:
         raise HeldDecided(f"a restore has gone back behind batch {held.batch}: its rows come again in later batches")
+    if held.ruling is not None and (held.ruling.done or held.ruling.decision is not Decision.RELEASE):
+        return _decided(records, held, Decision.RELEASE, by=by)
     sinks = {sink: _sink(graph, sink) for sink in held.files}
     for name, files in held.files.items():
         _verify(sinks[name].staging(staged / name), files)

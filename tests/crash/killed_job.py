@@ -1,0 +1,98 @@
+"""Run a small job to its end in a process of its own, which kills itself when told to: a program for test_kill.
+
+    python killed_job.py FOLDER [STAGE WHEN BATCH]
+
+FOLDER holds the input, the checkpoint and the tables. With a hook of the loop the process sends itself SIGKILL there;
+with the stage `task` a task of the batch kills its driver, from inside the Spark job.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock import Job, agg, seconds
+from penstock.runtime.jobrun import JobRun
+from penstock.runtime.loop import DriverSettings
+from penstock.runtime.session import open_session
+from penstock.runtime.triggers import AsFastAsPossible
+from penstock.sinks import Delta
+from penstock.sources import FileReplay
+from penstock.time.clock import SystemClock
+from penstock.windows import Tumbling
+
+ROWS = 60
+A_BATCH = 10
+SINKS = ("raw", "windows")
+
+
+def make_input(folder: Path) -> None:
+    """Write the rows of the source: one each second, by two users, every seventh a little late."""
+    moments = [i * 1_000_000 - (2_500_000 if i % 7 == 0 else 0) for i in range(ROWS)]
+    table = pa.table(
+        {
+            "id": pa.array(range(ROWS), pa.int64()),
+            "user": pa.array(["ab"[i % 2] for i in range(ROWS)]),
+            "t": pa.array(moments, pa.timestamp("us", tz="UTC")),
+        }
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, folder / "input.parquet")
+
+
+def killing(marker: Path, driver: int, batch: int) -> Any:
+    """Return a function of a frame whose tasks kill the driver once, in the batch that reads row `batch * A_BATCH`."""
+
+    def kill_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in batches:
+            yield rows
+            if batch * A_BATCH in rows["id"].to_pylist() and not marker.exists():
+                marker.touch()
+                os.kill(driver, signal.SIGKILL)
+                time.sleep(30)
+
+    return lambda frame: frame.mapInArrow(kill_once, frame.schema)
+
+
+def make_job(folder: Path, kill: tuple[str, str, int] | None) -> Job:
+    """Return the job: the rows as they are, and counts by user and window."""
+    job = Job("killed", partitions=2)
+    # The order of the ids is the order of arrival.
+    source = FileReplay(folder / "input.parquet", order_by="id", rows_per_batch=A_BATCH)
+    rows = job.source("rows", source, event_time="t", max_out_of_order=seconds(3))
+    if kill is not None and kill[0] == "task":
+        rows = rows.transform("kill", killing(folder / "marker", os.getpid(), kill[2]))
+    rows.write("raw", Delta(folder / "raw"))
+    windows = rows.key_by("user").window("w", Tumbling(seconds(10)).drop_late())
+    windows.aggregate(n=agg.count(), ids=agg.sum("id")).write("windows", Delta(folder / "windows"))
+    return job
+
+
+def main(folder: Path, kill: tuple[str, str, int] | None) -> None:
+    """Run the job to the end of its input, or to the hook."""
+    spark = open_session("killed", master="local[2,4]")
+    run = JobRun.open(
+        make_job(folder, kill),
+        spark,
+        root=folder / "root",
+        clock=SystemClock(),
+        trigger=AsFastAsPossible(),
+        suites={},
+        settings=DriverSettings(),
+    )
+    for hook in run.driver.run():
+        if kill == (hook.stage, hook.when, hook.batch):
+            os.kill(os.getpid(), signal.SIGKILL)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), (sys.argv[2], sys.argv[3], int(sys.argv[4])) if len(sys.argv) > 2 else None)

@@ -1,0 +1,127 @@
+"""kill -9 for real: a driver with its own Java process dies at each point of a batch, and inside its tasks (FAULTS 2).
+
+One checkpoint lives through all of it: the first driver dies in its first batch, the next one in the batch after, and
+so on; the last one finishes. The tables are then those of a driver that nobody killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import killed_job
+import pytest
+from delta_history import named_files, published_batches
+from deltalake import DeltaTable
+
+from penstock.checkpoint.entries import Commit, Offsets, Takeover
+from penstock.checkpoint.local import LocalStore
+from penstock.checkpoint.log import Log
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow]
+
+KILLS = [
+    ("FixOffsets", "after", 0),
+    ("task", "inside", 1),
+    ("Compute", "after", 2),
+    ("CommitBatch", "after", 3),
+    ("PublishSinks", "published raw", 4),
+    ("PublishSinks", "after", 5),
+]
+
+
+def run(folder: Path, *kill: object) -> int:
+    """Run the job in a process group of its own, and return its exit code once no process of the group is left."""
+    command = [sys.executable, killed_job.__file__, str(folder), *map(str, kill)]
+    log = folder / "log.txt"
+    with log.open("a") as output:
+        child = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+        try:
+            code = child.wait(timeout=200)
+        finally:
+            end(child.pid)
+    assert code in {0, -signal.SIGKILL}, log.read_text()[-4_000:]
+    return code
+
+
+def end(group: int) -> None:
+    """End every process of a group: the Java process outlives its killed driver by a moment."""
+    for _ in range(600):
+        try:
+            os.killpg(group, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        with suppress(ChildProcessError):
+            os.waitpid(-group, os.WNOHANG)
+        time.sleep(0.05)
+    raise AssertionError(f"processes of group {group} do not end")
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a job that was killed again and again."""
+    folder = tmp_path_factory.mktemp("killed")
+    killed_job.make_input(folder)
+    codes = [run(folder, *kill) for kill in KILLS]
+    assert codes == [-signal.SIGKILL] * len(KILLS)
+    assert (folder / "marker").exists()
+    assert run(folder) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a job that nobody killed."""
+    folder = tmp_path_factory.mktemp("whole")
+    killed_job.make_input(folder)
+    assert run(folder) == 0
+    return folder
+
+
+def rows(table: Path) -> Counter[tuple[Any, ...]]:
+    """Return the rows of a Delta table."""
+    return Counter(tuple(row.values()) for row in DeltaTable(str(table)).to_pyarrow_table().to_pylist())
+
+
+@pytest.mark.fault("F01", "F04", "F54")
+@pytest.mark.parametrize("sink", killed_job.SINKS)
+def test_the_tables_are_those_of_a_driver_that_nobody_killed(killed: Path, whole: Path, sink: str) -> None:
+    """Row by row, each once."""
+    assert rows(killed / sink) == rows(whole / sink)
+    assert rows(killed / "raw").total() == killed_job.ROWS
+
+
+@pytest.mark.fault("F01", "F54")
+@pytest.mark.parametrize("sink", killed_job.SINKS)
+def test_each_batch_stands_in_the_history_once(killed: Path, whole: Path, sink: str) -> None:
+    """In order, and the same batches as without a kill: a batch that died was run again with exactly its ranges."""
+    assert published_batches(killed / sink) == published_batches(whole / sink)
+    assert published_batches(killed / "raw") == list(range(killed_job.ROWS // killed_job.A_BATCH))
+
+
+@pytest.mark.fault("F04")
+def test_files_of_dead_runs_are_in_no_table(killed: Path) -> None:
+    """The run that died after its tasks had staged everything left files that no Commit names."""
+    there = {path.name for path in (killed / "raw").glob("*.parquet")}
+    named = named_files(killed / "raw")
+    assert named < there
+    assert any(name.startswith(f"{2:012d}-") for name in there - named)
+
+
+@pytest.mark.fault("F01")
+def test_the_log_tells_what_happened(killed: Path) -> None:
+    """A Takeover for each driver; Offsets and a Commit once for each batch, whichever driver wrote them."""
+    log = Log(LocalStore(killed / "root" / "killed"))
+    entries = [entry for _, entry in reversed(list(log.entries_back(log.tail())))]
+    assert [entry.epoch for entry in entries if isinstance(entry, Takeover)] == list(range(1, len(KILLS) + 2))
+    batches = [entry.batch for entry in entries if isinstance(entry, Commit)]
+    assert batches == [entry.batch for entry in entries if isinstance(entry, Offsets)] == list(range(len(batches)))
+    by = {entry.batch: entry.epoch for entry in entries if isinstance(entry, Commit)}
+    assert [by[batch] for batch in range(6)] == [2, 3, 4, 4, 5, 6]
