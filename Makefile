@@ -26,7 +26,7 @@ setup: machine ## install all that is needed into .venv and .jars (a second time
 	@$(python) -m tools.setup
 
 demo: setup ## run the flights job on real data: killed half way, restarted, compared with pandas
-	@$(venv) tools/demo.py
+	@$(venv) -m tools.demo
 
 test: setup checkers ## run the checkers, then all tests
 	@$(venv) -m pytest

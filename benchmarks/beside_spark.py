@@ -78,7 +78,7 @@ def run_p6(spark: SparkSession, *, quick: bool) -> None:
                 )
 
 
-def _duel(  # noqa: PLR0917 - two sides and what they do
+def _duel(
     spark: SparkSession,
     given: Input,
     root: Path,

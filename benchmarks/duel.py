@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from benchmarks.engine_side import BatchTime, EngineSide
 from benchmarks.spark_side import SparkSide
@@ -42,12 +43,12 @@ class Duel:
     @property
     def engine_ms(self) -> float:
         """Return the engine's median over all turns."""
-        return statistics.median(sum(self.engine, []))
+        return statistics.median(list(chain.from_iterable(self.engine)))
 
     @property
     def peer_ms(self) -> float:
         """Return the peer's median over all turns."""
-        return statistics.median(sum(self.peer, []))
+        return statistics.median(list(chain.from_iterable(self.peer)))
 
     @property
     def ratio(self) -> float:
@@ -57,7 +58,9 @@ class Duel:
     @property
     def ratio_of_means(self) -> float:
         """Return the same by means, which a rare slow batch moves."""
-        return statistics.fmean(sum(self.peer, [])) / statistics.fmean(sum(self.engine, []))
+        return statistics.fmean(list(chain.from_iterable(self.peer))) / statistics.fmean(
+            list(chain.from_iterable(self.engine))
+        )
 
     @property
     def ratios(self) -> list[float]:

@@ -11,11 +11,12 @@ from penstock.graph.windows import TimeWindow
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 
+NO_BOUND = seconds(0)
 ORDERS = "user string, t timestamp, v int"
 
 
 def windowed_job(
-    spec: TimeWindow, *, bound: Duration = seconds(0), idle_after: Duration | None = None, partitions: int = 1
+    spec: TimeWindow, *, bound: Duration = NO_BOUND, idle_after: Duration | None = None, partitions: int = 1
 ) -> Job:
     """Count and sum `v` by user in windows of source `orders`, into sink `out`."""
     job = Job("windowed", partitions=partitions)

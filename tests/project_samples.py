@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 START = datetime(2024, 1, 1, tzinfo=UTC)
 USERS = 7
 
-JOB = '''
+JOB = """
 from penstock import Job, agg, minutes, seconds
 from penstock.sinks import Delta
 from penstock.windows import Tumbling
@@ -27,7 +27,7 @@ def build(conf):
     )
     totals.write("totals", Delta(conf.table("totals")))
     return job
-'''
+"""
 
 PROJECT_TOML = """
 [checkpoint]
@@ -51,9 +51,7 @@ totals = "tables/totals"
 {more}"""
 
 
-def make_project(
-    folder: Path, *, rows: int = 1_000, rows_per_batch: int = 100, job: str = JOB, more: str = ""
-) -> Path:
+def make_project(folder: Path, *, rows: int = 1_000, rows_per_batch: int = 100, job: str = JOB, more: str = "") -> Path:
     """Write the project, with so many orders a second apart, and return its root."""
     (folder / "conf" / "jobs").mkdir(parents=True)
     (folder / "jobs").mkdir()

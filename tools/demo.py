@@ -46,34 +46,33 @@ class Screen:
     def __init__(self, console: Console) -> None:
         self.console = console
         self._bar: Progress | None = None
-        if console.is_terminal:
-            columns = (
-                TextColumn("  {task.description}"),
-                BarColumn(bar_width=26),
-                TextColumn("{task.percentage:>3.0f}%  {task.fields[said]}"),
-                TimeElapsedColumn(),
-            )
-            self._bar = Progress(*columns, console=console)
-            self._task = self._bar.add_task("Spark starts", total=ROWS, said="")
 
     @contextmanager
     def shown(self) -> Iterator[None]:
         """Draw while the block runs; the terminal is given back whatever ends it."""
-        if self._bar is None:
+        if not self.console.is_terminal:
             yield
-        else:
+            return
+        said = (TextColumn("{task.percentage:>3.0f}%  {task.fields[said]}"), TimeElapsedColumn())
+        self._bar = Progress(TextColumn("  {task.description}"), BarColumn(bar_width=26), *said, console=self.console)
+        self._bar.add_task("Spark starts", total=ROWS, said="")
+        try:
             with self._bar:
                 yield
+        finally:
+            self._bar = None
 
     def event(self, event: dict[str, Any]) -> None:
         """Show one event of the driver."""
-        if event.get("event") == "run.took_over" and self._bar is None:
-            self.say(f"Spark is up, first batch {event['next_batch']}")
-        if event.get("event") != "batch.committed":
+        if event.get("event") not in ("run.took_over", "batch.committed"):
             return
-        batch, left = event["batch"], sum(event["rows_left"].values())
+        begins = event["event"] == "run.took_over"
+        batch, left = event["next_batch" if begins else "batch"], sum(event["rows_left"].values())
         if self._bar is not None:
-            self._bar.update(self._task, completed=ROWS - left, description="replaying", said=f"batch {batch}")
+            bar, task = self._bar, self._bar.task_ids[0]
+            bar.update(task, completed=ROWS - left, description="replaying   ", said=f"batch {batch}")
+        elif begins:
+            self.say(f"Spark is up; the first batch is {batch}")
         elif batch % LINE_EVERY == 0 or left == 0:
             self.say(f"batch {batch:>2}: {ROWS - left:>7,} of {ROWS:,} rows, {event['ms']:,.0f} ms")
 
@@ -193,8 +192,8 @@ def _compare(screen: Screen, story: LogStory, killed: LogStory) -> list[str]:
     screen.head("5. Row accounting, from the commits")
     for line in story.sums():
         screen.say(line)
-    screen.say(f"killed behind {killed.last}; {story.drivers} drivers in all")
-    screen.say(f"batch ids: {story.id_range}")
+    screen.say(f"batch ids: {story.id_range}, by {story.drivers} drivers")
+    screen.say(f"when the first was killed, the log ended with {killed.last}")
     return problems
 
 

@@ -1,7 +1,7 @@
 """Write docs/troubleshooting.md from the errors themselves, so that the page cannot fall behind.
 
-    python -m tools.error_page            # print it
-    python -m tools.error_page --write    # put it in place
+python -m tools.error_page            # print it
+python -m tools.error_page --write    # put it in place
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from itertools import groupby
 from pathlib import Path
 
 from penstock import errors
+
+# ruff: noqa: E501 - a sentence of the page is a line
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "troubleshooting.md"
 

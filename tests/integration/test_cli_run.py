@@ -22,11 +22,11 @@ PATIENCE = 240.0
 
 SLOW = JOB.replace(
     "    totals = (",
-    '''    orders = orders.transform("slow", slowly)
-    totals = (''',
+    """    orders = orders.transform("slow", slowly)
+    totals = (""",
 ).replace(
     "def build",
-    '''def sleep(batches):
+    """def sleep(batches):
     import pathlib
     import time
 
@@ -40,17 +40,17 @@ def slowly(frame):
     return frame.mapInArrow(sleep, frame.schema)
 
 
-def build''',
+def build""",
 )
 
 GATED = JOB.replace(
     'totals.write("totals", Delta(conf.table("totals")))',
-    '''few = {"name": "few", "expectations": [
+    """few = {"name": "few", "expectations": [
         {"type": "expect_column_values_to_be_between", "kwargs": {"column": "total", "max_value": 1600}}]}
     never = {"name": "never", "expectations": [
         {"type": "expect_column_values_to_be_between", "kwargs": {"column": "total", "max_value": 5200}}]}
     totals.check("stops", suite=never, on_fail=OnFail.STOP).write("all", Delta(conf.table("all")))
-    totals.check("holds", suite=few, on_fail=OnFail.HOLD).write("totals", Delta(conf.table("totals")))''',
+    totals.check("holds", suite=few, on_fail=OnFail.HOLD).write("totals", Delta(conf.table("totals")))""",
 ).replace("from penstock.sinks", "from penstock.quality import OnFail\nfrom penstock.sinks")
 
 
@@ -202,9 +202,7 @@ def test_a_batch_that_outlasts_the_deadline_is_given_up_and_done_again(shell):
 def test_gates_stop_and_hold_until_a_person_decides(shell):
     """Exit 78 and a way on; held rows are published by a release only (SEMANTICS 11.5)."""
     (shell.root / "jobs" / "orders.py").write_text(GATED)
-    (shell.root / "conf" / "jobs" / "orders.toml").write_text(
-        job_toml(rows_per_batch=200, more='all = "tables/all"\n')
-    )
+    (shell.root / "conf" / "jobs" / "orders.toml").write_text(job_toml(rows_per_batch=200, more='all = "tables/all"\n'))
     code, out, err = shell.run("run", "orders")
     failed = json.loads(out.splitlines()[-1])
     assert (code, failed["event"], failed["code"], "PEN-QLT-003" in err) == (78, "run.failed", "PEN-QLT-003", True)

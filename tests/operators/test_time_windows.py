@@ -35,6 +35,7 @@ def _both_ways(request):
         patch.setattr(MANY, "COPIES_WORTH_A_WINDOW", request.param)
         yield
 
+
 KEYS = pa.schema([("user", pa.string()), ("level", pa.float64())])
 TYPES = {"v": pa.int64(), "d": pa.float64(), "m": pa.decimal128(10, 2), "w": pa.string()}
 EXACT = {"n": agg.count(), "some": agg.count("v"), "total": agg.sum("v"), "money": agg.sum("m")}

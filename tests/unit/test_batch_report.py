@@ -47,7 +47,8 @@ def test_verdicts_are_counted_by_what_became_of_the_rows():
 
 
 @pytest.mark.parametrize(
-    ("marks", "slowest"), [({}, None), ({"a": 5, "b": 3}, 3), ({"a": 5, "b": None}, None), ({"a": END_OF_TIME}, END_OF_TIME)]
+    ("marks", "slowest"),
+    [({}, None), ({"a": 5, "b": 3}, 3), ({"a": 5, "b": None}, None), ({"a": END_OF_TIME}, END_OF_TIME)],
 )
 def test_the_watermark_is_that_of_the_slowest_step(marks, slowest):
     """None is the beginning of time."""

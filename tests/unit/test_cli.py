@@ -124,7 +124,9 @@ def test_an_error_of_penstock_itself_ends_with_70(root, monkeypatch):
     assert "Traceback" not in found.stderr
 
 
-@pytest.mark.parametrize("words", [["run", "order"], ["status", "order"], ["checkpoints", "../orders"], ["held", "x", "list"]])
+@pytest.mark.parametrize(
+    "words", [["run", "order"], ["status", "order"], ["checkpoints", "../orders"], ["held", "x", "list"]]
+)
 def test_a_job_that_is_not_there_is_refused(root, words):
     """With those that are."""
     found = penstock(*words)
@@ -135,7 +137,13 @@ def test_a_project_can_be_named(root, monkeypatch):
     """From anywhere."""
     monkeypatch.chdir(root.parent)
     assert penstock("status", "orders").exit_code == 78
-    assert penstock("status", "orders", "--project", str(root)).stdout.split() == ["job", "orders", "state", "never", "run"]
+    assert penstock("status", "orders", "--project", str(root)).stdout.split() == [
+        "job",
+        "orders",
+        "state",
+        "never",
+        "run",
+    ]
 
 
 def test_an_error_of_run_is_an_event_and_a_message(root):
@@ -215,7 +223,20 @@ def test_status_and_checkpoints_for_people_and_for_programs(root):
     told = json.loads(penstock("status", "orders", "--json").stdout)
     assert (told["state"], told["last_batch"]["rows"], told["held"]) == ("finished", 50, [0])
     row = penstock("checkpoints", "orders").stdout.splitlines()[1].split()
-    assert row == ["0", "1970-01-01", "00:00:00Z", "50", "4", "1", "hold", "4", "2.00", "1970-01-01", "00:01:00Z", "yes"]
+    assert row == [
+        "0",
+        "1970-01-01",
+        "00:00:00Z",
+        "50",
+        "4",
+        "1",
+        "hold",
+        "4",
+        "2.00",
+        "1970-01-01",
+        "00:01:00Z",
+        "yes",
+    ]
     told = json.loads(penstock("checkpoints", "orders", "--json").stdout)
     assert [(c["batch"], c["restorable"]) for c in told["checkpoints"]] == [(0, True)]
 

@@ -74,9 +74,7 @@ class World:
 
     def restore(self, batch: int | None) -> None:
         source = "empty" if batch is None else "batch"
-        self.owned.append(
-            Restore(epoch=1, writer="w1", batch=batch, source=source, saved=None, partitions=None)
-        )
+        self.owned.append(Restore(epoch=1, writer="w1", batch=batch, source=source, saved=None, partitions=None))
 
     def found(self, batch: int):
         return find_held(self.records, recover(self.log), batch)

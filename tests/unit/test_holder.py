@@ -68,9 +68,7 @@ def test_each_rule(view, signs, generation, told, answer):
     assert judge(view, signs, generation=generation, told=told, patience=10.0) is answer
 
 
-@given(
-    moved=st.booleans(), still_for=st.floats(0, 100), generation=st.integers(0, 1), patience=st.floats(0.1, 50)
-)
+@given(moved=st.booleans(), still_for=st.floats(0, 100), generation=st.integers(0, 1), patience=st.floats(0.1, 50))
 def test_a_holder_with_a_sign_of_life_is_never_taken_from_by_patience_alone(moved, still_for, generation, patience):
     """Without a newer generation, an order or proof of death, only standing still for long enough is enough."""
     signs = Signs(gone=False, moved=moved, still_for=still_for)

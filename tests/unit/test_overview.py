@@ -120,9 +120,7 @@ def test_a_driver_that_left_says_why(place, reason, state):
     assert (found.state, found.holder) == (state, None)
 
 
-@pytest.mark.parametrize(
-    ("code", "state"), [(75, State.FAILED), (78, State.NEEDS_PERSON), (70, State.NEEDS_PERSON)]
-)
+@pytest.mark.parametrize(("code", "state"), [(75, State.FAILED), (78, State.NEEDS_PERSON), (70, State.NEEDS_PERSON)])
 def test_a_driver_that_failed_says_with_what(place, code, state):
     """A retry may help with exit code 75 only."""
     place.begin()

@@ -132,7 +132,12 @@ class Writer:
         self.lines.extend(text.split("\n"))
 
     def key(self, name: str) -> str:
-        if name and name.replace("_", "a").replace("-", "a").isalnum() and name.isascii() and self.data.draw(st.booleans()):
+        if (
+            name
+            and name.replace("_", "a").replace("-", "a").isalnum()
+            and name.isascii()
+            and self.data.draw(st.booleans())
+        ):
             return name
         return json.dumps(name, ensure_ascii=False)
 

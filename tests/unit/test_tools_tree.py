@@ -43,6 +43,8 @@ def test_a_package_file_in_the_source_root_is_found():
         ("a.py", 300, False, False),
         ("a.py", 301, True, False),
         ("a.py", 400, True, False),
+        ("tests/a.py", 600, True, False),
+        ("tests/a.py", 601, False, True),
         ("a.py", 401, False, True),
         ("a.md", 401, False, False),
     ],

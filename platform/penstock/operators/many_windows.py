@@ -28,7 +28,7 @@ def many_windows(slices: Slices, layout: PartialTables, window: TimeWindow, ends
     `ends` ascend. Returns None where making them one by one is cheaper: for a single window, or for dense ones, whose
     slices many windows share.
     """
-    if len(ends) < 2:
+    if len(ends) <= 1:
         return None
     tables = slices.between(ends[0] - window.size, ends[-1])
     due = np.asarray(ends, dtype=np.int64)

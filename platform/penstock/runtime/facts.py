@@ -48,7 +48,7 @@ def current_facts() -> BatchFacts:
     """Return the facts of the batch whose task is running."""
     from pyspark import TaskContext
 
-    global _newest
+    global _newest  # noqa: PLW0603 - a worker's tasks of one batch parse its facts once
     context = TaskContext.get()
     text = context.getLocalProperty(PROPERTY) if context is not None else None
     if text is None:

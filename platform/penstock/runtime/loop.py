@@ -9,8 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import structlog
 
@@ -19,13 +18,15 @@ from penstock.checkpoint.log import Log, OwnedLog, fenced
 from penstock.checkpoint.recovery import Damage, Recovered, find_restorable, recover
 from penstock.checkpoint.replay import Damaged
 from penstock.checkpoint.takeover import RELEASED, View, claim, confirm, survey
-from penstock.errors import CheckpointCorrupt, CheckpointError, Fenced, SinkAhead, StateTooLarge
+from penstock.errors import CheckpointError, Fenced, StateTooLarge
 from penstock.runtime.commit import Decision, decide
 from penstock.runtime.engine import Engine
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.janitor import Janitor
-from penstock.runtime.next_batch import NextBatch, next_batch
+from penstock.runtime.next_batch import NextBatch, available, next_batch, spans_of
 from penstock.runtime.outcome import check_accounting, collect
+from penstock.runtime.settings import DriverSettings, Identity
+from penstock.runtime.sink_evidence import refuse_lost_commit, refuse_old_copy
 from penstock.runtime.stages import (
     AckSources,
     CommitBatch,
@@ -39,39 +40,17 @@ from penstock.runtime.stages import (
     plan_batch,
 )
 from penstock.runtime.triggers import Trigger
-from penstock.sources.base import Span
 from penstock.time.clock import Clock
 
-__all__ = ["Driver", "DriverSettings", "Identity"]
+__all__ = ["Driver", "DriverSettings", "Identity", "anybody_may"]
 
 log = structlog.get_logger()
 
 _ATTEMPTS = 100
 
 
-@dataclass(frozen=True, kw_only=True)
-class Identity:
-    """Say who this driver is, for the Takeover."""
-
-    holder: str
-    generation: int = 0
-    code_version: str = "unknown"
-    writer: str = field(default_factory=lambda: uuid.uuid4().hex)
-    command: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class DriverSettings:
-    """Hold how a run behaves; nothing here changes what a batch means."""
-
-    keep: int = 20
-    """How many commits can be restored."""
-    stop_at_end: bool = False
-    """`available_now`: end when what was there at the start is done."""
-    gates: Mapping[int, str] = field(default_factory=dict)
-    """What a person said of batches that a gate stopped: publish, drop or hold (SEMANTICS 11.5)."""
-    caps: Mapping[str, int] = field(default_factory=dict)
-    """The most bytes of state per step."""
+def anybody_may(_: View) -> None:
+    """Let any driver take over; `runtime.holder` has the rules of DESIGN 4."""
 
 
 class Driver:
@@ -88,7 +67,7 @@ class Driver:
         identity: Identity,
         janitor: Janitor,
         settings: DriverSettings | None = None,
-        may_take_over: Callable[[View], None] = lambda view: None,
+        may_take_over: Callable[[View], None] = anybody_may,
         listeners: tuple[Any, ...] = (),
     ) -> None:
         self.engine = engine
@@ -173,7 +152,7 @@ class Driver:
             raise Fenced("other drivers kept taking the log over")
         yield Hook("TakeOver", "after")
         recovered = self._adopt(recover(self.log, damage), damage)
-        self._refuse_old_copy(recovered)
+        refuse_old_copy(self.engine, self.sinks, self.app, recovered)
         if recovered.last_published_commit is not None:
             last = recovered.last_published_commit
             yield from self._run_stage(PublishSinks(last.batch, self.sinks), commit=last)
@@ -226,7 +205,7 @@ class Driver:
         """Return what to do next: a batch, a wait, or None when everything is done."""
         owned = self._owned()
         if self.settings.stop_at_end and self._target is None:
-            self._target = self._available()
+            self._target = available(self.engine, self.commit)
         return next_batch(
             self.engine,
             self.commit,
@@ -239,17 +218,6 @@ class Driver:
             epoch=owned.epoch,
             writer=owned.writer,
         )
-
-    def _available(self) -> Mapping[str, Any]:
-        from penstock.sources.base import ReadLimit
-
-        found = {}
-        for source in self.engine.graph.sources:
-            position = self.commit.sources[source.name].position if self.commit else None
-            while (further := self.engine.latest(source.name, position, ReadLimit())) != position:
-                position = dict(further)
-            found[source.name] = position
-        return found
 
     # --- stages ------------------------------------------------------------------------------
 
@@ -384,32 +352,10 @@ class Driver:
         self._tell("on_takeover", recovered)
         return recovered
 
-    def _refuse_old_copy(self, recovered: Recovered) -> None:
-        """Raise SinkAhead where a sink shows a batch that the log does not know to be committed (F31).
-
-        Asked here and not left to publishing: the next batches may have no rows for that sink, and once the ids have
-        caught up it would take other rows under the same id for the ones it has.
-        """
-        for sink in self.sinks:
-            seen = self.engine.version(sink, self.app(sink))
-            if seen is not None and seen >= recovered.next_batch:
-                raise SinkAhead(
-                    f"{sink} shows batch {seen} of this checkpoint, and its log ends before batch "
-                    f"{recovered.next_batch} is committed",
-                    seen=seen,
-                    batch=recovered.next_batch,
-                )
-
     def _give_up(self, damaged: Damaged) -> None:
         """Give up an entry at the end that cannot be read, where no sink shows that it was a Commit (F13)."""
         owned = self._owned()
-        for sink in self.sinks:
-            seen = self.engine.version(sink, self.app(sink))
-            if seen is not None and damaged.batch is not None and seen >= damaged.batch:
-                raise CheckpointCorrupt(
-                    f"slot {damaged.slot} cannot be read, and {sink} shows batch {seen}, so it was more than offsets",
-                    where=self.log.path(damaged.slot),
-                )
+        refuse_lost_commit(self.engine, self.sinks, self.app, damaged)
         log.warning("log.entry_given_up", slot=damaged.slot, batch=damaged.batch, reason=damaged.reason)
         owned.append(
             Void(epoch=owned.epoch, writer=owned.writer, slot=damaged.slot, reason=damaged.reason, batch=damaged.batch)
@@ -450,8 +396,3 @@ class Driver:
             heard = getattr(listener, what, None)
             if heard is not None:
                 heard(value)
-
-
-def spans_of(offsets: Offsets) -> dict[str, Span | None]:
-    """Return what the tasks of a batch read of each source, None for nothing."""
-    return {name: cast("Span | None", ranges["span"]) for name, ranges in offsets.ranges.items()}

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from penstock.checkpoint.entries import Commit, Offsets, StepWatermarks
 from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import WindowNode
 from penstock.runtime.engine import Engine
 from penstock.runtime.triggers import Trigger
-from penstock.sources.base import ReadLimit
+from penstock.sources.base import ReadLimit, Span
 from penstock.time.watermarks import idle_due
 
-__all__ = ["NextBatch", "chained_steps", "next_batch"]
+__all__ = ["NextBatch", "available", "chained_steps", "next_batch", "spans_of"]
 
 _POLL = 50_000
 """How long to wait for new rows, microseconds."""
@@ -133,3 +133,19 @@ def _watermarks(graph: JobGraph, commit: Commit | None) -> dict[str, StepWaterma
         late = commit.watermarks_in.get(window.name) if commit is not None and window.name in chained else close
         marks[window.name] = StepWatermarks(late=late, close=close)
     return marks
+
+
+def spans_of(offsets: Offsets) -> dict[str, Span | None]:
+    """Return what the tasks of a batch read of each source, None for nothing."""
+    return {name: cast("Span | None", ranges["span"]) for name, ranges in offsets.ranges.items()}
+
+
+def available(engine: Engine, commit: Commit | None) -> dict[str, Any]:
+    """Return how far each source can be read now, for a run that ends there."""
+    found: dict[str, Any] = {}
+    for source in engine.graph.sources:
+        position = commit.sources[source.name].position if commit is not None else None
+        while (further := engine.latest(source.name, position, ReadLimit())) != position:
+            position = dict(further)
+        found[source.name] = position
+    return found

@@ -40,9 +40,7 @@ class PartitionState:
         self.layout = work.layout
 
     @classmethod
-    def open(
-        cls, root: Path, step: str, partition: int, ref: Mapping[str, Any] | None, *, work: WindowStep
-    ) -> Self:
+    def open(cls, root: Path, step: str, partition: int, ref: Mapping[str, Any] | None, *, work: WindowStep) -> Self:
         """Open what a Commit names; without a reference the partition is empty.
 
         Raises StateMissing and CheckpointCorrupt.

@@ -76,7 +76,8 @@ class SparkEngine:
         for step, refs in (recovered.commit.state if recovered.commit else {}).items():
             work = self.built.steps.get(step)
             if work is None:
-                raise StepsChanged(f"the checkpoint has state of step {step!r}, and the job has only {[*self.built.steps]}")
+                has = ", ".join(self.built.steps)
+                raise StepsChanged(f"the checkpoint has state of step {step!r}, and the job has only {has}")
             node = next(w for w in self.graph.windows if w.name == step)
             kept = (recovered.partitions or {}).get(step, node.partitions)
             if kept != node.partitions:

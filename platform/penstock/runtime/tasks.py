@@ -31,10 +31,11 @@ def read_task(source: str, reader: TaskReader, splits: int, max_future: int | No
         span = facts.spans.get(source)
         if span is None:
             return
-        for table in reader.read(span, split, splits):
+        for rows in reader.read(span, split, splits):
+            table = rows
             if max_future is not None:
-                bound = pa.repeat(pa.scalar(facts.time + max_future, pa.int64()), table.num_rows)
-                table = table.append_column(FUTURE, bound)
+                bound = pa.repeat(pa.scalar(facts.time + max_future, pa.int64()), rows.num_rows)
+                table = rows.append_column(FUTURE, bound)
             yield from table.cast(schema).to_batches()
 
     return read

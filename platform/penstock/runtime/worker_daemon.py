@@ -7,7 +7,6 @@ Without this each worker spends about two seconds on numpy, pyarrow, pandas and 
 import gc
 
 import pandas  # noqa: F401, ICN001 - pyarrow imports it on its first conversion from numpy
-import penstock.runtime.tasks
 import pyspark.worker  # noqa: F401 - all three are imported for the workers that are forked from here
 from pyspark import daemon
 

@@ -31,11 +31,16 @@ class PartitionTime(Protocol):
     """
 
     @property
-    def highest(self) -> int | None: ...
+    def highest(self) -> int | None:
+        """Return the highest event time seen."""
+
     @property
-    def seen_at(self) -> int | None: ...
+    def seen_at(self) -> int | None:
+        """Return the time of the batch that last brought a row."""
+
     @property
-    def idle(self) -> bool: ...
+    def idle(self) -> bool:
+        """Return whether it stopped holding the watermark back."""
 
 
 @dataclass(frozen=True, slots=True)

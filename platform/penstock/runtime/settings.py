@@ -1,0 +1,34 @@
+"""Hold who a driver is and how it behaves."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["DriverSettings", "Identity"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """Say who this driver is, for the Takeover."""
+
+    holder: str
+    generation: int = 0
+    code_version: str = "unknown"
+    writer: str = field(default_factory=lambda: uuid.uuid4().hex)
+    command: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriverSettings:
+    """Hold how a run behaves; nothing here changes what a batch means."""
+
+    keep: int = 20
+    """How many commits can be restored."""
+    stop_at_end: bool = False
+    """`available_now`: end when what was there at the start is done."""
+    gates: Mapping[int, str] = field(default_factory=dict)
+    """What a person said of batches that a gate stopped: publish, drop or hold (SEMANTICS 11.5)."""
+    caps: Mapping[str, int] = field(default_factory=dict)
+    """The most bytes of state per step."""

@@ -1,0 +1,42 @@
+"""Ask the sinks what they show, where the log alone cannot be trusted: old copies, and an end that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from penstock.checkpoint.recovery import Recovered
+from penstock.checkpoint.replay import Damaged
+from penstock.errors import CheckpointCorrupt, SinkAhead
+from penstock.runtime.engine import Engine
+
+__all__ = ["refuse_lost_commit", "refuse_old_copy"]
+
+AppOf = Callable[[str], str]
+
+
+def refuse_old_copy(engine: Engine, sinks: Sequence[str], app: AppOf, recovered: Recovered) -> None:
+    """Raise SinkAhead where a sink shows a batch that the log does not know to be committed (F31).
+
+    Asked at the start and not left to publishing: the next batches may have no rows for that sink, and once the ids
+    have caught up it would take other rows under the same id for the ones it has.
+    """
+    for sink in sinks:
+        seen = engine.version(sink, app(sink))
+        if seen is not None and seen >= recovered.next_batch:
+            raise SinkAhead(
+                f"{sink} shows batch {seen} of this checkpoint, and its log ends before batch "
+                f"{recovered.next_batch} is committed",
+                seen=seen,
+                batch=recovered.next_batch,
+            )
+
+
+def refuse_lost_commit(engine: Engine, sinks: Sequence[str], app: AppOf, damaged: Damaged) -> None:
+    """Raise CheckpointCorrupt where a sink shows that an entry that cannot be read was a Commit (F13)."""
+    for sink in sinks:
+        seen = engine.version(sink, app(sink))
+        if seen is not None and damaged.batch is not None and seen >= damaged.batch:
+            raise CheckpointCorrupt(
+                f"slot {damaged.slot} cannot be read, and {sink} shows batch {seen}, so it was more than offsets",
+                where=damaged.path,
+            )
