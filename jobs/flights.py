@@ -27,5 +27,5 @@ def build(conf: JobConf) -> Job:
     )
     hourly.check("hourly_quality", on_fail=OnFail.QUARANTINE).write("hourly_delays", Delta(conf.table("hourly_delays")))
     job.quarantine("hourly_quality").write("hourly_quarantine", Delta(conf.table("hourly_quarantine")))
-    job.late("late_departures").write("late_departures_table", Delta(conf.table("late_departures")))
+    job.late("late_departures").write("late", Delta(conf.table("late_departures")))
     return job

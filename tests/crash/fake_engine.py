@@ -21,10 +21,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from oracle import BEGINNING, Decided, Ledger, Windows
+from oracle import BEGINNING, NOTHING, Decided, Ledger, Windows
 
 from penstock import agg
-from penstock.checkpoint.entries import Commit, Entry, StagedFile, Void, from_bytes
+from penstock.checkpoint.entries import Commit, Entry, Restore, StagedFile, Void, from_bytes
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.memory import MemoryStore
 from penstock.checkpoint.recovery import Recovered
@@ -400,14 +400,16 @@ class Witness(MemoryStore):
 def ledger_of(world: World, store: Witness, graph: JobGraph, *, finished: bool) -> Ledger:
     """Return what the oracle judges: the tables as they are, and the Commits that were ever written."""
     entries = store.entries()
-    at, decided = 0, []
-    for commit in entries:
-        if isinstance(commit, Commit):
-            end = int(str(commit.sources["numbers"].position["at"]))
-            mark = commit.watermarks_in.get("sums")
+    ends, at, restored, decided = {NOTHING: 0}, NOTHING, None, []
+    for entry in entries:
+        if isinstance(entry, Restore):
+            at = restored = NOTHING if entry.batch is None else entry.batch
+        elif isinstance(entry, Commit):
+            end = int(str(entry.sources["numbers"].position["at"]))
+            mark = entry.watermarks_in.get("sums")
             watermark = BEGINNING if mark is None else mark / SECOND
-            decided.append(Decided(batch=commit.batch, start=at, end=end, watermark=watermark))
-            at = end
+            decided.append(Decided(batch=entry.batch, start=ends[at], end=end, watermark=watermark, restored=restored))
+            at, ends[entry.batch], restored = entry.batch, end, None
     sinks = {sink.name: [(shown.batch, shown.row) for shown in world.table(sink.name).shown] for sink in graph.sinks}
     closed = [(batch, key, end, tuple(ids)) for batch, (key, end, ids) in sinks.pop("windows", [])]
     late = sinks.pop("late", [])

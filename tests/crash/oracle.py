@@ -14,16 +14,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 BEGINNING = -(2**63)
+NOTHING = -1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decided:
-    """A batch that has a Commit: it read ids `start` to `end` (not included) and closed by `watermark` (seconds)."""
+    """A batch that has a Commit: it read ids `start` to `end` (not included) and closed by `watermark` (seconds).
+
+    `restored` is the batch that a Restore before it went back to, `NOTHING` for an empty one, None without Restore.
+    """
 
     batch: int
     start: int
     end: int
     watermark: float = BEGINNING
+    restored: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +78,18 @@ def judge(ledger: Ledger) -> list[str]:
 
 
 def _batches(ledger: Ledger) -> Iterator[str]:
-    """Judge the decisions: ids in order without gaps, ranges end to end, watermarks that never go back."""
+    """Judge the decisions: ids in order without gaps, ranges end to end, watermarks that never go back.
+
+    After a Restore ids go on, perhaps above those of batches that were begun; the rest is that of the batch restored.
+    """
     expected, at, mark = 0, 0, float(BEGINNING)
+    after: dict[int, tuple[int, float]] = {NOTHING: (0, BEGINNING)}
     for batch in ledger.decided:
         while expected in ledger.given_up:
             expected += 1
+        if batch.restored is not None:
+            at, mark = after[batch.restored]
+            expected = max(expected, batch.batch)
         if batch.batch != expected:
             yield f"batch {batch.batch} is decided where {expected} is next"
         if batch.start != at:
@@ -85,6 +97,7 @@ def _batches(ledger: Ledger) -> Iterator[str]:
         if batch.watermark < mark:
             yield f"the watermark of batch {batch.batch} went back from {mark} to {batch.watermark}"
         expected, at, mark = batch.batch + 1, batch.end, max(mark, batch.watermark)
+        after[batch.batch] = at, mark
     if ledger.finished and at != ledger.inputs:
         yield f"the run ended at row {at} of {ledger.inputs}"
 
@@ -116,7 +129,7 @@ def _closed(ledger: Ledger, windows: Windows) -> Iterator[str]:
                 yield f"{name} shows {row} {count} times"
         for row in sorted(must - shown.keys()):
             yield f"{name} has lost {row}"
-    if ledger.finished:
+    if ledger.finished and all(batch.restored is None for batch in ledger.decided):
         placed = Counter([i for _, _, _, ids in ledger.closed for i in ids] + [i for _, i in ledger.late])
         if placed != Counter(range(ledger.inputs)):
             yield "windows and late rows together are not the inputs"
@@ -128,7 +141,10 @@ def _recomputed(
     opened: dict[tuple[int, int], list[int]] = {}
     closed: set[tuple[int, int, int, tuple[int, ...]]] = set()
     late: set[tuple[int, int]] = set()
+    after: dict[int, dict[tuple[int, int], list[int]]] = {NOTHING: {}}
     for batch in ledger.decided:
+        if batch.restored is not None:
+            opened = {window: list(rows) for window, rows in after[batch.restored].items()}
         for row in range(batch.start, batch.end):
             if windows.of(row)[1] <= batch.watermark:
                 late.add((batch.batch, row))
@@ -136,4 +152,5 @@ def _recomputed(
                 opened.setdefault(windows.of(row), []).append(row)
         for key, end in [window for window in opened if window[1] <= batch.watermark]:
             closed.add((batch.batch, key, end, tuple(opened.pop((key, end)))))
+        after[batch.batch] = {window: list(rows) for window, rows in opened.items()}
     return closed, late

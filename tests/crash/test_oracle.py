@@ -77,6 +77,26 @@ def test_an_unfinished_run_may_owe_its_newest_batch_only() -> None:
     assert judge(replace(cut, copies={"raw": GOOD.copies["raw"][1:3]})) == ["raw has lost row 0 of batch 0"]
 
 
+def test_after_a_restore_the_rows_behind_it_are_decided_again() -> None:
+    """Under new ids, with the watermark and the windows of the batch that was restored; the old ones stay shown."""
+    again = [
+        Decided(batch=6, start=2, end=6, restored=0),
+        Decided(batch=7, start=6, end=6, watermark=99),
+    ]
+    closed = [(7, 0, 4, (0,)), (7, 1, 4, (1, 3)), (7, 0, 8, (2,)), (7, 0, 12, (4,)), (7, 1, 16, (5,))]
+    restored = replace(
+        GOOD,
+        decided=[*GOOD.decided, *again],
+        copies={"raw": [*GOOD.copies["raw"], *((6, row) for row in range(2, 6))]},
+        closed=[*GOOD.closed, *closed],
+    )
+    assert judge(restored) == []
+    assert judge(replace(restored, closed=GOOD.closed)) != []
+    assert judge(replace(restored, copies=GOOD.copies)) != []
+    assert judge(replace(restored, decided=[*GOOD.decided, replace(again[0], start=1), again[1]])) != []
+    assert judge(replace(restored, decided=[*GOOD.decided, replace(again[0], restored=None), again[1]])) != []
+
+
 def test_a_batch_that_was_given_up_is_no_gap() -> None:
     """Its id is not used again."""
     decided = [replace(d, batch=d.batch + 1) for d in GOOD.decided]

@@ -33,13 +33,14 @@ from fake_engine import (
 )
 from oracle import judge
 
-from penstock.checkpoint.entries import Entry
+from penstock.checkpoint.entries import Commit, Entry
 from penstock.checkpoint.faulty import Fault, FaultyStore, Lasting, Plan
 from penstock.checkpoint.format import read_header
 from penstock.checkpoint.log import Log, OwnedLog
 from penstock.checkpoint.settle import ReadBack
 from penstock.checkpoint.takeover import View
 from penstock.errors import (
+    CannotRestore,
     CheckpointCorrupt,
     CommitUnknown,
     Fenced,
@@ -53,7 +54,7 @@ from penstock.errors import (
 from penstock.runtime import janitor
 from penstock.runtime.loop import Driver, DriverSettings
 
-NAMED = (Fenced, CommitUnknown, StorageFull, StorageUnavailable, SinkError)
+NAMED = (CannotRestore, Fenced, CommitUnknown, StorageFull, StorageUnavailable, SinkError)
 """What a driver may end with when nothing is damaged."""
 
 
@@ -76,6 +77,7 @@ class Storm:
         self.graph = windowed_job(out_of_order=rng.choice([0, 1, 4]))
         self.keep = rng.choice([1, 2, 20])
         self.stride = rng.choice([2, 4, 4_096])
+        self.restores = rng.random() < 0.3
         self.drivers: list[Driver | None] = [None] * rng.randint(2, 3)
         self.points = [iter(()) for _ in self.drivers]
         self.born = 0
@@ -99,7 +101,8 @@ class Storm:
             self.world.closed = not self.coming
         if self.drivers[place] is None:
             driver = self.drivers[place] = self.born_driver()
-            self.points[place] = driver.run()
+            person = self.restores and rng.random() < 0.05
+            self.points[place] = driver.restore(batch=rng.choice(self.committed())) if person else driver.run()
         if rng.random() < 0.02:
             self.drivers[place] = None
             return
@@ -113,6 +116,10 @@ class Storm:
             self.drivers[place] = None
             if not isinstance(error, NAMED) and not (self.torn and isinstance(error, CheckpointCorrupt)):
                 raise AssertionError(self.said(error)) from error
+
+    def committed(self) -> list[int | None]:
+        """Return the newest batches that have a Commit, and None."""
+        return [None, *(entry.batch for entry in self.store.entries() if isinstance(entry, Commit))][-6:]
 
     def born_driver(self) -> Driver:
         """Return a driver whose store will break once, or from then on, or not."""

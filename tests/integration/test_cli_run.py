@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from project_samples import JOB, expected_totals, job_toml, make_project
 
 COMMAND = [sys.executable, "-c", "from penstock.cli.main import app; app()"]
+pytestmark = pytest.mark.timeout(900)
 PATIENCE = 240.0
 """Seconds; a busy machine takes long to start Spark."""
 
@@ -140,6 +141,7 @@ def test_a_job_is_stopped_killed_and_finished_and_its_table_is_that_of_one_run(s
     second.kill()
     second.wait(PATIENCE)
     assert shell.json("status", "orders")["state"] == "died"
+    nothing_is_left_of(first, second)
 
     shown = on_a_terminal(shell)
     assert "100%" in shown
@@ -156,6 +158,19 @@ def test_a_job_is_stopped_killed_and_finished_and_its_table_is_that_of_one_run(s
     assert len(shell.totals()) == len(expected_totals()) + again
     assert sorted(set(shell.totals())) == expected_totals()
     assert told[-1]["ending"] == "finished"
+
+
+def nothing_is_left_of(*processes: subprocess.Popen[str]) -> None:
+    """Wait until no process of their groups runs: Spark's JVM ends with its driver, also when that is killed."""
+    for process in processes:
+        for _ in range(600):
+            try:
+                os.killpg(process.pid, 0)
+            except ProcessLookupError:
+                break
+            time.sleep(0.1)
+        else:
+            raise AssertionError(f"something that {process.pid} started still runs")
 
 
 def on_a_terminal(shell: Shell) -> str:

@@ -12,7 +12,7 @@ from checkpoint_samples import commit
 
 from penstock.checkpoint.entries import SourceProgress
 from penstock.checkpoint.memory import MemoryStore
-from penstock.errors import ComputeFailed, Fenced, GateStopped
+from penstock.errors import ComputeFailed, EngineGone, Fenced, GateStopped
 from penstock.runtime.holder import StoppedWaiting
 from penstock.runtime.restoring import StartFrom
 from penstock.runtime.runner import Runner
@@ -159,6 +159,19 @@ def test_what_the_cancelling_breaks_is_no_error():
 
     script.at = {(1, "Compute"): fail}
     assert run(script, deadline=0.05) is Ending.ABANDONED
+    assert script.log[-2:] == ["FixOffsets 1", "released"]
+
+
+@pytest.mark.fault("F02")
+def test_a_jvm_that_got_the_signal_too_is_no_error():
+    """Who stops a whole group of processes stops Spark before the batch is done."""
+
+    def fail():
+        send(signal.SIGTERM)
+        raise EngineGone("the JVM is gone")
+
+    script = Script(5, {(1, "Compute"): fail})
+    assert run(script) is Ending.ABANDONED
     assert script.log[-2:] == ["FixOffsets 1", "released"]
 
 

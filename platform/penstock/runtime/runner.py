@@ -62,7 +62,7 @@ class Runner:
     def run(self, driver: Steppable, start: StartFrom = LAST) -> Ending:
         """Run until the driver is done, a stop was asked for, or an error ends it; with a `start`, go back first.
 
-        Raises what the driver raises, except what only the end of the deadline made it raise.
+        Raises what the driver raises, except failures of Spark after a stop was asked for.
         """
         self._engine = driver.engine
         self.switch.cancel = driver.engine.cancel
@@ -125,7 +125,8 @@ class Runner:
         except StoppedWaiting:
             return Ending.STOPPED
         except Exception as why:
-            if not self.switch.expired.is_set() or not _may_be_from_cancelling(why):
+            # Also before the deadline: who stops a whole group of processes stops the JVM as well, as systemd does.
+            if not self.switch.asked.is_set() or not _may_be_from_stopping(why):
                 raise
             return self._abandon(driver, points)
         return Ending.FINISHED if driver.finished else Ending.STOPPED
@@ -161,6 +162,6 @@ class Runner:
         self.heartbeat.stop(last=not isinstance(error, Fenced))
 
 
-def _may_be_from_cancelling(why: Exception) -> bool:
-    """Tell whether cancelling can have caused an error: Spark's own failures, not a broken rule of ours."""
+def _may_be_from_stopping(why: Exception) -> bool:
+    """Tell whether stopping Spark can have caused an error: Spark's own failures, not a broken rule of ours."""
     return isinstance(why, ComputeFailed | EngineGone) or not isinstance(why, PenstockError)

@@ -51,7 +51,8 @@ def open_session(
 
     builder = SparkSession.builder.appName(name).master(master)
     found = sorted(jars.glob("*.jar")) if jars is not None and jars.is_dir() else []
-    chosen = {"spark.driver.memory": "2g", **_FIXED}
+    quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+    chosen = {"spark.driver.memory": "2g", "spark.driver.extraJavaOptions": quiet, **_FIXED}
     if found:
         chosen |= {"spark.jars": ",".join(str(j) for j in found), **_DELTA}
     for key, value in {**chosen, **(settings or {})}.items():
@@ -60,5 +61,4 @@ def open_session(
         spark = builder.getOrCreate()
     except (PySparkRuntimeError, FileNotFoundError) as why:
         raise EnvironmentUnfit(f"Spark did not start: {str(why).splitlines()[0]}") from why
-    spark.sparkContext.setLogLevel("ERROR")
     return spark
