@@ -31,7 +31,9 @@ from penstock.checkpoint.entries import Commit, Offsets, from_bytes
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.metadata import open_or_create
 from penstock.checkpoint.recovery import recover
+from penstock.checkpoint.takeover import survey
 from penstock.errors import (
+    CannotRestore,
     CheckpointCorrupt,
     FormatTooNew,
     LogGap,
@@ -414,3 +416,16 @@ def test_what_stops_the_job_can_be_restored_from(site: Site, harm: str) -> None:
     fresh = site.world.table("raw").shown[before["raw"] :]
     assert [shown.row for shown in fresh] == list(range(4, len(TIMES)))
     assert min(shown.batch for shown in fresh) == 3
+
+
+@only("Release at the end")
+def test_a_restore_that_cannot_be_leaves_the_log_free(site: Site) -> None:
+    """Who asked for a batch that is not kept has changed nothing, and nobody waits for a holder that is gone."""
+    uuid = open_or_create(site.store, now=SECOND).uuid
+    driver = make_driver(site.world, site.store, "person", graph=GRAPH, uuid=uuid)
+    with pytest.raises(CannotRestore, match="batches 0 to 2"):
+        list(driver.restore(batch=7))
+    view = survey(Log(site.store))
+    assert (view.released, view.holder) == (True, None)
+    start(site.world, site.store, "after")
+    assert sorted(site.world.rows("raw")) == list(range(len(TIMES)))

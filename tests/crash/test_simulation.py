@@ -101,7 +101,7 @@ class Storm:
             self.world.closed = not self.coming
         if self.drivers[place] is None:
             driver = self.drivers[place] = self.born_driver()
-            person = self.restores and rng.random() < 0.05
+            person = self.restores and rng.random() < 0.25
             self.points[place] = driver.restore(batch=rng.choice(self.committed())) if person else driver.run()
         if rng.random() < 0.02:
             self.drivers[place] = None
@@ -185,7 +185,7 @@ class Storm:
             self.judge(finished=True)
 
     def damage_forbids(self) -> bool:
-        """Say whether an entry that cannot be read was a Commit, or stands where entries follow."""
+        """Say whether an entry that cannot be read was a Commit or a Restore, or stands where entries follow."""
         damaged = []
         slots = sorted(path for path in self.store._files if path.startswith("log/"))
         for path in slots:
@@ -195,7 +195,7 @@ class Storm:
             except CheckpointCorrupt:
                 damaged.append(path)
                 try:
-                    if read_header(data, path)["kind"] == "commit":
+                    if read_header(data, path)["kind"] in {"commit", "restore"}:
                         return True
                 except CheckpointCorrupt:
                     return True

@@ -18,7 +18,7 @@ from penstock.checkpoint.log import Log, OwnedLog, fenced
 from penstock.checkpoint.recovery import Damage, Recovered, find_restorable, recover
 from penstock.checkpoint.replay import Damaged
 from penstock.checkpoint.takeover import RELEASED, View, claim, confirm, survey
-from penstock.errors import CheckpointError, Fenced, StateTooLarge
+from penstock.errors import CannotRestore, CheckpointError, Fenced, StateTooLarge
 from penstock.runtime.commit import Decision, decide
 from penstock.runtime.engine import Engine
 from penstock.runtime.facts import BatchFacts
@@ -159,10 +159,21 @@ class Driver:
         return recovered
 
     def restore(self, *, batch: int | None) -> Iterator[Hook]:
-        """Own the log, append a Restore to a kept batch (None: to nothing), and release it (SEMANTICS 10.1)."""
+        """Own the log, append a Restore to a kept batch (None: to nothing), and release it (SEMANTICS 10.1).
+
+        Raises CannotRestore, with the log released, for a batch that is not kept.
+        """
+        with self._fencing():
+            yield from self._restore(batch)
+
+    def _restore(self, batch: int | None) -> Iterator[Hook]:
         recovered = yield from self.own(Damage.LIST)
         if batch is not None:
-            find_restorable(recovered, batch=batch)
+            try:
+                find_restorable(recovered, batch=batch)
+            except CannotRestore:
+                yield from self.release()
+                raise
         owned = self._owned()
         yield Hook("Restore", "before", batch)
         owned.append(

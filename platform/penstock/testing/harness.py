@@ -60,7 +60,7 @@ class Harness:
         quality: str | Path | None = None,
         settings: DriverSettings | None = None,
     ) -> None:
-        self.root = Path(root)
+        self.root = Path(root).resolve()  # tasks may run in another folder
         self.settings = settings or DriverSettings()
         self._interval = duration_micros(interval, "the interval of a harness", least=1_000)
         self._zero = _micros(zero)
