@@ -112,8 +112,7 @@ class Site:
 
     def kind(self, number: int) -> str:
         """Return what stands in a slot."""
-        path = self.slot(number)
-        return from_bytes(self.files[path], path).kind
+        return kind_of(self.files, self.slot(number))
 
     def again(self, name: str, files: Mapping[str, bytes]) -> Outcome:
         """Start a driver over other files than these, and let it finish."""
@@ -139,6 +138,11 @@ class Outcome:
     rows: dict[str, Counter[str]]
     kept: bool
     store: Witness
+
+
+def kind_of(files: Mapping[str, bytes], path: str) -> str:
+    """Return what entry a file is."""
+    return from_bytes(files[path], path).kind
 
 
 def start(world: World, store: Witness, name: str, stop: tuple[str, str, int] | None = None) -> None:
@@ -337,7 +341,7 @@ def test_offsets_that_a_table_has_seen_committed_are_not_given_up(site: Site) ->
     """Their Commit is gone and they cannot be read: new ranges under the old id would lose rows or show them twice."""
     without = {path: data for path, data in site.files.items() if path not in {site.slot(-1), site.slot(-2)}}
     path = max(path for path in without if path.startswith("log/"))
-    assert from_bytes(without[path], path).kind == "offsets"
+    assert kind_of(without, path) == "offsets"
     found = site.again("torn", without | {path: without[path][:100]})
     assert isinstance(found.error, CheckpointCorrupt)
     assert "shows batch 2" in str(found.error)
@@ -388,14 +392,20 @@ def _batch(store: Witness, path: str) -> int:
     return entry.batch if isinstance(entry, Offsets | Commit) else 2**31
 
 
-@only("Commit at the end")
+@pytest.mark.parametrize(
+    "site", [CUTS["Commit at the end"], CUTS["Release at the end"]], ids=["kill", "stop"], indirect=True
+)
 @pytest.mark.fault("F13", "F14", "F18")
-@pytest.mark.parametrize("harm", ["commit", "state", "manifest"])
+@pytest.mark.parametrize("harm", ["commit", "takeover", "state", "manifest"])
 def test_what_stops_the_job_can_be_restored_from(site: Site, harm: str) -> None:
-    """The remedy that the error names: an earlier kept batch, from which the source is read again."""
+    """The remedy that the error names: an earlier kept batch, from which the source is read again.
+
+    The batch that is damaged had been published, or its driver was killed before.
+    """
     files = dict(site.files)
-    if harm == "commit":
-        files[site.slot(-1)] = files[site.slot(-1)][:-1]
+    if harm in {"commit", "takeover"}:
+        path = max(path for path in files if path.startswith("log/") and kind_of(files, path) == harm)
+        files[path] = files[path][:-1]
     else:
         suffix = {"state": ".arrow", "manifest": ".json"}[harm]
         path = next(
@@ -413,9 +423,10 @@ def test_what_stops_the_job_can_be_restored_from(site: Site, harm: str) -> None:
         pass
     before = {sink: len(table.shown) for sink, table in site.world.tables.items()}
     start(site.world, store, "after")
-    fresh = site.world.table("raw").shown[before["raw"] :]
-    assert [shown.row for shown in fresh] == list(range(4, len(TIMES)))
-    assert min(shown.batch for shown in fresh) == 3
+    fresh = site.world.table("raw").shown[before.get("raw", 0) :]
+    published = [2] if harm != "commit" and before["raw"] == 4 else []
+    assert [shown.row for shown in fresh] == [4, 5] * len(published) + list(range(4, len(TIMES)))
+    assert min(shown.batch for shown in fresh) == min([3, *published])
 
 
 @only("Release at the end")

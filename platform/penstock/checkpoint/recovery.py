@@ -45,6 +45,7 @@ class Recovered:
     sink holds the version of its `batch`; `next_batch` counts them as given up already.
     `lost_saves`: named checkpoints whose entry cannot be read, and why; files that only they pin are unknown.
     `problems`: what `Damage.FAIL` would have raised.
+    `used`: the highest batch id that was begun or may have been, which a Restore goes on above; -1 for none.
     """
 
     tail: int
@@ -62,6 +63,7 @@ class Recovered:
     lost_saves: Mapping[str, str]
     damaged: tuple[Damaged, ...] = ()
     problems: tuple[CheckpointError, ...] = ()
+    used: int = -1
 
 
 def recover(log: Log, damage: Damage = Damage.FAIL) -> Recovered:
@@ -109,6 +111,7 @@ def _read_once(log: Log, damage: Damage) -> Recovered:
         lost_saves=lost_saves,
         damaged=tuple(standing.damaged),
         problems=tuple(problems),
+        used=used,
     )
 
 

@@ -18,7 +18,7 @@ from penstock.checkpoint.log import Log, OwnedLog, fenced
 from penstock.checkpoint.recovery import Damage, Recovered, find_restorable, recover
 from penstock.checkpoint.replay import Damaged
 from penstock.checkpoint.takeover import RELEASED, View, claim, confirm, survey
-from penstock.errors import CannotRestore, CheckpointError, Fenced, StateTooLarge
+from penstock.errors import CannotRestore, CheckpointError, Fenced, SinkAhead, StateTooLarge
 from penstock.runtime.commit import Decision, decide
 from penstock.runtime.engine import Engine
 from penstock.runtime.facts import BatchFacts
@@ -155,7 +155,12 @@ class Driver:
         refuse_old_copy(self.engine, self.sinks, self.app, recovered)
         if recovered.last_published_commit is not None:
             last = recovered.last_published_commit
-            yield from self._run_stage(PublishSinks(last.batch, self.sinks), commit=last)
+            try:
+                yield from self._run_stage(PublishSinks(last.batch, self.sinks), commit=last)
+            except SinkAhead:
+                # A later Commit, which cannot be read any more, was published, and this one before it.
+                if not recovered.problems:
+                    raise
         return recovered
 
     def restore(self, *, batch: int | None) -> Iterator[Hook]:

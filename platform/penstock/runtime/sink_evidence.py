@@ -19,15 +19,16 @@ def refuse_old_copy(engine: Engine, sinks: Sequence[str], app: AppOf, recovered:
 
     Asked at the start and not left to publishing: the next batches may have no rows for that sink, and once the ids
     have caught up it would take other rows under the same id for the ones it has.
+    Where damage is listed for a Restore, a Commit that cannot be read may have been published; ids go on above it.
     """
+    free = recovered.used + 1 if recovered.problems else recovered.next_batch
     for sink in sinks:
         seen = engine.version(sink, app(sink))
-        if seen is not None and seen >= recovered.next_batch:
+        if seen is not None and seen >= free:
             raise SinkAhead(
-                f"{sink} shows batch {seen} of this checkpoint, and its log ends before batch "
-                f"{recovered.next_batch} is committed",
+                f"{sink} shows batch {seen} of this checkpoint, and its log ends before batch {free} is committed",
                 seen=seen,
-                batch=recovered.next_batch,
+                batch=free,
             )
 
 
