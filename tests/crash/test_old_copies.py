@@ -67,3 +67,16 @@ def test_a_log_that_ends_before_its_tables_is_refused(tmp_path: Path, graph: Job
     error = restarted(world, store, graph)
     assert isinstance(error, SinkAhead), error
     assert {sink: table.shown for sink, table in world.tables.items()} == shown
+
+
+@pytest.mark.fault("F31")
+def test_a_restore_over_damage_does_not_use_ids_that_a_table_has(tmp_path: Path) -> None:
+    """The newest entries are lost, and the one that is now the last is damaged: how many ids were used is not known."""
+    world, store = World(root=tmp_path, times=[float(i) for i in range(12)]), Witness()
+    ran(world, store, windowed_job(0), 6)
+    slots = sorted(path for path in store._files if path.startswith("log/"))
+    for path in slots[-7:]:
+        store.delete(path)
+    store._files[slots[-8]] = store._files[slots[-8]][:-1]
+    with pytest.raises(SinkAhead):
+        list(make_driver(world, store, "person", graph=windowed_job(0)).restore(batch=0))

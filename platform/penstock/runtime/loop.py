@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
 from typing import Any
 
 import structlog
 
 from penstock.checkpoint.entries import Commit, Offsets, Release, Restore, Takeover, Void
-from penstock.checkpoint.log import Log, OwnedLog, fenced
+from penstock.checkpoint.log import Log, OwnedLog
 from penstock.checkpoint.recovery import Damage, Recovered, find_restorable, recover
 from penstock.checkpoint.replay import Damaged
-from penstock.checkpoint.takeover import RELEASED, View, claim, confirm, survey
-from penstock.errors import CannotRestore, CheckpointError, Fenced, SinkAhead, StateTooLarge
+from penstock.checkpoint.takeover import View, claim, confirm, survey
+from penstock.errors import CannotRestore, Fenced, SinkAhead, StateTooLarge
 from penstock.runtime.commit import Decision, decide
 from penstock.runtime.engine import Engine
 from penstock.runtime.facts import BatchFacts
+from penstock.runtime.fencing import fencing
 from penstock.runtime.janitor import Janitor
 from penstock.runtime.next_batch import NextBatch, available, next_batch, spans_of
 from penstock.runtime.outcome import check_accounting, collect
@@ -99,7 +99,7 @@ class Driver:
 
     def run(self) -> Iterator[Hook]:
         """Take over, then run batches; ends after `stop()`, at the end of bounded sources, or with an error."""
-        with self._fencing():
+        with fencing(self.log, lambda: self.owned):
             yield from self._run()
 
     def _run(self) -> Iterator[Hook]:
@@ -168,7 +168,7 @@ class Driver:
 
         Raises CannotRestore, with the log released, for a batch that is not kept.
         """
-        with self._fencing():
+        with fencing(self.log, lambda: self.owned):
             yield from self._restore(batch)
 
     def _restore(self, batch: int | None) -> Iterator[Hook]:
@@ -376,27 +376,6 @@ class Driver:
         owned.append(
             Void(epoch=owned.epoch, writer=owned.writer, slot=damaged.slot, reason=damaged.reason, batch=damaged.batch)
         )
-
-    @contextmanager
-    def _fencing(self) -> Iterator[None]:
-        """Raise Fenced in place of any error that follows from the loss of the log.
-
-        Who took it over goes on: tables get ahead, and what only older batches need is swept away.
-        To the one that sleeps this looks like an old copy of the checkpoint (F31), or like damage.
-        """
-        try:
-            yield
-        except Fenced:
-            raise
-        except Exception as error:
-            owned, view = self.owned, None
-            with suppress(CheckpointError):
-                view = survey(self.log)
-            # Not the epoch of the view: that counts an entry torn at the end, which is damage and no takeover.
-            if owned is None or view is None or view.takeover is None or view.takeover.epoch == owned.epoch:
-                raise
-            path = self.log.path(owned.next_slot)
-            raise fenced(path, owned.epoch, view.epoch, view.holder or RELEASED) from error
 
     def _owned(self) -> OwnedLog:
         if self.owned is None:
