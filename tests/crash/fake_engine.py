@@ -422,6 +422,7 @@ def ledger_of(world: World, store: Witness, graph: JobGraph, *, finished: bool) 
         closed=closed,
         late=late,
         given_up=frozenset(e.batch for e in entries if isinstance(e, Void) and e.batch is not None),
+        restored=restored,
     )
 
 

@@ -63,6 +63,8 @@ class Ledger:
     late: Sequence[tuple[int, int]] = ()
     given_up: frozenset[int] = field(default_factory=frozenset)
     """Batch ids that a Void gave up: no gap."""
+    restored: int | None = None
+    """What a Restore after the newest batch went back to."""
 
 
 def judge(ledger: Ledger) -> list[str]:
@@ -98,6 +100,8 @@ def _batches(ledger: Ledger) -> Iterator[str]:
             yield f"the watermark of batch {batch.batch} went back from {mark} to {batch.watermark}"
         expected, at, mark = batch.batch + 1, batch.end, max(mark, batch.watermark)
         after[batch.batch] = at, mark
+    if ledger.restored is not None:
+        at, _ = after[ledger.restored]
     if ledger.finished and at != ledger.inputs:
         yield f"the run ended at row {at} of {ledger.inputs}"
 

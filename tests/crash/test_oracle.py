@@ -91,6 +91,8 @@ def test_after_a_restore_the_rows_behind_it_are_decided_again() -> None:
         closed=[*GOOD.closed, *closed],
     )
     assert judge(restored) == []
+    assert judge(replace(GOOD, restored=3)) == []
+    assert judge(replace(GOOD, restored=0)) == ["the run ended at row 2 of 6"]
     assert judge(replace(restored, closed=GOOD.closed)) != []
     assert judge(replace(restored, copies=GOOD.copies)) != []
     assert judge(replace(restored, decided=[*GOOD.decided, replace(again[0], start=1), again[1]])) != []

@@ -14,13 +14,17 @@ from penstock.state import (
     HASH,
     LATEST,
     Change,
+    Manifest,
     PartRef,
     Piece,
+    Plan,
     SegmentRef,
     StateReader,
     compact,
     plan_compaction,
     plan_fold,
+    segment_name,
+    write_batch,
     write_segment,
 )
 from penstock.state import compaction as compaction_module
@@ -287,3 +291,21 @@ def test_wider_merges_are_made_where_the_budget_is_what_lacks(monkeypatch):
     monkeypatch.setattr(compaction_module, "SATURATED", 4)
     assert planned(chain_of(*sizes)) is None
     assert planned(chain_of(*[5_000] * 6)) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_merge_goes_on_in_large_steps_where_the_largest_run_begins_late(tmp_path):
+    """DESIGN 6: a bounded amount of work each batch, and not one key of it at a time.
+
+    Runs of older slices end before the largest run begins, so none of its rows is a bound that helps.
+    """
+    manifest = Manifest(step="w", partition=0, keys=("k",))
+    for batch, (first, rows) in enumerate([(0, 40_000), (1, 40_000), (2, 40_000), (100, 60_000)]):
+        hashes = np.arange(rows, dtype=np.int64)
+        slices = pa.table({GROUP: np.full(rows, first), HASH: hashes, "k": hashes, "n": hashes})
+        change = Change(append={"slices": slices})
+        name = segment_name(batch, epoch=1, attempt=batch, run="ab")
+        written = write_batch(StateReader(tmp_path, manifest), name, change, batch=batch, merge={})
+        manifest = written.manifest
+    reader = StateReader(tmp_path, manifest)
+    plan = Plan(part="slices", inputs=manifest.chain("slices"), budget_bytes=200_000, oldest=True)
+    assert compact(reader, plan, combine=pa.concat_tables).rows.num_rows > 1_000

@@ -103,31 +103,41 @@ def _key(columns: Sequence[pa.Array], row: int) -> object:
 def _bound(reader: StateReader, plan: Plan) -> Bound | None:
     """Return a bound below which the runs hold about the plan's budget and at most that; None when all they hold fits.
 
-    It tries rows of the largest run, starting at the share of it that the budget is of the whole.
+    It tries rows of the runs, the largest first: its rows are the finest steps.
+    Where the others hold more than the budget before its first row, as older slices do, only their own rows are bounds
+    that help.
     """
     floor = reader.manifest.floors.get(plan.part)
     least = None if floor is None else start_of_group(floor)
-    sizes = [live_size(run, least) for run in plan.inputs]
-    total = sum(sizes)
-    if total <= plan.budget_bytes:
+    sizes = {run.number: live_size(run, least) for run in plan.inputs}
+    if sum(sizes.values()) <= plan.budget_bytes:
         return None
-    largest = plan.inputs[sizes.index(max(sizes))]
-    rows = largest.rows * max(sizes) // _size(largest)
-    share = plan.budget_bytes / total
+    best: tuple[int, Bound | None] = (0, None)
+    for run in sorted(plan.inputs, key=lambda run: -sizes[run.number]):
+        rows = run.rows * sizes[run.number] // max(1, _size(run))
+        best = max(best, _bound_in(reader, plan, run, rows), key=lambda found: found[0])
+        if best[0] >= plan.budget_bytes // 2:
+            break
+    return best[1] if best[1] is not None else _after_first_bucket(reader, plan)
+
+
+def _bound_in(reader: StateReader, plan: Plan, run: Run, rows: int) -> tuple[int, Bound | None]:
+    """Search the live rows of one run for the bound below which all runs hold most within the budget."""
     low, high = 0.0, 1.0
-    best: Bound | None = None
+    share = min(1.0, plan.budget_bytes / max(1, sum(_size(run) for run in plan.inputs)))
+    best: tuple[int, Bound | None] = (0, None)
     for _ in range(_TRIES):
-        bound = reader.bound_at(plan.part, largest, int(rows * share))
-        size = sum(reader.count(plan.part, run, bound) * _size(run) // run.rows for run in plan.inputs)
+        bound = reader.bound_at(plan.part, run, int(rows * share))
+        size = sum(reader.count(plan.part, other, bound) * _size(other) // other.rows for other in plan.inputs)
         if size <= plan.budget_bytes:
             low = share
-            best = bound if size else best
+            best = max(best, (size, bound), key=lambda found: found[0])
             if size >= plan.budget_bytes // 2:
                 break
         else:
             high = share
         share = (low + high) / 2
-    return best if best is not None else _after_first_bucket(reader, plan)
+    return best
 
 
 def _size(run: Run) -> int:
