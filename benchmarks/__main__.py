@@ -1,4 +1,4 @@
-"""Run benchmarks: `python -m benchmarks [p1|p6|parts|compaction|flat300|all] [--quick]`."""
+"""Run benchmarks: `python -m benchmarks [p1|p6|all] [--quick]`."""
 
 from __future__ import annotations
 
