@@ -1,4 +1,4 @@
-"""Run benchmarks: `python -m benchmarks [p1|p6|all] [--quick]`."""
+"""Run benchmarks: `python -m benchmarks [p1|p6|steady|all] [--quick]`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from benchmarks import beside_spark
+from benchmarks import beside_spark, steady
 from benchmarks.report import console
 from benchmarks.spark_side import ROCKSDB
 from penstock.runtime.session import open_session
@@ -14,6 +14,7 @@ from penstock.runtime.session import open_session
 PROGRAMS = {
     "p1": beside_spark.run_p1,
     "p6": beside_spark.run_p6,
+    "steady": steady.run_steady,
 }
 
 

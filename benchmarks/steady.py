@@ -1,0 +1,66 @@
+"""Run 300 batches and show what must stay flat: batch time, plan, files, memory; and what compaction rewrites (P9)."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+from typing import TYPE_CHECKING
+
+from benchmarks.beside_spark import scratch
+from benchmarks.data import Input
+from benchmarks.engine_side import BatchTime, EngineSide
+from benchmarks.jobs import sliding_job
+from benchmarks.report import Claim, report, thirds
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["run_steady"]
+
+BATCHES, EVERY = 300, 50
+MIB = 2**20
+
+
+def run_steady(spark: SparkSession, *, quick: bool) -> None:
+    """Run a sliding window of 60 s by 1 s over 10,000 keys, 10,000 rows a batch, 300 batches long."""
+    given = Input(rows=10_000, keys=10_000, step=1_000_000)
+    warm = 20 if quick else 100
+    given.prepare(warm + BATCHES)
+    with report("300 batches") as found, scratch() as root:
+        side = EngineSide(spark, given, sliding_job("v", root / "table"), root / "checkpoints")
+        side.batches(warm)
+        seen: list[tuple[int, int, int, float]] = []
+        times: list[BatchTime] = []
+        for _ in range(0, BATCHES, EVERY):
+            times += side.batches(EVERY)
+            files = sum(1 for path in (root / "checkpoints").rglob("*") if path.is_file())
+            seen.append((len(times), _plan_size(side), files, _heap_mib(spark)))
+        side.close()
+        found.table("after so many batches", ("batches", "plan, characters", "files", "heap, MiB"), seen)
+        first, last, slope = thirds([t.whole for t in times])
+        found.note(f"batch time: first third {first:.1f} ms, last third {last:.1f} ms, {slope:+.1f} ms per 100 batches")
+        ratios = [
+            t.commit.written["rewritten"] / (4 * t.commit.written["segments"] + MIB)
+            for t in times
+            if t.commit.written.get("segments")
+        ]
+        found.note(f"compaction: median {statistics.median(ratios):.2f} of its budget of 4x written + 1 MiB")
+        found.claim(
+            Claim("batch time, last third by first third", last / first, 1.15, at_most=True),
+            Claim("plan size, last by first", seen[-1][1] / seen[0][1], 1.0, at_most=True),
+            Claim("files, last by first", seen[-1][2] / seen[0][2], 1.25, at_most=True),
+            Claim("heap, last by first", seen[-1][3] / seen[0][3], 1.25, at_most=True),
+            Claim("compaction, the most of 4x bytes written + 1 MiB", max(ratios), 1.0, at_most=True),
+        )
+
+
+def _plan_size(side: EngineSide) -> int:
+    return len(side.run.engine.built.frame.select("*")._jdf.queryExecution().toString())
+
+
+def _heap_mib(spark: SparkSession) -> float:
+    """Return what the driver's heap holds after a collection."""
+    gc.collect()
+    runtime = spark.sparkContext._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
+    runtime.gc()
+    return float(runtime.totalMemory() - runtime.freeMemory()) / MIB
