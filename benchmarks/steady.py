@@ -55,12 +55,12 @@ def run_steady(spark: SparkSession, *, quick: bool) -> None:
 
 
 def _plan_size(side: EngineSide) -> int:
-    return len(side.run.engine.built.frame.select("*")._jdf.queryExecution().toString())
+    return len(side.run.engine.built.frame.select("*")._jdf.queryExecution().toString())  # noqa: SLF001 - no public way
 
 
 def _heap_mib(spark: SparkSession) -> float:
     """Return what the driver's heap holds after a collection."""
     gc.collect()
-    runtime = spark.sparkContext._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
+    runtime = spark.sparkContext._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr] # noqa: SLF001
     runtime.gc()
     return float(runtime.totalMemory() - runtime.freeMemory()) / MIB
