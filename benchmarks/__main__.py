@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
 from benchmarks import beside_spark, steady
@@ -18,7 +19,7 @@ PROGRAMS = {
 }
 
 
-def main() -> None:
+def main() -> int:
     """Run what was asked for in one Spark session, and exit 1 when a claim was missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("what", nargs="?", default="all", choices=[*PROGRAMS, "all"])
@@ -28,11 +29,15 @@ def main() -> None:
     # Room for the peer's state and for both sides' output; the same process and the same settings serve both.
     settings = {"spark.driver.memory": "4g", **ROCKSDB}
     spark = open_session("penstock-bench", jars=Path(".jars"), settings=settings)
-    for name, program in PROGRAMS.items():
-        if asked.what in (name, "all"):
-            program(spark, quick=asked.quick)
+    asked_for = [program for name, program in PROGRAMS.items() if asked.what in (name, "all")]
+    claims = [claim for program in asked_for for claim in program(spark, quick=asked.quick)]
     spark.stop()
+    missed = [claim for claim in claims if not claim.holds]
+    console.rule(f"{len(claims) - len(missed)} of {len(claims)} goals reached")
+    for claim in missed:
+        console.print(str(claim), style="bold red")
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

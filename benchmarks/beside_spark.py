@@ -14,6 +14,7 @@ from benchmarks.data import BENCH, Input
 from benchmarks.duel import Duel, Turns, duel, percentile
 from benchmarks.engine_side import EngineSide
 from benchmarks.jobs import Build, discard, query, sliding_job, to_delta, tumbling_job
+from benchmarks.parts import COLUMNS as PARTS
 from benchmarks.report import Claim, Report, report
 from benchmarks.spark_side import SparkSide
 
@@ -38,7 +39,7 @@ def scratch() -> Iterator[Path]:
         shutil.rmtree(root, ignore_errors=True)
 
 
-def run_p1(spark: SparkSession, *, quick: bool) -> None:
+def run_p1(spark: SparkSession, *, quick: bool) -> list[Claim]:
     """P1: sliding 60 s / 1 s, keyed count and sum, 100,000 rows a batch; the peer's output is thrown away."""
     given = Input(rows=100_000, keys=KEYS, step=1_000_000)
     turns = (
@@ -55,9 +56,10 @@ def run_p1(spark: SparkSession, *, quick: bool) -> None:
                 sides = _duel(spark, given, root, job, sliding, discard, turns)
                 _show(found, what, given, sides)
                 found.claim(Claim(f"P1, {kind} sums, times Structured Streaming", sides.ratio, 8, "x"))
+    return found.claims
 
 
-def run_p6(spark: SparkSession, *, quick: bool) -> None:
+def run_p6(spark: SparkSession, *, quick: bool) -> list[Claim]:
     """P6: a whole batch into Delta, tumbling keyed windows, 100 and 100,000 rows a batch."""
     turns = (
         Turns(warm_engine=40, warm_peer=8, rounds=2, engine=17, peer=6)
@@ -70,12 +72,14 @@ def run_p6(spark: SparkSession, *, quick: bool) -> None:
             with scratch() as root:
                 job = tumbling_job("d", root / "ours")
                 sides = _duel(spark, given, root, job, query("d", "10 seconds"), to_delta(root / "peers"), turns)
-                _show(found, f"{rows:,} rows a batch", given, sides)
+                what = f"{rows:,} rows a batch"
+                _show(found, what, given, sides)
                 outside = statistics.median(batch.outside for batch in sides.batches)
                 found.claim(
                     Claim(f"P6, {rows:,} rows, times Structured Streaming into Delta", sides.ratio, 3, "x"),
                     Claim(f"P6, {rows:,} rows, outside the Spark job", outside, 30, " ms", at_most=True),
                 )
+    return found.claims
 
 
 def _duel(
@@ -106,6 +110,7 @@ def _show(found: Report, what: str, given: Input, sides: Duel) -> None:
             (name, len(times), median, statistics.fmean(times), percentile(times, 0.9), given.rows / median * 1000)
         )
     found.table(what, COLUMNS, rows)
+    found.table(f"a batch of Penstock taken apart: {what}", PARTS, sides.parts)
     by_round = ", ".join(f"{ratio:.1f}" for ratio in sides.ratios)
     found.numbers[f"{what}: ratios"] = {
         "medians": sides.ratio,

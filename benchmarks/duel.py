@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 from benchmarks.engine_side import BatchTime, EngineSide
+from benchmarks.parts import batch_parts, spark_parts
 from benchmarks.spark_side import SparkSide
 
 __all__ = ["Duel", "Turns", "duel", "percentile"]
@@ -32,13 +33,17 @@ class Turns:
         return max(self.warm_engine + self.rounds * self.engine, self.warm_peer + self.rounds * self.peer)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Duel:
-    """Hold the batch times of both sides, turn by turn, milliseconds; `batches` are the engine's in full."""
+    """Hold the batch times of both sides, turn by turn, milliseconds.
 
-    engine: list[list[float]]
-    peer: list[list[float]]
-    batches: list[BatchTime]
+    `batches` are the engine's in full, `parts` the rows of a table that takes its newest ones apart.
+    """
+
+    engine: list[list[float]] = field(default_factory=list)
+    peer: list[list[float]] = field(default_factory=list)
+    batches: list[BatchTime] = field(default_factory=list)
+    parts: list[tuple[str, float]] = field(default_factory=list)
 
     @property
     def engine_ms(self) -> float:
@@ -72,9 +77,10 @@ def duel(engine: EngineSide, peer: SparkSide, turns: Turns) -> Duel:
     """Warm both sides up, then let them run in turn."""
     engine.batches(turns.warm_engine)
     peer.batches(turns.warm_peer)
-    found = Duel([], [], [])
+    found = Duel()
     for _ in range(turns.rounds):
         batches = engine.batches(turns.engine)[1:]
+        found.parts = batch_parts(batches, spark_parts(engine.spark, engine.run.graph.name, batches))
         found.batches.extend(batches)
         found.engine.append([batch.whole for batch in batches])
         found.peer.append(peer.batches(turns.peer)[1:])

@@ -53,6 +53,7 @@ class EngineSide:
     def __init__(
         self, spark: SparkSession, given: Input, build: Callable[[NumberedFiles], Job], root: Path, *, keep: int = 20
     ) -> None:
+        self.spark = spark
         self.source = NumberedFiles(given)
         self.run = JobRun.open(
             build(self.source),

@@ -42,7 +42,7 @@ class Claim:
 
     def __str__(self) -> str:
         bound = "at most" if self.at_most else "at least"
-        said = f"{self.name}: {self.found:,.1f}{self.unit}, to be {bound} {self.goal:,.0f}{self.unit}"
+        said = f"{self.name}: {self.found:,.2f}{self.unit}, to be {bound} {self.goal:g}{self.unit}"
         return said + ("" if self.holds else " -- MISSED")
 
 

@@ -1,0 +1,108 @@
+"""Take a batch apart: what the driver, the JVM and Python each take of it.
+
+The driver's part is timed by the hooks of its stages; Spark's is read back from its own status store, which keeps the
+jobs of a session by description.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.engine_side import BatchTime
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["COLUMNS", "SparkParts", "batch_parts", "spark_parts"]
+
+COLUMNS = ("part", "median ms")
+_PYTHON = "time to execute Python code"
+_AMOUNT = re.compile(r"([\d.,]+) (ms|s|m)\b")
+_MILLIS = {"ms": 1.0, "s": 1_000.0, "m": 60_000.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkParts:
+    """Hold what one batch's Spark job took, in milliseconds.
+
+    `job`: from submission to the end. `tasks` and `python`: summed over all tasks, so on two cores up to twice `job`;
+    `python` is what the Python workers computed, without waiting for rows.
+    """
+
+    job: float
+    tasks: float
+    python: float
+
+
+def spark_parts(spark: SparkSession, name: str, batches: Sequence[BatchTime]) -> list[SparkParts]:
+    """Read what Spark's status store says of the newest batches of the job `name`; it forgets those long past."""
+    context: Any = spark.sparkContext._jsc.sc()  # type: ignore[attr-defined] # noqa: SLF001 - no public way
+    context.listenerBus().waitUntilEmpty()
+    wanted = {f"{name} batch {batch.commit.batch}" for batch in batches}
+    store = spark._jsparkSession.sharedState().statusStore()  # noqa: SLF001 - no public way
+    executions = store.executionsList()
+    found = []
+    # From the newest: a job of the same name may have run before in this session.
+    for number in reversed(range(executions.size())):
+        execution = executions.apply(number)
+        if execution.description() in wanted:
+            wanted.remove(execution.description())
+            found.append(_parts_of(context.statusStore(), store, execution))
+    return found
+
+
+def batch_parts(batches: Sequence[BatchTime], jobs: Sequence[SparkParts]) -> list[tuple[str, float]]:
+    """Return the rows of a table: the parts in the order of a batch, by their medians."""
+    job = _median([j.job for j in jobs])
+    spark = _median([b.spark for b in batches])
+
+    def stage(name: str) -> float:
+        return _median([b.stages.get(name, 0.0) for b in batches])
+
+    between = _median([b.whole - sum(b.stages.values()) for b in batches])
+    return [
+        ("driver: plan the batch", between),
+        ("driver: offsets into the log", stage("FixOffsets")),
+        ("JVM: plan, start, and return the result", spark - job),
+        ("Spark job", job),
+        ("  its tasks, summed over 2 cores", _median([j.tasks for j in jobs])),
+        ("  of that Python", _median([j.python for j in jobs])),
+        ("driver: receipts, verdicts, accounting", stage("Compute") - spark),
+        ("driver: commit into the log", stage("CommitBatch")),
+        ("driver: publish the sinks", stage("PublishSinks")),
+        ("driver: purge", stage("Purge")),
+        ("the whole batch", _median([b.whole for b in batches])),
+    ]
+
+
+def _parts_of(jobs: Any, store: Any, execution: Any) -> SparkParts:
+    wall = tasks = 0.0
+    numbers = execution.jobs().keys().toSeq()
+    for number in range(numbers.size()):
+        job = jobs.job(numbers.apply(number))
+        wall += job.completionTime().get().getTime() - job.submissionTime().get().getTime()
+        stages = job.stageIds()
+        for index in range(stages.size()):
+            tasks += jobs.lastStageAttempt(stages.apply(index)).executorRunTime()
+    values = store.executionMetrics(execution.executionId())
+    metrics = execution.metrics()
+    python = 0.0
+    for index in range(metrics.size()):
+        metric = metrics.apply(index)
+        if metric.name() == _PYTHON and values.contains(metric.accumulatorId()):
+            python += _millis(values.apply(metric.accumulatorId()))
+    return SparkParts(job=wall, tasks=tasks, python=python)
+
+
+def _millis(said: str) -> float:
+    """Read the total out of what Spark shows: "12 ms", or of several tasks a line of words and "1.2 s (…)"."""
+    amount = _AMOUNT.search(said)
+    return float(amount[1].replace(",", "")) * _MILLIS[amount[2]] if amount else 0.0
+
+
+def _median(values: Sequence[float]) -> float:
+    return statistics.median(values) if values else float("nan")
