@@ -193,6 +193,21 @@ def on_a_terminal(shell: Shell) -> str:
 
 
 @pytest.mark.fault("F02")
+@pytest.mark.parametrize(("number", "after"), [(signal.SIGINT, 0.0), (signal.SIGTERM, 2.0), (signal.SIGTERM, 4.0)])
+def test_a_stop_while_spark_starts_leaves_nothing_behind(shell, number, after):
+    """Neither an error nor a checkpoint nor a process, though the whole group gets the signal, Java included."""
+    run = shell.start("run", "orders")
+    events(run, "run.starting")
+    time.sleep(after)
+    os.killpg(run.pid, number)
+    out, err = run.communicate(timeout=PATIENCE)
+    assert run.returncode == 0, err
+    assert [json.loads(line)["event"] for line in out.splitlines()] == ["run.stopping", "run.ended"]
+    assert not (shell.root / "checkpoints" / "orders").exists()
+    nothing_is_left_of(run)
+
+
+@pytest.mark.fault("F02")
 def test_a_batch_that_outlasts_the_deadline_is_given_up_and_done_again(shell):
     """Exit 0, the log released, no rows in the sink; the next run gives the rows of an undisturbed one."""
     (shell.root / "jobs" / "orders.py").write_text(SLOW)

@@ -114,7 +114,7 @@ def test_people_see_a_bar_that_moves(recovered):
     assert "batch 3 · 50 rows · 1,997 rows/s · 25 ms · late 3 · watermark 1970-01-01 00:01:00Z" in shown
     assert "next 1970-01-01 00:02:00Z · held 4" in shown
     assert "100%" in shown
-    assert "stopping after this batch; it has 30 s" in shown
+    assert "stopping; what runs has 30 s to end" in shown
     assert shown.rstrip().endswith("stopped  2 batches · 100 rows · 1.2 s")
 
 

@@ -18,6 +18,7 @@ from penstock.checkpoint.store import CheckpointStore, prove_exclusive
 from penstock.checkpoint.takeover import View
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
+from penstock.runtime.held import HeldPins, HeldRecords
 from penstock.runtime.janitor import Janitor
 from penstock.runtime.loop import Driver, DriverSettings, Identity, anybody_may
 from penstock.runtime.spark import SparkEngine
@@ -57,16 +58,15 @@ class JobRun:
         may_take_over: Callable[[View], None] = anybody_may,
         listeners: tuple[Any, ...] = (),
         store: CheckpointStore | None = None,
-        pinned_batches: Callable[[], set[int]] = set,
     ) -> JobRun:
         """Analyse the job, then open its checkpoint and its sinks; nothing is written before the job is sound.
 
-        `pinned_batches` names batches that no purge may touch, beside those that are kept.
+        `root` is the folder of all jobs; what is decided on held batches stands there.
         """
         graph = job.graph()
         folder = root / graph.name
         engine = SparkEngine(graph, spark, folder=folder, suites=suites)
-        root.mkdir(parents=True, exist_ok=True)
+        held = HeldPins(HeldRecords(LocalStore(root), graph.name))
         store = store or LocalStore(folder)
         prove_exclusive(store)
         metadata = open_or_create(store, now=clock.wall())
@@ -78,10 +78,10 @@ class JobRun:
             clock=clock,
             trigger=trigger,
             identity=identity or Identity(holder=holder_name()),
-            janitor=Janitor(folder, keep=settings.keep, pinned_batches=pinned_batches),
+            janitor=Janitor(folder, keep=settings.keep, pinned_batches=held),
             settings=settings,
             may_take_over=may_take_over,
-            listeners=listeners,
+            listeners=(held, *listeners),
         )
         return cls(graph=graph, store=store, metadata=metadata, engine=engine, driver=driver, folder=folder)
 

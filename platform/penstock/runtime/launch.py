@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,6 @@ from penstock.checkpoint.takeover import View, survey
 from penstock.errors import CannotRestore, ConfigError
 from penstock.graph.job import Job
 from penstock.runtime.config import Settings
-from penstock.runtime.held import HeldPins, HeldRecords
 from penstock.runtime.holder import HolderWatch, StoppedWaiting
 from penstock.runtime.progress import ProgressView
 from penstock.runtime.project import LoadedJob, code_version
@@ -53,6 +52,7 @@ def launch(loaded: LoadedJob, order: RunOrder, progress: ProgressView) -> Ending
     system = SystemClock()
     deadline = settings.deadline if order.deadline is None else order.deadline
     switch = StopSwitch(deadline, clock=system)
+    switch.told = lambda: progress.stopping(deadline)
     with switch.armed():
         try:
             return _launched(loaded, order, progress, switch, StoppableClock(system, switch.asked))
@@ -79,26 +79,41 @@ def _launched(
     facts = {"holder": identity.holder, "writer": identity.writer, "code_version": identity.code_version}
     status = RunStatus({"job": name, **facts, "generation": identity.generation, "started": clock.wall()}, clock)
     runner = Runner(switch, clock, progress, status, Heartbeat(records, status))
-    pins = HeldPins(HeldRecords(control, name))
     progress.starting({"checkpoint": str(folder), "spark": settings.master, "code": identity.code_version})
-    with spark_of(loaded) as spark:
-        switch.hear()
-        run = JobRun.open(
-            loaded.job,
-            spark,
-            root=settings.root,
-            clock=clock,
-            trigger=trigger,
-            suites=find_suites(loaded.job.graph(), loaded.project.quality),
-            settings=DriverSettings(keep=settings.keep, stop_at_end=order.available_now, gates=order.gates),
-            identity=identity,
-            may_take_over=watch.may_take_over,
-            listeners=(pins, runner),
-            pinned_batches=pins,
-        )
-        if switch.asked.is_set():
-            raise StoppedWaiting
+    with ExitStack() as spark_lives:
+        with _start_step(switch):
+            spark = spark_lives.enter_context(spark_of(loaded))
+            switch.hear()
+        with _start_step(switch):
+            run = JobRun.open(
+                loaded.job,
+                spark,
+                root=settings.root,
+                clock=clock,
+                trigger=trigger,
+                suites=find_suites(loaded.job.graph(), loaded.project.quality),
+                settings=DriverSettings(keep=settings.keep, stop_at_end=order.available_now, gates=order.gates),
+                identity=identity,
+                may_take_over=watch.may_take_over,
+                listeners=(runner,),
+            )
         return runner.run(run.driver, start)
+
+
+@contextmanager
+def _start_step(switch: StopSwitch) -> Iterator[None]:
+    """Leave after a slow step of the start, or out of it, when told to stop: nothing is owned yet.
+
+    What fails then is no error: who signals a whole group of processes ends Java as well, as systemd does.
+    """
+    try:
+        yield
+    except Exception as why:
+        if switch.heard:
+            raise StoppedWaiting from why
+        raise
+    if switch.heard:
+        raise StoppedWaiting
 
 
 def choose_trigger(job: Job, settings: Settings) -> Trigger:

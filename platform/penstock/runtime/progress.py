@@ -177,9 +177,7 @@ class BarProgress:
 
     def stopping(self, deadline: float) -> None:
         """Say that the batch is being finished."""
-        self._console.print(
-            f"stopping after this batch; it has {deadline:g} s (Ctrl-C again: at once)", highlight=False
-        )
+        self._console.print(f"stopping; what runs has {deadline:g} s to end (Ctrl-C again: no time)", highlight=False)
 
     def ended(self, ending: Ending, *, batches: int, rows: int, seconds: float) -> None:
         """Print the sum of the run."""

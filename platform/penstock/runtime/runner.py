@@ -126,7 +126,7 @@ class Runner:
             return Ending.STOPPED
         except Exception as why:
             # Also before the deadline: who stops a whole group of processes stops the JVM as well, as systemd does.
-            if not self.switch.asked.is_set() or not _may_be_from_stopping(why):
+            if not self.switch.heard or not _may_be_from_stopping(why):
                 raise
             return self._abandon(driver, points)
         return Ending.FINISHED if driver.finished else Ending.STOPPED

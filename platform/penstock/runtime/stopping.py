@@ -39,7 +39,8 @@ class Ending(Enum):
 class StopSwitch:
     """Hear SIGTERM and SIGINT. The first asks for a stop; a SIGINT after it ends the deadline at once.
 
-    `asked` is set by the first, `expired` when the deadline has passed; `deadline` and `grace` are seconds.
+    `heard` is true from the first on, `asked` soon after it, for those who wait; `expired` is set when the deadline
+    has passed. `deadline` and `grace` are seconds.
     `told` is called once when a stop is asked for, `cancel` again and again from the deadline on, because a Spark job
     that is just about to start cannot be cancelled yet; both in a thread of the switch.
     """
@@ -48,6 +49,7 @@ class StopSwitch:
         self, deadline: float, *, clock: Clock, grace: float = GRACE, leave: Callable[[int], Any] = os._exit
     ) -> None:
         self.deadline = deadline
+        self.heard = False
         self.asked = threading.Event()
         self.expired = threading.Event()
         self.cancel: Callable[[], None] = lambda: None
@@ -83,9 +85,10 @@ class StopSwitch:
 
     def ask(self) -> None:
         """Ask for a stop, as the first signal does."""
-        os.write(self._mouth, _WORDS[signal.SIGTERM])
+        self._heard(signal.SIGTERM, None)
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
+        self.heard = True
         os.write(self._mouth, _WORDS[signal.Signals(number)])
 
     def _watch(self) -> None:
