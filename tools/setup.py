@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import stat
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ LOCK = ROOT / "requirements" / "all.txt"
 STAMP = VENV / "penstock-setup"
 PYTHON = VENV / "bin" / "python"
 UV = VENV / "bin" / "uv"
+CHECKPOINTS = ROOT / "checkpoints"
 
 
 class SetupFailed(Exception):
@@ -109,6 +111,15 @@ def install_packages(lock: str) -> None:
     run(UV, "pip", "install", "--quiet", "--python", PYTHON, "--no-deps", "--no-build-isolation", "--editable", ROOT)
 
 
+def close_to_others(folder: Path) -> None:
+    """Take the right to write from group and others, which a clone made under umask 002 gives.
+
+    A checkpoint root that has it is refused when a job starts (FAULTS F65).
+    """
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    folder.chmod(mode & ~(stat.S_IWGRP | stat.S_IWOTH))
+
+
 def say(what: str) -> None:
     """Tell people what is going on, a line a step."""
     print(f"setup: {what}", flush=True)
@@ -127,6 +138,7 @@ def main() -> int:
             STAMP.write_text(wanted)
         if jars.main() != 0:
             return 1
+        close_to_others(CHECKPOINTS)
     except SetupFailed as failed:
         print(f"setup: this failed, see above: {failed}", file=sys.stderr)
         return 1

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import stat
+
 import pytest
 
-from tools.setup import LOCK, ROOT, fingerprint, pinned, version_of
+from penstock.checkpoint.local import LocalStore
+from penstock.errors import RootUnsafe
+from tools.setup import LOCK, ROOT, close_to_others, fingerprint, pinned, version_of
 
 SAMPLE = """\
 other-uv==1.0 \\
@@ -50,3 +54,15 @@ def test_the_stamp_changes_with_everything_that_decides_what_is_installed(tmp_pa
     ]
     assert base == fingerprint(ROOT, "3.11.7", b"lock", b"project")
     assert len({base, *others}) == 6
+
+
+def test_a_clone_made_for_a_group_gives_a_root_that_jobs_take(tmp_path):
+    """Git leaves folders writable for the group under umask 002, and a checkpoint root must not be (F65)."""
+    root = tmp_path / "checkpoints"
+    root.mkdir()
+    root.chmod(0o2775)
+    with pytest.raises(RootUnsafe):
+        LocalStore(root)
+    close_to_others(root)
+    LocalStore(root)
+    assert stat.S_IMODE(root.stat().st_mode) == 0o2755
