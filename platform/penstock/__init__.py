@@ -4,10 +4,12 @@ A job is ordinary Python that describes sources, windows, state, gates and sinks
 """
 
 from penstock import agg
-from penstock.graph.durations import count, days, hours, micros, millis, minutes, seconds
+from penstock.graph.durations import Count, Duration, count, days, hours, micros, millis, minutes, seconds
 from penstock.graph.job import Job, KeyedStream, Stream, WindowedStream
 
 __all__ = [
+    "Count",
+    "Duration",
     "Job",
     "KeyedStream",
     "Stream",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from penstock import Job, agg, minutes, seconds
+import penstock
+from penstock import Count, Duration, Job, agg, count, minutes, seconds
 from penstock.errors import (
     BadExpression,
     BadName,
@@ -19,10 +21,11 @@ from penstock.errors import (
     UnknownName,
 )
 from penstock.graph.job import Stream
+from penstock.graph.nodes import CheckNode, UnionNode
 from penstock.graph.policies import OnFail
-from penstock.sinks import MemorySink
+from penstock.sinks import Delta, MemorySink
 from penstock.sources import MemorySource
-from penstock.windows import Sliding, Tumbling
+from penstock.windows import LatenessRule, Sliding, Tumbling
 
 TUMBLING = Tumbling(seconds(10)).drop_late()
 
@@ -102,7 +105,76 @@ def wrong_jobs() -> dict[str, tuple[type[PenstockError], Callable[[Job], object]
             JobError,
             lambda j: timed(j).check("q", on_fail=OnFail.WARN, on_table_fail=OnFail.DROP),
         ),
+        **{
+            f"max_out_of_order={bound!r}": (JobError, bounded("max_out_of_order", bound))
+            for bound in (0, False, 5, "5 s")
+        },
+        **{f"idle_after={bound!r}": (JobError, bounded("idle_after", bound)) for bound in (0, False, 5)},
+        **{f"max_future={bound!r}": (JobError, bounded("max_future", bound)) for bound in (0, False, 5)},
+        "a bound without event time": (JobError, lambda j: j.source("s", MemorySource("v int"), max_out_of_order=0)),  # type: ignore[arg-type]
+        "an interval of zero": (JobError, lambda _: Job("b", interval=0)),  # type: ignore[arg-type]
+        "an interval of False": (JobError, lambda _: Job("b", interval=False)),  # type: ignore[arg-type]
+        "a slide of zero": (JobError, lambda _: Sliding(seconds(5), every=0)),  # type: ignore[arg-type]
+        "zero partitions of a window": (JobError, lambda j: timed(j).window("w", TUMBLING, partitions=0)),
+        "partitions of False for a window": (JobError, lambda j: timed(j).window("w", TUMBLING, partitions=False)),
+        **{
+            f"lateness_rule({rule!r})": (JobError, ruled(rule))
+            for rule in ("watermark", None, OnFail.WARN, LatenessRule)
+        },
+        **{
+            f"agg.count({what!r})": (JobError, aggregated(what))
+            for what in (5, 0, "", "  ", True, False, count(5), b"v")
+        },
+        **{f"count({rows!r})": (JobError, counted(rows)) for rows in (-1, 0, "x", True, False, None, 1.0, 2.5)},
+        "a Count of nothing": (JobError, lambda _: Count(0)),
+        "a Duration of a half": (JobError, lambda _: Duration(0.5)),  # type: ignore[arg-type]
+        "a Duration of True": (JobError, lambda _: Duration(micros=True)),
+        **{f"a source that is {case}": (JobError, sourced(what)) for case, what in no_ends().items()},
+        **{f"a sink that is {case}": (JobError, written(what)) for case, what in no_ends().items()},
+        "a sink as a source": (JobError, sourced(MemorySink())),
+        "a source as a sink": (JobError, written(MemorySource("v int"))),
     }
+
+
+def no_ends() -> dict[str, object]:
+    """Return what may be taken for a source or a sink, and is neither."""
+    return {
+        "a text": "not a source",
+        "a path": Path("orders.csv"),
+        "rows": [{"v": 1}],
+        "nothing": None,
+        "a number": 5,
+        "a function": lambda spark: None,
+        "the class of sources": MemorySource,
+        "the class of sinks": MemorySink,
+        "a module": inspect,
+        "a stream": timed(Job("b")),
+    }
+
+
+def bounded(setting: str, bound: object) -> Callable[[Job], object]:
+    given = {"max_out_of_order": seconds(1), setting: bound}
+    return lambda job: job.source("s", MemorySource("t timestamp"), event_time="t", **given)  # type: ignore[arg-type]
+
+
+def ruled(rule: object) -> Callable[[Job], object]:
+    return lambda _: TUMBLING.lateness_rule(rule)  # type: ignore[arg-type]
+
+
+def aggregated(what: object) -> Callable[[Job], object]:
+    return lambda _: agg.count(what)  # type: ignore[arg-type]
+
+
+def counted(rows: object) -> Callable[[Job], object]:
+    return lambda _: count(rows)  # type: ignore[arg-type]
+
+
+def sourced(source: object) -> Callable[[Job], object]:
+    return lambda job: job.source("s", source)
+
+
+def written(sink: object) -> Callable[[Job], object]:
+    return lambda job: timed(job).write("out", sink)
 
 
 @pytest.mark.parametrize("case", wrong_jobs())
@@ -165,6 +237,135 @@ def test_what_is_missing_is_named_when_the_job_is_finished(case: str) -> None:
     build(job)
     with pytest.raises(expected):
         job.graph()
+
+
+def test_a_window_that_computes_nothing_is_refused_at_its_line() -> None:
+    """DESIGN 3, "Built": what a job says and does not use is no silent loss, even where nothing else is missing."""
+    job = Job("a")
+    stream = timed(job)
+    stream.write("out", MemorySink())
+    job.graph()
+    stream.key_by("k").window("idle", TUMBLING)
+    frame = inspect.currentframe()
+    assert frame is not None
+    line = frame.f_lineno - 3
+    with pytest.raises(JobError, match=r"'idle'.*\.aggregate\(") as caught:
+        job.graph()
+    assert caught.value.where == f"{__file__}:{line}"
+
+
+def test_a_window_whose_aggregates_were_refused_may_be_written_again() -> None:
+    """The error was shown where it was made; whoever builds a job in a notebook goes on from there."""
+    job = Job("a")
+    keyed = timed(job).key_by("k")
+    with pytest.raises(DuplicateName):
+        keyed.window("w", TUMBLING).aggregate(k=agg.count())
+    keyed.window("w", TUMBLING).aggregate(n=agg.count()).write("out", MemorySink())
+    assert [w.name for w in job.graph().windows] == ["w"]
+
+
+def test_what_is_no_source_and_no_sink_is_told_where_to_find_them() -> None:
+    """API, "Sources and sinks": the message names the module, and the class that was given in place of one of its objects."""
+    job = Job("a")
+    with pytest.raises(JobError, match=r"'orders'.*penstock\.sources.*'orders\.csv'"):
+        job.source("orders", "orders.csv")
+    with pytest.raises(JobError, match=r"'out'.*penstock\.sinks.*the class MemorySink"):
+        timed(job).write("out", MemorySink)
+    with pytest.raises(JobError, match=r"is a sink"):
+        job.source("s", MemorySink())
+
+
+def test_own_sources_and_sinks_need_the_methods_only(tmp_path: Path) -> None:
+    """sources/base.py and sinks/base.py are protocols: nothing is inherited."""
+
+    class Ticks:
+        def open(self, spark):
+            return None
+
+    class Log:
+        def staging(self, folder):
+            return folder
+
+        def prepare(self, schema, spark):
+            return None
+
+        def open(self, staging, spark):
+            return None
+
+        def describe(self):
+            return "a log"
+
+    job = Job("a")
+    stream = job.source("ticks", Ticks())
+    job.source("stand_in", object()).write("nowhere", object())  # nothing to be seen: for graphs that never run
+    stream.write("log", Log())
+    stream.write("table", Delta(tmp_path / "table"))
+    assert [s.name for s in job.graph().sinks] == ["nowhere", "log", "table"]
+
+
+def test_a_stream_united_with_itself_is_read_twice() -> None:
+    """As in Spark: each row comes once from either side."""
+    job = Job("a")
+    stream = timed(job)
+    stream.union(stream).write("out", MemorySink())
+    graph = job.graph()
+    (source,) = graph.sources
+    assert [type(child) for child in graph.children(source)] == [UnionNode, UnionNode]
+    (union,) = {id(child): child for child in graph.children(source)}.values()
+    assert [getattr(child, "name", None) for child in graph.children(union)] == ["out"]
+
+
+def test_unions_of_paths_that_share_steps_are_read_once_for_each_path() -> None:
+    """A row that comes by two ways is there twice; the order is that of the graph."""
+    job = Job("a")
+    stream = timed(job)
+    one = stream.filter("k = 'x'")
+    both = one.union(stream)
+    both.union(one).union(both).write("out", MemorySink())
+    graph = job.graph()
+    by_type = [type(child).__name__ for child in graph.children(graph.sources[0])]
+    assert by_type == ["FilterNode", "UnionNode"]
+    first, second, third = (n for n in graph.nodes if isinstance(n, UnionNode))
+    assert graph.children(one._node) == (first, second)
+    assert graph.children(first) == (second, third)
+    assert graph.children(second) == (third,)
+
+
+def test_a_graph_of_many_unions_is_checked_in_no_time() -> None:
+    """Each step is looked at once, however many ways lead through it."""
+    job = Job("a")
+    stream = timed(job).key_by("k").window("w", TUMBLING).aggregate(n=agg.count())
+    for _ in range(60):
+        stream = stream.union(stream)
+    timed(job, "other").write("out", MemorySink())
+    with pytest.raises(MissingSink, match="'w'"):
+        job.graph()
+
+
+def test_a_check_puts_rows_in_quarantine_unless_it_is_told_otherwise() -> None:
+    """API: `check(name, ..., on_fail=OnFail.QUARANTINE)`; decision 6: what table rules do follows from it."""
+    job = Job("a")
+    timed(job).check("q").write("out", MemorySink())
+    with pytest.raises(MissingSink, match=r"job\.quarantine\('q'\)"):
+        job.graph()
+    job.quarantine("q").write("bad", MemorySink())
+    (check,) = (n for n in job.graph().nodes if isinstance(n, CheckNode))
+    assert check.on_fail is OnFail.QUARANTINE
+    assert check.on_table_fail is None
+
+
+@pytest.mark.parametrize("name", penstock.__all__)
+def test_what_the_package_offers_is_there(name: str) -> None:
+    """API: `Duration` and `Count` are types of their own, beside what makes them."""
+    assert getattr(penstock, name) is not None
+    assert {"Count", "Duration"} <= set(penstock.__all__)
+
+
+def test_a_count_of_an_expression_leaves_out_nulls_and_other_counts_are_of_rows() -> None:
+    """SEMANTICS 3.3: row counts and non-null counts."""
+    assert agg.count().expression is None
+    assert agg.count("v").expression == "v"
+    assert count(5) == Count(5)
 
 
 def test_side_streams_are_found_whatever_the_order() -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from penstock.errors import JobError
 from penstock.graph.sites import user_site
 
 __all__ = ["Aggregate", "AggregateKind"]
-
-from enum import Enum
 
 
 class AggregateKind(Enum):
@@ -36,10 +35,12 @@ class Aggregate:
     expression: str | None = None
 
     def __post_init__(self) -> None:
-        if self.kind is AggregateKind.COUNT:
+        counts = self.kind is AggregateKind.COUNT
+        if counts and self.expression is None:
             return
         if not isinstance(self.expression, str) or not self.expression.strip():
+            needs = "takes nothing, or" if counts else "needs"
             raise JobError(
-                f"agg.{self.kind.value} needs a column or an expression, not {self.expression!r}",
+                f"agg.{self.kind.value} {needs} a column or an expression, not {self.expression!r}",
                 where=str(user_site()),
             )

@@ -50,8 +50,8 @@ class JobGraph:
         return tuple(n for n in self.nodes if isinstance(n, SinkNode))
 
     def children(self, node: Node) -> tuple[Node, ...]:
-        """Return the steps that read from this one, in graph order."""
-        return tuple(n for n in self.nodes if any(p is node for p in n.parents))
+        """Return the steps that read from this one, in graph order; a union of it with itself stands there twice."""
+        return tuple(n for n in self.nodes for p in n.parents if p is node)
 
     def upstream(self, node: Node) -> Iterator[Node]:
         """Yield the step and everything before it; side streams lead to the steps that feed them."""
@@ -133,7 +133,17 @@ def _check_window(graph: JobGraph, window: WindowNode) -> None:
 
 
 def _reaches_sink(graph: JobGraph, node: Node) -> bool:
-    return isinstance(node, SinkNode) or any(_reaches_sink(graph, child) for child in graph.children(node))
+    """Return whether rows of this step are written; each step is looked at once, whatever ways lead to it."""
+    seen: set[int] = set()
+    todo = [node]
+    while todo:
+        current = todo.pop()
+        if isinstance(current, SinkNode):
+            return True
+        if id(current) not in seen:
+            seen.add(id(current))
+            todo.extend(graph.children(current))
+    return False
 
 
 def _refuse_unknown_side(graph: JobGraph, side: LateNode | QuarantineNode) -> None:

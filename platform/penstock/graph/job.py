@@ -8,6 +8,7 @@ from typing import Any
 from penstock.errors import BadExpression, DuplicateName, JobError, MissingLatePolicy
 from penstock.graph.aggregates import Aggregate
 from penstock.graph.durations import Duration, duration_micros
+from penstock.graph.ends import checked_sink, checked_source
 from penstock.graph.graph import JobGraph, checked_graph
 from penstock.graph.names import checked_name
 from penstock.graph.nodes import (
@@ -46,6 +47,7 @@ class Job:
         self.partitions = _checked_partitions(partitions)
         self._nodes: list[Node] = []
         self._names: dict[str, Node] = {}
+        self._windowed: list[WindowedStream] = []
         self._filters = 0
 
     def source(
@@ -77,10 +79,10 @@ class Job:
             )
         node = SourceNode(
             name=checked_name(name, "a source"),
-            source=source,
+            source=checked_source(name, source),
             order=sum(isinstance(n, SourceNode) for n in self._nodes),
             event_time=_checked_sql(event_time, "event_time") if event_time is not None else None,
-            max_out_of_order=duration_micros(max_out_of_order, "max_out_of_order") if max_out_of_order else 0,
+            max_out_of_order=(0 if max_out_of_order is None else duration_micros(max_out_of_order, "max_out_of_order")),
             idle_after=None if idle_after is None else duration_micros(idle_after, "idle_after", least=1),
             max_future=None if max_future is None else duration_micros(max_future, "max_future"),
         )
@@ -96,6 +98,8 @@ class Job:
 
     def graph(self) -> JobGraph:
         """Return the finished graph, or say what is missing in it."""
+        for windowed in self._windowed:
+            windowed._refuse_unused()
         return checked_graph(self.name, tuple(self._nodes), interval=self.interval)
 
     def _side(self, node: LateNode | QuarantineNode) -> Stream:
@@ -181,19 +185,25 @@ class Stream:
 
     def window(self, name: str, spec: TimeWindow, *, partitions: int | None = None) -> WindowedStream:
         """Cut the whole stream into windows, as one group with no key (one partition)."""
-        return KeyedStream(self._job, self._node, ()).window(name, spec, partitions=partitions or 1)
+        return KeyedStream(self._job, self._node, ()).window(
+            name, spec, partitions=1 if partitions is None else partitions
+        )
 
     def check(
         self,
         name: str,
         *,
         suite: str | Mapping[str, Any] | None = None,
-        on_fail: OnFail,
+        on_fail: OnFail = OnFail.QUARANTINE,
         on_table_fail: OnFail | None = None,
     ) -> Stream:
         """Judge the rows by a Great Expectations suite before anything downstream sees them.
 
         `suite` is the stem of a file in conf/quality (default: the name of the check) or the suite itself.
+        `on_fail` says what becomes of rows that fail a row rule (SEMANTICS 11.5); rows in quarantine are read from
+        `job.quarantine(name)`, which needs a sink.
+        `on_table_fail` says what a failed table rule does, which has no rows to choose from: WARN, HOLD or STOP (11.6).
+        None means: as `on_fail` where that is WARN, HOLD or STOP, otherwise HOLD.
         """
         if not isinstance(on_fail, OnFail) or not isinstance(on_table_fail, OnFail | None):
             raise JobError(f"check {name!r} needs an OnFail value", where=str(user_site()))
@@ -212,7 +222,7 @@ class Stream:
 
     def write(self, name: str, sink: Any) -> None:
         """Write the rows to a sink under a stable name."""
-        node = SinkNode(parent=self._node, name=checked_name(name, "a sink"), sink=sink)
+        node = SinkNode(parent=self._node, name=checked_name(name, "a sink"), sink=checked_sink(name, sink))
         self._job._add(node, node.name)
 
     def _then(self, node: Node) -> Stream:
@@ -236,7 +246,10 @@ class KeyedStream:
         if spec.late is None:
             raise MissingLatePolicy(f"window {name!r} does not say what happens to late rows", where=str(user_site()))
         count = self._job.partitions if partitions is None else _checked_partitions(partitions)
-        return WindowedStream(self._job, self._node, self._keys, checked_name(name, "a window step"), spec, count)
+        step = checked_name(name, "a window step")
+        windowed = WindowedStream(self._job, self._node, self._keys, step, spec, count)
+        self._job._windowed.append(windowed)
+        return windowed
 
 
 class WindowedStream:
@@ -251,9 +264,12 @@ class WindowedStream:
         self._name = name
         self._spec = spec
         self._partitions = partitions
+        self._site = user_site()
+        self._used = False
 
     def aggregate(self, **aggregates: Aggregate) -> Stream:
         """Compute one row for each key and window: the keys, window_start, window_end, and these columns."""
+        self._used = True  # also where it is refused: that is said at once, and the window may be written again
         if not aggregates:
             raise JobError(
                 f"window {self._name!r} computes nothing: name at least one aggregate", where=str(user_site())
@@ -276,6 +292,13 @@ class WindowedStream:
             partitions=self._partitions,
         )
         return Stream(self._job, self._job._add(node, node.name))
+
+    def _refuse_unused(self) -> None:
+        if not self._used:
+            raise JobError(
+                f"window {self._name!r} computes nothing: add .aggregate(n=agg.count()) or the like, or remove it",
+                where=str(self._site),
+            )
 
 
 def _checked_sql(sql: object, what: str) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 __all__ = ["Site", "user_site"]
 
-_INSIDE = str(Path(__file__).resolve().parent.parent)
+_PACKAGE = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,17 @@ def user_site() -> Site:
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith(_INSIDE) and not file.startswith("<string>"):
+        if not _is_inside(file):
             return Site(file, frame.f_lineno)
         if frame.f_back is None:
             break
         frame = frame.f_back
     return Site("<unknown>", 0)
+
+
+@lru_cache(maxsize=4096)
+def _is_inside(file: str) -> bool:
+    """Return whether code of this file is Penstock's own; each step asks, so a file is looked up once."""
+    if file.startswith("<"):
+        return file.startswith("<string>")  # what dataclasses generate
+    return Path(file).resolve().is_relative_to(_PACKAGE)

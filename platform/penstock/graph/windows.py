@@ -50,6 +50,11 @@ class TimeWindow:
 
     def lateness_rule(self, rule: LatenessRule) -> Self:
         """Return the same windows under another rule of what is late (SEMANTICS 2.3)."""
+        if not isinstance(rule, LatenessRule):
+            raise JobError(
+                f"lateness_rule is {rule!r}; write LatenessRule.WINDOW or LatenessRule.WATERMARK",
+                where=str(user_site()),
+            )
         return replace(self, rule=rule)
 
     def _with_policy(self, policy: DropLate | LateTo) -> Self:
