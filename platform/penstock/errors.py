@@ -258,7 +258,7 @@ class WrongPartition(StateError):
 
 class StateTooLarge(StateError):
     code = "PEN-STA-002"
-    remedy = "Bound the state by time, or raise the step's cap."
+    remedy = "Bound the state by time, or raise `state` in [limits] of the configuration."
 
 
 class NondeterministicStep(StateError):

@@ -169,6 +169,9 @@ class FakeEngine:
     def accept(self, recovered: Recovered) -> None:
         """Go on from any state: the job is the same in all drivers."""
 
+    def prepare(self) -> None:
+        """Do nothing: the tables are there."""
+
     # --- sources -----------------------------------------------------------------------------
 
     def latest(self, source: str, after: Position | None, limit: ReadLimit) -> Position:

@@ -14,7 +14,7 @@ from penstock.checkpoint.entries import Commit
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.recovery import recover
-from penstock.errors import GateStopped
+from penstock.errors import GateStopped, JobError
 from penstock.quality import OnFail
 from penstock.runtime.loop import DriverSettings
 from penstock.sinks import MemorySink
@@ -26,6 +26,10 @@ BETWEEN = "expect_column_values_to_be_between"
 CRITICAL = {"type": BETWEEN, "kwargs": {"column": "total", "max_value": 100}}
 WARNING = {"type": BETWEEN, "kwargs": {"column": "n", "max_value": 1}, "severity": "warning"}
 SMALL = {"name": "small", "expectations": [CRITICAL, WARNING]}
+FEW = {
+    "name": "few",
+    "expectations": [{"type": "expect_column_sum_to_be_between", "kwargs": {"column": "total", "max_value": 100}}],
+}
 NOTED = {"name": "small", "expectations": [WARNING]}
 RULE = "small:1:expect_column_values_to_be_between(total)"
 FIRST, SECOND = (0.0, 10.0), (10.0, 20.0)
@@ -116,6 +120,53 @@ def test_a_gate_that_stops_the_job_lets_nothing_of_the_batch_out(tmp_path: Path)
         assert h.commit().batch == before
         h.restart(gated_job(source, NOTED, gate=OnFail.STOP))
         assert sorted(plain(h.output()["gate_out"])) == sorted(BAD)
+
+
+@pytest.mark.parametrize(("suite", "left"), [(SMALL, [BAD[0]]), (FEW, [])])
+def test_a_person_drops_what_stopped_the_job(
+    tmp_path: Path, suite: dict[str, Any], left: list[tuple[Any, ...]]
+) -> None:
+    """The rows that fail a row rule go; the whole window where a table rule failed; other windows stay (11.5)."""
+    with Harness(gated_job(suite=suite, gate=OnFail.STOP), tmp_path) as h:
+        with pytest.raises(GateStopped):
+            feed(h)
+        h.settings = DriverSettings(gates={h.commit().batch + 1: "drop"})
+        h.restart()
+        h.batch({"orders": [order("zoe", 30)]})
+        assert sorted(plain(h.output()["gate_out"])) == sorted([*left, *GOOD])
+    counts = Counter[str]()
+    for commit in commits(tmp_path):
+        counts.update(commit.accounting.get("check:gate", {}))
+    assert +counts == {"in": 4, "published": 2 + len(left), "dropped": 2 - len(left)}
+
+
+def test_a_batch_without_rows_is_not_judged(tmp_path: Path) -> None:
+    """SEMANTICS 11.1: its verdict is empty, and there is none on a window that did not close."""
+    job = Job("gated", partitions=1)
+    orders = job.source("orders", MemorySource(ORDERS), event_time="t", max_out_of_order=seconds(0))
+    positive = {"name": "s", "expectations": [{"type": BETWEEN, "kwargs": {"column": "v", "min_value": 1}}]}
+    orders.check("rows", suite=positive, on_fail=OnFail.STOP).write("rows_out", MemorySink())
+    window = orders.window("w", Tumbling(seconds(10)).drop_late()).aggregate(v=agg.sum("v"))
+    window.check("windows", suite=positive, on_fail=OnFail.STOP).write("out", MemorySink())
+    with Harness(job, tmp_path) as h:
+        h.batch({"orders": [order("a", 1)]})
+        h.batch(watermark=10)
+    said = [[(v["check"], v["status"]) for v in commit.verdicts] for commit in commits(tmp_path)]
+    assert said[0] == [("rows", "passed")]
+    assert sorted(said[-1]) == [("rows", "empty"), ("windows", "passed")]
+
+
+def test_windows_of_two_steps_are_not_judged_as_one(tmp_path: Path) -> None:
+    """They may end at the same time and are different units; refused at the line of the check."""
+    job = Job("gated", partitions=1)
+    orders = job.source("orders", MemorySource(ORDERS), event_time="t", max_out_of_order=seconds(0))
+    one, two = (
+        orders.window(name, Tumbling(seconds(size)).drop_late()).aggregate(total=agg.sum("v"))
+        for name, size in (("one", 5), ("two", 10))
+    )
+    one.union(two).check("gate", suite=FEW, on_fail=OnFail.STOP).write("out", MemorySink())
+    with pytest.raises(JobError, match=r"windows of several steps.*test_gates_in_jobs.py"), Harness(job, tmp_path):
+        pass
 
 
 def commits(root: Path) -> list[Commit]:

@@ -8,6 +8,8 @@ import pytest
 from harness_jobs import ORDERS, order, plain, windowed_job
 
 from penstock import Job, agg, seconds
+from penstock.errors import JobError, StateTooLarge
+from penstock.runtime.loop import DriverSettings
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.testing import Harness
@@ -162,3 +164,64 @@ def test_a_state_is_shown_by_slice(tmp_path: Path) -> None:
         h.batch({"orders": [order("a", 1, 4), order("a", 2, 5)]})
         (row,) = h.state("w")
         assert (row["user"], row["slice_start"].timestamp(), row["_rows"]) == ("a", 0.0, 2)
+
+
+def test_rows_come_in_the_order_of_their_source_whichever_way_they_took(tmp_path: Path) -> None:
+    """SEMANTICS 1.6: two branches of one source do not change the order of its rows; first and last tell."""
+    job = Job("order", partitions=1)
+    orders = job.source("orders", MemorySource(ORDERS), event_time="t", max_out_of_order=seconds(0))
+    both = orders.filter("v % 2 = 0").union(orders.filter("v % 2 = 1"))
+    window = both.key_by("user").window("w", Tumbling(seconds(10)).drop_late())
+    window.aggregate(first=agg.first("v"), last=agg.last("v")).write("out", MemorySink())
+    with Harness(job, tmp_path) as h:
+        h.batch({"orders": [order("a", 1, 1), order("a", 1, 2), order("b", 1, 2), order("b", 1, 3)]})
+        found = h.batch(watermark=10)
+    assert plain(found["out"]) == [("a", 0.0, 10.0, 1, 2), ("b", 0.0, 10.0, 2, 3)]
+
+
+def test_a_stream_united_with_itself_has_each_row_twice(tmp_path: Path) -> None:
+    """As in Spark's union, in windows and in sinks."""
+    job = Job("twice", partitions=1)
+    orders = job.source("orders", MemorySource(ORDERS), event_time="t", max_out_of_order=seconds(0))
+    twice = orders.union(orders)
+    twice.write("rows", MemorySink())
+    twice.window("w", Tumbling(seconds(10)).drop_late()).aggregate(n=agg.count()).write("out", MemorySink())
+    with Harness(job, tmp_path) as h:
+        assert len(h.batch({"orders": [order("a", 1)]})["rows"]) == 2
+        assert plain(h.batch(watermark=10)["out"]) == [(0.0, 10.0, 2)]
+
+
+def test_filters_before_a_transform_are_counted(tmp_path: Path) -> None:
+    """SEMANTICS 2.10: also where another branch of the source has no transform."""
+    job = Job("counted", partitions=1)
+    orders = job.source("orders", MemorySource(ORDERS), event_time="t", max_out_of_order=seconds(0))
+    orders.write("raw", MemorySink())
+    orders.filter("v > 1").transform("same", lambda df: df).write("out", MemorySink())
+    with Harness(job, tmp_path) as h:
+        found = h.batch({"orders": [order("a", 1, 1), order("a", 1, 2), order("b", 1, 3)]})
+        counted = [c for name, c in h.commit().accounting.items() if name.startswith("filter:")]
+    assert (len(found["raw"]), len(found["out"])) == (3, 2)
+    assert counted == [{"rows": 3, "kept": 2, "filtered": 1}]
+
+
+def test_a_step_stops_at_the_most_it_may_keep(tmp_path: Path) -> None:
+    """F60: nothing of the batch is committed, and the error says how much and what to raise."""
+    job = windowed_job(Tumbling(seconds(1_000)).drop_late())
+    with Harness(job, tmp_path, settings=DriverSettings(caps={"w": 20_000})) as h:
+        h.batch({"orders": [order("a", 1)]})
+        with pytest.raises(StateTooLarge, match=r"step 'w' has .* bytes, above its cap of 20,000"):
+            h.batch({"orders": [order(f"user {n}", 2) for n in range(2_000)]})
+        assert h.commit().batch == 0
+
+
+@pytest.mark.parametrize("key", ["_hash", "_group", "_deleted"])
+def test_a_key_that_the_state_has_a_column_for_is_refused_before_anything_is_written(tmp_path: Path, key: str) -> None:
+    """At the line of the window."""
+    job = Job("taken", partitions=1)
+    schema = f"{key} string, t timestamp"
+    orders = job.source("orders", MemorySource(schema), event_time="t", max_out_of_order=seconds(0))
+    window = orders.key_by(key).window("w", Tumbling(seconds(10)).drop_late())
+    window.aggregate(n=agg.count()).write("out", MemorySink())
+    with pytest.raises(JobError, match=f"{key}.*test_windows_in_jobs.py"), Harness(job, tmp_path / "root"):
+        pass
+    assert not (tmp_path / "root").exists()

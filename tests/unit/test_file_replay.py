@@ -6,6 +6,7 @@ import os
 import stat
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -226,6 +227,24 @@ def test_a_file_that_changed_is_refused(change: str, tmp_path: Path) -> None:
             again.verify(span)
         with pytest.raises(SourceChanged, match="the first 2 rows were read"):
             again.latest(position, NO_LIMIT)
+
+
+@pytest.mark.fault("F39")
+@pytest.mark.parametrize("other", [{"order_by": "s"}, {"nulls": ("", "a")}])
+def test_a_file_that_is_read_in_another_way_is_refused(other: dict[str, Any], tmp_path: Path) -> None:
+    """F39, SEMANTICS 9.1: in another order, or with other rows null, the same numbers mean other rows."""
+    path = csv(tmp_path, "k,s\n1,b\n2,a\n3,c\n")
+    reader = FileReplay(path, order_by="k", rows_per_batch=2).open(None)
+    position = reader.latest(None, NO_LIMIT)
+    span = reader.span(None, position)
+    changed = FileReplay(path, **{"order_by": "k", **other}, rows_per_batch=1).open(None)
+    with pytest.raises(SourceChanged, match="another order_by, schema or nulls"):
+        changed.verify(span)
+    with pytest.raises(SourceChanged, match="the first 2 rows were read with another order_by"):
+        changed.latest(position, NO_LIMIT)
+    slower = FileReplay(path, order_by="k", rows_per_batch=1).open(None)
+    slower.verify(span)
+    assert slower.latest(position, NO_LIMIT)["row"] == 3
 
 
 @pytest.mark.fault("F39")

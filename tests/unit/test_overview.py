@@ -32,7 +32,7 @@ class Place:
         self.clock = ManualClock(NOW)
         self.settings = Settings(
             root=root, keep=20, master="local", spark_conf={}, trigger=AsFastAsPossible(), trigger_at=None,
-            deadline=30.0, takeover_after=10.0,
+            deadline=30.0, takeover_after=10.0, state_limit=None,
         )  # fmt: skip
         self.records = StatusRecords(LocalStore(root), "orders")
 

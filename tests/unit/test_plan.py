@@ -7,6 +7,7 @@ import pytest
 from penstock import Job, agg, seconds
 from penstock.errors import JobError
 from penstock.graph.job import Stream
+from penstock.graph.nodes import FilterNode, TransformNode
 from penstock.graph.policies import OnFail
 from penstock.runtime.plan import Hop, JobPlan, Shuffle, SinkLeaf, WindowLeaf, plan_job
 from penstock.sinks import MemorySink
@@ -51,6 +52,34 @@ def test_a_windowed_job_is_one_branch_and_one_shuffle() -> None:
     plan = plan_job(job.graph())
     assert shape(plan) == ["ingest 1: window w", "shuffle w"]
     assert [s.name for s in plan.direct["window:w"]] == ["out"]
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_every_filter_is_counted_by_a_branch_that_ends_before_the_next_transform(raw: bool) -> None:
+    """Whatever other branches the source has: the sums of SEMANTICS 2.10 name each filter."""
+    job = Job("a")
+    stream = source(job)
+    if raw:
+        stream.write("raw", MemorySink())
+    changed = stream.filter("k > 'a'").transform("t", lambda df: df)
+    changed.filter("k > 'b'").transform("u", lambda df: df).write("out", MemorySink())
+    stream.filter("k > 'c'").transform("v", lambda df: df).write("other", MemorySink())
+    plan = plan_job(job.graph())
+    seen: list[str] = []
+    for branch in plan.ingest:
+        ends = [n for n in branch.chain if isinstance(n, TransformNode)]
+        behind = branch.chain[branch.chain.index(ends[-1]) + 1 :] if ends else branch.chain
+        seen += [n.predicate for n in behind if isinstance(n, FilterNode)]
+    assert sorted(seen) == ["k > 'a'", "k > 'b'", "k > 'c'"]
+    assert [b.accounts for b in plan.ingest].count(True) == 1
+
+
+def test_a_stream_united_with_itself_leads_to_its_leaves_twice() -> None:
+    """As in Spark: each row counts twice."""
+    job = Job("a")
+    stream = source(job).filter("k > 'a'")
+    windowed(stream.union(stream)).write("out", MemorySink())
+    assert shape(plan_job(job.graph())) == ["ingest 1: window w, window w", "shuffle w"]
 
 
 def test_leaves_that_read_the_same_columns_share_a_branch() -> None:

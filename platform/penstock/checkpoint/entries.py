@@ -162,10 +162,11 @@ class Void(EntryBase):
 
 
 class Release(EntryBase):
-    """The driver left on purpose."""
+    """The driver left on purpose; `published` maps each sink to the newest batch it is known to show."""
 
     kind: Literal["release"] = "release"
     reason: str
+    published: dict[str, int] = Field(default_factory=dict)
 
 
 Entry = Takeover | Offsets | Commit | Restore | Save | Void | Release

@@ -7,7 +7,7 @@ The entries from the floor to the tail are read once backwards (`walk`) and appl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from penstock.checkpoint.entries import Commit, Entry, Offsets, Place, Restore, Save, Takeover
@@ -39,6 +39,7 @@ class Recovered:
     `next_batch`: the id of the batch to run next, which is that of `pending` if there is one.
     `last_published_commit`: the newest Commit, whose publication must be done again at start; None when a Restore
     follows it, because who restores publishes first, and publishing again would undo a truncated sink.
+    `published`: the newest batch that each sink is known to show, where the last driver left on purpose.
     `partitions`: of the stateful steps, as a Restore fixed them or as the Commit was written; None when nothing did.
     `kept`: the Commits that can be restored, oldest first; `floor` is the batch below which none can.
     `damaged`: entries at the end that cannot be read; the owner appends a Void for each before anything else, once no
@@ -64,6 +65,7 @@ class Recovered:
     damaged: tuple[Damaged, ...] = ()
     problems: tuple[CheckpointError, ...] = ()
     used: int = -1
+    published: Mapping[str, int] = field(default_factory=dict)
 
 
 def recover(log: Log, damage: Damage = Damage.FAIL) -> Recovered:
@@ -112,6 +114,7 @@ def _read_once(log: Log, damage: Damage) -> Recovered:
         damaged=tuple(standing.damaged),
         problems=tuple(problems),
         used=used,
+        published=standing.published,
     )
 
 

@@ -59,7 +59,8 @@ class _Open:
 class Standing:
     """Where a job stands after the entries applied so far.
 
-    `decided` is the Commit or Restore that gives the state, None before the first; `redo` the Commit to publish again.
+    `decided` is the Commit or Restore that gives the state, None before the first; `redo` the Commit to publish again,
+    and `published` what the Release behind it says of each sink.
     `used` is the highest batch id that was or may have been used, None while no entry has told.
     `problems` are breaches of the protocol, with their slots.
     """
@@ -70,6 +71,7 @@ class Standing:
     restored_at: int = -1
     pending: Offsets | None = None
     redo: Commit | None = None
+    published: dict[str, int] = field(default_factory=dict)
     restores: list[Restore] = field(default_factory=list)
     commits: list[Kept] = field(default_factory=list)
     damaged: list[Damaged] = field(default_factory=list)
@@ -99,7 +101,10 @@ class Standing:
             case Offsets():
                 self._offsets(slot, entry)
             case Commit():
+                self.published = {}
                 self._commit(slot, entry)
+            case Release():
+                self.published = entry.published
 
     def finish(self) -> None:
         """Judge what is damaged at the end of the log (F13)."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.errors import BadExpression, SuiteError, UnknownName
+from penstock.errors import BadExpression, JobError, SuiteError, UnknownName
 from penstock.graph.nodes import CheckNode, LateNode, Node, QuarantineNode, SinkNode, SourceNode, UnionNode, WindowNode
 from penstock.graph.policies import OnFail
 from penstock.operators.aggregates import AggregatePlan
@@ -19,6 +19,7 @@ from penstock.quality.suite import load_suite
 from penstock.runtime.dataframes import ChainFrame, at_site, follow_chain, normalised, source_frame
 from penstock.runtime.gates import RULES
 from penstock.runtime.plan import Branch, Hop, JobPlan, Shuffle, SinkLeaf, WindowLeaf, port_name
+from penstock.runtime.projection import KEY, Projection
 from penstock.runtime.route import QUARANTINE_SCHEMA, late_schema
 from penstock.runtime.rows import CARRIER, Emitter
 from penstock.runtime.specs import FATE, TIME, Outlet, RouteSpec, SinkLeafSpec, SourceSpec, StateSpec, WindowLeafSpec
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BuiltJob", "build_job"]
 
-_KEY = "_penstock_k"
 _HOP_HIDDEN = pa.schema([(TIME, pa.int64()), (PARTITION, pa.int32()), (POSITION, pa.int64())])
 
 
@@ -43,6 +43,8 @@ class BuiltJob:
     gates: dict[str, CompiledGate] = field(default_factory=dict)
     checked_by: dict[str, str] = field(default_factory=dict)
     """For each sink behind a check, and each sink of a check's quarantine, the check."""
+    judged: dict[str, Node | None] = field(default_factory=dict)
+    """For each check the window step whose windows it judges one by one, None where it judges batches (11.1)."""
     steps: dict[str, WindowStep] = field(default_factory=dict)
     """For each window step what its state partitions run."""
 
@@ -137,7 +139,9 @@ class _Builder:
 
     def _state_spec(self, window: WindowNode) -> StateSpec:
         plan, keys = self.aggregates[window.name]
-        work = WindowStep(window=window.spec, plan=plan, keys=keys)
+        with at_site(window.site):
+            work = WindowStep(window=window.spec, plan=plan, keys=keys)
+            _ = work.layout  # refuses names that the state takes for itself
         self.built.steps[window.name] = work
         return StateSpec(
             step=window.name, partitions=window.partitions, work=work, output=self._outlet(window, work.output)
@@ -181,7 +185,7 @@ class _Builder:
 
     def _project(self, chain: ChainFrame, branch: Branch, carriers: tuple[str, ...]) -> tuple[DataFrame, RouteSpec]:
         """Return the frame with just the columns that the leaves read, and what the Python stage does with them."""
-        end = _Projection(chain)
+        end = Projection(chain)
         leaves = tuple(self._leaf(leaf, end, branch) for leaf in branch.leaves)
         source = None
         hidden = [TIME, FATE, PARTITION, POSITION, *carriers]
@@ -194,10 +198,10 @@ class _Builder:
         self.counted.update(chain.filters)
         return end.frame(hidden), RouteSpec(source=source, filters=filters, leaves=leaves)
 
-    def _leaf(self, leaf: WindowLeaf | SinkLeaf, end: _Projection, branch: Branch) -> WindowLeafSpec | SinkLeafSpec:
+    def _leaf(self, leaf: WindowLeaf | SinkLeaf, end: Projection, branch: Branch) -> WindowLeafSpec | SinkLeafSpec:
         if isinstance(leaf, WindowLeaf):
             with at_site(leaf.window.site):
-                return self._window_leaf(leaf.window, end)
+                return self._window_leaf(leaf.window, end, branch)
         end.keep_visible()
         schema = end.schema(end.chain.visible)
         for sink in leaf.sinks:
@@ -207,7 +211,12 @@ class _Builder:
         with at_site(leaf.check.site):
             return self._checked_leaf(leaf.check, leaf.sinks, end, branch, schema)
 
-    def _window_leaf(self, window: WindowNode, end: _Projection) -> WindowLeafSpec:
+    def _place(self, port: Node) -> int:
+        """Return the place of a port in arrival order: sources in graph order, then what the job makes (1.6)."""
+        ports = [*self.plan.graph.sources, *(n for n in self.plan.graph.nodes if not isinstance(n, SourceNode))]
+        return next(place for place, node in enumerate(ports) if node is port)
+
+    def _window_leaf(self, window: WindowNode, end: Projection, branch: Branch) -> WindowLeafSpec:
         from pyspark.sql import functions as F
 
         types = end.chain.types()
@@ -217,11 +226,11 @@ class _Builder:
                 f"window {window.name!r} is keyed by {missing!r}; the stream has {list(types)}", where=str(window.site)
             )
         number = sum(self.inputs_of.values())
-        keys = {k: end.add(f"_penstock_k{number}_{k}", normalised(k, types[k]), plain=k) for k in window.keys}
+        keys = {k: end.add(f"{KEY}{number}_{k}", normalised(k, types[k]), plain=k) for k in window.keys}
         hashed = F.xxhash64(*(end.column(c) for c in keys.values())) if keys else F.lit(42).cast("long")
         plan, _ = self._aggregates(window, end, keys)
-        order = self.inputs_of.get(window.name, 0)
-        self.inputs_of[window.name] = order + 1
+        rank = self.inputs_of.get(window.name, 0)
+        self.inputs_of[window.name] = rank + 1
         expressions = {name: a.expression for name, a in window.aggregates.items() if a.expression is not None}
         columns = {sql: f"_penstock_a{number}_{i}" for i, sql in enumerate(dict.fromkeys(expressions.values()))}
         read = {sql: end.add(name, end.chain.alive(sql), plain=sql) for sql, name in columns.items()}
@@ -234,7 +243,13 @@ class _Builder:
             window=window.spec,
             plan=plan,
             partitions=window.partitions,
-            order=order,
+            order=self._place(branch.port),
+            rank=rank,
+            ranks=sum(
+                isinstance(leaf, WindowLeaf) and leaf.window is window
+                for b in self.plan.branches()
+                for leaf in b.leaves
+            ),
             keys=keys,
             inputs=inputs,
             hash_column=end.add(f"_penstock_h{number}", hashed),
@@ -242,9 +257,7 @@ class _Builder:
             late=None if late is None else self._side(late, late_schema(end.schema(end.chain.visible))),
         )
 
-    def _aggregates(
-        self, window: WindowNode, end: _Projection, keys: dict[str, str]
-    ) -> tuple[AggregatePlan, pa.Schema]:
+    def _aggregates(self, window: WindowNode, end: Projection, keys: dict[str, str]) -> tuple[AggregatePlan, pa.Schema]:
         types = {
             name: None if a.expression is None else end.type_of(a.expression) for name, a in window.aggregates.items()
         }
@@ -258,10 +271,17 @@ class _Builder:
         return known
 
     def _checked_leaf(
-        self, check: CheckNode, sinks: tuple[SinkNode, ...], end: _Projection, branch: Branch, schema: pa.Schema
+        self, check: CheckNode, sinks: tuple[SinkNode, ...], end: Projection, branch: Branch, schema: pa.Schema
     ) -> SinkLeafSpec:
         from pyspark.sql import functions as F
 
+        unit = branch.port if isinstance(branch.port, WindowNode) else None
+        if self.built.judged.setdefault(check.name, unit) is not unit:
+            raise JobError(
+                f"check {check.name!r} would judge windows of several steps, or windows and other rows, as one unit; "
+                "check each stream for itself",
+                where=str(check.site),
+            )
         types = {name: kind.simpleString() for name, kind in end.chain.types().items()}
         suite = load_suite(self.suites[check.name], where=str(check.site))
         gate = compile_suite(suite, types)
@@ -288,7 +308,7 @@ class _Builder:
             visible=end.chain.visible,
             check=check.name,
             gate=gate,
-            by_window=isinstance(branch.port, WindowNode),
+            by_window=unit is not None,
             separate=check.on_fail in (OnFail.DROP, OnFail.QUARANTINE),
             quarantine=quarantine,
         )
@@ -328,54 +348,6 @@ class _Builder:
                 f"the streams written to {sink.name!r} have other columns: {known.names} and {schema.names}",
                 where=str(met.site),
             )
-
-
-class _Projection:
-    """Collect the columns that the leaves of a branch need, each once."""
-
-    def __init__(self, chain: ChainFrame) -> None:
-        self.chain = chain
-        self._columns: dict[str, Any] = {}
-
-    def keep_visible(self) -> None:
-        from pyspark.sql import functions as F
-
-        self._columns.update({name: F.col(f"`{name}`") for name in self.chain.visible})
-
-    def add(self, name: str, column: Any, *, plain: str | None = None) -> str:
-        """Add a column; where `plain` is the name of a visible one and nothing is computed (None), that is kept."""
-        from pyspark.sql import functions as F
-
-        if column is None or (
-            plain is not None and plain.strip("` ") in self.chain.visible and not name.startswith(_KEY)
-        ):
-            assert plain is not None
-            visible = plain.strip("` ")
-            self._columns[visible] = F.col(f"`{visible}`")
-            return visible
-        self._columns[name] = column
-        return name
-
-    def column(self, name: str) -> Any:
-        return self._columns[name]
-
-    def type_of(self, expression: str) -> pa.DataType:
-        from pyspark.sql import functions as F
-
-        return self._arrow(self.chain.frame.select(F.expr(expression).alias("c"))).field("c").type
-
-    def schema(self, names: tuple[str, ...]) -> pa.Schema:
-        return self._arrow(self.chain.frame.select(*(f"`{n}`" for n in names)))
-
-    def frame(self, hidden: list[str]) -> DataFrame:
-        return self.chain.frame.select(*(c.alias(n) for n, c in self._columns.items()), *hidden)
-
-    def _arrow(self, frame: DataFrame) -> pa.Schema:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        found = to_arrow_schema(frame.schema, timezone="UTC")
-        # Whether a column can be null is nobody's promise: an expression behind a filter is null for dropped rows.
-        return pa.schema([f.with_nullable(nullable=True) for f in found])
 
 
 def _spark_schema(schema: pa.Schema) -> Any:

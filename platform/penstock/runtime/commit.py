@@ -129,12 +129,13 @@ def _said(position: Position) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Say what becomes of the rows of one unit: all withheld rows are dropped, or put in quarantine."""
+    """Say what becomes of the rows of one unit: withheld ones, or with `whole` all, are dropped or quarantined."""
 
     verdict: Verdict
     action: Action
     rows: Action
     withheld: frozenset[str]
+    whole: bool = False
 
 
 Units = dict[tuple[str, int | None], Sentence]
@@ -144,9 +145,9 @@ def _judge(engine: Engine, outcome: Outcome, said: str | None) -> tuple[Units, l
     """Return what to do with each unit of each check, and the verdicts as JSON."""
     units: Units = {}
     told = []
-    for check, partials in outcome.measured.items():
-        node = next(c for c in engine.graph.checks if c.name == check)
-        for unit, verdict in engine.decide(check, partials):
+    for node in engine.graph.checks:
+        check = node.name
+        for unit, verdict in engine.decide(check, outcome.measured.get(check, [])):
             sentence = _sentence(node, verdict, said)
             units[check, unit] = sentence
             told.append({"check": check, "unit": unit, "action": sentence.action.value, **_brief(verdict)})
@@ -164,8 +165,11 @@ def _sentence(node: CheckNode, verdict: Verdict, said: str | None) -> Sentence:
     judged = disposition(verdict, node.on_fail, node.on_table_fail)
     if judged.action is Action.STOP and said is not None:
         action = {"publish": Action.PUBLISH, "drop": Action.DROP, "hold": Action.HOLD}[said]
-        withheld = frozenset(verdict.withheld_rules) if action is Action.DROP else frozenset()
-        return Sentence(verdict, action, action, withheld)
+        if action is not Action.DROP:
+            return Sentence(verdict, action, action, frozenset())
+        # A table rule has no rows to choose from: the unit that broke it goes as a whole.
+        whole = bool(verdict.failed_table_rules)
+        return Sentence(verdict, action, action, frozenset(verdict.withheld_rules), whole)
     return Sentence(verdict, judged.action, judged.rows, frozenset(judged.withheld_rules))
 
 
@@ -194,6 +198,8 @@ def _sort_files(engine: Engine, outcome: Outcome, units: Units) -> tuple[Files, 
 
 
 def _fate(file: StagedFile, sentence: Sentence | None) -> str:
+    if sentence is not None and sentence.whole:
+        return "dropped"
     if sentence is None or sentence.withheld.isdisjoint(file.fails):
         return "published"
     return "quarantined" if sentence.rows is Action.QUARANTINE else "dropped"

@@ -15,14 +15,23 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from penstock.errors import ConfigError, UnknownName
-from penstock.graph.durations import Duration, days, hours, micros, millis, minutes, seconds
+from penstock.graph.durations import Duration, days, hours, micros, millis, minutes, seconds, whole_micros
 from penstock.graph.policies import BadRecord, OnEnd
 from penstock.graph.sites import user_site
 from penstock.runtime.config_errors import closest, line_of, read_model, shown_path
 from penstock.runtime.toml_lines import KeyPath
 from penstock.runtime.triggers import AsFastAsPossible, FixedInterval, Trigger
 
-__all__ = ["JobConf", "JobFile", "ProjectFile", "Settings", "load_settings", "parse_duration", "parse_trigger"]
+__all__ = [
+    "JobConf",
+    "JobFile",
+    "ProjectFile",
+    "Settings",
+    "load_settings",
+    "parse_duration",
+    "parse_size",
+    "parse_trigger",
+]
 
 _UNITS = {
     "micros": micros,
@@ -33,6 +42,8 @@ _UNITS = {
     "days": days,
 }
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) *([a-z]+)")
+_SIZES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_SIZE = re.compile(r"([1-9]\d*) *(KiB|MiB|GiB|TiB)")
 _LEAST_TAKEOVER = 5.0
 """Seconds; a holder writes its heartbeat every two, and one that is late once is not dead."""
 _OURS = {
@@ -51,11 +62,10 @@ def parse_duration(text: str) -> Duration:
     unit = None if found is None else _UNITS.get(found.group(2)) or _UNITS.get(f"{found.group(2)}s")
     if found is None or unit is None:
         raise ValueError(f'write a number and a unit, such as "10 seconds"; the units are {", ".join(_UNITS)}')
-    # Whole microseconds, by exact arithmetic: 0.1 has no exact double.
-    exact = Decimal(found.group(1)) * unit(1).micros
-    if exact != int(exact):
-        raise ValueError("that is not a whole number of microseconds")
-    return Duration(int(exact))
+    try:
+        return Duration(whole_micros(Decimal(found.group(1)), unit(1).micros))
+    except ValueError as why:
+        raise ValueError(f"that {why}") from None
 
 
 def parse_trigger(text: str) -> Trigger:
@@ -69,6 +79,14 @@ def parse_trigger(text: str) -> Trigger:
     if interval < millis(1):
         raise ValueError("the least interval is 1 millis")
     return FixedInterval(interval.micros)
+
+
+def parse_size(text: str) -> int:
+    """Read a size in bytes such as "512 MiB" or "20 GiB"."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f'write a whole number and a unit, such as "20 GiB"; the units are {", ".join(_SIZES)}')
+    return int(found.group(1)) * _SIZES[found.group(2)]
 
 
 def _flat(value: object) -> object:
@@ -103,6 +121,11 @@ def _checked_duration(text: str) -> str:
 
 def _checked_trigger(text: str) -> str:
     parse_trigger(text)
+    return text
+
+
+def _checked_size(text: str) -> str:
+    parse_size(text)
     return text
 
 
@@ -149,6 +172,12 @@ class RunSection(_Section):
     takeover_after: Annotated[str, AfterValidator(_checked_patience)] | None = None
 
 
+class LimitsSection(_Section):
+    """`[limits]`: where a job stops rather than grow."""
+
+    state: Annotated[str, AfterValidator(_checked_size)] | None = None
+
+
 class ReplaySource(_Section):
     """`[sources.NAME]` of kind file_replay: a file as if its rows were arriving."""
 
@@ -182,6 +211,7 @@ class ProjectFile(_Section):
     checkpoint: CheckpointSection = CheckpointSection()
     spark: SparkSection = SparkSection()
     run: RunSection = RunSection()
+    limits: LimitsSection = LimitsSection()
 
 
 class JobFile(ProjectFile):
@@ -195,8 +225,8 @@ class JobFile(ProjectFile):
 class Settings:
     """Hold what is in force for one job: its own file, then the project's, then what is built in.
 
-    `deadline` and `takeover_after` are seconds. `trigger` is None where neither file has one, and `trigger_at` is
-    where the one that counts is written.
+    `deadline` and `takeover_after` are seconds, `state_limit` the bytes that a stateful step may keep. `trigger` is
+    None where neither file has one, and `trigger_at` is where the one that counts is written.
     """
 
     root: Path
@@ -207,6 +237,7 @@ class Settings:
     trigger_at: str | None
     deadline: float
     takeover_after: float
+    state_limit: int | None
 
 
 @dataclass(kw_only=True)
@@ -290,6 +321,7 @@ def load_settings(root: Path, job: str) -> tuple[Settings, JobConf]:
     if trigger is not None:
         file, known = (job_path, lines) if own.run.trigger is not None else (project_path, project_lines)
         at = f"{shown_path(file)}:{line_of(known, ('run', 'trigger'))}"
+    limit = said("limits", "state", None)
     settings = Settings(
         root=root / said("checkpoint", "root", "checkpoints"),
         keep=said("checkpoint", "keep", 20),
@@ -298,6 +330,7 @@ def load_settings(root: Path, job: str) -> tuple[Settings, JobConf]:
         trigger=None if trigger is None else parse_trigger(trigger),
         trigger_at=at,
         deadline=parse_duration(said("run", "deadline", "30 seconds")).micros / 1_000_000,
+        state_limit=None if limit is None else parse_size(limit),
         takeover_after=parse_duration(said("run", "takeover_after", "10 seconds")).micros / 1_000_000,
     )
     conf = JobConf(job=job, root=root, file=job_path, sources=own.sources, tables=own.tables, lines=lines)

@@ -81,7 +81,8 @@ def source_frame(
         if event_time is not None:
             kind = frame.select(F.expr(event_time)).schema[0].dataType.typeName()
             if kind not in ("timestamp", "null"):
-                raise BadExpression(f"event_time {event_time!r} is a {kind}, not a timestamp", where=str(site))
+                hint = f"; if it is UTC, say CAST({event_time} AS TIMESTAMP)" if kind == "timestamp_ntz" else ""
+                raise BadExpression(f"event_time {event_time!r} is a {kind}, not a timestamp{hint}", where=str(site))
             time = F.when(F.col(ERROR).isNull(), F.unix_micros(F.expr(event_time)))
         frame = frame.withColumn(TIME, time)
         fate = F.when(F.col(ERROR).isNotNull(), F.lit(BAD_RECORD))

@@ -26,6 +26,9 @@ class Engine(Protocol):
     def accept(self, recovered: Recovered) -> None:
         """Raise StepsChanged or PartitionsChanged when the job's steps cannot go on from the state of the log."""
 
+    def prepare(self) -> None:
+        """Check the sinks against the rows they will get, and open them; idempotent. The first thing that writes."""
+
     def latest(self, source: str, after: Position | None, limit: ReadLimit) -> Position:
         """Return how far a batch may read a source."""
 

@@ -38,24 +38,26 @@ def stage_checked(alive: pa.Table, leaf: SinkLeafSpec, files: TaskFiles) -> Iter
     partial = gate.measure(rows, (UNIT,) if leaf.by_window else ())
     yield receipt("measured", check=leaf.check, rows=rows.num_rows, partial=partial.to_json())
     masks = fails_mask(rows, gate).to_numpy()
+    if files.facts.apart:
+        yield from _stage_apart(rows, masks, leaf, files)
+        return
     if not leaf.separate or not masks.any():
         yield from files.stage(rows.select(leaf.visible), leaf.sinks, check=leaf.check)
         return
     clean = rows.filter(pa.array(masks == 0))
     yield from files.stage(clean.select(leaf.visible), leaf.sinks, check=leaf.check)
-    dirty = rows.filter(pa.array(masks != 0))
-    units = dirty[UNIT].to_numpy() if leaf.by_window else np.zeros(dirty.num_rows, dtype=np.int64)
-    yield from _stage_failing(dirty, masks[masks != 0], units, leaf, files)
+    yield from _stage_apart(rows.filter(pa.array(masks != 0)), masks[masks != 0], leaf, files)
 
 
-def _stage_failing(rows: pa.Table, masks: Ints, units: Ints, leaf: SinkLeafSpec, files: TaskFiles) -> Iterator[Item]:
+def _stage_apart(rows: pa.Table, masks: Ints, leaf: SinkLeafSpec, files: TaskFiles) -> Iterator[Item]:
     """Stage rows apart by the window and the rules they fail: the verdict takes or leaves whole files."""
+    units: Ints = rows[UNIT].to_numpy() if leaf.by_window else np.zeros(rows.num_rows, dtype=np.int64)
     for unit, mask in sorted({(int(u), int(m)) for u, m in zip(units, masks, strict=True)}):
         chosen = rows.filter(pa.array((masks == mask) & (units == unit))).select(leaf.visible)
         fails = leaf.gate.rules_of(mask)
         at = unit if leaf.by_window else None
         yield from files.stage(chosen, leaf.sinks, fails=fails, unit=at, check=leaf.check)
-        if leaf.quarantine is not None:
+        if fails and leaf.quarantine is not None:
             n = chosen.num_rows
             said = chosen.append_column(RULES, pa.array([list(fails)] * n, pa.list_(pa.string())))
             said = said.append_column("_batch", pa.repeat(pa.scalar(files.facts.batch, pa.int64()), n))

@@ -59,7 +59,7 @@ class JobRun:
         listeners: tuple[Any, ...] = (),
         store: CheckpointStore | None = None,
     ) -> JobRun:
-        """Analyse the job, then open its checkpoint and its sinks; nothing is written before the job is sound.
+        """Analyse the job, then open its checkpoint; nothing is written before the job is sound.
 
         `root` is the folder of all jobs; what is decided on held batches stands there.
         """
@@ -70,7 +70,6 @@ class JobRun:
         store = store or LocalStore(folder)
         prove_exclusive(store)
         metadata = open_or_create(store, now=clock.wall())
-        engine.prepare()
         driver = Driver(
             engine,
             Log(store),

@@ -68,7 +68,7 @@ def _launched(
     from penstock.runtime.loop import DriverSettings, Identity
     from penstock.runtime.suites import find_suites
 
-    settings, name = loaded.settings, loaded.job.name
+    settings, name, graph = loaded.settings, loaded.job.name, loaded.job.graph()
     trigger = choose_trigger(loaded.job, settings)
     control = control_store(settings.root)
     folder = settings.root / name
@@ -91,8 +91,13 @@ def _launched(
                 root=settings.root,
                 clock=clock,
                 trigger=trigger,
-                suites=find_suites(loaded.job.graph(), loaded.project.quality),
-                settings=DriverSettings(keep=settings.keep, stop_at_end=order.available_now, gates=order.gates),
+                suites=find_suites(graph, loaded.project.quality),
+                settings=DriverSettings(
+                    keep=settings.keep,
+                    stop_at_end=order.available_now,
+                    gates=order.gates,
+                    caps={w.name: settings.state_limit for w in graph.windows} if settings.state_limit else {},
+                ),
                 identity=identity,
                 may_take_over=watch.may_take_over,
                 listeners=(runner,),

@@ -19,6 +19,7 @@ from penstock.checkpoint.replay import Damaged
 from penstock.checkpoint.takeover import View, claim, confirm, survey
 from penstock.errors import CannotRestore, Fenced, SinkAhead, StateTooLarge
 from penstock.runtime.commit import Decision, decide
+from penstock.runtime.dropped import refuse_dropped
 from penstock.runtime.engine import Engine
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.fencing import fencing
@@ -114,16 +115,16 @@ class Driver:
                 yield Hook("Wait", "before")
                 self.clock.sleep(planned.wait / 1_000_000)
                 continue
-            self.clock.sleep_until(planned.offsets.time)
-            if self.stopping:
-                break
+            if planned.offsets.time > self.clock.wall():
+                # Planned again at the tick: rows that come meanwhile belong to this batch.
+                self.clock.sleep_until(planned.offsets.time)
+                continue
             yield from self.run_batch(planned)
         yield from self.release()
 
     def take_over(self) -> Iterator[Hook]:
         """Run stage c0, then finish a batch whose offsets are fixed and that has no Commit."""
         recovered = yield from self.own()
-        self.engine.accept(recovered)
         if recovered.pending is None:
             return
         self.offsets = recovered.pending
@@ -152,6 +153,10 @@ class Driver:
             raise Fenced("other drivers kept taking the log over")
         yield Hook("TakeOver", "after")
         recovered = self._adopt(recover(self.log, damage), damage)
+        if damage is Damage.FAIL:
+            refuse_dropped(self.engine.graph, recovered)
+            self.engine.accept(recovered)
+        self.engine.prepare()
         refuse_old_copy(self.engine, self.sinks, self.app, recovered)
         if recovered.last_published_commit is not None:
             last = recovered.last_published_commit
@@ -207,7 +212,8 @@ class Driver:
         if self.owned is not None:
             yield Hook("Release", "before")
             reason = "finished" if self.finished else "stopped"
-            self.owned.append(Release(epoch=self.owned.epoch, writer=self.owned.writer, reason=reason))
+            owned, published = self.owned, dict(self._published)
+            owned.append(Release(epoch=owned.epoch, writer=owned.writer, reason=reason, published=published))
             self.owned = None
             yield Hook("Release", "after")
 
@@ -289,6 +295,7 @@ class Driver:
             else {},
             state_folder=str(self.janitor.state_folder),
             staging=dict(self.engine.staging()),
+            apart=self.settings.gates.get(offsets.batch) == "drop",
         )
         outcome = collect(self.engine.compute(facts))
         self._decision = decide(

@@ -144,7 +144,8 @@ def available(engine: Engine, commit: Commit | None) -> dict[str, Any]:
     """Return how far each source can be read now, for a run that ends there."""
     found: dict[str, Any] = {}
     for source in engine.graph.sources:
-        position = commit.sources[source.name].position if commit is not None else None
+        known = commit.sources.get(source.name) if commit is not None else None
+        position = known.position if known is not None else None
         while (further := engine.latest(source.name, position, ReadLimit())) != position:
             position = dict(further)
         found[source.name] = position

@@ -18,6 +18,7 @@ from penstock.errors import JobError
 from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import (
     CheckNode,
+    FilterNode,
     LateNode,
     Node,
     QuarantineNode,
@@ -190,17 +191,30 @@ def _branches(graph: JobGraph, port: Node) -> list[Branch]:
 
 
 def _with_accounting(source: Node, branches: list[Branch]) -> list[Branch]:
-    """Return a source's branches with one of them counting its rows.
+    """Return a source's branches with one of them counting its rows, and each filter counted by at least one.
 
-    A transform may drop rows or make more of them, so rows before one are counted by a branch that ends there.
+    A transform may drop rows or make more of them, so what stands before one is counted by a branch that ends there.
     """
-    for i, branch in enumerate(branches):
+    counted = {id(node) for branch in branches for node in _behind_transforms(branch.chain)}
+    ends: dict[tuple[int, ...], tuple[Node, ...]] = {}
+    for branch in branches:
+        for place, node in enumerate(branch.chain):
+            before = branch.chain[:place]
+            filters = [n for n in _behind_transforms(before) if isinstance(n, FilterNode)]
+            if isinstance(node, TransformNode) and any(id(n) not in counted for n in filters):
+                ends[tuple(id(n) for n in before)] = before
+    made = [*(Branch(source, chain, (), accounts=False) for chain in ends.values()), *branches]
+    for place, branch in enumerate(made):
         if not any(isinstance(n, TransformNode) for n in branch.chain):
-            branches[i] = replace(branch, accounts=True)
-            return branches
-    chain = branches[0].chain if branches else ()
-    first = next((i for i, n in enumerate(chain) if isinstance(n, TransformNode)), 0)
-    return [Branch(source, chain[:first], (), accounts=True), *branches]
+            made[place] = replace(branch, accounts=True)
+            return made
+    return [Branch(source, (), (), accounts=True), *made]
+
+
+def _behind_transforms(chain: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Return the steps behind the last transform: the ones whose rows a branch can still count."""
+    last = max((place for place, node in enumerate(chain) if isinstance(node, TransformNode)), default=-1)
+    return chain[last + 1 :]
 
 
 def _complete(graph: JobGraph, port: Node, todo: list[WindowNode], waiting: list[Hop]) -> bool:

@@ -123,6 +123,9 @@ def _to_window(alive: pa.Table, leaf: WindowLeafSpec, facts: BatchFacts, files: 
     rows = alive if counted.all() else alive.filter(pa.array(counted))
     if rows.num_rows == 0:
         return
+    if leaf.ranks > 1 and leaf.plan.needs_order:
+        place = pc.add(pc.multiply(rows[POSITION], leaf.ranks), leaf.rank)
+        rows = rows.set_column(rows.schema.get_field_index(POSITION), POSITION, place)
     partials = preaggregate(
         rows,
         keys=leaf.keys,

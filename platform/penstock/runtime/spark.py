@@ -22,7 +22,7 @@ from penstock.errors import (
 from penstock.graph.graph import JobGraph
 from penstock.graph.policies import OnEnd
 from penstock.quality.partials import Partial
-from penstock.quality.verdict import Verdict
+from penstock.quality.verdict import Status, Verdict
 from penstock.runtime.blame import data_exception, site_of
 from penstock.runtime.build import BuiltJob, build_job
 from penstock.runtime.dataframes import at_site
@@ -63,8 +63,8 @@ class SparkEngine:
             self._staging[node.name] = folder
 
     def prepare(self) -> None:
-        """Check the sinks against the rows they will get, and open them; the first thing that writes."""
-        for node in self.graph.sinks:
+        """Check the sinks against the rows they will get, and open them; asked for when the log is owned."""
+        for node in self.graph.sinks if not self._publishers else ():
             node.sink.prepare(self.built.sink_schemas[node.name], self.spark)
             self._publishers[node.name] = node.sink.open(self._staging[node.name], self.spark)
 
@@ -159,13 +159,18 @@ class SparkEngine:
         return tuple(s.name for s in self.graph.sinks if s.parent is node)
 
     def decide(self, check: str, partials: Sequence[Mapping[str, str]]) -> list[tuple[int | None, Verdict]]:
-        """Return the verdict on each unit of a check; a gate that raises closes (SEMANTICS 11.8)."""
+        """Return the verdict on each unit of a check; a gate that raises closes (SEMANTICS 11.8).
+
+        A batch without rows has the verdict EMPTY where batches are judged, and no closed window none (11.1).
+        """
         try:
             found = self.built.gates[check].decide_units(Partial.from_json(p) for p in partials)
         except PenstockError:
             raise
         except Exception as why:
             raise GateError(f"the gate of check {check!r} raised {type(why).__name__}: {why}") from why
+        if not found and self.built.judged[check] is None:
+            return [(None, Verdict(status=Status.EMPTY, rows=0))]
         return [(unit.get(UNIT), verdict) for unit, verdict in found]
 
     def staging(self) -> Mapping[str, str]:

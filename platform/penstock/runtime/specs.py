@@ -52,7 +52,10 @@ class WindowLeafSpec:
     plan: Any
     partitions: int
     order: int
-    """The place of the branch among the inputs of the step, part of the arrival order (SEMANTICS 1.6)."""
+    """The place of the port among the sources, part of the arrival order (SEMANTICS 1.6)."""
+    rank: int
+    """The place of the branch among the `ranks` inputs of the step: one row may come along several."""
+    ranks: int
     keys: dict[str, str]
     inputs: dict[str, str]
     hash_column: str

@@ -36,7 +36,8 @@ class FileReplay:
 
     `order_by` is a column or a Spark SQL expression; ties keep the order of the file's rows, nulls come last.
     One partition, bounded: at its end `on_end` says whether all windows close (SEMANTICS 2.1).
-    `schema` is Spark DDL; without it the file's own types are taken. `nulls` are the CSV texts that mean null.
+    `schema` is Spark DDL; without it the file's own types are taken.
+    `nulls` are the CSV texts that mean null.
     """
 
     path: str | Path
@@ -69,11 +70,12 @@ class FileReplay:
         path = Path(self.path)
         if not path.is_file():
             raise SourceNotFound("there is no file to replay", where=str(path))
-        facts = _fingerprint(path)
-        prepared = _cache_path(self, path, facts)
+        facts: dict[str, Any] = _fingerprint(path)
+        facts["read_as"] = _read_as(self)
+        prepared = _cache_path(path, facts)
         if not prepared.exists():
             table = _prepare(self, path, spark)
-            if _fingerprint(path) != facts:
+            if {**_fingerprint(path), "read_as": facts["read_as"]} != facts:
                 raise SourceChanged("the file changed while it was read", where=str(path))
             _write_atomically(prepared, table)
         return ReplayReader(self, path, prepared, facts)
@@ -82,7 +84,7 @@ class FileReplay:
 class ReplayReader:
     """Follow a sorted file by row number."""
 
-    def __init__(self, spec: FileReplay, path: Path, prepared: Path, facts: dict[str, int]) -> None:
+    def __init__(self, spec: FileReplay, path: Path, prepared: Path, facts: dict[str, Any]) -> None:
         self.spec = spec
         self.path = path
         self.prepared = prepared
@@ -107,7 +109,7 @@ class ReplayReader:
 
     def span(self, start: Position | None, end: Position) -> Span:
         """Return the rows' numbers, with the length and time of the file (F39)."""
-        return {"from": start["row"] if start else 0, "to": end["row"], "file": str(self.prepared), **self.facts}
+        return {"from": start["row"] if start else 0, "to": end["row"], **self.facts}
 
     def verify(self, span: Span) -> None:
         """Raise SourceChanged when the file is not the one whose rows were fixed."""
@@ -116,6 +118,11 @@ class ReplayReader:
     def _refuse_other(self, known: Position, when: str) -> None:
         found = _fingerprint(self.path) if self.path.is_file() else {}
         wanted = {name: known[name] for name in ("length", "modified_ns")}
+        if known["read_as"] != self.facts["read_as"]:
+            raise SourceChanged(
+                f"{when} with another order_by, schema or nulls, and now its rows have other numbers",
+                where=str(self.path),
+            )
         if found != wanted:
             now = f"now it has {found}" if found else "now it is gone"
             raise SourceChanged(f"{when} when the file had {wanted}, and {now}", where=str(self.path))
@@ -163,8 +170,14 @@ def _fingerprint(path: Path) -> dict[str, int]:
     return {"length": found.st_size, "modified_ns": found.st_mtime_ns}
 
 
-def _cache_path(spec: FileReplay, path: Path, facts: dict[str, int]) -> Path:
-    said = json.dumps([str(path.resolve()), facts, spec.order_by, spec.schema, list(spec.nulls)], sort_keys=True)
+def _read_as(spec: FileReplay) -> str:
+    """Digest what decides which row has which number, beside the file."""
+    said = json.dumps([spec.order_by, spec.schema, list(spec.nulls)])
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+def _cache_path(path: Path, facts: dict[str, Any]) -> Path:
+    said = json.dumps([str(path.resolve()), facts], sort_keys=True)
     return _cache_folder() / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.arrow"
 
 

@@ -1,0 +1,70 @@
+"""Collect the columns that a branch hands to its Python stage, so that only those cross from Java."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.runtime.dataframes import ChainFrame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["KEY", "Projection"]
+
+KEY = "_penstock_k"
+"""How the names of key columns begin that are computed for the step."""
+
+
+class Projection:
+    """Collect the columns that the leaves of a branch need, each once."""
+
+    def __init__(self, chain: ChainFrame) -> None:
+        self.chain = chain
+        self._columns: dict[str, Any] = {}
+
+    def keep_visible(self) -> None:
+        """Add every column that the user sees."""
+        from pyspark.sql import functions as F
+
+        self._columns.update({name: F.col(f"`{name}`") for name in self.chain.visible})
+
+    def add(self, name: str, column: Any, *, plain: str | None = None) -> str:
+        """Add a column; where `plain` is the name of a visible one and nothing is computed (None), that is kept."""
+        from pyspark.sql import functions as F
+
+        if column is None or (
+            plain is not None and plain.strip("` ") in self.chain.visible and not name.startswith(KEY)
+        ):
+            assert plain is not None
+            visible = plain.strip("` ")
+            self._columns[visible] = F.col(f"`{visible}`")
+            return visible
+        self._columns[name] = column
+        return name
+
+    def column(self, name: str) -> Any:
+        """Return a column that was added."""
+        return self._columns[name]
+
+    def type_of(self, expression: str) -> pa.DataType:
+        """Return the type of an expression over the branch's columns."""
+        from pyspark.sql import functions as F
+
+        return self._arrow(self.chain.frame.select(F.expr(expression).alias("c"))).field("c").type
+
+    def schema(self, names: tuple[str, ...]) -> pa.Schema:
+        """Return the types of columns of the branch."""
+        return self._arrow(self.chain.frame.select(*(f"`{n}`" for n in names)))
+
+    def frame(self, hidden: list[str]) -> DataFrame:
+        """Return the frame of the columns that were added, and of these hidden ones."""
+        return self.chain.frame.select(*(c.alias(n) for n, c in self._columns.items()), *hidden)
+
+    def _arrow(self, frame: DataFrame) -> pa.Schema:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        found = to_arrow_schema(frame.schema, timezone="UTC")
+        # Whether a column can be null is nobody's promise: an expression behind a filter is null for dropped rows.
+        return pa.schema([f.with_nullable(nullable=True) for f in found])
