@@ -55,7 +55,7 @@ def test_a_windowed_job_is_one_branch_and_one_shuffle() -> None:
 
 
 @pytest.mark.parametrize("raw", [True, False])
-def test_every_filter_is_counted_by_a_branch_that_ends_before_the_next_transform(raw: bool) -> None:
+def test_every_filter_is_counted_by_a_branch_that_ends_before_the_next_transform(*, raw: bool) -> None:
     """Whatever other branches the source has: the sums of SEMANTICS 2.10 name each filter."""
     job = Job("a")
     stream = source(job)

@@ -34,10 +34,19 @@ class MemorySink:
         """Return one line for `penstock explain`."""
         return "memory"
 
-    def rows(self, batch: int | None = None) -> list[dict[str, Any]]:
-        """Return the rows as dicts, of one batch or of all in order; timestamps are aware UTC datetimes."""
-        chosen = sorted((key for key in self.batches if batch in (None, key[1])), key=lambda key: key[1])
-        return [row for key in chosen for row in self.batches[key].to_pylist()]
+    def rows(self, batch: int | None = None, *, app: str | None = None) -> list[dict[str, Any]]:
+        """Return the rows as dicts, of one batch or of all in order; timestamps are aware UTC datetimes.
+
+        `app` asks for those of one sink of one checkpoint only.
+        """
+        fits = (key for key in self.batches if app in (None, key[0]) and batch in (None, key[1]))
+        return [row for key in sorted(fits, key=lambda key: key[1]) for row in self.batches[key].to_pylist()]
+
+    def continue_from(self, other: MemorySink) -> None:
+        """Become the same table as the sink of an earlier job: each shows the rows of both from now on."""
+        if other.batches is not self.batches:
+            other.batches.update(self.batches)
+            self.batches = other.batches
 
 
 class MemoryPublisher:

@@ -15,12 +15,24 @@ import pyarrow as pa
 
 from penstock.errors import BadRecordFound, SourceChanged
 from penstock.graph.policies import BadRecord
-from penstock.sources.base import Position, ReadLimit, Span, with_hidden
+from penstock.sources.base import HIDDEN, Position, ReadLimit, Span, with_hidden
 from penstock.sources.records import arrow_schema, rows_to_table
 
 __all__ = ["MemorySource"]
 
 Rows = Sequence[Mapping[str, Any]]
+
+
+class _Fed:
+    """Hold what was fed, and the folder of spooled spans, which goes with the last source that holds this."""
+
+    def __init__(self) -> None:
+        self.id = uuid.uuid4().hex
+        self.chunks: list[list[Rows]] = []
+        self.watermark: int | None = None
+        folder = tempfile.mkdtemp(prefix="penstock-memory-")
+        self.folder = Path(folder)
+        self._finalizer = weakref.finalize(self, rmtree, folder, ignore_errors=True)
 
 
 class MemorySource:
@@ -32,18 +44,50 @@ class MemorySource:
     def __init__(self, schema: str, *, on_bad_record: BadRecord = BadRecord.QUARANTINE) -> None:
         self.schema = schema
         self.on_bad_record = on_bad_record
-        self.id = uuid.uuid4().hex
-        self.chunks: list[list[Rows]] = []
-        self.watermark: int | None = None
-        folder = tempfile.mkdtemp(prefix="penstock-memory-")
-        self.folder = Path(folder)
-        self._finalizer = weakref.finalize(self, rmtree, folder, ignore_errors=True)
+        self._fed = _Fed()
+
+    @property
+    def id(self) -> str:
+        """Return what positions name this source by."""
+        return self._fed.id
+
+    @property
+    def chunks(self) -> list[list[Rows]]:
+        """Return the chunks, each a list of partitions."""
+        return self._fed.chunks
+
+    @property
+    def watermark(self) -> int | None:
+        """Return the watermark that the source reports, in microseconds since 1970; None for none of its own."""
+        return self._fed.watermark
+
+    @watermark.setter
+    def watermark(self, at: int | None) -> None:
+        self._fed.watermark = at
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of spooled spans."""
+        return self._fed.folder
 
     def feed(self, rows: Sequence[Any]) -> None:
         """Add one chunk: a list of rows, or a list of such lists, one for each partition."""
         listed = list(rows)
         partitioned = bool(listed) and all(isinstance(part, list | tuple) for part in listed)
         self.chunks.append([list(part) for part in listed] if partitioned else [listed])
+
+    def continue_from(self, other: MemorySource) -> None:
+        """Become the source that `other` was, though the schema may be another.
+
+        What was fed to this one comes behind what was fed to `other`; from now on, feeding either feeds both.
+        """
+        mine, theirs = self._fed, other._fed
+        if mine is theirs:
+            return
+        theirs.chunks.extend(mine.chunks)
+        if mine.watermark is not None:
+            theirs.watermark = mine.watermark
+        self._fed = theirs
 
     def open(self, spark: Any) -> MemoryReader:
         """Return the reader; the schema is Spark DDL."""
@@ -72,33 +116,57 @@ class MemoryReader:
     def span(self, start: Position | None, end: Position) -> Span:
         """Spool the chunks between two positions to a file and name it."""
         counts = {name: int(n) for name, n in (start["rows"] if start else {}).items()}
-        tables = []
-        for chunk in self.source.chunks[self._chunks_done(start) : end["chunks"]]:
-            for i, part in enumerate(chunk):
-                table, errors, raw = rows_to_table(part, self.schema)
-                if self.source.on_bad_record is BadRecord.FAIL and errors.null_count < len(errors):
-                    row = next(j for j, e in enumerate(errors) if e.is_valid)
-                    raise BadRecordFound(
-                        f"row {counts.get(str(i), 0) + row} of partition {i} does not fit: {errors[row]}"
-                    )
-                first = counts.get(str(i), 0)
-                positions = pa.array(range(first, first + len(part)), pa.int64())
-                tables.append(with_hidden(table, i, positions, errors, raw))
-                counts[str(i)] = first + len(part)
-        read = sum(end["rows"].values()) - sum((start or {"rows": {}})["rows"].values())
-        span: dict[str, Any] = {"partitions": sorted(end["rows"], key=int), "file": None, "rows": read}
-        if sum(t.num_rows for t in tables):
-            path = self.source.folder / f"{uuid.uuid4().hex}.arrow"
-            merged = pa.concat_tables(tables)
-            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, merged.schema) as writer:
-                writer.write_table(merged)
-            span["file"] = str(path)
+        read = sum(end["rows"].values()) - sum(counts.values())
+        chunks = [self._chunks_done(start), int(end["chunks"])]
+        span: dict[str, Any] = {
+            "partitions": sorted(end["rows"], key=int),
+            "file": str(self.source.folder / f"{uuid.uuid4().hex}.arrow") if read else None,
+            "rows": read,
+            "chunks": chunks,
+            "before": counts,
+        }
+        if read:
+            self._spool(span)
         return span
 
     def verify(self, span: Span) -> None:
-        """Raise SourceChanged when the spooled file is gone with the process that fed it."""
-        if span["file"] is not None and not Path(span["file"]).exists():
+        """Raise SourceChanged when the spooled file is gone with the process that fed it.
+
+        One that was spooled by a job with another schema is spooled again: the rows are the same.
+        """
+        if span["file"] is None:
+            return
+        path = Path(span["file"])
+        if not path.exists():
             raise SourceChanged("the rows fed to a MemorySource went with the process that fed them")
+        with pa.memory_map(str(path)) as file:
+            spooled = [f for f in pa.ipc.open_file(file).schema if f.name not in HIDDEN]
+        if pa.schema(spooled) != self.schema:
+            if path.parent != self.source.folder:
+                raise SourceChanged("the rows were fed to another MemorySource, and with another schema")
+            self._spool(span)
+
+    def _spool(self, span: Span) -> None:
+        """Write the rows of a span to its file."""
+        counts = dict(span["before"])
+        tables = []
+        first, last = span["chunks"]
+        for chunk in self.source.chunks[first:last]:
+            for i, part in enumerate(chunk):
+                table, errors, raw = rows_to_table(part, self.schema)
+                known = counts.get(str(i), 0)
+                if self.source.on_bad_record is BadRecord.FAIL and errors.null_count < len(errors):
+                    row = next(j for j, e in enumerate(errors) if e.is_valid)
+                    raise BadRecordFound(f"row {known + row} of partition {i} does not fit: {errors[row]}")
+                positions = pa.array(range(known, known + len(part)), pa.int64())
+                tables.append(with_hidden(table, i, positions, errors, raw))
+                counts[str(i)] = known + len(part)
+        merged = pa.concat_tables(tables)
+        path = Path(span["file"])
+        whole = path.with_suffix(".tmp")
+        with pa.OSFile(str(whole), "wb") as file, pa.ipc.new_file(file, merged.schema) as writer:
+            writer.write_table(merged)
+        whole.replace(path)
 
     def ended(self, position: Position | None) -> bool:
         """Return False: a test can always feed more."""

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.checkpoint.entries import Commit
-from penstock.errors import JobError
+from penstock.errors import CannotRestore, JobError, PenstockError, UnknownName
 from penstock.graph.durations import Duration, duration_micros, seconds
 from penstock.graph.job import Job
-from penstock.graph.nodes import LateNode, WindowNode
-from penstock.graph.windows import LateTo
+from penstock.graph.sites import user_site
 from penstock.runtime.jobrun import JobRun
 from penstock.runtime.loop import Driver, DriverSettings
+from penstock.runtime.next_batch import spans_of
 from penstock.runtime.session import open_session
 from penstock.runtime.stages import Hook
 from penstock.runtime.suites import find_suites
-from penstock.runtime.triggers import FixedInterval
-from penstock.sinks import Delta, MemorySink
 from penstock.sources.memory import MemorySource
+from penstock.testing.hooks import checked_hook
+from penstock.testing.places import jars_folder, project_quality
+from penstock.testing.sides import hand_over, shown, with_late_sinks
+from penstock.testing.ticks import AskedFor, micros, said
 from penstock.time.clock import ManualClock
 
 __all__ = ["Crashed", "Harness"]
@@ -47,6 +49,7 @@ class Harness:
 
     `root` is the checkpoint root; `interval` the time between batches where the job has none; `zero` the job's zero
     time in seconds since 1970, so that the first batch has time `zero + interval`.
+    `quality` is the folder of the suites; without it, conf/quality of the project that the current folder is in.
     Harnesses in one process share one Spark session, which ends with the process.
     """
 
@@ -62,27 +65,41 @@ class Harness:
     ) -> None:
         self.root = Path(root).resolve()  # tasks may run in another folder
         self.settings = settings or DriverSettings()
+        self.job = job
         self._interval = duration_micros(interval, "the interval of a harness", least=1_000)
-        self._zero = _micros(zero)
+        self._zero = micros(zero)
         self._clock = ManualClock(self._zero)
-        self._quality = None if quality is None else Path(quality)
+        self._quality = project_quality() if quality is None else Path(quality).resolve()
+        self._asked: int | None = None
         self._stop_at: tuple[str, str] | None = None
-        self._shown: dict[str, list[Row]] = {}
+        self._late: dict[str, str] = {}
+        # What sinks got and no call has returned yet, and the batches, by checkpoint, whose rows were taken down.
+        self._fresh: dict[str, list[Row]] = {}
+        self._noted: set[tuple[str, int]] = set()
+        # How the driver ended, unless it was told to; whether that left a call unfinished; the newest batch it began.
         self._crashed = False
-        self.job = self._with_late_sinks(job)
+        self._failure: BaseException | None = None
+        self._cut_short = False
+        self._begun: int | None = None
         self._run: JobRun | None = None
         self._points: Iterator[Hook] | None = None
 
     def __enter__(self) -> Self:
         """Start the driver."""
-        self._start()
+        self._begin()
+        self._fresh = {}
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Leave the log as a driver that was told to stop would."""
-        self._leave()
+        if kind is None:
+            self._leave()
+            return
+        self._stop_at = None
+        with suppress(PenstockError):  # what ended the test counts
+            self._leave()
 
     # --- running -----------------------------------------------------------------------------
 
@@ -90,35 +107,51 @@ class Harness:
         self,
         rows: Mapping[str, Fed] | None = None,
         *,
-        at: float | None = None,
-        watermark: float | None = None,
+        at: float | datetime | None = None,
+        watermark: float | datetime | None = None,
         follow: bool = True,
     ) -> dict[str, list[Row]]:
         """Run one batch, and with `follow` every batch without data that it makes due (SEMANTICS 2.2).
 
         `rows` maps sources to rows, or to a list of rows for each partition.
         `at` is the batch time and `watermark` what the memory sources report from now on, both in seconds since 1970.
+        Without `at` the next multiple of the interval is taken, from the zero time.
         Returns the rows that each sink got, in the order of the batches.
-        Raises Crashed where a crash was asked for.
+        Raises Crashed where a crash was asked for, and JobError where the last call failed or crashed.
         """
-        if at is not None:
-            self._set_time(_micros(at))
-        for name, source in self._memory_sources().items():
-            if watermark is not None:
-                source.watermark = _micros(watermark)
-            source.feed(list((rows or {}).get(name, [])))
-        unknown = sorted(set(rows or {}) - set(self._memory_sources()))
-        if unknown:
-            raise JobError(f"{unknown[0]!r} is not a MemorySource of the job; there is {list(self._memory_sources())}")
-        self._shown = {}
-        self._step(until_idle=follow)
-        return self._rows()
+        self._check_alive()
+        sources = self._memory_sources()
+        fed = {name: list(listed) for name, listed in (rows or {}).items()}
+        if unknown := sorted(fed.keys() - sources.keys()):
+            raise UnknownName(
+                f"{unknown[0]!r} is not a MemorySource of the job; there is {list(sources)}", where=_here()
+            )
+        if self._driver().owned is None and (fed or at is not None or watermark is not None):
+            raise JobError("nothing is left to do, and the driver has ended; call restart() first", where=_here())
+        asked = None if at is None else self._checked_time(micros(at))
+        mark = None if watermark is None else micros(watermark)
+        self._ask(asked)
+        for name, source in sources.items():
+            if mark is not None:
+                source.watermark = mark
+            source.feed(fed.get(name, []))
+        self._fresh, self._cut_short = {}, True
+        with self._watched():
+            if self._one() and follow:
+                self._follow()
+        self._cut_short = False
+        return self._returned()
 
     def run(self) -> dict[str, list[Row]]:
         """Run until nothing is left to do: for jobs over bounded sources."""
-        self._shown = {}
-        self._step(until_idle=True)
-        return self._rows()
+        self._check_alive()
+        self._ask(None)
+        self._fresh, self._cut_short = {}, True
+        with self._watched():
+            while self._one():
+                pass
+        self._cut_short = False
+        return self._returned()
 
     def crash_after(self, stage: str) -> None:
         """Stop the driver dead behind this stage of the next batch."""
@@ -130,31 +163,41 @@ class Harness:
 
     def crash_at(self, stage: str, when: str) -> None:
         """Stop the driver dead at a hook of the loop, also inside a stage: `("TakeOver", "claimed")`."""
-        self._stop_at = (stage, when)
+        self._stop_at = checked_hook(stage, when)
 
     def restart(self, job: Job | None = None) -> dict[str, list[Row]]:
-        """Start a new driver over the same checkpoint, with other code if given; what a crash cut short is finished.
+        """Start a new driver over the same checkpoint, with other code if given.
 
-        Returns the rows that each sink got in doing so.
+        What a crash or an error cut short is finished: the batch, and the batches without data that it makes due.
+        Memory sources and sinks of a new job go on where those of the old one with the same names stand.
+        Returns the rows that each sink got and that no call has returned yet.
         """
         self._leave()
-        if job is not None:
-            self.job = self._with_late_sinks(job)
-        self._shown = {}
-        self._start()
-        if self._crashed:
-            self._crashed = False
-            self._step(until_idle=True)
-        return self._rows()
+        if job is not None and job is not self.job:
+            hand_over(self.job, job)
+            self.job = job
+        self._begin()
+        return self._returned()
 
     def restore(self, *, batch: int | None = None, empty: bool = False) -> None:
-        """Go back to a kept batch, or to nothing: state and source positions become those of that batch."""
+        """Go back to a kept batch, or to nothing: state and source positions become those of that batch.
+
+        Raises CannotRestore for a batch that is not kept; the job then goes on as if it had been restarted.
+        """
+        if (batch is None) is not empty:
+            raise JobError("say what to restore: batch=N, or empty=True", where=_here())
         self._leave()
-        if batch is None and not empty:
-            raise JobError("say what to restore: batch=N, or empty=True")
-        for _ in self._open().driver.restore(batch=None if empty else batch):
-            pass
-        self._start()
+        try:
+            with self._watched():
+                self._crashed, self._failure = False, None
+                self._run = self._open()
+                for hook in self._run.driver.restore(batch=batch):
+                    self._note(hook)
+        except CannotRestore:
+            self._begin()
+            raise
+        self._cut_short, self._fresh = False, {}
+        self._begin()
 
     # --- looking -----------------------------------------------------------------------------
 
@@ -167,133 +210,186 @@ class Harness:
 
     def state(self, step: str) -> list[Row]:
         """Return a step's state: the keys, `slice_start`, and the partial aggregates of each slice."""
-        return self._running().read_state(step, self._driver().commit)
+        run = self._running()
+        if step not in run.engine.built.steps:
+            known = list(run.engine.built.steps)
+            raise UnknownName(f"{step!r} is not a step with state; there is {known}", where=_here())
+        return run.read_state(step, run.driver.commit)
 
     def output(self) -> dict[str, list[Row]]:
         """Return all rows that each sink shows."""
-        return {node.name: _shown(node.sink) for node in self._running().graph.sinks if not _is_late(node.name)}
+        return {node.name: shown(node.sink) for node in self._running().graph.sinks if node.name in self._sinks()}
 
     def late(self, name: str) -> list[Row]:
-        """Return all rows of a late stream so far."""
-        for node in self._running().graph.sinks:
-            if isinstance(node.parent, LateNode) and node.parent.name == name:
-                return _shown(node.sink)
-        raise JobError(f"no window sends late rows to {name!r}")
+        """Return all rows of a late stream so far, whatever the job does with it."""
+        run = self._running()
+        for node in run.graph.sinks:
+            if node.name == self._late.get(name):
+                found: list[Row] = node.sink.rows(app=run.driver.app(node.name))
+                return found
+        raise UnknownName(f"no window sends late rows to {name!r}; there is {list(self._late)}", where=_here())
 
     # --- inside ------------------------------------------------------------------------------
 
     def _open(self) -> JobRun:
-        spark = open_session("penstock-tests", jars=_jars())
+        job, self._late = with_late_sinks(self.job)
         return JobRun.open(
-            self.job,
-            spark,
+            job,
+            open_session("penstock-tests", jars=jars_folder()),
             root=self.root,
             clock=self._clock,
-            trigger=FixedInterval(self.job.interval or self._interval, self._zero),
-            suites=find_suites(self.job.graph(), self._quality),
+            trigger=self._trigger(),
+            suites=find_suites(job.graph(), self._quality),
             settings=self.settings,
         )
 
-    def _start(self) -> None:
-        self._run = self._open()
-        self._points = self._run.driver.run()
-        for hook in self._points:
-            self._note(hook)
-            if (hook.stage, hook.when) == ("TakeOver", "done"):
-                return
+    def _begin(self) -> None:
+        """Start a driver; after a crash or an error it does what was left to do."""
+        self._crashed, self._failure, self._run, self._points = False, None, None, None
+        with self._watched():
+            self._run = self._open()
+            self._points = self._run.driver.run()
+            for hook in self._points:
+                self._note(hook)
+                if (hook.stage, hook.when) == ("TakeOver", "done"):
+                    break
+            if self._cut_short:
+                # What stands in the log was finished in taking over; a batch that does not yet is begun again.
+                if self._begun == self._run.driver.next_id:
+                    self._one()
+                self._follow()
+        self._cut_short = False
 
     def _leave(self) -> None:
-        if self._run is not None and not self._crashed and self._run.driver.owned is not None:
-            self._run.driver.stop()
-            for _ in self._run.driver.release():
-                pass
+        driver = None if self._run is None or self._crashed else self._run.driver
+        if driver is not None and driver.owned is not None:
+            driver.stop()
+            try:
+                for hook in driver.release():
+                    self._note(hook)
+            except PenstockError:
+                if self._failure is None:
+                    raise
         self._run, self._points = None, None
 
-    def _step(self, *, until_idle: bool) -> None:
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Note that the driver has ended where it raises."""
+        try:
+            yield
+        except Crashed:
+            raise
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    def _one(self) -> bool:
+        """Run one batch, and return whether there was one: False when the driver waits or has ended."""
         assert self._points is not None
         for hook in self._points:
             self._note(hook)
             if hook.stage == "Wait":
+                return False
+            if (hook.stage, hook.when) == ("Purge", "after"):
+                return True
+        return False
+
+    def _follow(self) -> None:
+        """Run the batches without data that are due, then look whether the driver waits or ends."""
+        while self._driver().owned is not None:
+            planned = self._driver().plan_next()
+            offsets = None if planned is None else planned.offsets
+            if offsets is not None and any(span is not None for span in spans_of(offsets).values()):
                 return
-            if not until_idle and (hook.stage, hook.when) == ("Purge", "after"):
+            if not self._one():
                 return
 
     def _note(self, hook: Hook) -> None:
+        match hook.stage, hook.when:
+            case "FixOffsets", "before":
+                self._begun = hook.batch
+            case "Restore", "after":
+                self._begun = None
+            case "PublishSinks", "after":
+                self._take_down(hook.batch)
         if (hook.stage, hook.when) == self._stop_at:
             self._stop_at, self._crashed = None, True
             raise Crashed(hook)
-        if (hook.stage, hook.when) == ("PublishSinks", "after") and self._driver().commit is not None:
-            commit = self.commit()
-            if commit.batch == hook.batch:
-                self._read_staged(commit)
 
-    def _read_staged(self, commit: Commit) -> None:
-        """Note the rows of a batch that has just been published, before a sweep takes the files away."""
-        folders = self._running().engine.staging()
-        for sink, files in commit.staged.items():
-            for file in files:
+    def _take_down(self, batch: int | None) -> None:
+        """Take down the rows of a batch that was published for the first time, before a sweep takes the files away."""
+        run = self._running()
+        commit, known = run.driver.commit, (run.metadata.uuid, -1 if batch is None else batch)
+        if commit is None or commit.batch != batch or known in self._noted:
+            return
+        self._noted.add(known)
+        folders = run.engine.staging()
+        for sink in self._sinks() & commit.staged.keys():
+            for file in commit.staged[sink]:
                 rows = pq.read_table(Path(folders[sink]) / file.path).to_pylist()
-                self._shown.setdefault(sink, []).extend(rows)
+                self._fresh.setdefault(sink, []).extend(rows)
 
-    def _rows(self) -> dict[str, list[Row]]:
-        sinks = [node.name for node in self._running().graph.sinks if not _is_late(node.name)]
-        return {sink: self._shown.get(sink, []) for sink in sinks}
+    def _returned(self) -> dict[str, list[Row]]:
+        fresh, self._fresh = self._fresh, {}
+        names = [node.name for node in self._running().graph.sinks]
+        return {sink: fresh.get(sink, []) for sink in names if sink in self._sinks()}
 
-    def _set_time(self, at: int) -> None:
-        last = self._driver().last_time
-        if last is not None and at <= last:
-            raise JobError(f"the batch time {at / 1e6:g} is not later than the last one, {last / 1e6:g}")
-        self._clock.now = at
+    def _sinks(self) -> set[str]:
+        """Return the names of the job's own sinks."""
+        return {node.name for node in self._running().graph.sinks} - set(self._late.values())
+
+    def _trigger(self) -> AskedFor:
+        return AskedFor(self.job.interval or self._interval, self._zero, at=self._asked)
+
+    def _ask(self, at: int | None) -> None:
+        self._asked = at
+        self._driver().trigger = self._trigger()
+
+    def _checked_time(self, at: int) -> int:
+        driver = self._driver()
+        zero = self._zero if driver.zero is None else driver.zero
+        least, name = (zero, "zero time") if driver.last_time is None else (driver.last_time, "last one")
+        if at <= least:
+            raise JobError(f"the batch time {said(at)} is not later than the {name}, {said(least)}", where=_here())
+        interval = self.job.interval
+        if interval is not None and (at - zero) % interval:
+            raise JobError(
+                f"the batch time {said(at)} is not the zero time {said(zero)} plus a multiple of the job's interval, "
+                f"{said(interval)} s",
+                where=_here(),
+            )
+        return at
 
     def _memory_sources(self) -> dict[str, MemorySource]:
         return {s.name: s.source for s in self._running().graph.sources if isinstance(s.source, MemorySource)}
 
+    def _check_alive(self) -> None:
+        """Raise JobError where there is no driver that could go on."""
+        if self._crashed:
+            raise JobError("after a crash, call restart() first", where=_here())
+        if self._failure is not None:
+            raise self._ended()
+        self._running()
+
+    def _ended(self) -> JobError:
+        error = JobError(
+            f"the driver ended with {type(self._failure).__name__}: {self._failure}; call restart() first",
+            where=_here(),
+        )
+        error.__cause__ = self._failure
+        return error
+
     def _running(self) -> JobRun:
         if self._run is None:
-            raise JobError("use the harness in a with statement; after a crash, call restart() first")
+            if self._failure is not None:
+                raise self._ended()
+            raise JobError("use the harness in a with statement", where=_here())
         return self._run
 
     def _driver(self) -> Driver:
         return self._running().driver
 
-    def _with_late_sinks(self, job: Job) -> Job:
-        """Give late streams that nobody reads a sink, so that `late()` can show them."""
-        nodes = list(job._nodes)  # noqa: SLF001 - the graph of a job without these sinks is refused
-        read = {p.name for n in nodes for p in n.parents if isinstance(p, LateNode)}
-        for node in nodes:
-            late = node.spec.late if isinstance(node, WindowNode) else None
-            if isinstance(late, LateTo) and late.stream not in read:
-                read.add(late.stream)
-                job.late(late.stream).write(_LATE + late.stream[:50], MemorySink())
-        return job
 
-
-_LATE = "harness_late_"
-
-
-def _is_late(sink: str) -> bool:
-    return sink.startswith(_LATE)
-
-
-def _shown(sink: Any) -> list[Row]:
-    if isinstance(sink, MemorySink):
-        return sink.rows()
-    if isinstance(sink, Delta):
-        from deltalake import DeltaTable
-
-        rows: list[Row] = pa.table(DeltaTable(str(sink.path)).to_pyarrow_table()).to_pylist()
-        return rows
-    raise JobError(f"what a {type(sink).__name__} shows cannot be read back")
-
-
-def _micros(at: float | datetime) -> int:
-    if isinstance(at, datetime):
-        at = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-    return round(at * 1_000_000)
-
-
-def _jars() -> Path | None:
-    for folder in (Path.cwd(), *Path.cwd().parents):
-        if (folder / ".jars").is_dir():
-            return folder / ".jars"
-    return None
+def _here() -> str:
+    """Return the test's line."""
+    return str(user_site())

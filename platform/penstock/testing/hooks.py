@@ -1,0 +1,35 @@
+"""Name the points of the loop where a test may stop the driver dead (DESIGN 4)."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from penstock.errors import UnknownName
+from penstock.graph.sites import user_site
+from penstock.runtime.stages import Stage
+
+__all__ = ["checked_hook"]
+
+_AROUND = ("before", "after")
+HOOKS: dict[str, tuple[str, ...]] = {
+    **{stage.__name__: _AROUND for stage in get_args(Stage)},
+    "TakeOver": ("before", "surveyed", "claimed", "after", "done"),
+    "Release": _AROUND,
+    "Restore": _AROUND,
+    "Wait": ("before",),
+}
+
+
+def checked_hook(stage: str, when: str) -> tuple[str, str]:
+    """Return the hook's name. Raises UnknownName, a JobError, for one that the loop does not have."""
+    if stage not in HOOKS:
+        raise UnknownName(f"{stage!r} is not a stage; there is {', '.join(HOOKS)}", where=str(user_site()))
+    # Between two sinks: which there are is for the job of then to say.
+    published = stage == "PublishSinks" and when.startswith("published ")
+    if when not in HOOKS[stage] and not published:
+        between = ", published SINK" if stage == "PublishSinks" else ""
+        raise UnknownName(
+            f"stage {stage!r} has no hook {when!r}; there is {', '.join(HOOKS[stage])}{between}",
+            where=str(user_site()),
+        )
+    return stage, when

@@ -1,0 +1,76 @@
+"""Look at the ends of a job: what sinks and late streams got, and what a new job takes over from the old one."""
+
+from __future__ import annotations
+
+import hashlib
+from copy import copy
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+
+from penstock.errors import JobError
+from penstock.graph.job import Job
+from penstock.graph.nodes import SinkNode, SourceNode, WindowNode
+from penstock.graph.windows import LateTo
+from penstock.sinks import Delta, MemorySink
+from penstock.sources.memory import MemorySource
+
+__all__ = ["hand_over", "shown", "with_late_sinks"]
+
+_LATE = "harness_late_"
+_ROOM = 63 - len(_LATE)
+"""Characters of a name that are left for a stream's."""
+
+_sinks: WeakKeyDictionary[Job, dict[str, MemorySink]] = WeakKeyDictionary()
+"""For each job its late streams' sinks, which outlive a harness as the job's own do."""
+
+
+def with_late_sinks(job: Job) -> tuple[Job, dict[str, str]]:
+    """Return the job with one sink more directly on each late stream, and their names by stream.
+
+    The job itself stays as it was written.
+    """
+    seen, names = copy(job), dict[str, str]()
+    seen._nodes, seen._names = list(job._nodes), dict(job._names)  # noqa: SLF001 - a copy that shares no list
+    kept = _sinks.setdefault(job, {})
+    for node in job._nodes:  # noqa: SLF001 - the graph of a job whose late stream has no sink is refused
+        late = node.spec.late if isinstance(node, WindowNode) else None
+        if isinstance(late, LateTo) and late.stream not in names:
+            names[late.stream] = _name(late.stream)
+            seen.late(late.stream).write(names[late.stream], kept.setdefault(late.stream, MemorySink()))
+    return seen, names
+
+
+def hand_over(old: Job, new: Job) -> None:
+    """Let memory sources and sinks of the new job go on where those of the old one with the same names stand."""
+    known = {(type(n), n.name): n for n in _ends(old)}
+    for node in _ends(new):
+        match node, known.get((type(node), node.name)):
+            case SourceNode(source=MemorySource() as mine), SourceNode(source=MemorySource() as theirs):
+                mine.continue_from(theirs)
+            case SinkNode(sink=MemorySink() as mine), SinkNode(sink=MemorySink() as theirs):
+                mine.continue_from(theirs)
+
+
+def shown(sink: Any) -> list[dict[str, Any]]:
+    """Return all rows that a sink shows. Raises JobError for one that cannot be read back."""
+    if isinstance(sink, MemorySink):
+        return sink.rows()
+    if isinstance(sink, Delta):
+        from deltalake import DeltaTable
+
+        rows: list[dict[str, Any]] = pa.table(DeltaTable(str(sink.path)).to_pyarrow_table()).to_pylist()
+        return rows
+    raise JobError(f"what a {type(sink).__name__} shows cannot be read back")
+
+
+def _ends(job: Job) -> list[SourceNode | SinkNode]:
+    nodes = with_late_sinks(job)[0]._nodes  # noqa: SLF001 - as above
+    return [n for n in nodes if isinstance(n, SourceNode | SinkNode)]
+
+
+def _name(stream: str) -> str:
+    if len(stream) > _ROOM:
+        stream = f"{stream[: _ROOM - 9]}_{hashlib.sha256(stream.encode()).hexdigest()[:8]}"
+    return _LATE + stream

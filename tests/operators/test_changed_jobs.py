@@ -1,0 +1,71 @@
+"""A job whose code changed goes on where that is safe, and is refused where rows would be lost (F51)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from harness_jobs import ORDERS, order, plain
+
+from penstock import Job, seconds
+from penstock.errors import StepsChanged
+from penstock.sinks import MemorySink
+from penstock.sources import MemorySource
+from penstock.testing import Crashed, Harness
+
+
+class Parts:
+    """Sources and sinks that outlive the jobs which name them, as files and tables do."""
+
+    def __init__(self) -> None:
+        self.sources: dict[str, MemorySource] = {}
+        self.sinks: dict[str, MemorySink] = {}
+
+    def job(self, sources: list[str], sinks: list[str]) -> Job:
+        """Return a job that writes the first source to every sink, and each other source to its own."""
+        job = Job("changed", partitions=1)
+        for number, name in enumerate(sources):
+            source = self.sources.setdefault(name, MemorySource(ORDERS))
+            rows = job.source(name, source, event_time="t", max_out_of_order=seconds(0))
+            for sink in sinks if number == 0 else [f"{name}_out"]:
+                rows.write(sink, self.sinks.setdefault(sink, MemorySink()))
+        return job
+
+
+def test_a_sink_goes_once_its_rows_are_published(tmp_path: Path) -> None:
+    """The driver that left said so in its Release; one that was killed did not."""
+    parts = Parts()
+    with Harness(parts.job(["orders"], ["out", "gone"]), tmp_path) as h:
+        h.batch({"orders": [order("a", 1)]})
+        h.restart(parts.job(["orders"], ["out"]))
+        h.restart(parts.job(["orders"], ["out", "gone"]))
+        h.crash_after("CommitBatch")
+        with pytest.raises(Crashed):
+            h.batch({"orders": [order("b", 2), order("c", 3)]})
+        with pytest.raises(StepsChanged, match="2 rows for sink 'gone'"):
+            h.restart(parts.job(["orders"], ["out"]))
+        h.restart(parts.job(["orders"], ["out", "gone"]))
+        h.restart(parts.job(["orders"], ["out"]))
+    assert [len(parts.sinks[name].rows()) for name in ("out", "gone")] == [3, 3]
+
+
+def test_a_source_under_another_name_is_not_read_from_its_beginning(tmp_path: Path) -> None:
+    """Its position stands under the old name: going on would give its rows twice."""
+    parts = Parts()
+    with Harness(parts.job(["orders"], ["out"]), tmp_path) as h:
+        h.batch({"orders": [order("a", 1)]})
+        parts.sources["renamed"] = parts.sources["orders"]
+        with pytest.raises(StepsChanged, match="source 'orders'"):
+            h.restart(parts.job(["renamed"], ["out"]))
+
+
+def test_a_source_that_is_new_begins_at_its_beginning(tmp_path: Path) -> None:
+    """Also where only what is there at the start is read."""
+    parts = Parts()
+    with Harness(parts.job(["orders"], ["out"]), tmp_path) as h:
+        h.batch({"orders": [order("a", 1)]})
+        h.settings = type(h.settings)(stop_at_end=True)
+        parts.sources["more"] = MemorySource(ORDERS)
+        parts.sources["more"].feed([order("b", 2)])
+        h.restart(parts.job(["orders", "more"], ["out"]))
+        assert plain(h.run()["more_out"]) == [("b", 2.0, 1)]
