@@ -115,3 +115,28 @@ def test_a_deleted_checkpoint_gets_a_new_identity_and_its_batches_are_not_ignore
         h.batch({"orders": [order("b", 2, 6)]})
         assert [row["user"] for row in h.output()["out"]].count("b") == 1
     assert (tmp_path / "checkpoints" / "kept" / "metadata.json").read_bytes() != first
+
+
+@pytest.mark.parametrize("stage", ["FixOffsets", "CommitBatch", "PublishSinks"])
+def test_a_drain_closes_all_windows_and_ends_the_job(tmp_path: Path, stage: str) -> None:
+    """SEMANTICS 10.6: whenever it is cut short; rows that come later are not read without a restore (2.1)."""
+    job = windowed_job(Tumbling(seconds(10)).late_to("late"))
+    with Harness(job, tmp_path) as h:
+        h.batch({"orders": [order("a", 1, 2), order("b", 12, 3)]})
+        kept = h.commit().batch
+        h.settings = DriverSettings(drain=True)
+        h.restart()
+        h.crash_after(stage)
+        with pytest.raises(Crashed):
+            h.run()
+        h.restart()
+        h.run()
+        assert plain(h.output()["out"]) == [("a", 0.0, 10.0, 1, 2), ("b", 10.0, 20.0, 1, 3)]
+        assert all(progress.ended for progress in h.commit().sources.values())
+        h.settings = DriverSettings()
+        h.restart()
+        assert h.run() == {"out": []}
+        h.restore(batch=kept)
+        h.batch({"orders": [order("b", 14, 4)]})
+        assert plain(h.batch(watermark=20)["out"]) == [("b", 10.0, 20.0, 2, 7)]
+        assert h.late("late") == []

@@ -83,6 +83,7 @@ def planned(engine: FakeEngine, commit: Commit | None, *, now: int = 5 * S, **ot
         trigger=FixedInterval(S, 0),
         now=now,
         target=other.get("target"),
+        drain=other.get("drain", False),
         epoch=7,
         writer="me",
     )
@@ -208,3 +209,28 @@ def test_a_step_new_to_the_job_begins_at_the_beginning_of_time() -> None:
     assert found is not None
     assert found.offsets is not None
     assert (found.offsets.watermarks["x"].late, found.offsets.watermarks["x"].close) == (None, None)
+
+
+def test_a_drain_ends_the_sources_once_all_that_was_there_is_read() -> None:
+    """SEMANTICS 10.6: it is fixed with the batch, so that every run of the batch means the same."""
+    engine = FakeEngine(windowed_job(), {"s0": 9})
+    target = {"s0": {"at": 4}}
+    rows = planned(engine, commit_of(2), target=target, drain=True)
+    assert rows is not None
+    assert rows.offsets is not None
+    assert "drain" not in rows.offsets.settings
+    last = planned(engine, commit_of(4), target=target, drain=True)
+    assert last is not None
+    assert last.offsets is not None
+    assert last.offsets.settings["drain"] is True
+    assert last.offsets.ranges == {"s0": {"start": {"at": 4}, "end": {"at": 4}, "span": None}}
+
+
+def test_after_a_drain_nothing_is_read_any_more() -> None:
+    """SEMANTICS 2.1, 10.6: a start after it needs a Restore, though the source has more; what is due still closes."""
+    engine = FakeEngine(windowed_job(), {"s0": 9})
+    assert planned(engine, commit_of(4, ended=True)) is None
+    due = planned(engine, commit_of(4, ended=True, due={"w": 5 * S, "x": None}))
+    assert due is not None
+    assert due.offsets is not None
+    assert due.offsets.ranges["s0"]["span"] is None

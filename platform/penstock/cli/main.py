@@ -26,6 +26,7 @@ app = typer.Typer(
       penstock run flights                   run it; Ctrl-C finishes the batch and stops
       penstock status flights                how it stands, from its checkpoint alone
       penstock checkpoints flights           where it can go back to
+      penstock run flights --drain               the same, and close the windows that are open: the end of the job
       penstock run flights --from batch=12   go back, and on from there
 
     \b
@@ -89,6 +90,9 @@ def run(
     available_now: Annotated[
         bool, typer.Option("--available-now", help="End when what was there at the start is done.")
     ] = False,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="Do what was there at the start, then close all windows and end.")
+    ] = False,
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Take the job from a driver that holds it, even if it lives.")
     ] = False,
@@ -125,6 +129,7 @@ def run(
         job,
         start=start,
         available_now=available_now,
+        drain=drain,
         take_over=take_over,
         gates=gate or [],
         deadline=deadline,

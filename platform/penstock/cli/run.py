@@ -25,6 +25,7 @@ def run_command(
     *,
     start: str,
     available_now: bool,
+    drain: bool,
     take_over: bool,
     gates: Sequence[str],
     deadline: float | None,
@@ -36,6 +37,7 @@ def run_command(
     order = RunOrder(
         start=_start(start),
         available_now=available_now,
+        drain=drain,
         take_over=take_over,
         gates=parse_gates(gates),
         deadline=deadline,

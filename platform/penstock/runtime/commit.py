@@ -12,6 +12,7 @@ from penstock.graph.nodes import CheckNode
 from penstock.quality.policy import Action, disposition
 from penstock.quality.verdict import Verdict
 from penstock.runtime.engine import Engine
+from penstock.runtime.next_batch import DRAIN
 from penstock.runtime.outcome import Outcome
 from penstock.sources.base import Position
 from penstock.time.watermarks import SourceTime, progressed, source_watermark, step_watermark
@@ -68,7 +69,7 @@ def decide(
         "verdicts": verdicts,
         "sources": sources,
         "watermarks_in": {step: marks.close for step, marks in offsets.watermarks.items()},
-        "watermarks_out": _watermarks(engine, sources, before),
+        "watermarks_out": _watermarks(engine, sources, before, drained=DRAIN in offsets.settings),
         "due": outcome.due,
         "accounting": outcome.accounting,
         "written": outcome.written,
@@ -98,18 +99,20 @@ def _source(engine: Engine, name: str, offsets: Offsets, before: Commit | None, 
     return SourceProgress(
         position=dict(ranges["end"]),
         partitions={p: PartitionProgress(highest=t.highest, seen_at=t.seen_at, idle=t.idle) for p, t in after.items()},
-        ended=engine.ended(name, ranges["end"]),
+        ended=engine.ended(name, ranges["end"]) or DRAIN in offsets.settings or (known is not None and known.ended),
     )
 
 
-def _watermarks(engine: Engine, sources: Mapping[str, SourceProgress], before: Commit | None) -> dict[str, int | None]:
+def _watermarks(
+    engine: Engine, sources: Mapping[str, SourceProgress], before: Commit | None, *, drained: bool
+) -> dict[str, int | None]:
     marks = {}
     for node in engine.graph.sources:
         progress = sources[node.name]
         bounds = SourceTime(
             max_out_of_order=node.max_out_of_order,
             idle_after=node.idle_after,
-            closes_at_end=engine.closes_at_end(node.name),
+            closes_at_end=drained or engine.closes_at_end(node.name),
             said=_said(progress.position),
         )
         marks[node.name] = source_watermark(progress.partitions, bounds, ended=progress.ended)

@@ -38,6 +38,7 @@ class RunOrder:
 
     start: StartFrom = LAST
     available_now: bool = False
+    drain: bool = False
     take_over: bool = False
     gates: Mapping[int, str] = field(default_factory=dict)
     deadline: float | None = None
@@ -95,6 +96,7 @@ def _launched(
                 settings=DriverSettings(
                     keep=settings.keep,
                     stop_at_end=order.available_now,
+                    drain=order.drain,
                     gates=order.gates,
                     caps={w.name: settings.state_limit for w in graph.windows} if settings.state_limit else {},
                 ),

@@ -226,7 +226,7 @@ class Driver:
     def plan_next(self) -> NextBatch | None:
         """Return what to do next: a batch, a wait, or None when everything is done."""
         owned = self._owned()
-        if self.settings.stop_at_end and self._target is None:
+        if (self.settings.stop_at_end or self.settings.drain) and self._target is None:
             self._target = available(self.engine, self.commit)
         return next_batch(
             self.engine,
@@ -237,6 +237,7 @@ class Driver:
             trigger=self.trigger,
             now=self.clock.wall(),
             target=self._target,
+            drain=self.settings.drain,
             epoch=owned.epoch,
             writer=owned.writer,
         )
@@ -395,6 +396,4 @@ class Driver:
 
     def _tell(self, what: str, value: Any) -> None:
         for listener in self.listeners:
-            heard = getattr(listener, what, None)
-            if heard is not None:
-                heard(value)
+            getattr(listener, what, lambda _: None)(value)

@@ -14,8 +14,10 @@ from penstock.runtime.triggers import Trigger
 from penstock.sources.base import ReadLimit, Span
 from penstock.time.watermarks import idle_due
 
-__all__ = ["NextBatch", "available", "chained_steps", "next_batch", "spans_of"]
+__all__ = ["DRAIN", "NextBatch", "available", "chained_steps", "next_batch", "spans_of"]
 
+DRAIN = "drain"
+"""The setting of a batch that ends all sources."""
 _POLL = 50_000
 """How long to wait for new rows, microseconds."""
 
@@ -39,6 +41,7 @@ def next_batch(
     trigger: Trigger,
     now: int,
     target: Mapping[str, Any] | None,
+    drain: bool = False,
     epoch: int,
     writer: str,
 ) -> NextBatch | None:
@@ -46,22 +49,28 @@ def next_batch(
 
     `zero` is the job's zero time and `last_time` the newest batch time in the log, None before the first batch:
     batch times go on from it, whatever was restored.
-    `target` bounds what is read, for `available_now`.
+    `target` bounds what is read, for `available_now`; with `drain` the sources end there, and all windows close.
     """
     graph = engine.graph
     zero = trigger.zero(now) if zero is None else zero
     tick = trigger.next(zero, last_time, now)
     ranges = {s.name: _range(engine, s.name, commit, target) for s in graph.sources}
     fresh = any(r["span"] is not None for r in ranges.values())
+    ending = False
     if not fresh and not _due(graph, commit, tick.time) and not _closing(engine, commit, ranges):
-        if target is not None or all(engine.ended(name, r["end"]) for name, r in ranges.items()):
+        going = [name for name, r in ranges.items() if not (_has_ended(commit, name) or engine.ended(name, r["end"]))]
+        if not going or (target is not None and not drain):
             return None
-        return NextBatch(None, wait=max(_POLL, tick.wait))
+        if not drain:
+            return NextBatch(None, wait=max(_POLL, tick.wait))
+        ending = True
     settings: dict[str, Any] = {
         "zero": zero,
         "interval": trigger.interval,
         "merged_ticks": tick.merged,
         "partitions": {w.name: w.partitions for w in graph.windows},
+        # A batch means the same however often it is run: that it ends the sources is fixed with its ranges.
+        **({DRAIN: True} if ending else {}),
     }
     offsets = Offsets(
         epoch=epoch,
@@ -86,6 +95,8 @@ def chained_steps(graph: JobGraph) -> frozenset[str]:
 def _range(engine: Engine, source: str, commit: Commit | None, target: Mapping[str, Any] | None) -> dict[str, Any]:
     known = commit.sources.get(source) if commit is not None else None
     start = known.position if known is not None else None
+    if known is not None and known.ended:
+        return {"start": start, "end": dict(known.position), "span": None}
     end = engine.latest(source, start, ReadLimit())
     if target is not None and start is not None and start == target[source]:
         end = start
@@ -112,13 +123,15 @@ def _due(graph: JobGraph, commit: Commit | None, time: int) -> bool:
     return False
 
 
+def _has_ended(commit: Commit | None, source: str) -> bool:
+    """Return whether a Commit says that nothing of the source is read any more, after its end or a drain."""
+    known = commit.sources.get(source) if commit is not None else None
+    return known is not None and known.ended
+
+
 def _closing(engine: Engine, commit: Commit | None, ranges: Mapping[str, Mapping[str, Any]]) -> bool:
     """Return whether a source has ended and no Commit says so yet."""
-    return any(
-        engine.ended(name, r["end"])
-        and not (commit is not None and name in commit.sources and commit.sources[name].ended)
-        for name, r in ranges.items()
-    )
+    return any(engine.ended(name, r["end"]) and not _has_ended(commit, name) for name, r in ranges.items())
 
 
 def _watermarks(graph: JobGraph, commit: Commit | None) -> dict[str, StepWatermarks]:

@@ -28,6 +28,8 @@ class DriverSettings:
     """How many commits can be restored."""
     stop_at_end: bool = False
     """`available_now`: end when what was there at the start is done."""
+    drain: bool = False
+    """Do what was there at the start, then close all windows and end (SEMANTICS 10.6)."""
     gates: Mapping[int, str] = field(default_factory=dict)
     """What a person said of batches that a gate stopped: publish, drop or hold (SEMANTICS 11.5)."""
     caps: Mapping[str, int] = field(default_factory=dict)
