@@ -159,6 +159,25 @@ def test_a_job_is_stopped_killed_and_finished_and_its_table_is_that_of_one_run(s
     assert sorted(set(shell.totals())) == expected_totals()
     assert told[-1]["ending"] == "finished"
 
+    command = (
+        "run",
+        "orders",
+        "--from",
+        f"batch={back}",
+        "--available-now",
+        "--command",
+        "dag/run/1",
+        "--generation",
+        "2",
+    )
+    once, twice = (shell.run(*command) for _ in range(2))
+    assert (once[0], twice[0]) == (0, 0), once[2] + twice[2]
+    assert json.loads(once[1].splitlines()[0])["event"] == "restore.superseded"
+    assert json.loads(twice[1].splitlines()[0])["event"] == "restore.done_before"
+    assert len(shell.totals()) == len(expected_totals()) + 2 * again
+    code, _, err = shell.run("run", "orders", "--generation", "1")
+    assert (code, "generation 2 has had the log since" in err) == (77, True)
+
 
 def nothing_is_left_of(*processes: subprocess.Popen[str]) -> None:
     """Wait until no process of their groups runs: Spark's JVM ends with its driver, also when that is killed."""

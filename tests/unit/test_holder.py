@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.memory import MemoryStore
 from penstock.checkpoint.takeover import View, survey
-from penstock.errors import EXIT_FENCED, HolderAlive
+from penstock.errors import EXIT_FENCED, Fenced, HolderAlive
 from penstock.runtime.holder import Answer, HolderName, HolderWatch, Signs, StoppedWaiting, judge, process_runs
 from penstock.runtime.jobrun import process_start
 from penstock.time.clock import ManualClock
@@ -245,3 +245,18 @@ def test_a_process_is_known_by_number_and_start():
     assert not process_runs(child.pid, start)
     child.communicate()
     assert not process_runs(child.pid, start)
+
+
+@pytest.mark.fault("F09")
+@pytest.mark.parametrize("left", [False, True])
+def test_a_generation_that_is_older_than_the_logs_is_fenced(log, left):
+    """Also where the log is free: a start that was overtaken must not come back, whatever it was told (DESIGN 11)."""
+    owned = own(log, "w2", holder=HOLDER, generation=3)
+    if left:
+        leave(owned)
+    clock = Ticking()
+    beats = Beats(clock, dies=1e9)
+    for told in (False, True):
+        with pytest.raises(Fenced, match="generation 2, and generation 3"):
+            watch(log, clock, beats, generation=2, told=told).may_take_over(survey(log))
+    watch(log, clock, beats, generation=4).may_take_over(survey(log))

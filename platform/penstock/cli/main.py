@@ -104,6 +104,14 @@ def run(
         float | None,
         typer.Option(metavar="SECONDS", min=0, help="How long a batch may go on after a stop was asked for."),
     ] = None,
+    generation: Annotated[
+        int,
+        typer.Option(metavar="N", min=0, help="For schedulers: the start's number; a newer one takes over at once."),
+    ] = 0,
+    command: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="For schedulers: what asked for this; --from is done once for each ID."),
+    ] = None,
     json: Json = False,
     project: ProjectFolder = None,
     debug: Debug = False,
@@ -133,6 +141,8 @@ def run(
         take_over=take_over,
         gates=gate or [],
         deadline=deadline,
+        generation=generation,
+        command=command,
         json=json,
         project=project,
         debug=debug,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from penstock.runtime.restoring import StartFrom, parse_start
 
 __all__ = ["parse_gates", "run_command"]
 
+_COMMAND = re.compile(r"[A-Za-z0-9_.:+@/-]{1,250}")
 _WORDS = ("publish", "drop", "hold")
 
 
@@ -29,6 +31,8 @@ def run_command(
     take_over: bool,
     gates: Sequence[str],
     deadline: float | None,
+    generation: int,
+    command: str | None,
     json: bool,
     project: Path | None,
     debug: bool,
@@ -41,6 +45,8 @@ def run_command(
         take_over=take_over,
         gates=parse_gates(gates),
         deadline=deadline,
+        generation=generation,
+        command=_command(command),
     )
     machine = json or not sys.stdout.isatty()
     configure_events(json=machine)
@@ -65,6 +71,14 @@ def parse_gates(said: Sequence[str]) -> dict[int, str]:
         if found.setdefault(int(number), word) != word:
             raise typer.BadParameter(f"batch {number} is named twice", param_hint="--gate")
     return found
+
+
+def _command(text: str | None) -> str | None:
+    if text is not None and not _COMMAND.fullmatch(text):
+        raise typer.BadParameter(
+            "an id is 1 to 250 letters, digits and characters of _ . : + @ / -", param_hint="--command"
+        )
+    return text
 
 
 def _start(text: str) -> StartFrom:

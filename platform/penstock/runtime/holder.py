@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from penstock.checkpoint.takeover import View
-from penstock.errors import HolderAlive
+from penstock.errors import Fenced, HolderAlive
 from penstock.time.clock import Clock
 
 __all__ = ["Answer", "HolderName", "HolderWatch", "Signs", "StoppedWaiting", "judge", "process_runs"]
@@ -110,8 +110,12 @@ class HolderWatch:
     def may_take_over(self, view: View) -> None:
         """Return when the log may be taken over from the holder that the view shows.
 
-        Raises HolderAlive, with `holder`, and StoppedWaiting. Waits at most `patience` for one holder.
+        Raises HolderAlive, with `holder`; Fenced for a generation that is older than the log's; StoppedWaiting.
+        Waits at most `patience` for one holder.
         """
+        newest = view.takeover.generation if view.takeover is not None else 0
+        if 0 < self.generation < newest:
+            raise Fenced(f"this start is generation {self.generation}, and generation {newest} has had the log since")
         while (answer := self._answer(view)) is Answer.WAIT:
             if self.stopped():
                 raise StoppedWaiting

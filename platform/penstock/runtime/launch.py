@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.checkpoint.answered import find_restore
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.recovery import recover
@@ -34,7 +35,11 @@ __all__ = ["RunOrder", "choose_trigger", "control_store", "job_log", "launch", "
 
 @dataclass(frozen=True, kw_only=True)
 class RunOrder:
-    """Say what a person asked of one run; `deadline` is seconds, None for the setting's."""
+    """Say what was asked of one run; `deadline` is seconds, None for the setting's.
+
+    `generation` and `command` are a supervisor's or a scheduler's: a newer generation takes over at once, and a
+    restore that the same command has caused before is not done again (DESIGN 11).
+    """
 
     start: StartFrom = LAST
     available_now: bool = False
@@ -42,6 +47,8 @@ class RunOrder:
     take_over: bool = False
     gates: Mapping[int, str] = field(default_factory=dict)
     deadline: float | None = None
+    generation: int = 0
+    command: str | None = None
 
 
 def launch(loaded: LoadedJob, order: RunOrder, progress: ProgressView) -> Ending:
@@ -75,8 +82,13 @@ def _launched(
     folder = settings.root / name
     records = StatusRecords(control, name)
     watch = _watch(folder, records, settings, order, clock, switch)
-    start = _look_first(folder, watch, order.start, progress)
-    identity = Identity(holder=holder_name(), code_version=code_version(loaded.project.root, name))
+    start = _look_first(folder, watch, order, progress)
+    identity = Identity(
+        holder=holder_name(),
+        code_version=code_version(loaded.project.root, name),
+        generation=order.generation,
+        command=order.command,
+    )
     facts = {"holder": identity.holder, "writer": identity.writer, "code_version": identity.code_version}
     status = RunStatus({"job": name, **facts, "generation": identity.generation, "started": clock.wall()}, clock)
     runner = Runner(switch, clock, progress, status, Heartbeat(records, status))
@@ -193,22 +205,27 @@ def _watch(
         heartbeats=records,
         clock=clock,
         patience=settings.takeover_after,
+        generation=order.generation,
         told=order.take_over,
         stopped=switch.asked.is_set,
     )
 
 
-def _look_first(folder: Path, watch: HolderWatch, start: StartFrom, progress: ProgressView) -> StartFrom:
+def _look_first(folder: Path, watch: HolderWatch, order: RunOrder, progress: ProgressView) -> StartFrom:
     """Refuse, before Spark takes its seconds, what the log refuses already; say what a restore leaves behind.
 
-    Returns where to start: where there is no checkpoint yet, there is nothing to empty.
+    Returns where to start: where there is no checkpoint yet there is nothing to empty, and what this command has
+    restored before is not restored again.
     """
-    log = job_log(folder)
+    start, log = order.start, job_log(folder)
     if log is None:
         if start.batch is not None:
             raise CannotRestore(f"there is no checkpoint to go back to batch {start.batch} in", where=str(folder))
         return LAST
     watch.may_take_over(survey(log))
+    if start.restore and order.command is not None and find_restore(log, order.command) is not None:
+        progress.answered(order.command)
+        return LAST
     if start.restore:
         progress.superseded(find_superseded(recover(log), start.batch))
     return start

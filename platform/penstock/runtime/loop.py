@@ -352,7 +352,8 @@ class Driver:
             epoch=view.next_epoch,
             writer=me.writer,
             command=me.command,
-            generation=me.generation,
+            # One that was not told a generation is of the newest: the next command must still be newer.
+            generation=max(me.generation, view.takeover.generation if view.takeover is not None else 0),
             holder=me.holder,
             code_version=me.code_version,
             partitions=self.partitions,

@@ -35,6 +35,9 @@ class ProgressView(Protocol):
     def superseded(self, found: Superseded) -> None:
         """Say what sinks have published after the batch that is about to be restored (SEMANTICS 10.1)."""
 
+    def answered(self, command: str) -> None:
+        """Say that a command has restored before, and that the run goes on from the last commit."""
+
     def took_over(self, recovered: Recovered, left: Mapping[str, int | None]) -> None:
         """Say where the job stands; `left` are the rows that bounded sources still have."""
 
@@ -73,6 +76,10 @@ class JsonProgress:
     def superseded(self, found: Superseded) -> None:
         """Log `restore.superseded`, once for the restore."""
         self._log.warning("restore.superseded", **found.to_json())
+
+    def answered(self, command: str) -> None:
+        """Log `restore.done_before`."""
+        self._log.info("restore.done_before", command=command)
 
     def took_over(self, recovered: Recovered, left: Mapping[str, int | None]) -> None:
         """Log `run.took_over`."""
@@ -144,6 +151,10 @@ class BarProgress:
         """Print what sinks show that the restore leaves behind."""
         for line in found.lines():
             self._console.print(line, style="yellow", highlight=False)
+
+    def answered(self, command: str) -> None:
+        """Print it."""
+        self._console.print(f"command {command} has restored before; going on from the last commit", highlight=False)
 
     def took_over(self, recovered: Recovered, left: Mapping[str, int | None]) -> None:
         """Say where the job stands, and open the bar."""
