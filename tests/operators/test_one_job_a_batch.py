@@ -43,14 +43,14 @@ def flights_like(tables: Path) -> Job:
 def test_each_batch_is_exactly_one_spark_job(tmp_path: Path) -> None:
     """DESIGN 4: reading, windows, late rows, gates and staging in one job; publishing in none."""
     spark = open_session("penstock-tests", jars=Path(".jars"))
-    jobs = spark.sparkContext._jsc.sc().statusStore()
+    jobs = spark.sparkContext._jsc.sc().dagScheduler()
     with Harness(flights_like(tmp_path / "tables"), tmp_path / "checkpoints") as h:
-        before = jobs.jobsList(None).size()
+        before = jobs.numTotalJobs()
         for second in (1, 12, 31, 55):
             h.batch({"orders": [order("a", second, 60), order("b", second, 1), order("c", second - 30, 2)]})
         batches = h.commit().batch + 1
         assert batches > 4, "windows were closed by batches without rows"
-        assert jobs.jobsList(None).size() - before == batches
+        assert jobs.numTotalJobs() - before == batches
         shown = h.output()
         assert shown["out"]
         assert shown["bad"]
