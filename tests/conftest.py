@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -42,3 +43,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("spark")
         if item.path.is_relative_to(ROOT / "tests" / "integration"):
             item.add_marker("integration")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Any:
+    """Return the one session of a test run: the Harness's, made as it would make it, whoever comes first.
+
+    A second one in the same Java process would lack the jars that Java was started with, or without.
+    """
+    from penstock.runtime.session import open_session
+
+    return open_session("penstock-tests", jars=ROOT / ".jars")

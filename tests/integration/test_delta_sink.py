@@ -16,7 +16,6 @@ from deltalake.exceptions import CommitFailedError
 
 from penstock import Job
 from penstock.errors import SinkAhead, SinkConflict, SinkError, SinkSchemaMismatch
-from penstock.runtime.session import open_session
 from penstock.sinks import Delta
 from penstock.sinks.base import Publication, Staged, stage_table
 from penstock.sinks.delta import DeltaPublisher
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 SCHEMA = pa.schema([("k", pa.int64()), ("p", pa.string())])
 APP = "uuid/out"
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def stage(folder: Path, name: str, *ks: int) -> Staged:
@@ -266,12 +264,6 @@ def test_every_type_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 # --- tables that delta-spark commits ---------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    """Return the session that the Harness would make."""
-    return open_session("penstock-tests", jars=ROOT / ".jars")
 
 
 def _demanding(kind: str, path: Path, spark: SparkSession) -> Delta:

@@ -56,24 +56,6 @@ COLUMNS = {
 
 
 @pytest.fixture(scope="module")
-def spark():
-    from pyspark.sql import SparkSession
-
-    running = SparkSession.getActiveSession()
-    session = running or (
-        SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
-    yield session
-    if running is None:
-        session.stop()
-
-
-@pytest.fixture(scope="module")
 def rows() -> pa.Table:
     """Return random rows: group 0 has nulls only, group 1 one row, the others many of each with some nulls."""
     r = random.Random(3)

@@ -153,27 +153,12 @@ def an_expectation(rng: random.Random) -> dict:
 
 
 @pytest.fixture(scope="module")
-def spark():
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    shared = SparkContext._active_spark_context is not None
-    builder = SparkSession.builder
-    if not shared:
-        builder = (
-            builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-        )
-    # A session of its own: other tests in the process go on with theirs and its settings.
-    first = builder.getOrCreate()
-    session = first.newSession()
+def spark(spark):
+    """A session of its own: other tests in the process go on with theirs and its settings."""
+    session = spark.newSession()
     for name, value in (("session.timeZone", "UTC"), ("shuffle.partitions", "2"), ("adaptive.enabled", "false")):
         session.conf.set(f"spark.sql.{name}", value)
-    yield session
-    if not shared:
-        first.stop()
+    return session
 
 
 @pytest.fixture(scope="module")

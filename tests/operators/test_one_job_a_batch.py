@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness_jobs import ORDERS, order
 
 from penstock import Job, agg, seconds
 from penstock.quality import OnFail
-from penstock.runtime.session import open_session
 from penstock.sinks import Delta, MemorySink
 from penstock.sources import MemorySource
 from penstock.testing import Harness
 from penstock.windows import Sliding, Tumbling
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SUITE = {
     "name": "totals",
@@ -40,9 +43,8 @@ def flights_like(tables: Path) -> Job:
     return job
 
 
-def test_each_batch_is_exactly_one_spark_job(tmp_path: Path) -> None:
+def test_each_batch_is_exactly_one_spark_job(spark: SparkSession, tmp_path: Path) -> None:
     """DESIGN 4: reading, windows, late rows, gates and staging in one job; publishing in none."""
-    spark = open_session("penstock-tests", jars=Path(".jars"))
     jobs = spark.sparkContext._jsc.sc().dagScheduler()
     with Harness(flights_like(tmp_path / "tables"), tmp_path / "checkpoints") as h:
         before = jobs.numTotalJobs()

@@ -16,10 +16,10 @@ from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.time_windows import WindowStep
 from penstock.quality.compile import CompiledGate, compile_suite
 from penstock.quality.suite import load_suite
-from penstock.runtime.dataframes import ChainFrame, at_site, follow_chain, normalised, source_frame
+from penstock.runtime.dataframes import PREFIX, ChainFrame, at_site, follow_chain, normalised, quoted, source_frame
 from penstock.runtime.gates import RULES
 from penstock.runtime.plan import Branch, Hop, JobPlan, Shuffle, SinkLeaf, WindowLeaf, port_name
-from penstock.runtime.projection import KEY, Projection
+from penstock.runtime.projection import KEY, Projection, map_in_arrow
 from penstock.runtime.route import QUARANTINE_SCHEMA, late_schema
 from penstock.runtime.rows import CARRIER, Emitter
 from penstock.runtime.specs import FATE, TIME, Outlet, RouteSpec, SinkLeafSpec, SourceSpec, StateSpec, WindowLeafSpec
@@ -81,7 +81,7 @@ class _Builder:
         frames = []
         for number, (frame, spec) in enumerate(routed):
             emitter = self._emitter(0, number)
-            frames.append(frame.mapInArrow(ingest_task(spec, emitter), _spark_schema(emitter.schema)))
+            frames.append(map_in_arrow(frame, ingest_task(spec, emitter), emitter.schema))
         frame = reduce(lambda a, b: a.unionAll(b), frames)
         for number, stage in enumerate(self.plan.stages, 1):
             frame = self._hop(frame, stage, number) if isinstance(stage, Hop) else self._shuffle(frame, stage, number)
@@ -94,7 +94,7 @@ class _Builder:
         node = branch.port
         assert isinstance(node, SourceNode)
         reader = self.readers[node.name]
-        clash = next((n for n in reader.schema.names if n.startswith("_penstock_")), None)
+        clash = next((n for n in reader.schema.names if n.lower().startswith(PREFIX)), None)
         if clash is not None:
             raise BadExpression(
                 f"source {node.name!r} has a column {clash!r}; the prefix is taken", where=str(node.site)
@@ -106,7 +106,7 @@ class _Builder:
             hidden.append((FUTURE, pa.int64()))
         schema = pa.schema([*reader.schema, *(pa.field(n, t) for n, t in hidden)])
         task = read_task(node.name, reader.task_reader(), reader.splits, node.max_future, schema)
-        frame = self.spark.range(0, reader.splits, 1, reader.splits).mapInArrow(task, _spark_schema(schema))
+        frame = map_in_arrow(self.spark.range(0, reader.splits, 1, reader.splits), task, schema)
         start = source_frame(
             frame,
             tuple(reader.schema.names),
@@ -127,7 +127,7 @@ class _Builder:
         chain = self._follow(start, stage.branch)
         projected, spec = self._project(chain, stage.branch, tuple(CARRIER.names))
         emitter = self._emitter(number)
-        return projected.mapInArrow(hop_task(spec, emitter), _spark_schema(emitter.schema))
+        return map_in_arrow(projected, hop_task(spec, emitter), emitter.schema)
 
     def _shuffle(self, frame: DataFrame, stage: Shuffle, number: int) -> DataFrame:
         from pyspark.sql import functions as F
@@ -135,7 +135,7 @@ class _Builder:
         specs = tuple(self._state_spec(window) for window in stage.windows)
         emitter = self._emitter(number)
         routed = frame.repartitionById(stage.partitions, F.col("_pid"))
-        return routed.mapInArrow(state_task(specs, emitter), _spark_schema(emitter.schema))
+        return map_in_arrow(routed, state_task(specs, emitter), emitter.schema)
 
     def _state_spec(self, window: WindowNode) -> StateSpec:
         plan, keys = self.aggregates[window.name]
@@ -201,9 +201,12 @@ class _Builder:
     def _leaf(self, leaf: WindowLeaf | SinkLeaf, end: Projection, branch: Branch) -> WindowLeafSpec | SinkLeafSpec:
         if isinstance(leaf, WindowLeaf):
             with at_site(leaf.window.site):
-                return self._window_leaf(leaf.window, end, branch)
+                made = self._window_leaf(leaf.window, end, branch)
+                end.frame([])  # analyses what the aggregates read, at the line of the window
+                return made
         end.keep_visible()
-        schema = end.schema(end.chain.visible)
+        with at_site(leaf.sinks[0].site):
+            schema = end.schema(end.chain.visible)
         for sink in leaf.sinks:
             self._register(sink, schema)
         if leaf.check is None:
@@ -262,7 +265,7 @@ class _Builder:
             name: None if a.expression is None else end.type_of(a.expression) for name, a in window.aggregates.items()
         }
         plan = AggregatePlan.build(window.aggregates, types)
-        schema = pa.schema([pa.field(k, end.type_of(f"`{k}`")) for k in keys])
+        schema = pa.schema([pa.field(k, end.type_of(quoted(k))) for k in keys])
         known = self.aggregates.setdefault(window.name, (plan, schema))
         if known[1] != schema or known[0].fields != plan.fields:
             raise BadExpression(
@@ -293,6 +296,9 @@ class _Builder:
             self.built.checked_by[sink.name] = check.name
         quarantine = None
         if check.on_fail is OnFail.QUARANTINE:
+            taken = next((name for name in schema.names if name.lower() in (RULES, "_batch")), None)
+            if taken is not None:
+                raise JobError(f"column {taken!r} has the name of one that check {check.name!r} adds in quarantine")
             said = pa.schema([*schema, pa.field(RULES, pa.list_(pa.string())), pa.field("_batch", pa.int64())])
             quarantine = self._side(self.plan.graph.quarantine_stream(check.name), said)
             if quarantine.lanes:
@@ -348,9 +354,3 @@ class _Builder:
                 f"the streams written to {sink.name!r} have other columns: {known.names} and {schema.names}",
                 where=str(met.site),
             )
-
-
-def _spark_schema(schema: pa.Schema) -> Any:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return from_arrow_schema(schema)

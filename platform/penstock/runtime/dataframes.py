@@ -6,7 +6,8 @@ Everything a user can get wrong about columns, types and SQL shows here, before 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,14 @@ from penstock.sources.base import ERROR, HIDDEN, PARTITION, POSITION, RAW
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["FUTURE", "ChainFrame", "at_site", "follow_chain", "normalised", "source_frame"]
+__all__ = ["FUTURE", "PREFIX", "ChainFrame", "at_site", "follow_chain", "normalised", "quoted", "source_frame"]
 
 FUTURE = "_penstock_future"
 """int64: the event time beyond which a row goes to quarantine, batch time + max_future; added by the reader."""
+PREFIX = "_penstock_"
+"""How the names of hidden columns begin, in any case."""
+_STAR = re.compile(r"^\s*(?:\S+\.)?\*\s*(?:EXCEPT\s*\(.*\)\s*)?$", re.IGNORECASE)
+"""A select of many columns: `*`, `* EXCEPT (a)`, `struct.*`."""
 _KEPT = (TIME, FATE, PARTITION, POSITION, ERROR, RAW)
 BAD_RECORD, NO_EVENT_TIME, TOO_FAR_AHEAD = -1, -2, -3
 
@@ -30,16 +35,21 @@ BAD_RECORD, NO_EVENT_TIME, TOO_FAR_AHEAD = -1, -2, -3
 @contextmanager
 def at_site(site: Site) -> Iterator[None]:
     """Turn what Spark says about an expression into a BadExpression, and give every error the user's line."""
-    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.errors import AnalysisException, ParseException, PySparkTypeError, PySparkValueError
 
     try:
         yield
     except PenstockError as why:
         why.where = why.where or str(site)
         raise
-    except (AnalysisException, ParseException) as why:
+    except (AnalysisException, ParseException, PySparkTypeError, PySparkValueError) as why:
         said = str(why.getMessage() if hasattr(why, "getMessage") else why).strip().splitlines()[0]
         raise BadExpression(said, where=str(site)) from None
+
+
+def quoted(name: str) -> str:
+    """Return a column's name as Spark SQL reads it whole, dots and blanks included."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 class ChainFrame:
@@ -59,7 +69,7 @@ class ChainFrame:
         return {f.name: f.dataType for f in self.frame.schema if f.name in self.visible}
 
     def alive(self, expression: str) -> Column:
-        """Return the expression, evaluated only for rows that no filter has dropped.
+        """Return the expression, evaluated only for rows that no filter has dropped and that are not in quarantine.
 
         A row that was filtered must not fail an expression behind the filter, as `filter("v > 0")` then `1 / v` would.
         """
@@ -91,9 +101,11 @@ def source_frame(
         if bounded_ahead:
             fate = fate.when(F.col(TIME) > F.col(FUTURE), F.lit(TOO_FAR_AHEAD))
         frame = frame.withColumn(FATE, fate.otherwise(F.lit(0)))
-        raw = F.when(F.col(FATE) < 0, F.coalesce(F.col(RAW), F.to_json(F.struct(*visible))))
+        columns = [quoted(name) for name in visible]
+        raw = F.when(F.col(FATE) < 0, F.coalesce(F.col(RAW), F.to_json(F.struct(*columns))))
         frame = frame.withColumn(RAW, raw)
-    return ChainFrame(frame.select(*visible, *_KEPT), visible)
+    # Guarded: a row that is in quarantine must not fail an expression behind the source.
+    return ChainFrame(frame.select(*columns, *_KEPT), visible, guarded=True)
 
 
 def follow_chain(start: ChainFrame, chain: tuple[Node, ...]) -> ChainFrame:
@@ -121,7 +133,7 @@ def normalised(column: str, kind: Any) -> Column | None:
 
     if kind.typeName() not in ("double", "float"):
         return None
-    value = F.col(column)
+    value = F.col(quoted(column))
     zero = F.lit(0.0).cast(kind)
     return F.when(F.isnan(value), F.lit(float("nan")).cast(kind)).when(value == 0, zero).otherwise(value)
 
@@ -134,31 +146,47 @@ def _filter(current: ChainFrame, node: FilterNode) -> ChainFrame:
     if kind not in ("boolean", "void"):
         raise BadExpression(f"filter {node.predicate!r} is a {kind}, not a boolean", where=str(node.site))
     number = len(current.filters) + 1
-    fate = F.when(F.col(FATE) != 0, F.col(FATE)).when(predicate, F.lit(0)).otherwise(F.lit(number))
+    fate = F.when(F.col(FATE) != 0, F.col(FATE)).when(predicate.cast("boolean"), F.lit(0)).otherwise(F.lit(number))
     frame = current.frame.withColumn(FATE, fate)
     return _next(current, frame, current.visible, [*current.filters, node.name])
 
 
 def _select(current: ChainFrame, expressions: tuple[str, ...]) -> ChainFrame:
+    from pyspark.sql import functions as F
+
     columns: list[Any] = []
     names: list[str] = []
     for expression in expressions:
-        found = [c for c in current.frame.selectExpr(expression).columns if c not in current.hidden]
-        if expression.strip() == "*":
-            columns.extend(found)
-        else:
+        star = _STAR.search(expression) is not None
+        found = [c for c in current.frame.selectExpr(expression).columns if not (star and c in current.hidden)]
+        _refuse_taken(found)
+        if not star:
             columns.append(current.alive(expression).alias(found[0]))
+        elif set(found) <= set(current.visible):
+            columns.extend(F.col(quoted(name)) for name in found)
+        else:
+            columns.append(F.expr(expression))  # the fields of a struct
         names.extend(found)
-    twice = next((n for n in names if names.count(n) > 1), None)
+    lower = [name.lower() for name in names]
+    twice = next((n for n in names if lower.count(n.lower()) > 1), None)
     if twice is not None:
-        raise JobError(f"select makes column {twice!r} twice")
+        raise JobError(f"select makes column {twice!r} twice; upper and lower case are the same to Spark")
     return _next(current, current.frame.select(*columns, *current.hidden), tuple(names), current.filters)
 
 
 def _with_columns(current: ChainFrame, columns: Mapping[str, str]) -> ChainFrame:
+    _refuse_taken(columns)
     frame = current.frame.withColumns({name: current.alive(sql) for name, sql in columns.items()})
-    added = tuple(name for name in columns if name not in current.visible)
-    return _next(current, frame, (*current.visible, *added), current.filters)
+    # Spark does not tell upper case from lower: a column of the same letters is replaced, and has the new name.
+    new = {name.lower(): name for name in columns}
+    kept = tuple(new.pop(name.lower(), name) for name in current.visible)
+    return _next(current, frame, (*kept, *new.values()), current.filters)
+
+
+def _refuse_taken(names: Iterable[str]) -> None:
+    taken = next((name for name in names if name.lower().startswith(PREFIX)), None)
+    if taken is not None:
+        raise JobError(f"column {taken!r} cannot be made: names that begin with {PREFIX} are Penstock's own")
 
 
 def _transform(current: ChainFrame, node: TransformNode) -> ChainFrame:
@@ -178,7 +206,7 @@ def _transform(current: ChainFrame, node: TransformNode) -> ChainFrame:
         )
     made = made.withColumns({**{h: F.lit(None).cast("string") for h in lost}, FATE: F.lit(0)})
     visible = tuple(c for c in made.columns if c not in current.hidden)
-    return _next(current, made.select(*visible, *current.hidden), visible, [])
+    return _next(current, made.select(*(quoted(name) for name in visible), *current.hidden), visible, [])
 
 
 def _called(node: TransformNode, given: DataFrame) -> Any:

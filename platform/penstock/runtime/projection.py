@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.runtime.dataframes import ChainFrame
+from penstock.runtime.dataframes import ChainFrame, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["KEY", "Projection"]
+__all__ = ["KEY", "Projection", "map_in_arrow"]
+
+Batches = Iterator[pa.RecordBatch]
 
 KEY = "_penstock_k"
 """How the names of key columns begin that are computed for the step."""
+
+
+def map_in_arrow(frame: DataFrame, task: Callable[[Batches], Batches], schema: pa.Schema) -> DataFrame:
+    """Run a function over the Arrow batches of each task, whatever the columns are named.
+
+    pyspark finds the columns it hands over by their names as if they were SQL, where a dot or a backtick means more.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    names = frame.columns
+    if all(name.isidentifier() for name in names):
+        return frame.mapInArrow(task, from_arrow_schema(schema))
+
+    def renamed(batches: Batches) -> Batches:
+        return task(batch.rename_columns(names) for batch in batches)
+
+    plain = frame.toDF(*(f"c{number}" for number in range(len(names))))
+    return plain.mapInArrow(renamed, from_arrow_schema(schema))
 
 
 class Projection:
@@ -28,7 +49,7 @@ class Projection:
         """Add every column that the user sees."""
         from pyspark.sql import functions as F
 
-        self._columns.update({name: F.col(f"`{name}`") for name in self.chain.visible})
+        self._columns.update({name: F.col(quoted(name)) for name in self.chain.visible})
 
     def add(self, name: str, column: Any, *, plain: str | None = None) -> str:
         """Add a column; where `plain` is the name of a visible one and nothing is computed (None), that is kept."""
@@ -39,7 +60,7 @@ class Projection:
         ):
             assert plain is not None
             visible = plain.strip("` ")
-            self._columns[visible] = F.col(f"`{visible}`")
+            self._columns[visible] = F.col(quoted(visible))
             return visible
         self._columns[name] = column
         return name
@@ -56,7 +77,7 @@ class Projection:
 
     def schema(self, names: tuple[str, ...]) -> pa.Schema:
         """Return the types of columns of the branch."""
-        return self._arrow(self.chain.frame.select(*(f"`{n}`" for n in names)))
+        return self._arrow(self.chain.frame.select(*(quoted(n) for n in names)))
 
     def frame(self, hidden: list[str]) -> DataFrame:
         """Return the frame of the columns that were added, and of these hidden ones."""

@@ -91,7 +91,10 @@ def _quarantined(rows: pa.Table, source: str, facts: BatchFacts) -> pa.Table:
         rows[RAW],
         pa.repeat(pa.scalar(facts.batch, pa.int64()), n),
     ]
-    return pa.table(columns, schema=QUARANTINE_SCHEMA)
+    found = pa.table(columns, schema=QUARANTINE_SCHEMA)
+    for name in (TIME, PARTITION, POSITION):  # for steps behind the quarantine, as rows of any other stream have them
+        found = found.append_column(name, rows[name])
+    return found
 
 
 def _count_filters(fates: Ints, spec: RouteSpec) -> Iterator[Item]:
