@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,16 @@ def test_expressions_mean_what_they_mean_in_spark(tmp_path: Path, name: str) -> 
 
 
 REFUSED: dict[str, Callable[[Stream], Stream]] = {
+    "a number drawn once for all batches": lambda s: s.with_columns(u="uuid()"),
+    "a filter by such a number": lambda s: s.filter("rand() < 0.5"),
+    "a window function of SQL": lambda s: s.select("v", "row_number() OVER (ORDER BY v) AS r"),
+    "the same in an aggregate": lambda s: s.window("w", Tumbling(seconds(1)).drop_late()).aggregate(
+        n=agg.sum("row_number() OVER (ORDER BY v)")
+    ),
+    "an aggregate named as a hidden column": lambda s: s.window("w", Tumbling(seconds(1)).drop_late()).aggregate(
+        _penstock_time=agg.count()
+    ),
+    "a column that rows travel by": lambda s: s.with_columns(_payload="v"),
     "a hidden column made": lambda s: s.with_columns(_penstock_time="0L"),
     "a hidden column in other letters": lambda s: s.with_columns(_PENSTOCK_time="0L"),
     "a hidden column selected": lambda s: s.select("v", "1 AS _penstock_fate"),
@@ -104,7 +116,9 @@ def test_what_cannot_be_is_refused_at_its_line(tmp_path: Path, name: str) -> Non
     assert not (tmp_path / "table").exists()
 
 
-@pytest.mark.parametrize("schema", ["user varchar(3), t timestamp", "_PENSTOCK_x int, t timestamp"])
+@pytest.mark.parametrize(
+    "schema", ["user varchar(3), t timestamp", "_PENSTOCK_x int, t timestamp", "_port int, t timestamp"]
+)
 def test_a_schema_that_cannot_be_read_is_refused_at_its_line(tmp_path: Path, schema: str) -> None:
     """At the line of the source."""
     job = Job("refused", partitions=1)
@@ -150,6 +164,58 @@ def test_side_streams_are_streams_like_any_other(tmp_path: Path) -> None:
     assert shown["late_out"] == [{"user": "c", "w": 6}]
     assert shown["bad_out"] == [{"_source": "orders", "row": 4}]
     assert len(shown["all_bad"]) == 2
+
+
+@pytest.mark.parametrize("column", ["_step", "_event_time", "_Watermark"])
+def test_late_rows_do_not_get_a_column_twice(tmp_path: Path, column: str) -> None:
+    """Refused at the line of the window, and not when the first late row comes."""
+    job = Job("taken", partitions=1)
+    window = orders(job, f"{column} string, t timestamp").window("w", Tumbling(seconds(10)).late_to("late"))
+    window.aggregate(n=agg.count()).write("out", MemorySink())
+    job.late("late").write("late_out", MemorySink())
+    with pytest.raises(JobError, match=rf"{column}.*test_columns_and_names\.py"), Harness(job, tmp_path):
+        pass
+
+
+def test_a_word_that_only_looks_like_a_function_is_taken(tmp_path: Path) -> None:
+    """Text, and columns of such names."""
+    job = Job("words", partitions=1)
+    orders(job, "over string, t timestamp").select("'game over' AS said", "over").write("out", MemorySink())
+    with Harness(job, tmp_path) as h:
+        assert h.batch({"orders": [{"over": "x", "t": 1}]})["out"] == [{"said": "game over", "over": "x"}]
+
+
+BENT: list[tuple[str, Any]] = [
+    ("array<int>", [1.5]),
+    ("date", datetime(2020, 1, 1, 23, tzinfo=UTC)),
+    ("struct<a:int>", {"a": 1, "b": 2}),
+    ("string", b"x"),
+    ("binary", "x"),
+    ("int NOT NULL", None),
+]
+
+
+@pytest.mark.fault("F40")
+@pytest.mark.parametrize(("kind", "value"), BENT)
+def test_a_value_is_taken_as_it_is_or_put_in_quarantine(tmp_path: Path, kind: str, value: Any) -> None:
+    """SEMANTICS 9.3: never bent to fit."""
+    job = Job("bent", partitions=1)
+    source = MemorySource(f"x {kind}, t timestamp")
+    job.source("orders", source, event_time="t", max_out_of_order=seconds(0)).write("out", MemorySink())
+    job.quarantine("orders").write("bad", MemorySink())
+    with Harness(job, tmp_path) as h:
+        found = h.batch({"orders": [{"x": value, "t": 1}]})
+    assert (len(found["out"]), len(found["bad"])) == (0, 1)
+
+
+def test_a_number_is_seconds_wherever_a_timestamp_stands(tmp_path: Path) -> None:
+    """API, test kit: also as a decimal, and inside lists and structs."""
+    job = Job("moments", partitions=1)
+    source = MemorySource("t timestamp, l array<timestamp>, s struct<at:timestamp>")
+    job.source("orders", source, event_time="t", max_out_of_order=seconds(0)).write("out", MemorySink())
+    with Harness(job, tmp_path) as h:
+        (row,) = h.batch({"orders": [{"t": Decimal("5.5"), "l": [5.5], "s": {"at": 5.5}}]})["out"]
+    assert [m.timestamp() for m in (row["t"], row["l"][0], row["s"]["at"])] == [5.5] * 3
 
 
 def test_a_check_does_not_overwrite_a_column_in_quarantine(tmp_path: Path) -> None:

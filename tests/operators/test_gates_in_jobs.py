@@ -169,6 +169,28 @@ def test_windows_of_two_steps_are_not_judged_as_one(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.parametrize("windowed", [False, True])
+def test_each_check_judges_by_its_own_rules(tmp_path: Path, *, windowed: bool) -> None:
+    """Also where several read the same stream, in one pass over the same rows (SEMANTICS 11.3)."""
+    job = Job("gated", partitions=1)
+    rows = job.source("orders", MemorySource(ORDERS), event_time="t", max_out_of_order=seconds(0))
+    if windowed:
+        rows = rows.key_by("user").window("w", Tumbling(seconds(10)).drop_late()).aggregate(v=agg.sum("v"))
+    for name, rule in {
+        "strict": {"type": BETWEEN, "kwargs": {"column": "v", "max_value": 10}},
+        "lax": {"type": BETWEEN, "kwargs": {"column": "v", "max_value": 100}},
+        "named": {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "user"}},
+    }.items():
+        rows.check(name, suite={"name": name, "expectations": [rule]}, on_fail=OnFail.DROP).write(
+            f"{name}_out", MemorySink()
+        )
+    with Harness(job, tmp_path) as h:
+        h.batch({"orders": [order("a", 1, 5), order("b", 1, 50), order(None, 1, 500)]})
+        h.batch(watermark=10)
+        found = {name: sorted(row["v"] for row in shown) for name, shown in h.output().items()}
+    assert found == {"strict_out": [5], "lax_out": [5, 50], "named_out": [5, 50]}
+
+
 def commits(root: Path) -> list[Commit]:
     """Return the Commits that the log keeps."""
     return [kept.commit for kept in recover(Log(LocalStore(root / "gated"))).kept]

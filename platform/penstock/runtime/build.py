@@ -16,7 +16,17 @@ from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.time_windows import WindowStep
 from penstock.quality.compile import CompiledGate, compile_suite
 from penstock.quality.suite import load_suite
-from penstock.runtime.dataframes import PREFIX, ChainFrame, at_site, follow_chain, normalised, quoted, source_frame
+from penstock.runtime.dataframes import (
+    PREFIX,
+    ChainFrame,
+    at_site,
+    follow_chain,
+    normalised,
+    quoted,
+    refuse_functions,
+    refuse_taken,
+    source_frame,
+)
 from penstock.runtime.gates import RULES
 from penstock.runtime.plan import Branch, Hop, JobPlan, Shuffle, SinkLeaf, WindowLeaf, port_name
 from penstock.runtime.projection import KEY, Projection, map_in_arrow
@@ -31,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BuiltJob", "build_job"]
 
+_LATE_COLUMNS = ("_event_time", "_watermark", "_step")
 _HOP_HIDDEN = pa.schema([(TIME, pa.int64()), (PARTITION, pa.int32()), (POSITION, pa.int64())])
 
 
@@ -94,17 +105,16 @@ class _Builder:
         node = branch.port
         assert isinstance(node, SourceNode)
         reader = self.readers[node.name]
-        clash = next((n for n in reader.schema.names if n.lower().startswith(PREFIX)), None)
-        if clash is not None:
-            raise BadExpression(
-                f"source {node.name!r} has a column {clash!r}; the prefix is taken", where=str(node.site)
-            )
+        with at_site(node.site):
+            refuse_taken(reader.schema.names)
         hidden = [(PARTITION, pa.int32()), (POSITION, pa.int64()), (ERROR, pa.string()), (RAW, pa.string())]
         if node.max_future is not None:
             from penstock.runtime.dataframes import FUTURE
 
             hidden.append((FUTURE, pa.int64()))
-        schema = pa.schema([*reader.schema, *(pa.field(n, t) for n, t in hidden)])
+        # A bad record has no values, whatever its schema promises.
+        plain = [f.with_nullable(nullable=True) for f in reader.schema]
+        schema = pa.schema([*plain, *(pa.field(n, t) for n, t in hidden)])
         task = read_task(node.name, reader.task_reader(), reader.splits, node.max_future, schema)
         frame = map_in_arrow(self.spark.range(0, reader.splits, 1, reader.splits), task, schema)
         start = source_frame(
@@ -201,9 +211,7 @@ class _Builder:
     def _leaf(self, leaf: WindowLeaf | SinkLeaf, end: Projection, branch: Branch) -> WindowLeafSpec | SinkLeafSpec:
         if isinstance(leaf, WindowLeaf):
             with at_site(leaf.window.site):
-                made = self._window_leaf(leaf.window, end, branch)
-                end.frame([])  # analyses what the aggregates read, at the line of the window
-                return made
+                return self._window_leaf(leaf.window, end, branch)
         end.keep_visible()
         with at_site(leaf.sinks[0].site):
             schema = end.schema(end.chain.visible)
@@ -237,9 +245,15 @@ class _Builder:
         expressions = {name: a.expression for name, a in window.aggregates.items() if a.expression is not None}
         columns = {sql: f"_penstock_a{number}_{i}" for i, sql in enumerate(dict.fromkeys(expressions.values()))}
         read = {sql: end.add(name, end.chain.alive(sql), plain=sql) for sql, name in columns.items()}
+        hash_column = end.add(f"_penstock_h{number}", hashed)
+        refuse_functions(end.frame([]), columns)
         inputs = {name: read[sql] for name, sql in expressions.items()}
         late = self.plan.graph.late_stream(window)
+        refuse_taken(window.aggregates)
         if late is not None:
+            taken = next((n for n in end.chain.visible if n.lower() in _LATE_COLUMNS), None)
+            if taken is not None:
+                raise JobError(f"column {taken!r} has the name of one that late rows get; rename it, or drop_late()")
             end.keep_visible()
         return WindowLeafSpec(
             step=window.name,
@@ -255,7 +269,7 @@ class _Builder:
             ),
             keys=keys,
             inputs=inputs,
-            hash_column=end.add(f"_penstock_h{number}", hashed),
+            hash_column=hash_column,
             visible=end.chain.visible,
             late=None if late is None else self._side(late, late_schema(end.schema(end.chain.visible))),
         )
@@ -289,8 +303,8 @@ class _Builder:
         suite = load_suite(self.suites[check.name], where=str(check.site))
         gate = compile_suite(suite, types)
         self._probe(gate)
-        for name, sql in gate.row_columns():
-            end.add(name, F.expr(sql))
+        number = len(self.built.gates)
+        judged = {name: end.add(f"{PREFIX}g{number}{name}", F.expr(sql)) for name, sql in gate.row_columns()}
         self.built.gates[check.name] = gate
         for sink in sinks:
             self.built.checked_by[sink.name] = check.name
@@ -314,6 +328,7 @@ class _Builder:
             visible=end.chain.visible,
             check=check.name,
             gate=gate,
+            judged=judged,
             by_window=unit is not None,
             separate=check.on_fail in (OnFail.DROP, OnFail.QUARANTINE),
             quarantine=quarantine,

@@ -14,13 +14,25 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import BadExpression, JobError, PenstockError, UserFunctionError
 from penstock.graph.nodes import FilterNode, Node, SelectNode, TransformNode, WithColumnsNode
 from penstock.graph.sites import Site
+from penstock.runtime.rows import CARRIER
 from penstock.runtime.specs import FATE, TIME
 from penstock.sources.base import ERROR, HIDDEN, PARTITION, POSITION, RAW
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["FUTURE", "PREFIX", "ChainFrame", "at_site", "follow_chain", "normalised", "quoted", "source_frame"]
+__all__ = [
+    "FUTURE",
+    "PREFIX",
+    "ChainFrame",
+    "at_site",
+    "follow_chain",
+    "normalised",
+    "quoted",
+    "refuse_functions",
+    "refuse_taken",
+    "source_frame",
+]
 
 FUTURE = "_penstock_future"
 """int64: the event time beyond which a row goes to quarantine, batch time + max_future; added by the reader."""
@@ -28,6 +40,8 @@ PREFIX = "_penstock_"
 """How the names of hidden columns begin, in any case."""
 _STAR = re.compile(r"^\s*(?:\S+\.)?\*\s*(?:EXCEPT\s*\(.*\)\s*)?$", re.IGNORECASE)
 """A select of many columns: `*`, `* EXCEPT (a)`, `struct.*`."""
+_DRAWN = re.compile(r"\b(rand|randn|random|uuid|shuffle|monotonically_increasing_id)\s*\(", re.IGNORECASE)
+_OVER = re.compile(r"\bover\b", re.IGNORECASE)
 _KEPT = (TIME, FATE, PARTITION, POSITION, ERROR, RAW)
 BAD_RECORD, NO_EVENT_TIME, TOO_FAR_AHEAD = -1, -2, -3
 
@@ -145,6 +159,7 @@ def _filter(current: ChainFrame, node: FilterNode) -> ChainFrame:
     kind = current.frame.select(predicate).schema[0].dataType.typeName()
     if kind not in ("boolean", "void"):
         raise BadExpression(f"filter {node.predicate!r} is a {kind}, not a boolean", where=str(node.site))
+    refuse_functions(current.frame.select(predicate), [node.predicate])
     number = len(current.filters) + 1
     fate = F.when(F.col(FATE) != 0, F.col(FATE)).when(predicate.cast("boolean"), F.lit(0)).otherwise(F.lit(number))
     frame = current.frame.withColumn(FATE, fate)
@@ -159,7 +174,7 @@ def _select(current: ChainFrame, expressions: tuple[str, ...]) -> ChainFrame:
     for expression in expressions:
         star = _STAR.search(expression) is not None
         found = [c for c in current.frame.selectExpr(expression).columns if not (star and c in current.hidden)]
-        _refuse_taken(found)
+        refuse_taken(found)
         if not star:
             columns.append(current.alive(expression).alias(found[0]))
         elif set(found) <= set(current.visible):
@@ -171,22 +186,45 @@ def _select(current: ChainFrame, expressions: tuple[str, ...]) -> ChainFrame:
     twice = next((n for n in names if lower.count(n.lower()) > 1), None)
     if twice is not None:
         raise JobError(f"select makes column {twice!r} twice; upper and lower case are the same to Spark")
-    return _next(current, current.frame.select(*columns, *current.hidden), tuple(names), current.filters)
+    frame = current.frame.select(*columns, *current.hidden)
+    refuse_functions(frame, expressions)
+    return _next(current, frame, tuple(names), current.filters)
 
 
 def _with_columns(current: ChainFrame, columns: Mapping[str, str]) -> ChainFrame:
-    _refuse_taken(columns)
+    refuse_taken(columns)
     frame = current.frame.withColumns({name: current.alive(sql) for name, sql in columns.items()})
+    refuse_functions(frame, columns.values())
     # Spark does not tell upper case from lower: a column of the same letters is replaced, and has the new name.
     new = {name.lower(): name for name in columns}
     kept = tuple(new.pop(name.lower(), name) for name in current.visible)
     return _next(current, frame, (*kept, *new.values()), current.filters)
 
 
-def _refuse_taken(names: Iterable[str]) -> None:
-    taken = next((name for name in names if name.lower().startswith(PREFIX)), None)
+def refuse_taken(names: Iterable[str]) -> None:
+    """Raise JobError for a column with a name that rows on their way need for themselves."""
+    taken = next((n for n in names if n.lower().startswith(PREFIX) or n.lower() in CARRIER.names), None)
     if taken is not None:
-        raise JobError(f"column {taken!r} cannot be made: names that begin with {PREFIX} are Penstock's own")
+        raise JobError(
+            f"a column cannot be named {taken!r}: names that begin with {PREFIX}, and {', '.join(CARRIER.names)}, are "
+            "Penstock's own"
+        )
+
+
+def refuse_functions(frame: DataFrame, expressions: Iterable[str]) -> None:
+    """Raise JobError for what one plan for all batches cannot compute; `frame` is the frame with the expressions."""
+    for expression in expressions:
+        drawn = _DRAWN.search(expression)
+        if drawn is not None:
+            raise JobError(
+                f"{expression!r}: {drawn[1]} would give the same values in every batch, because the plan is made once; "
+                "derive the value from the row, as xxhash64(id) does"
+            )
+        if _OVER.search(expression) and "Window [" in frame._jdf.queryExecution().analyzed().toString():  # noqa: SLF001
+            raise JobError(
+                f"{expression!r} is a window function of SQL, which would see the rows that filters have dropped; use "
+                "key_by and window"
+            )
 
 
 def _transform(current: ChainFrame, node: TransformNode) -> ChainFrame:
@@ -206,6 +244,7 @@ def _transform(current: ChainFrame, node: TransformNode) -> ChainFrame:
         )
     made = made.withColumns({**{h: F.lit(None).cast("string") for h in lost}, FATE: F.lit(0)})
     visible = tuple(c for c in made.columns if c not in current.hidden)
+    refuse_taken(visible)
     return _next(current, made.select(*(quoted(name) for name in visible), *current.hidden), visible, [])
 
 

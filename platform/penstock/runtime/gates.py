@@ -31,10 +31,12 @@ def stage_checked(alive: pa.Table, leaf: SinkLeafSpec, files: TaskFiles) -> Iter
     The unit is one closed window where the rows come from a window step, else the batch (SEMANTICS 11.1).
     """
     gate: CompiledGate = leaf.gate
-    rows = alive
+    names = {column: name for name, column in leaf.judged.items()}
+    rows = alive.select([*leaf.visible, TIME, *names])
+    rows = rows.rename_columns([names.get(name, name) for name in rows.column_names])
     if leaf.by_window:
         # The output of a window [s, e) has event time e - 1 (SEMANTICS 2.1).
-        rows = alive.append_column(UNIT, pa.array(alive[TIME].to_numpy() + 1))
+        rows = rows.append_column(UNIT, pa.array(alive[TIME].to_numpy() + 1))
     partial = gate.measure(rows, (UNIT,) if leaf.by_window else ())
     yield receipt("measured", check=leaf.check, rows=rows.num_rows, partial=partial.to_json())
     masks = fails_mask(rows, gate).to_numpy()

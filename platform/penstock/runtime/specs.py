@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -71,6 +72,8 @@ class SinkLeafSpec:
     visible: tuple[str, ...]
     check: str | None = None
     gate: Any = None
+    judged: Mapping[str, str] = field(default_factory=dict)
+    """For each column that the gate reads the column of the branch, which several checks may share."""
     by_window: bool = False
     """Whether the unit of the check is a window (SEMANTICS 11.1)."""
     separate: bool = False

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.errors import SinkAhead, SinkConflict, SinkError, SinkSchemaMismatch
+from penstock.errors import JobError, SinkAhead, SinkConflict, SinkError, SinkSchemaMismatch
 from penstock.sinks.base import Publication, Publisher
 
 if TYPE_CHECKING:
@@ -38,6 +38,11 @@ class Delta:
     path: str | Path
     partition_by: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse one name where names belong: its letters would be taken for columns."""
+        if isinstance(self.partition_by, str):
+            raise JobError(f"partition_by is {self.partition_by!r}, and takes names: ({self.partition_by!r},)")
+
     def staging(self, folder: Path) -> Path:
         """Return the table's own folder, or one below the checkpoint where delta-spark will write the files anew."""
         table = _load(Path(self.path))
@@ -48,6 +53,11 @@ class Delta:
         """Make the table, or check that the rows fit the one that is there."""
         table = _load(Path(self.path))
         if table is None:
+            missing = [name for name in self.partition_by if name not in schema.names]
+            if missing:
+                raise SinkSchemaMismatch(
+                    f"partition_by names {missing[0]!r}, and the stream has {schema.names}", where=str(self.path)
+                )
             self._create(schema)
             return
         found = pa.schema(table.schema().to_arrow())

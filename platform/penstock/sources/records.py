@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -47,13 +48,28 @@ def rows_to_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> tuple
 
 def _misfit(row: Mapping[str, Any], schema: pa.Schema) -> str | None:
     unknown = sorted(set(row) - set(schema.names))
-    return f"unknown column {unknown[0]!r}" if unknown else None
+    if unknown:
+        return f"unknown column {unknown[0]!r}"
+    missing = next((f.name for f in schema if not f.nullable and row.get(f.name) is None), None)
+    return f"column {missing!r} is null, and the schema says NOT NULL" if missing is not None else None
 
 
 def _value(value: Any, kind: pa.DataType) -> Any:
-    # What Arrow would bend to fit: True to 1, 1.5 to 1, 5.5 to a day.
-    if isinstance(value, bool) and not pa.types.is_boolean(kind):
+    # What Arrow would bend to fit: True to 1, 1.5 to 1, 5.5 to a day, a moment to its day, bytes to text.
+    if pa.types.is_list(kind) and isinstance(value, list | tuple):
+        return [_value(item, kind.value_type) for item in value]
+    if pa.types.is_struct(kind) and isinstance(value, Mapping):
+        if not set(value) <= {f.name for f in kind}:
+            raise TypeError
+        return {f.name: _value(value.get(f.name), f.type) for f in kind}
+    if isinstance(value, bool | np.bool_) and not pa.types.is_boolean(kind):
         raise TypeError
+    if (isinstance(value, bytes) and pa.types.is_string(kind)) or (isinstance(value, str) and pa.types.is_binary(kind)):
+        raise TypeError
+    if isinstance(value, datetime) and pa.types.is_date(kind):
+        raise TypeError
+    if isinstance(value, Decimal) and pa.types.is_timestamp(kind):
+        return round(value * 1_000_000)
     if isinstance(value, float) and pa.types.is_integer(kind) and not value.is_integer():
         raise ValueError
     if isinstance(value, int | float) and pa.types.is_date(kind):
