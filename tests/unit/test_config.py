@@ -16,6 +16,7 @@ from penstock.runtime.config import (
     ReplaySource,
     load_settings,
     parse_duration,
+    parse_size,
     parse_trigger,
 )
 from penstock.runtime.config_errors import read_model
@@ -254,3 +255,16 @@ def test_the_projects_own_files_load():
     root = PAGE.parents[1]
     for path in sorted((root / "conf" / "jobs").glob("*.toml")):
         load_settings(root, path.stem)
+
+
+@pytest.mark.parametrize(("text", "size"), [("1 KiB", 1_024), ("512 MiB", 512 << 20), ("20GiB", 20 << 30)])
+def test_a_size_is_read_in_bytes(text: str, size: int) -> None:
+    """`[limits] state`: binary units, whole numbers."""
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["20", "0 GiB", "1.5 GiB", "20 GB", "-1 GiB", ""])
+def test_what_is_no_size_is_refused_with_the_units(text: str) -> None:
+    """Nobody's 20 is taken for bytes."""
+    with pytest.raises(ValueError, match="KiB, MiB, GiB, TiB"):
+        parse_size(text)

@@ -1,0 +1,25 @@
+"""A Delta sink that cannot be meant is refused before a table is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from penstock.errors import JobError, SinkSchemaMismatch
+from penstock.sinks import Delta
+
+
+def test_partition_by_takes_names_and_not_one_text(tmp_path: Path) -> None:
+    """Its letters would be taken for columns."""
+    with pytest.raises(JobError, match="takes names"):
+        Delta(tmp_path / "t", partition_by="user")  # type: ignore[arg-type]
+
+
+def test_partition_by_names_columns_of_the_stream(tmp_path: Path) -> None:
+    """Refused with what there is, and no folder is left."""
+    sink = Delta(tmp_path / "t", partition_by=("nope",))
+    with pytest.raises(SinkSchemaMismatch, match="'nope'.*user"):
+        sink.prepare(pa.schema([("user", pa.string())]), None)
+    assert not (tmp_path / "t").exists()
