@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,6 +84,16 @@ class Delta:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What a handle shows of its table: the newest batch of an app, and what a commit has to know."""
+
+    app: str
+    seen: int | None
+    plain: bool
+    schema: Any
+
+
 class DeltaPublisher:
     """Commit staged files under (app, batch); exactly one of several racing publishers lands."""
 
@@ -93,6 +104,8 @@ class DeltaPublisher:
         self.staging = staging
         self.spark = spark
         self._table: DeltaTable | None = None
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="penstock-delta")
+        self._ahead: Future[_View] | None = None
 
     def publish(self, publication: Publication) -> None:
         """Commit the files; if the table has the batch already, do nothing.
@@ -104,23 +117,24 @@ class DeltaPublisher:
         from deltalake.exceptions import CommitFailedError
 
         for attempt in range(_TRIES):
-            table = self._handle(reload=attempt > 0)
-            seen = table.transaction_version(publication.app)
-            if seen is not None and seen > publication.batch:
-                table = self._handle(reload=True)
+            view = self._view(publication.app, reload=attempt > 0)
+            if view.seen is not None and view.seen > publication.batch:
+                view = self._view(publication.app, reload=True)
                 raise SinkAhead(
-                    f"the table has batch {seen} of this checkpoint and is asked to take batch {publication.batch}",
+                    f"the table has batch {view.seen} of this checkpoint and is asked to take batch {publication.batch}",
                     where=str(self.sink.path),
-                    seen=seen,
+                    seen=view.seen,
                     batch=publication.batch,
                 )
-            if seen == publication.batch:
+            if view.seen == publication.batch:
                 return
             try:
-                self._commit(table, publication)
+                self._commit(view, publication)
             except CommitFailedError:
                 time.sleep(0.02 * attempt)
                 continue
+            # The handle is shown what was just committed while the next batch computes: half the time of a commit.
+            self._ahead = self._pool.submit(self._look, publication.app, reload=True)
             return
         raise SinkConflict(f"batch {publication.batch} lost {_TRIES} races", where=str(self.sink.path))
 
@@ -128,38 +142,47 @@ class DeltaPublisher:
         """Return the newest batch of the app in the table as it is now."""
         if _load(Path(self.sink.path)) is None:
             return None
-        return self._handle(reload=True).transaction_version(app)
+        return self._view(app, reload=True).seen
 
-    def _handle(self, *, reload: bool) -> DeltaTable:
+    def _view(self, app: str, *, reload: bool) -> _View:
+        """Return what the handle shows; as it was looked at ahead, unless it is to be read again."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            if ahead.exception() is not None:
+                self._table = None  # what is opened anew shows all, or says itself what is wrong
+            elif not reload and ahead.result().app == app:
+                return ahead.result()
+        return self._look(app, reload=reload)
+
+    def _look(self, app: str, *, reload: bool) -> _View:
         if self._table is None:
-            table = _load(Path(self.sink.path))
-            if table is None:
-                raise SinkError("the table is gone", where=str(self.sink.path))
-            self._table = table
+            self._table = _load(Path(self.sink.path))
         elif reload:
             self._table.update_incremental()
-        return self._table
+        table = self._table
+        if table is None:
+            raise SinkError("the table is gone", where=str(self.sink.path))
+        return _View(app, table.transaction_version(app), _plain(table), table.schema())
 
-    def _commit(self, table: DeltaTable, publication: Publication) -> None:
-        if not _plain(table):
+    def _commit(self, view: _View, publication: Publication) -> None:
+        if not view.plain:
             self._commit_by_spark(publication)
-            table.update_incremental()
             return
         from deltalake import CommitProperties, Transaction
         from deltalake.transaction import AddAction, RemoveAction
 
+        assert self._table is not None
         now = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
             AddAction(f.path, f.size, {}, now, data_change=True, stats=json.dumps({"numRecords": f.rows}))
             for f in publication.files
         ]
-        table.create_write_transaction(
+        self._table.create_write_transaction(
             actions,
             "append",
-            table.schema(),
+            view.schema,
             commit_properties=CommitProperties(app_transactions=[Transaction(publication.app, publication.batch)]),
         )
-        table.update_incremental()
 
     def _commit_by_spark(self, publication: Publication) -> None:
         from py4j.protocol import Py4JJavaError
