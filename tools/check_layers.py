@@ -27,11 +27,12 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("state", "sources", "sinks", "receivers"),
     ("operators", "quality"),
     ("runtime",),
-    ("cli", "airflow", "supervise"),
+    ("supervise",),
+    ("cli", "airflow"),
     ("testing",),  # the test kit may import all, and nothing imports it
 )
 # Modules at the top of the package that are the front of a folder, and have its rank.
-FACADES = {"__init__": "graph", "windows": "graph", "agg": "graph", "rates": "runtime"}
+FACADES = {"__init__": "graph", "__main__": "cli", "windows": "graph", "agg": "graph", "rates": "runtime"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ AREAS = {
     "OPR": "Computing a batch",
     "SNK": "Sinks",
     "QLT": "Quality gates",
+    "SUP": "Commands to streams",
 }
 
 

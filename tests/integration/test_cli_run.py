@@ -7,19 +7,14 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 from project_samples import JOB, expected_totals, job_toml, make_project
+from shells import PATIENCE, Shell
 
-COMMAND = [sys.executable, "-c", "from penstock.cli.main import app; app()"]
 pytestmark = pytest.mark.timeout(900)
-PATIENCE = 240.0
-"""Seconds; a busy machine takes long to start Spark."""
 
 SLOW = JOB.replace(
     "    totals = (",
@@ -53,47 +48,6 @@ GATED = JOB.replace(
     totals.check("stops", suite=never, on_fail=OnFail.STOP).write("all", Delta(conf.table("all")))
     totals.check("holds", suite=few, on_fail=OnFail.HOLD).write("totals", Delta(conf.table("totals")))""",
 ).replace("from penstock.sinks", "from penstock.quality import OnFail\nfrom penstock.sinks")
-
-
-class Shell:
-    """Runs commands in a project, and ends what is left of them."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.started: list[subprocess.Popen[str]] = []
-
-    def start(self, *words: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
-        """Start a command in a session of its own."""
-        process = subprocess.Popen(
-            [*COMMAND, *words], cwd=self.root, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE,
-            text=True, start_new_session=True,
-        )  # fmt: skip
-        self.started.append(process)
-        return process
-
-    def run(self, *words: str) -> tuple[int, str, str]:
-        """Run a command to its end: exit code, output, errors."""
-        process = self.start(*words)
-        out, err = process.communicate(timeout=PATIENCE)
-        return process.returncode, out, err
-
-    def json(self, *words: str):
-        """Run a command that answers in JSON."""
-        code, out, err = self.run(*words, "--json")
-        assert code == 0, err
-        return json.loads(out)
-
-    def totals(self, table: str = "totals") -> list[tuple]:
-        """Return what the table shows, sorted."""
-        rows = DeltaTable(str(self.root / "tables" / table)).to_pyarrow_table().to_pylist()
-        return sorted((r["user"], r["window_start"], r["n"], r["total"]) for r in rows)
-
-    def end(self) -> None:
-        """Kill what still runs, with all that it started."""
-        for process in self.started:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
 
 
 @pytest.fixture

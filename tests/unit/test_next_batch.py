@@ -84,6 +84,7 @@ def planned(engine: FakeEngine, commit: Commit | None, *, now: int = 5 * S, **ot
         now=now,
         target=other.get("target"),
         drain=other.get("drain", False),
+        limit=other.get("limit", ReadLimit()),
         epoch=7,
         writer="me",
     )

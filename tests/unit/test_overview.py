@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from checkpoint_samples import commit, offsets, own
+from project_samples import make_project
 
 from penstock.checkpoint.entries import ManifestRef, Release, Restore, Save, StagedFile
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
-from penstock.runtime.config import Settings
+from penstock.runtime.config import load_settings
 from penstock.runtime.jobrun import holder_name
 from penstock.runtime.overview import State, kept_checkpoints, read_status
 from penstock.runtime.status import StatusRecords
-from penstock.runtime.triggers import AsFastAsPossible
 from penstock.time.clock import ManualClock
 
 NOW = 1_700_000_000_000_000
@@ -30,10 +31,9 @@ class Place:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.clock = ManualClock(NOW)
-        self.settings = Settings(
-            root=root, keep=20, master="local", spark_conf={}, trigger=AsFastAsPossible(), trigger_at=None,
-            deadline=30.0, takeover_after=10.0, state_limit=None,
-        )  # fmt: skip
+        self.settings = replace(
+            load_settings(make_project(root.with_name(f"{root.name}-project")), "orders")[0], root=root
+        )
         self.records = StatusRecords(LocalStore(root), "orders")
 
     def begin(self, holder: str = ELSEWHERE, writer: str = "w1") -> None:

@@ -9,7 +9,7 @@ import pytest
 from project_samples import JOB, make_project
 
 from penstock.errors import ConfigError, JobError, JobNotFound, MissingLatePolicy
-from penstock.runtime.project import code_version, find_project
+from penstock.runtime.project import Project, code_version, find_project
 
 
 @pytest.fixture
@@ -94,15 +94,15 @@ def test_errors_of_the_graph_pass_through(root):
 
 def test_the_code_version_names_commit_and_configuration(root):
     """Without git it says so; with other settings it is another one."""
-    first = code_version(root, "orders")
+    first = code_version(Project(root), "orders")
     assert first.startswith("no-git+conf.")
     (root / "conf" / "jobs" / "orders.toml").write_text("[run]\ntrigger = 'as_fast'\n")
-    assert code_version(root, "orders") != first
+    assert code_version(Project(root), "orders") != first
     for command in (["init", "-q"], ["add", "."], ["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "x"]):
         subprocess.run(["git", "-C", str(root), *command], check=True)
     commit = subprocess.run(
         ["git", "-C", str(root), "rev-parse", "--short=12", "HEAD"], check=True, capture_output=True, text=True
     )
-    assert code_version(root, "orders").startswith(f"{commit.stdout.strip()}+conf.")
+    assert code_version(Project(root), "orders").startswith(f"{commit.stdout.strip()}+conf.")
     (root / "jobs" / "orders.py").write_text("changed = True\n")
-    assert code_version(root, "orders").startswith(f"{commit.stdout.strip()}-dirty+conf.")
+    assert code_version(Project(root), "orders").startswith(f"{commit.stdout.strip()}-dirty+conf.")

@@ -6,7 +6,9 @@ in force. The store is that of the folder that holds all jobs.
 
 from __future__ import annotations
 
+import json
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +30,10 @@ class NumberedRecord:
 
     seq: int
     body: dict[str, Any]
+
+    def text(self) -> str:
+        """Return the body as JSON, for models that read it strictly."""
+        return json.dumps(self.body)
 
 
 class Records:
@@ -56,14 +62,34 @@ class Records:
         """
         for _ in range(_TRIES):
             seq = self._next or self._records.find_tail() + 1
-            data = fileformat.encode(self._kind, {"seq": seq, "id": secrets.token_hex(16), "body": body})
-            mine = settle(self._store, self._records.path(seq), data, self._read_back) == data
-            if mine and not self._records.in_hole(seq):
+            if self.put_after(seq - 1, body):
                 self._next = seq + 1
                 return seq
             # Others were faster by one, or by so many that this number had been pruned: then nobody would look there.
             self._next = 0
         raise CommitUnknown("others kept taking the next number", where=self._records.folder)
+
+    def put_after(self, seq: int, body: dict[str, Any]) -> bool:
+        """Add a record right after a number, or return False where another has come there since.
+
+        So a record can follow from the one that was read: of all who read the same one, exactly one puts the next.
+        Raises `CommitUnknown` when it cannot be told whether the record was written.
+        """
+        data = fileformat.encode(self._kind, {"seq": seq + 1, "id": secrets.token_hex(16), "body": body})
+        mine = settle(self._store, self._records.path(seq + 1), data, self._read_back) == data
+        return mine and not self._records.in_hole(seq + 1)
+
+    def tail(self) -> int:
+        """Return the number of the newest record, -1 where there is none."""
+        return self._records.find_tail()
+
+    def kept(self) -> list[NumberedRecord]:
+        """Return the records that a listing shows and that can be read, oldest first."""
+        found = []
+        for seq in self._records.listed():
+            with suppress(CheckpointCorrupt, NotFound):
+                found.append(NumberedRecord(seq, self._read(seq)))
+        return found
 
     def newest(self) -> NumberedRecord | None:
         """Return the newest record that can be read, None when there is none; a damaged one is passed over."""

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.options import Debug, JobName, Json, ProjectFolder
+from penstock.cli.supervision import supervision
+
 __all__ = ["app"]
 
 app = typer.Typer(
@@ -26,8 +29,16 @@ app = typer.Typer(
       penstock run flights                   run it; Ctrl-C finishes the batch and stops
       penstock status flights                how it stands, from its checkpoint alone
       penstock checkpoints flights           where it can go back to
-      penstock run flights --drain               the same, and close the windows that are open: the end of the job
+      penstock run flights --drain           the same, and close the windows that are open: the end of the job
       penstock run flights --from batch=12   go back, and on from there
+
+    \b
+    Streams that go on without you:
+      penstock supervise                     keep streams running; leave it in a terminal or a service
+      penstock start flights                 run it under the supervisor, and again whenever it fails
+      penstock streams                       what runs, and how
+      penstock restart flights --from batch=12
+      penstock stop flights
 
     \b
     Exit codes:
@@ -49,13 +60,6 @@ held_app = typer.Typer(
     """,
 )
 
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job: a module in jobs/.", show_default=False)]
-ProjectFolder = Annotated[
-    Path | None,
-    typer.Option("--project", metavar="DIR", help="The project's folder, instead of the nearest.", show_default=False),
-]
-Json = Annotated[bool, typer.Option("--json", help="Write JSON for programs.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 BatchId = Annotated[int, typer.Argument(metavar="N", min=0, help="The batch.", show_default=False)]
 
 
@@ -112,6 +116,10 @@ def run(
         str | None,
         typer.Option(metavar="ID", help="For schedulers: what asked for this; --from is done once for each ID."),
     ] = None,
+    code: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="For schedulers: a copy of jobs/ and conf/ to use.", show_default=False),
+    ] = None,
     json: Json = False,
     project: ProjectFolder = None,
     debug: Debug = False,
@@ -143,6 +151,7 @@ def run(
         deadline=deadline,
         generation=generation,
         command=command,
+        code=code,
         json=json,
         project=project,
         debug=debug,
@@ -245,3 +254,4 @@ def held_discard(
 
 
 app.add_typer(held_app, name="held")
+app.add_typer(supervision)

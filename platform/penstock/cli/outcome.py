@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -15,8 +16,9 @@ from rich.text import Text
 
 from penstock.errors import EXIT_SOFTWARE, PenstockError
 
-__all__ = ["outcome", "show", "terminal"]
+__all__ = ["command_id", "outcome", "show", "terminal"]
 
+_ID = re.compile(r"[A-Za-z0-9_.:+@/-]{1,250}")
 _WIDE = 200
 """Columns of a table that goes to a file or a pipe, where nobody's screen bounds it."""
 
@@ -42,6 +44,15 @@ def outcome(*, debug: bool, tell: Callable[[PenstockError], None] | None = None)
         if type(why).__module__.split(".")[0] in ("typer", "click"):
             raise
         raise _unexpected(why, debug=debug) from None
+
+
+def command_id(text: str | None) -> str | None:
+    """Return the id of a command, refused where it has other characters than the names of a DAG, a run and a task."""
+    if text is not None and not _ID.fullmatch(text):
+        raise typer.BadParameter(
+            "an id is 1 to 250 letters, digits and characters of _ . : + @ / -", param_hint="--command"
+        )
+    return text
 
 
 def terminal() -> Console:

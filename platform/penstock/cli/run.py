@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import typer
 
-from penstock.cli.outcome import outcome, terminal
+from penstock.cli.outcome import command_id, outcome, terminal
 from penstock.runtime.events import configure_events
-from penstock.runtime.launch import RunOrder, launch
+from penstock.runtime.launch import RunOrder, control_store, launch
 from penstock.runtime.progress import BarProgress, JsonProgress, ProgressView
 from penstock.runtime.project import find_project
 from penstock.runtime.restoring import StartFrom, parse_start
+from penstock.supervise.orders import StreamOrders
+from penstock.supervise.records import StreamRecords
 
 __all__ = ["parse_gates", "run_command"]
 
-_COMMAND = re.compile(r"[A-Za-z0-9_.:+@/-]{1,250}")
 _WORDS = ("publish", "drop", "hold")
 
 
@@ -33,6 +33,7 @@ def run_command(
     deadline: float | None,
     generation: int,
     command: str | None,
+    code: Path | None,
     json: bool,
     project: Path | None,
     debug: bool,
@@ -46,17 +47,18 @@ def run_command(
         gates=parse_gates(gates),
         deadline=deadline,
         generation=generation,
-        command=_command(command),
+        command=command_id(command),
     )
     machine = json or not sys.stdout.isatty()
     configure_events(json=machine)
     progress: ProgressView = JsonProgress(job) if machine else BarProgress(job, terminal())
     with outcome(debug=debug, tell=progress.failed):
         try:
-            loaded = find_project(given=project).load(job)
+            loaded = find_project(given=project, code=code).load(job)
             for name in loaded.conf.unused():
                 progress.unused(name, str(loaded.conf.file))
-            launch(loaded, order, progress)
+            records = StreamRecords(control_store(loaded.settings.root), job)
+            launch(loaded, order, progress, StreamOrders(records, generation))
         finally:
             progress.close()
 
@@ -71,14 +73,6 @@ def parse_gates(said: Sequence[str]) -> dict[int, str]:
         if found.setdefault(int(number), word) != word:
             raise typer.BadParameter(f"batch {number} is named twice", param_hint="--gate")
     return found
-
-
-def _command(text: str | None) -> str | None:
-    if text is not None and not _COMMAND.fullmatch(text):
-        raise typer.BadParameter(
-            "an id is 1 to 250 letters, digits and characters of _ . : + @ / -", param_hint="--command"
-        )
-    return text
 
 
 def _start(text: str) -> StartFrom:

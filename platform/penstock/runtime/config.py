@@ -27,6 +27,8 @@ __all__ = [
     "JobFile",
     "ProjectFile",
     "Settings",
+    "SuperviseSettings",
+    "checkpoint_root",
     "load_settings",
     "parse_duration",
     "parse_size",
@@ -44,6 +46,7 @@ _UNITS = {
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) *([a-z]+)")
 _SIZES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _SIZE = re.compile(r"([1-9]\d*) *(KiB|MiB|GiB|TiB)")
+_ROOT = "checkpoints"
 _LEAST_TAKEOVER = 5.0
 """Seconds; a holder writes its heartbeat every two, and one that is late once is not dead."""
 _OURS = {
@@ -176,6 +179,18 @@ class LimitsSection(_Section):
     """`[limits]`: where a job stops rather than grow."""
 
     state: Annotated[str, AfterValidator(_checked_size)] | None = None
+    rows: Annotated[int, Field(ge=1)] | None = None
+
+
+class SuperviseSection(_Section):
+    """`[supervise]`: how patient the supervisor is with drivers."""
+
+    backoff: Annotated[str, AfterValidator(_checked_duration)] | None = None
+    backoff_max: Annotated[str, AfterValidator(_checked_duration)] | None = None
+    failures_per_hour: Annotated[int, Field(ge=0)] | None = None
+    healthy_after: Annotated[str, AfterValidator(_checked_duration)] | None = None
+    progress_within: Annotated[str, AfterValidator(_checked_duration)] | None = None
+    start_within: Annotated[str, AfterValidator(_checked_duration)] | None = None
 
 
 class ReplaySource(_Section):
@@ -212,6 +227,7 @@ class ProjectFile(_Section):
     spark: SparkSection = SparkSection()
     run: RunSection = RunSection()
     limits: LimitsSection = LimitsSection()
+    supervise: SuperviseSection = SuperviseSection()
 
 
 class JobFile(ProjectFile):
@@ -219,6 +235,18 @@ class JobFile(ProjectFile):
 
     sources: dict[Name, ReplaySource] = {}
     tables: dict[Name, Text] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuperviseSettings:
+    """Hold how patient the supervisor is; `docs/configuration.md` says what each means."""
+
+    backoff: Duration
+    backoff_max: Duration
+    failures_per_hour: int
+    healthy_after: Duration
+    progress_within: Duration
+    start_within: Duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +266,8 @@ class Settings:
     deadline: float
     takeover_after: float
     state_limit: int | None
+    rows_limit: int | None
+    supervise: SuperviseSettings
 
 
 @dataclass(kw_only=True)
@@ -300,12 +330,19 @@ class JobConf:
         return f"{shown_path(self.file)}:{line}" if line else shown_path(self.file)
 
 
-def load_settings(root: Path, job: str) -> tuple[Settings, JobConf]:
-    """Read the project's file and the job's, which may be absent.
+def checkpoint_root(root: Path) -> Path:
+    """Return the checkpoint root of jobs that do not name their own; raises ConfigError."""
+    project, _ = read_model(ProjectFile, root / "conf" / "penstock.toml")
+    return root / (project.checkpoint.root or _ROOT)
 
-    Raises ConfigError with file and line.
+
+def load_settings(root: Path, job: str, *, code: Path | None = None) -> tuple[Settings, JobConf]:
+    """Read the project's file and the job's, which may be absent; `code` is a folder with another `conf/`.
+
+    Paths in them are relative to the project in any case. Raises ConfigError with file and line.
     """
-    project_path, job_path = root / "conf" / "penstock.toml", root / "conf" / "jobs" / f"{job}.toml"
+    conf_folder = (code or root) / "conf"
+    project_path, job_path = conf_folder / "penstock.toml", conf_folder / "jobs" / f"{job}.toml"
     project, project_lines = read_model(ProjectFile, project_path)
     own, lines = read_model(JobFile, job_path) if job_path.exists() else (JobFile(), {})
 
@@ -323,7 +360,7 @@ def load_settings(root: Path, job: str) -> tuple[Settings, JobConf]:
         at = f"{shown_path(file)}:{line_of(known, ('run', 'trigger'))}"
     limit = said("limits", "state", None)
     settings = Settings(
-        root=root / said("checkpoint", "root", "checkpoints"),
+        root=root / said("checkpoint", "root", _ROOT),
         keep=said("checkpoint", "keep", 20),
         master=said("spark", "master", "local[*]"),
         spark_conf={**project.spark.conf, **own.spark.conf},
@@ -332,6 +369,15 @@ def load_settings(root: Path, job: str) -> tuple[Settings, JobConf]:
         deadline=parse_duration(said("run", "deadline", "30 seconds")).micros / 1_000_000,
         state_limit=None if limit is None else parse_size(limit),
         takeover_after=parse_duration(said("run", "takeover_after", "10 seconds")).micros / 1_000_000,
+        rows_limit=said("limits", "rows", None),
+        supervise=SuperviseSettings(
+            backoff=parse_duration(said("supervise", "backoff", "2 seconds")),
+            backoff_max=parse_duration(said("supervise", "backoff_max", "5 minutes")),
+            failures_per_hour=said("supervise", "failures_per_hour", 5),
+            healthy_after=parse_duration(said("supervise", "healthy_after", "2 minutes")),
+            progress_within=parse_duration(said("supervise", "progress_within", "10 minutes")),
+            start_within=parse_duration(said("supervise", "start_within", "3 minutes")),
+        ),
     )
     conf = JobConf(job=job, root=root, file=job_path, sources=own.sources, tables=own.tables, lines=lines)
     return settings, conf

@@ -6,10 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from penstock.checkpoint.log import Log, OwnedLog, fenced
-from penstock.checkpoint.takeover import RELEASED, survey
+from penstock.checkpoint.takeover import RELEASED, View, survey
 from penstock.errors import CheckpointError, Fenced
 
-__all__ = ["fencing"]
+__all__ = ["anybody_may", "fencing"]
+
+
+def anybody_may(_: View) -> None:
+    """Let any driver take over; `runtime.holder` has the rules of DESIGN 4."""
 
 
 @contextmanager

@@ -6,19 +6,18 @@ is left alone, and one that died is not waited for longer than need be.
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 from typing import Protocol
 
 from penstock.checkpoint.takeover import View
 from penstock.errors import Fenced, HolderAlive
+from penstock.runtime.processes import process_runs
 from penstock.time.clock import Clock
 
-__all__ = ["Answer", "HolderName", "HolderWatch", "Signs", "StoppedWaiting", "judge", "process_runs"]
+__all__ = ["Answer", "HolderName", "HolderWatch", "Signs", "StoppedWaiting", "judge"]
 
 _LOOK_EVERY = 0.25
 """Seconds between two looks at a holder that may be dead."""
@@ -101,7 +100,7 @@ class HolderWatch:
     generation: int = 0
     told: bool = False
     host: str = field(default_factory=socket.gethostname)
-    runs: Callable[[int, str], bool] = field(default_factory=lambda: process_runs)
+    runs: Callable[[int, str], bool] = field(default=process_runs)
     stopped: Callable[[], bool] = lambda: False
     _seen: tuple[object, ...] | None = None
     _who: tuple[object, ...] | None = None
@@ -141,24 +140,3 @@ class HolderWatch:
     def _gone(self, view: View) -> bool:
         name = HolderName.parse(view.takeover.holder) if view.takeover is not None else None
         return name is not None and name.host == self.host and not self.runs(name.pid, name.start)
-
-
-def process_runs(pid: int, start: str) -> bool:
-    """Return whether the process that started then still runs here.
-
-    One that was killed and that its parent has not asked after yet is dead, though its number is taken.
-    """
-    from penstock.runtime.jobrun import process_start
-
-    found = process_start(pid)
-    return bool(found) and found == start and not _is_zombie(pid)
-
-
-def _is_zombie(pid: int) -> bool:
-    if not os.path.isdir("/proc/self"):  # noqa: PTH112 - asked of the system, not of a path
-        return False
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return True
-    return text.rsplit(")", 1)[1].split()[0] in ("Z", "X")

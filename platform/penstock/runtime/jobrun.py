@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +17,11 @@ from penstock.checkpoint.store import CheckpointStore, prove_exclusive
 from penstock.checkpoint.takeover import View
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
+from penstock.runtime.fencing import anybody_may
 from penstock.runtime.held import HeldPins, HeldRecords
 from penstock.runtime.janitor import Janitor
-from penstock.runtime.loop import Driver, DriverSettings, Identity, anybody_may
+from penstock.runtime.loop import Driver, DriverSettings, Identity
+from penstock.runtime.processes import process_start
 from penstock.runtime.spark import SparkEngine
 from penstock.runtime.statework import state_rows
 from penstock.runtime.triggers import Trigger
@@ -92,16 +93,3 @@ class JobRun:
 def holder_name() -> str:
     """Return host, process and the process's start time: enough to tell whether a holder on this host is alive."""
     return f"{socket.gethostname()}:{os.getpid()}:{process_start(os.getpid())}"
-
-
-def process_start(pid: int) -> str:
-    """Return when a process started, in clock ticks since boot; empty where there is no such process."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-        return text.rsplit(")", 1)[1].split()[19]
-    except (OSError, IndexError):
-        pass
-    # Where there is no /proc: macOS.
-    asked = ["ps", "-o", "lstart=", "-p", str(pid)]
-    found = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603 - a number is all that varies
-    return "".join(c for c in found.stdout if c.isalnum())

@@ -18,6 +18,7 @@ from penstock.errors import CannotRestore, ConfigError
 from penstock.graph.job import Job
 from penstock.runtime.config import Settings
 from penstock.runtime.holder import HolderWatch, StoppedWaiting
+from penstock.runtime.orders import Orders, OrderWatch
 from penstock.runtime.progress import ProgressView
 from penstock.runtime.project import LoadedJob, code_version
 from penstock.runtime.restoring import LAST, StartFrom, find_superseded
@@ -25,6 +26,7 @@ from penstock.runtime.runner import Runner
 from penstock.runtime.status import Heartbeat, RunStatus, StatusRecords
 from penstock.runtime.stopping import Ending, StoppableClock, StopSwitch
 from penstock.runtime.triggers import AsFastAsPossible, FixedInterval, Trigger
+from penstock.sources.base import ReadLimit
 from penstock.time.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -51,10 +53,11 @@ class RunOrder:
     command: str | None = None
 
 
-def launch(loaded: LoadedJob, order: RunOrder, progress: ProgressView) -> Ending:
-    """Run a job until it is done or stopped; from the main thread, because it hears signals.
+def launch(loaded: LoadedJob, order: RunOrder, progress: ProgressView, orders: Orders) -> Ending:
+    """Run a job until it is done or stopped, by a signal or by its orders; from the main thread, which hears signals.
 
-    Raises PenstockError; HolderAlive before Spark is started where another driver lives.
+    Raises PenstockError; HolderAlive before Spark is started where another driver lives, and Fenced where the
+    generation is over.
     """
     settings = loaded.settings
     system = SystemClock()
@@ -62,15 +65,26 @@ def launch(loaded: LoadedJob, order: RunOrder, progress: ProgressView) -> Ending
     switch = StopSwitch(deadline, clock=system)
     switch.told = lambda: progress.stopping(deadline)
     with switch.armed():
+        watch = OrderWatch(orders, switch, first=ReadLimit(rows=settings.rows_limit))
         try:
-            return _launched(loaded, order, progress, switch, StoppableClock(system, switch.asked))
+            watch.look()
+            with watch.watching():
+                ending = _launched(loaded, order, progress, switch, StoppableClock(system, switch.asked), watch)
+            watch.refuse_if_over()
+            return ending
         except (KeyboardInterrupt, StoppedWaiting):  # the first only while Spark starts, before it is listened to again
+            watch.refuse_if_over()
             progress.ended(Ending.STOPPED, batches=0, rows=0, seconds=0.0)
             return Ending.STOPPED
 
 
 def _launched(
-    loaded: LoadedJob, order: RunOrder, progress: ProgressView, switch: StopSwitch, clock: StoppableClock
+    loaded: LoadedJob,
+    order: RunOrder,
+    progress: ProgressView,
+    switch: StopSwitch,
+    clock: StoppableClock,
+    orders: OrderWatch,
 ) -> Ending:
     from penstock.runtime.jobrun import JobRun, holder_name
     from penstock.runtime.loop import DriverSettings, Identity
@@ -85,12 +99,13 @@ def _launched(
     start = _look_first(folder, watch, order, progress)
     identity = Identity(
         holder=holder_name(),
-        code_version=code_version(loaded.project.root, name),
+        code_version=code_version(loaded.project, name),
         generation=order.generation,
         command=order.command,
     )
     facts = {"holder": identity.holder, "writer": identity.writer, "code_version": identity.code_version}
     status = RunStatus({"job": name, **facts, "generation": identity.generation, "started": clock.wall()}, clock)
+    clock.napping = status.on_nap
     runner = Runner(switch, clock, progress, status, Heartbeat(records, status))
     progress.starting({"checkpoint": str(folder), "spark": settings.master, "code": identity.code_version})
     with ExitStack() as spark_lives:
@@ -110,12 +125,14 @@ def _launched(
                     stop_at_end=order.available_now,
                     drain=order.drain,
                     gates=order.gates,
+                    limit=orders.limit,
                     caps={w.name: settings.state_limit for w in graph.windows} if settings.state_limit else {},
                 ),
                 identity=identity,
                 may_take_over=watch.may_take_over,
                 listeners=(runner,),
             )
+        orders.on_drain(run.driver.drain)
         return runner.run(run.driver, start)
 
 

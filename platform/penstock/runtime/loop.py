@@ -22,7 +22,7 @@ from penstock.runtime.commit import Decision, decide
 from penstock.runtime.dropped import refuse_dropped
 from penstock.runtime.engine import Engine
 from penstock.runtime.facts import BatchFacts
-from penstock.runtime.fencing import fencing
+from penstock.runtime.fencing import anybody_may, fencing
 from penstock.runtime.janitor import Janitor
 from penstock.runtime.next_batch import NextBatch, available, next_batch, spans_of
 from penstock.runtime.outcome import check_accounting, collect
@@ -43,15 +43,11 @@ from penstock.runtime.stages import (
 from penstock.runtime.triggers import Trigger
 from penstock.time.clock import Clock
 
-__all__ = ["Driver", "DriverSettings", "Identity", "anybody_may"]
+__all__ = ["Driver", "DriverSettings", "Identity"]
 
 log = structlog.get_logger()
 
 _ATTEMPTS = 100
-
-
-def anybody_may(_: View) -> None:
-    """Let any driver take over; `runtime.holder` has the rules of DESIGN 4."""
 
 
 class Driver:
@@ -85,6 +81,7 @@ class Driver:
         self.sinks = tuple(s.name for s in engine.graph.sinks)
         self.owned: OwnedLog | None = None
         self.stopping = False
+        self.draining = self.settings.drain
         self.finished = False
         self.offsets: Offsets | None = None
         self.commit: Commit | None = None
@@ -114,12 +111,11 @@ class Driver:
             if planned.offsets is None:
                 yield Hook("Wait", "before")
                 self.clock.sleep(planned.wait / 1_000_000)
-                continue
-            if planned.offsets.time > self.clock.wall():
+            elif planned.offsets.time > self.clock.wall():
                 # Planned again at the tick: rows that come meanwhile belong to this batch.
                 self.clock.sleep_until(planned.offsets.time)
-                continue
-            yield from self.run_batch(planned)
+            else:
+                yield from self.run_batch(planned.offsets)
         yield from self.release()
 
     def take_over(self) -> Iterator[Hook]:
@@ -201,11 +197,10 @@ class Driver:
         yield Hook("Restore", "after", batch)
         yield from self.release()
 
-    def run_batch(self, planned: NextBatch) -> Iterator[Hook]:
+    def run_batch(self, offsets: Offsets) -> Iterator[Hook]:
         """Run one planned batch through its stages."""
-        self.offsets = planned.offsets
-        assert self.offsets is not None
-        yield from self._run_stages(plan_batch(self.offsets.batch, self.sinks))
+        self.offsets = offsets
+        yield from self._run_stages(plan_batch(offsets.batch, self.sinks))
 
     def release(self) -> Iterator[Hook]:
         """Leave the log on purpose, so that the next driver need not wait."""
@@ -221,12 +216,16 @@ class Driver:
         """Ask the loop to end after the batch it is in."""
         self.stopping = True
 
+    def drain(self) -> None:
+        """Ask the loop to do what is there now, close all windows, and end (SEMANTICS 10.6)."""
+        self.draining = True
+
     # --- planning ----------------------------------------------------------------------------
 
     def plan_next(self) -> NextBatch | None:
         """Return what to do next: a batch, a wait, or None when everything is done."""
         owned = self._owned()
-        if (self.settings.stop_at_end or self.settings.drain) and self._target is None:
+        if (self.settings.stop_at_end or self.draining) and self._target is None:
             self._target = available(self.engine, self.commit)
         return next_batch(
             self.engine,
@@ -237,7 +236,8 @@ class Driver:
             trigger=self.trigger,
             now=self.clock.wall(),
             target=self._target,
-            drain=self.settings.drain,
+            drain=self.draining,
+            limit=self.settings.limit(),
             epoch=owned.epoch,
             writer=owned.writer,
         )

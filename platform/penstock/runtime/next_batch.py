@@ -42,6 +42,7 @@ def next_batch(
     now: int,
     target: Mapping[str, Any] | None,
     drain: bool = False,
+    limit: ReadLimit,
     epoch: int,
     writer: str,
 ) -> NextBatch | None:
@@ -50,11 +51,12 @@ def next_batch(
     `zero` is the job's zero time and `last_time` the newest batch time in the log, None before the first batch:
     batch times go on from it, whatever was restored.
     `target` bounds what is read, for `available_now`; with `drain` the sources end there, and all windows close.
+    `limit` bounds what one batch reads of each source; that it was in force is said in the Offsets.
     """
     graph = engine.graph
     zero = trigger.zero(now) if zero is None else zero
     tick = trigger.next(zero, last_time, now)
-    ranges = {s.name: _range(engine, s.name, commit, target) for s in graph.sources}
+    ranges = {s.name: _range(engine, s.name, commit, target, limit) for s in graph.sources}
     fresh = any(r["span"] is not None for r in ranges.values())
     ending = False
     if not fresh and not _due(graph, commit, tick.time) and not _closing(engine, commit, ranges):
@@ -79,7 +81,7 @@ def next_batch(
         time=tick.time,
         ranges=ranges,
         watermarks=_watermarks(graph, commit),
-        limits={},
+        limits={"rows": limit.rows} if limit.rows is not None else {},
         settings=settings,
     )
     return NextBatch(offsets, wait=tick.wait, merged=tick.merged)
@@ -92,12 +94,14 @@ def chained_steps(graph: JobGraph) -> frozenset[str]:
     )
 
 
-def _range(engine: Engine, source: str, commit: Commit | None, target: Mapping[str, Any] | None) -> dict[str, Any]:
+def _range(
+    engine: Engine, source: str, commit: Commit | None, target: Mapping[str, Any] | None, limit: ReadLimit
+) -> dict[str, Any]:
     known = commit.sources.get(source) if commit is not None else None
     start = known.position if known is not None else None
     if known is not None and known.ended:
         return {"start": start, "end": dict(known.position), "span": None}
-    end = engine.latest(source, start, ReadLimit())
+    end = engine.latest(source, start, limit)
     if target is not None and start is not None and start == target[source]:
         end = start
     if start is not None and end == start:

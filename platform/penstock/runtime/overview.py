@@ -16,8 +16,9 @@ from penstock.errors import EXIT_RETRY
 from penstock.runtime.batch_report import BatchReport, moment
 from penstock.runtime.config import Settings
 from penstock.runtime.held import HeldRecords, undecided, undone_by_restore
-from penstock.runtime.holder import HolderName, process_runs
+from penstock.runtime.holder import HolderName
 from penstock.runtime.launch import control_store, job_log
+from penstock.runtime.processes import process_runs
 from penstock.runtime.status import StatusRecords
 from penstock.time.clock import Clock
 

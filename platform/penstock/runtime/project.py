@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -39,14 +39,23 @@ class LoadedJob:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """Name a project's root: the folder with `conf/penstock.toml`."""
+    """Name a project's root: the folder with `conf/penstock.toml`.
+
+    `code` is a folder with a copy of `jobs/` and `conf/` that is used instead of what is in the root now; paths in the
+    configuration are still relative to the root.
+    """
 
     root: Path
+    code: Path | None = None
 
     @property
     def quality(self) -> Path:
         """Return the folder of the suites."""
-        return self.root / "conf" / "quality"
+        return self._source / "conf" / "quality"
+
+    @property
+    def _source(self) -> Path:
+        return self.code or self.root
 
     @property
     def jars(self) -> Path:
@@ -55,7 +64,7 @@ class Project:
 
     def job_names(self) -> list[str]:
         """Return the names of the modules in `jobs/`."""
-        return sorted(p.stem for p in (self.root / "jobs").glob("*.py") if not p.stem.startswith("_"))
+        return sorted(p.stem for p in (self._source / "jobs").glob("*.py") if not p.stem.startswith("_"))
 
     def settings(self, name: str) -> Settings:
         """Return the settings of a job, without loading its code: for commands that only look.
@@ -63,7 +72,7 @@ class Project:
         Raises JobNotFound for what is no job, and ConfigError.
         """
         self._module_path(name)
-        return load_settings(self.root, name)[0]
+        return load_settings(self.root, name, code=self.code)[0]
 
     def load(self, name: str) -> LoadedJob:
         """Import `jobs/NAME.py` and build its job.
@@ -71,8 +80,8 @@ class Project:
         Raises JobNotFound; JobError at the user's line for code that cannot be imported or built; ConfigError.
         """
         path = self._module_path(name)
-        settings, conf = load_settings(self.root, name)
-        build = getattr(_imported(self.root, name, path), "build", None)
+        settings, conf = load_settings(self.root, name, code=self.code)
+        build = getattr(_imported(dict.fromkeys([self._source, self.root]), name, path), "build", None)
         if not callable(build):
             raise JobError("the module has no function build(conf)", where=shown_path(path))
         job = _at_users_line(path, lambda: build(conf))
@@ -88,34 +97,40 @@ class Project:
 
     def _module_path(self, name: str) -> Path:
         # Also where it is only part of a path: the name comes from a command line or a trigger form (F61, F63).
-        path = self.root / "jobs" / f"{name}.py"
+        folder = self._source / "jobs"
+        path = folder / f"{name}.py"
         if not NAME.fullmatch(name) or not path.is_file():
-            raise JobNotFound(
-                f"there is no job {name!r}: {closest(name, self.job_names())}", where=shown_path(self.root / "jobs")
-            )
+            raise JobNotFound(f"there is no job {name!r}: {closest(name, self.job_names())}", where=shown_path(folder))
         return path
 
 
-def find_project(start: Path | None = None, *, given: Path | None = None) -> Project:
+def find_project(start: Path | None = None, *, given: Path | None = None, code: Path | None = None) -> Project:
     """Return the project of a folder: it or the nearest parent with `conf/penstock.toml`; `given` must be one itself.
 
-    Raises ConfigError where there is none.
+    `code` is as in Project. Raises ConfigError where there is none.
     """
+    if code is not None and not (code / MARK).is_file():
+        raise ConfigError(f"there is no {MARK} in the folder of the code", where=shown_path(code))
     if given is not None:
         folder = given.resolve()
         if not (folder / MARK).is_file():
             raise ConfigError(f"there is no {MARK} in the folder", where=shown_path(folder))
-        return Project(folder)
+        return Project(folder, code.resolve() if code is not None else None)
     folder = (start or Path.cwd()).resolve()
     for candidate in (folder, *folder.parents):
         if (candidate / MARK).is_file():
-            return Project(candidate)
+            return Project(candidate, code.resolve() if code is not None else None)
     raise ConfigError(f"neither this folder nor one above it has a {MARK}", where=str(folder))
 
 
-def code_version(root: Path, job: str) -> str:
-    """Name the code and configuration that run: the commit, `dirty` where files differ from it, and a hash of conf."""
-    git = shutil.which("git")
+def code_version(project: Project, job: str) -> str:
+    """Name the code and configuration that run: the commit, `dirty` where files differ from it, and a hash of conf.
+
+    A copy of the code is named by its folder, which the supervisor names by its content.
+    """
+    if project.code is not None:
+        return f"version.{project.code.name}"
+    root, git = project.root, shutil.which("git")
     command = ["-C", str(root), "describe", "--always", "--dirty=-dirty", "--abbrev=12", "--exclude=*"]
     told = None
     if git is not None:
@@ -127,13 +142,12 @@ def code_version(root: Path, job: str) -> str:
     return f"{commit}+conf.{conf.hexdigest()[:8]}"
 
 
-def _imported(root: Path, name: str, path: Path) -> ModuleType:
+def _imported(folders: Iterable[Path], name: str, path: Path) -> ModuleType:
     """Import the job's module under `jobs.NAME`, anew, and let Spark's workers find it under that name."""
-    if str(root) not in sys.path:
-        sys.path.insert(0, str(root))
-    known = os.environ.get("PYTHONPATH", "")
-    if str(root) not in known.split(os.pathsep):
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), known]))
+    wanted = [str(folder) for folder in folders]
+    sys.path[:] = [*wanted, *(entry for entry in sys.path if entry not in wanted)]
+    known = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry not in wanted]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*wanted, *known])
     full = f"jobs.{name}"
     spec = importlib.util.spec_from_file_location(full, path)
     if spec is None or spec.loader is None:

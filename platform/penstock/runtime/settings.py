@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+
+from penstock.sources.base import ReadLimit
 
 __all__ = ["DriverSettings", "Identity"]
 
@@ -32,5 +34,7 @@ class DriverSettings:
     """Do what was there at the start, then close all windows and end (SEMANTICS 10.6)."""
     gates: Mapping[int, str] = field(default_factory=dict)
     """What a person said of batches that a gate stopped: publish, drop or hold (SEMANTICS 11.5)."""
+    limit: Callable[[], ReadLimit] = ReadLimit
+    """What bounds the next batch; asked before each."""
     caps: Mapping[str, int] = field(default_factory=dict)
     """The most bytes of state per step."""

@@ -196,7 +196,7 @@ class SparkEngine:
                 (self._staging[sink] / file.path).unlink(missing_ok=True)
 
 
-_OURS = re.compile(r"penstock\.errors\.(\w+): (?:PEN-[A-Z]+-\d+ )?(.*)")
+_OURS = re.compile(r"penstock\.errors\.(?:\w+\.)?(\w+): (?:PEN-[A-Z]+-\d+ )?(.*)")
 
 
 def _explained(why: Exception, batch: int, graph: JobGraph) -> PenstockError:

@@ -76,6 +76,10 @@ class RunStatus:
         """Note the stage that the driver is in: progress is watched, not only life (DESIGN 11)."""
         self._note(stage={"name": hook.stage, "when": hook.when, "batch": hook.batch, "since": self.clock.wall()})
 
+    def on_nap(self) -> None:
+        """Note that the driver waits for rows or for a tick."""
+        self._note(stage={"name": "Wait", "when": "before", "batch": None, "since": self.clock.wall()})
+
     def on_takeover(self, recovered: Recovered, left: dict[str, int | None]) -> None:
         """Note the epoch and where the job stands."""
         epoch = recovered.last_takeover.epoch if recovered.last_takeover is not None else None

@@ -120,9 +120,13 @@ class StopSwitch:
 
 
 class StoppableClock:
-    """Wait as another clock does, but not longer than until a stop is asked for."""
+    """Wait as another clock does, but not longer than until a stop is asked for.
+
+    `napping` is called while it waits, twice a second or so: whoever waits is not stuck.
+    """
 
     def __init__(self, clock: Clock, asked: threading.Event) -> None:
+        self.napping: Callable[[], None] = lambda: None
         self._clock = clock
         self._asked = asked
 
@@ -136,9 +140,11 @@ class StoppableClock:
 
     def sleep(self, seconds: float) -> None:
         """Wait a little, or until asked to stop."""
+        self.napping()
         self._asked.wait(seconds)
 
     def sleep_until(self, wall: int) -> None:
         """Wait for a tick, in naps because the wall clock may be set, or until asked to stop."""
         while (left := wall - self._clock.wall()) > 0 and not self._asked.is_set():
+            self.napping()
             self._asked.wait(min(left / 1_000_000, 0.5))

@@ -121,7 +121,7 @@ class DeltaPublisher:
             if view.seen is not None and view.seen > publication.batch:
                 view = self._view(publication.app, reload=True)
                 raise SinkAhead(
-                    f"the table has batch {view.seen} of this checkpoint and is asked to take batch {publication.batch}",
+                    f"the table has batch {view.seen} of this checkpoint and is asked to take {publication.batch}",
                     where=str(self.sink.path),
                     seen=view.seen,
                     batch=publication.batch,

@@ -1,0 +1,163 @@
+"""Run the commands that ask something of a stream, and the one that lists streams."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import secrets
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from penstock.cli.outcome import command_id, outcome, show
+from penstock.runtime.batch_report import shown_moment
+from penstock.runtime.events import configure_events
+from penstock.runtime.project import Project, find_project
+from penstock.runtime.restoring import parse_start
+from penstock.supervise.commands import Command, Outcome, Verb
+from penstock.supervise.control import Asked, StreamControl
+from penstock.supervise.stream import Limits, Phase, Stream
+from penstock.time.clock import SystemClock
+
+__all__ = ["limits_of", "stream_command", "streams_command"]
+
+_REACHED: dict[Verb, Callable[[Stream], bool]] = {
+    Verb.START: lambda s: s.phase in (Phase.RUNNING, Phase.FINISHED),
+    Verb.RESTART: lambda s: s.phase in (Phase.RUNNING, Phase.FINISHED),
+    Verb.RESUME: lambda s: s.phase in (Phase.RUNNING, Phase.FINISHED),
+    Verb.STOP: lambda s: s.phase in (Phase.STOPPED, Phase.FINISHED),
+    Verb.SUSPEND: lambda s: s.phase is Phase.SUSPENDED,
+    Verb.DRAIN: lambda s: s.phase is Phase.FINISHED,
+    Verb.LIMITS: lambda _: True,
+}
+"""When a command is done, for those who wait."""
+
+
+def stream_command(
+    job: str,
+    verb: Verb,
+    *,
+    start: str = "last",
+    available_now: bool = False,
+    limits: Limits | None = None,
+    note: str | None = None,
+    name: str | None = None,
+    generation: int | None = None,
+    wait: bool = False,
+    json: bool,
+    project: Path | None,
+    debug: bool,
+) -> None:
+    """Ask, say what became of it, and with `wait` stay until it is so."""
+    command = Command(
+        verb=verb,
+        id=command_id(name) or secrets.token_hex(8),
+        generation=generation,
+        start=_checked_start(start),
+        available_now=available_now,
+        limits=limits,
+        note=note,
+    )
+    configure_events(json=json)
+    with outcome(debug=debug):
+        control = _control(find_project(given=project), job)
+        asked = control.ask(command)
+        supervised = control.is_supervised()
+        if not json:
+            print(_sentence(job, command, asked))
+        if wait and asked.outcome is not Outcome.STALE:
+            stream = control.wait(asked, _REACHED[verb])
+            asked = Asked(stream, asked.outcome, asked.generation)
+            if not json:
+                print(f"{job} is {stream.phase.value}")
+        elif not supervised:
+            print("no supervisor runs; what was asked stands until one does: penstock supervise", file=sys.stderr)
+        if json:
+            print(
+                jsonlib.dumps({"outcome": asked.outcome.value, **_facts(job, asked.stream), "supervised": supervised})
+            )
+
+
+def streams_command(*, json: bool, project: Path | None, debug: bool) -> None:
+    """List the project's jobs with their streams."""
+    configure_events(json=False)
+    with outcome(debug=debug):
+        found = find_project(given=project)
+        streams = {job: _control(found, job).newest() for job in found.job_names()}
+        if json:
+            print(jsonlib.dumps([_facts(job, stream) for job, stream in streams.items()]))
+            return
+        table = Table(box=None, pad_edge=False)
+        for head in ("job", "state", "since", "generation", "restarts", "reason"):
+            table.add_column(head, overflow="fold")
+        for job, stream in streams.items():
+            since = shown_moment(stream.since) if stream.since else ""
+            counts = (str(stream.generation), str(stream.restarts))
+            table.add_row(*(Text(x) for x in (job, stream.phase.value, since, *counts, stream.reason or "")))
+        show(table)
+
+
+def limits_of(rows: str | None) -> Limits | None:
+    """Read `--rows`: a number of rows, `none` for no limit, or `default` for the configuration's."""
+    if rows in (None, "default"):
+        return None
+    if rows == "none":
+        return Limits()
+    if not rows.isdecimal() or int(rows) < 1:
+        raise typer.BadParameter(
+            f"{rows!r} is neither a number of rows, 1 or more, nor none or default", param_hint="--rows"
+        )
+    return Limits(rows=int(rows))
+
+
+def _control(project: Project, job: str) -> StreamControl:
+    return StreamControl(project.settings(job).root, job, SystemClock())
+
+
+def _checked_start(text: str) -> str:
+    try:
+        parse_start(text)
+    except ValueError as why:
+        raise typer.BadParameter(str(why), param_hint="--from") from None
+    return text
+
+
+def _sentence(job: str, command: Command, asked: Asked) -> str:
+    match asked.outcome:
+        case Outcome.DONE:
+            if command.verb is Verb.LIMITS:
+                return f"{job}: {_said(asked.stream.limits)} from now on"
+            return f"{job}: {command.verb.value} asked for, generation {asked.generation}"
+        case Outcome.ALREADY:
+            return f"{job}: nothing to do, it is {asked.stream.phase.value} (generation {asked.stream.generation})"
+        case Outcome.STALE:
+            return (
+                f"{job}: ignored, because generation {command.generation} is over; "
+                f"the stream that runs began with generation {asked.stream.first}"
+            )
+
+
+def _said(limits: Limits | None) -> str:
+    if limits is None:
+        return "the limits of its configuration"
+    return f"at most {limits.rows:,} rows a batch and source" if limits.rows else "no limit of rows"
+
+
+def _facts(job: str, stream: Stream) -> dict[str, object]:
+    driver = stream.driver
+    return {
+        "job": job,
+        "phase": stream.phase.value,
+        "wish": stream.wish.value,
+        "reason": stream.reason,
+        "since": stream.since,
+        "generation": stream.generation,
+        "first": stream.first,
+        "restarts": stream.restarts,
+        "limits": stream.limits.model_dump() if stream.limits is not None else None,
+        "version": stream.version,
+        "driver": driver.handle if driver is not None else None,
+    }

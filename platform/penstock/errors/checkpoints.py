@@ -1,0 +1,152 @@
+"""Name what can go wrong with a checkpoint, its log and its store."""
+
+from __future__ import annotations
+
+from penstock.errors.root import EXIT_FENCED, EXIT_RETRY, PenstockError
+
+
+class CheckpointError(PenstockError):
+    code = "PEN-CKP-000"
+    remedy = "Run `penstock checkpoints JOB` to see what can be restored."
+
+
+class CheckpointCorrupt(CheckpointError):
+    """A file is damaged: truncated, altered, or not what its name says."""
+
+    code = "PEN-CKP-001"
+    remedy = "Nothing was overwritten. Put the file back from a backup, or restart from an earlier kept batch."
+
+
+class FormatTooNew(CheckpointError):
+    code = "PEN-CKP-002"
+    remedy = "Use the newer Penstock that wrote it; nothing was written."
+
+
+class LogGap(CheckpointError):
+    """Slots are missing between slots that exist."""
+
+    code = "PEN-CKP-003"
+    remedy = "Put the missing entries back from a backup, or import the checkpoint at an earlier batch."
+
+
+class MetadataMissing(CheckpointError):
+    """A log exists but metadata.json does not: a new id would break the dedupe of every sink."""
+
+    code = "PEN-CKP-004"
+    remedy = "Put metadata.json back; to give the old sinks up on purpose, start an empty checkpoint elsewhere."
+
+
+class StateMissing(CheckpointError):
+    """A commit names state files that are not there."""
+
+    code = "PEN-CKP-005"
+    remedy = "Put the state folder back from a backup, or restart from an earlier kept batch."
+
+
+class NotExclusive(CheckpointError):
+    """The store let two writers create the same name."""
+
+    code = "PEN-CKP-006"
+    remedy = "Use local disk or HDFS; a store without exclusive create cannot fence a second driver."
+
+
+class StorageFull(CheckpointError, OSError):
+    code = "PEN-CKP-007"
+    remedy = "Free space or raise the quota, then start again: the batch is done anew from its offsets."
+    exit_code = EXIT_RETRY
+
+
+class StorageDenied(CheckpointError, PermissionError):
+    code = "PEN-CKP-008"
+    remedy = "Give the job's user write permission on the checkpoint root, and nobody else."
+
+
+class StorageUnavailable(CheckpointError):
+    code = "PEN-CKP-009"
+    remedy = "Wait for the store; nothing was lost and a later start goes on."
+    exit_code = EXIT_RETRY
+
+
+class CommitUnknown(CheckpointError):
+    """The outcome of a write cannot be told; nothing was cleaned up."""
+
+    code = "PEN-CKP-010"
+    remedy = "Start again: the outcome is read back from the store."
+    exit_code = EXIT_RETRY
+
+
+class SlotTaken(CheckpointError, FileExistsError):
+    """Internal to the log: another entry stands in the slot."""
+
+    code = "PEN-CKP-011"
+    remedy = "Read the slot to learn who holds the log."
+
+
+class Fenced(CheckpointError):
+    """Another driver holds the log."""
+
+    code = "PEN-CKP-012"
+    remedy = "Nothing to do: the other driver goes on. To replace it, stop it first or start with --take-over."
+    exit_code = EXIT_FENCED
+
+
+class HolderAlive(Fenced):
+    """The log is held by a driver that may be alive, and nobody allowed a takeover."""
+
+    code = "PEN-CKP-013"
+    remedy = "Stop the holder, wait until its heartbeat stands still, or start with --take-over."
+
+
+class CannotRestore(CheckpointError, LookupError):
+    code = "PEN-CKP-014"
+    remedy = "Choose one of the batches listed."
+
+
+class PartitionsChanged(CheckpointError, ValueError):
+    code = "PEN-CKP-015"
+    remedy = "Set the old number again: partitions change only with a restore."
+
+
+class StepsChanged(CheckpointError, ValueError):
+    """The job's stateful steps are not those of the checkpoint."""
+
+    code = "PEN-CKP-016"
+    remedy = "Bring the step back as it was, or begin again with --from empty."
+
+
+class RootUnsafe(CheckpointError, PermissionError):
+    code = "PEN-CKP-017"
+    remedy = "Make the folder a real one that only the job's user can write (chmod 700)."
+
+
+class PathEscapes(CheckpointError, ValueError):
+    code = "PEN-CKP-018"
+    remedy = "Use plain names; a path must stay below the checkpoint root."
+
+
+class AccountingBroken(CheckpointError):
+    """A sum of SEMANTICS 2.10 does not hold: rows were lost or counted twice."""
+
+    code = "PEN-CKP-019"
+    remedy = "Nothing was committed. Report this with the numbers in the message."
+
+
+class AlreadyExists(CheckpointError, FileExistsError):
+    """The store holds a file of that name already, whoever wrote it."""
+
+    code = "PEN-CKP-020"
+    remedy = "Read the file to learn whose it is; nothing was overwritten."
+
+
+class NotFound(CheckpointError, FileNotFoundError):
+    """The store holds no file of that name."""
+
+    code = "PEN-CKP-021"
+    remedy = "Put the file back from a backup if it was removed by hand."
+
+
+class EntryRefused(CheckpointError, ValueError):
+    """An entry breaks a rule of the log and was not written."""
+
+    code = "PEN-CKP-022"
+    remedy = "Report this: the driver asked for something the checkpoint could not read back."

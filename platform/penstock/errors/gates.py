@@ -1,0 +1,50 @@
+"""Name what can go wrong with suites, gates and held batches."""
+
+from __future__ import annotations
+
+from penstock.errors.root import PenstockError
+
+
+class SuiteError(PenstockError, ValueError):
+    """A suite cannot be compiled into the stream."""
+
+    code = "PEN-QLT-001"
+    remedy = "Remove the expectation named, or check it in a report instead."
+
+
+class SuiteMalformed(SuiteError):
+    """A suite is not what a suite looks like: not JSON, a key unknown or twice, a value of the wrong type."""
+
+    code = "PEN-QLT-004"
+    remedy = "Correct the suite at the place named; docs/quality.md shows one."
+
+
+class SuiteNotFound(SuiteError, FileNotFoundError):
+    code = "PEN-QLT-005"
+    remedy = "Put the suite at that path, or correct the name in the job."
+
+
+class GateError(PenstockError, RuntimeError):
+    """The gate itself failed; the batch stays closed (SEMANTICS 11.8)."""
+
+    code = "PEN-QLT-002"
+    remedy = "Nothing was committed or published. Correct the cause and start again."
+
+
+class GateStopped(PenstockError):
+    """A gate with OnFail.STOP did not pass."""
+
+    code = "PEN-QLT-003"
+    remedy = "Change the suite and start again, or run with --gate N=publish, N=drop or N=hold."
+
+
+class HeldDecided(PenstockError, ValueError):
+    """A held batch was released or discarded before, or a restore has undone it."""
+
+    code = "PEN-QLT-006"
+    remedy = "Look at `penstock held JOB list`: a batch is decided once."
+
+
+class HeldNotFound(PenstockError, LookupError):
+    code = "PEN-QLT-007"
+    remedy = "Choose one of the batches that `penstock held JOB list` shows."

@@ -1,0 +1,61 @@
+"""Name what is wrong with a job, its configuration, or the machine."""
+
+from __future__ import annotations
+
+from penstock.errors.root import PenstockError
+
+
+class JobError(PenstockError, ValueError):
+    """The job as written cannot be built."""
+
+    code = "PEN-JOB-001"
+    remedy = "Correct the job at the line named."
+
+
+class BadName(JobError):
+    code = "PEN-JOB-002"
+    remedy = "Use a lower-case letter, then up to 62 letters, digits or underscores."
+
+
+class DuplicateName(JobError):
+    code = "PEN-JOB-003"
+    remedy = "Give each step, source, sink and side stream a name of its own: state and offsets live under it."
+
+
+class MissingLatePolicy(JobError):
+    code = "PEN-JOB-004"
+    remedy = "Choose with .drop_late() or .late_to(name): lateness is never a silent default."
+
+
+class BadExpression(JobError):
+    """Spark could not analyse a column, a type or a piece of SQL."""
+
+    code = "PEN-JOB-005"
+    remedy = "Correct the expression at the line named."
+
+
+class UnknownName(JobError, LookupError):
+    code = "PEN-JOB-006"
+    remedy = "Use one of the names that exist; the message lists them."
+
+
+class MissingSink(JobError):
+    code = "PEN-JOB-008"
+    remedy = "Write the stream to a sink: rows may not vanish."
+
+
+class JobNotFound(JobError, LookupError):
+    code = "PEN-JOB-009"
+    remedy = "Look at the modules in jobs/; run the command from the project, or pass --project."
+
+
+class ConfigError(PenstockError, ValueError):
+    code = "PEN-CNF-001"
+    remedy = "Correct the file at the line named."
+
+
+class EnvironmentUnfit(PenstockError, RuntimeError):
+    """Java, jars or packages are missing or too old."""
+
+    code = "PEN-ENV-001"
+    remedy = "Run `make setup`; it says what is missing."

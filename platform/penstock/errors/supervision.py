@@ -1,0 +1,32 @@
+"""Name what can go wrong when a stream is commanded."""
+
+from __future__ import annotations
+
+from penstock.errors.root import EXIT_RETRY, PenstockError
+
+
+class SupervisionError(PenstockError):
+    code = "PEN-SUP-000"
+    remedy = "Look at `penstock streams`."
+
+
+class CommandRefused(SupervisionError, ValueError):
+    """What was asked does not go with what the stream is at; nothing was changed."""
+
+    code = "PEN-SUP-001"
+    remedy = "Look at `penstock streams`, and ask for what its state allows."
+
+
+class StreamFailed(SupervisionError, RuntimeError):
+    """The stream was given up: it failed too often, or for a reason that trying again does not change."""
+
+    code = "PEN-SUP-002"
+    remedy = "Correct what the message names, then `penstock start JOB`; what the driver said is in the folder _logs."
+
+
+class SupervisorAbsent(SupervisionError, RuntimeError):
+    """Nobody carries out what is asked."""
+
+    code = "PEN-SUP-003"
+    remedy = "Start one with `penstock supervise`, on the machine where drivers are to run."
+    exit_code = EXIT_RETRY

@@ -1,0 +1,109 @@
+"""Name what can go wrong while a batch is computed and published: state, sources, operators, sinks."""
+
+from __future__ import annotations
+
+from penstock.errors.root import EXIT_PERSON, EXIT_RETRY, PenstockError
+
+
+class StateError(PenstockError):
+    code = "PEN-STA-000"
+    remedy = "Restart from the last commit."
+
+
+class WrongPartition(StateError):
+    code = "PEN-STA-001"
+    remedy = "Report this: rows reached a state partition that is not theirs."
+
+
+class StateTooLarge(StateError):
+    code = "PEN-STA-002"
+    remedy = "Bound the state by time, or raise `state` in [limits] of the configuration."
+
+
+class NondeterministicStep(StateError):
+    """Two runs of one task answered differently."""
+
+    code = "PEN-STA-003"
+    remedy = "Make the step depend on its rows only; use the batch's time instead of now()."
+
+
+class IntegerOverflow(StateError, OverflowError):
+    code = "PEN-STA-004"
+    remedy = "Aggregate a wider type: CAST the column to decimal or double."
+
+
+class SegmentExists(StateError, FileExistsError):
+    """A state file of that name is there already."""
+
+    code = "PEN-STA-005"
+    remedy = "Report this: every attempt of a task writes under a name of its own. Nothing was overwritten."
+
+
+class SourceError(PenstockError):
+    code = "PEN-SRC-000"
+    remedy = "Check the source."
+
+
+class SourceNotFound(SourceError, FileNotFoundError):
+    code = "PEN-SRC-001"
+    remedy = "Correct the path."
+
+
+class SourceChanged(SourceError):
+    """A range no longer gives the rows it gave."""
+
+    code = "PEN-SRC-002"
+    remedy = "Put the file back as it was; a range that was fixed must replay."
+
+
+class BadRecordFound(SourceError, ValueError):
+    code = "PEN-SRC-004"
+    remedy = "Correct the record, or set on_bad_record=BadRecord.QUARANTINE."
+
+
+class UserFunctionError(PenstockError):
+    """A function or an expression of the user's raised."""
+
+    code = "PEN-OPR-001"
+    remedy = "Correct it, or filter what it cannot take; nothing was committed, and the batch is done again."
+
+
+class ComputeFailed(PenstockError, RuntimeError):
+    """The Spark job of a batch failed for a reason that is not the user's."""
+
+    code = "PEN-OPR-002"
+    remedy = "Nothing was committed. Read the cause; a retry runs the same batch again."
+    exit_code = EXIT_RETRY
+
+
+class EngineGone(PenstockError, RuntimeError):
+    """The Java side of Spark died."""
+
+    code = "PEN-OPR-003"
+    remedy = "Start again; give the driver more memory if it ran out."
+    exit_code = EXIT_RETRY
+
+
+class SinkError(PenstockError):
+    code = "PEN-SNK-000"
+    remedy = "Check the sink; the batch is committed and will be published at the next start."
+    exit_code = EXIT_RETRY
+
+
+class SinkAhead(SinkError):
+    """The sink holds a later version of this checkpoint than the log (F31)."""
+
+    code = "PEN-SNK-001"
+    remedy = "The checkpoint is older than the table: restore the newer checkpoint."
+    exit_code = EXIT_PERSON
+
+
+class SinkConflict(SinkError):
+    code = "PEN-SNK-002"
+    remedy = "Another writer keeps committing to the table; start again."
+
+
+class SinkSchemaMismatch(SinkError, ValueError):
+    code = "PEN-SNK-003"
+    remedy = "Write to a table with the stream's columns, or to a new one."
+    exit_code = EXIT_PERSON

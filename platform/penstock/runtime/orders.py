@@ -1,0 +1,116 @@
+"""Hear, while a driver runs, what is wanted of it: to stop, to drain, to make room, to read less.
+
+Signals reach processes of one machine only, so orders come through storage, where the driver looks for them. Who gives
+them and how they are kept is not known here: `supervise.orders` reads them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from penstock.errors import Fenced, PenstockError
+from penstock.runtime.stopping import StopSwitch
+from penstock.sources.base import ReadLimit
+
+__all__ = ["EVERY", "Order", "OrderWatch", "Orders"]
+
+log = structlog.get_logger()
+
+EVERY = 1.0
+"""Seconds between two looks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is wanted of a driver now; `over` says why its generation is not the newest, None where it is.
+
+    `limit` is None where nothing was ever said: then the configuration's holds.
+    """
+
+    stop: bool = False
+    drain: bool = False
+    over: str | None = None
+    limit: ReadLimit | None = None
+
+
+class Orders(Protocol):
+    """Say what is wanted of this driver."""
+
+    def look(self) -> Order:
+        """Return the newest order; may raise what storage raises."""
+
+
+class OrderWatch:
+    """Look for orders from a thread of its own, and pass them on.
+
+    Storage that does not answer changes no order: the driver goes on with the last one, and its log decides.
+    `first` is the limit that holds until an order has one. `drain` is called once when draining is asked for, and at
+    once where it was asked for before.
+    """
+
+    def __init__(self, orders: Orders, switch: StopSwitch, *, first: ReadLimit) -> None:
+        self._orders = orders
+        self._switch = switch
+        self._first = first
+        self._order = Order()
+        self._drain: Callable[[], None] | None = None
+        self._failing = False
+        self._end = threading.Event()
+
+    def limit(self) -> ReadLimit:
+        """Return what bounds the next batch."""
+        return self._first if self._order.limit is None else self._order.limit
+
+    def on_drain(self, drain: Callable[[], None]) -> None:
+        """Take who is told to drain."""
+        self._drain = drain
+        if self._order.drain:
+            drain()
+
+    def look(self) -> None:
+        """Look once; raises Fenced where this generation is over, or what storage raises."""
+        self._pass_on(self._orders.look())
+        self.refuse_if_over()
+
+    def refuse_if_over(self) -> None:
+        """Raise Fenced where a newer generation was claimed."""
+        if self._order.over is not None:
+            raise Fenced(self._order.over)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Look again and again inside the block."""
+        thread = threading.Thread(target=self._watch, name="penstock-orders", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._end.set()
+            thread.join(timeout=EVERY)
+
+    def _watch(self) -> None:
+        while not self._end.wait(EVERY):
+            try:
+                self._pass_on(self._orders.look())
+            except (PenstockError, OSError) as why:
+                if not self._failing:
+                    log.warning("orders.not_read", reason=str(why))
+                self._failing = True
+            else:
+                self._failing = False
+
+    def _pass_on(self, order: Order) -> None:
+        before, self._order = self._order, order
+        if order.limit != before.limit:
+            log.info("orders.limit", rows=self.limit().rows)
+        if order.drain and not before.drain and self._drain is not None:
+            self._drain()
+        if (order.stop or order.over is not None) and not self._switch.heard:
+            log.info("orders.stop", reason=order.over or "a stop was asked for")
+            self._switch.ask()

@@ -1,0 +1,112 @@
+"""Tell processes of this machine apart, and end whole sessions of them.
+
+A driver is several processes: Python, the JVM that it starts, and the Python workers that the JVM starts. They are in
+process groups of their own but in one session, so the session is what is watched and killed. A process is named by its
+number and its start, because numbers are used again; a session's number is not while one of its processes lives.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["argv_of", "kill_session", "process_runs", "process_start", "session_members"]
+
+_PROC = Path("/proc")
+_PAUSE = 0.02
+
+
+def process_start(pid: int) -> str:
+    """Return when a process started, in clock ticks since boot; empty where there is no such process."""
+    with suppress(OSError, IndexError):
+        return _stat(pid)[19]
+    # Where there is no /proc: macOS.
+    return "".join(c for c in _ps("lstart=", pid) if c.isalnum())
+
+
+def process_runs(pid: int, start: str) -> bool:
+    """Return whether the process that started then still runs here.
+
+    One that was killed and that its parent has not asked after yet is dead, though its number is taken.
+    """
+    found = process_start(pid)
+    return bool(found) and found == start and not _is_zombie(pid)
+
+
+def session_members(session: int) -> list[int]:
+    """Return the processes of a session that run; one that has ended and waits to be asked after does not."""
+    found = []
+    for pid in _all_pids():
+        with suppress(ProcessLookupError, PermissionError):
+            if os.getsid(pid) == session and not _is_zombie(pid):
+                found.append(pid)
+    return found
+
+
+def kill_session(session: int, start: str, *, within: float) -> list[int]:
+    """End every process of a session with SIGKILL; return those that are still there after so many seconds.
+
+    `session` and `start` are of the process that began it. Nothing is done where its number is another's by now.
+    """
+    ends = time.monotonic() + within
+    # A process may be born while the list is read: ask again until it is empty.
+    while alive := session_members(session):
+        if session in alive and process_start(session) != start:
+            return []
+        for pid in alive:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > ends:
+            return alive
+        time.sleep(_PAUSE)
+    return []
+
+
+def argv_of(pid: int) -> list[str]:
+    """Return the words that a process was started with; empty where they cannot be read."""
+    with suppress(OSError):
+        return (_PROC / str(pid) / "cmdline").read_text(encoding="utf-8", errors="replace").split("\0")[:-1]
+    return []
+
+
+def leaders() -> list[int]:
+    """Return the processes that began a session."""
+    found = []
+    for pid in _all_pids():
+        with suppress(ProcessLookupError, PermissionError):
+            if os.getsid(pid) == pid:
+                found.append(pid)
+    return found
+
+
+def _all_pids() -> list[int]:
+    if (_PROC / "self").exists():
+        return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()]
+    asked = ["ps", "-A", "-o", "pid="]
+    listed = subprocess.run(asked, check=True, capture_output=True, text=True)  # noqa: S603 - our own words
+    return [int(pid) for pid in listed.stdout.split()]
+
+
+def _is_zombie(pid: int) -> bool:
+    if sys.platform != "linux":
+        return _ps("state=", pid).strip().startswith("Z")
+    try:
+        return _stat(pid)[0] in ("Z", "X")
+    except (OSError, IndexError):
+        return True
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat from the state on; the name before it may hold anything."""
+    text = (_PROC / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
+    return text.rsplit(")", 1)[1].split()
+
+
+def _ps(field: str, pid: int) -> str:
+    asked = ["ps", "-o", field, "-p", str(pid)]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout  # noqa: S603 - a number varies

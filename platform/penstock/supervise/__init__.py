@@ -1,0 +1,1 @@
+"""Keep streams running: what is wanted of each, what runs, and the steps between the two (DESIGN 11)."""

@@ -1,0 +1,168 @@
+"""Carry out a command on a stream's record. Pure: what a command means, whatever the stream is at.
+
+A command changes what is wanted; the supervisor does the rest. Each may be given again under its id: it is carried
+out once. One that names a generation which is not the stream's any more changes nothing (DESIGN 11).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from penstock.errors import CommandRefused
+from penstock.runtime.restoring import parse_start
+from penstock.supervise.stream import Answered, Limits, Phase, Stream, Wish
+
+__all__ = ["Command", "Outcome", "Verb", "fold", "generation_of"]
+
+_REMEMBERED = 200
+"""How many ids of commands a record holds: a retry comes within days, and a stream has a few commands a day."""
+
+
+class Verb(Enum):
+    """What can be asked of a stream."""
+
+    START = "start"
+    RESTART = "restart"
+    STOP = "stop"
+    DRAIN = "drain"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+    LIMITS = "limits"
+
+
+class Outcome(Enum):
+    """What became of a command."""
+
+    DONE = "done"
+    """It changed what is wanted."""
+    ALREADY = "already"
+    """It was carried out before, or what it wants is so already."""
+    STALE = "stale"
+    """It means a generation that is over; nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """Ask something of a stream.
+
+    `id` stays the same over the tries of one command. `generation` is the one that is meant, None for whatever runs.
+    `start` and `available_now` are of START and RESTART. `limits` are of START, RESTART and LIMITS; None leaves them as
+    they are, but for LIMITS, where it gives them back to the configuration.
+    """
+
+    verb: Verb
+    id: str
+    generation: int | None = None
+    start: str = "last"
+    available_now: bool = False
+    limits: Limits | None = None
+    note: str | None = None
+
+
+def fold(stream: Stream, command: Command, now: int) -> tuple[Stream, Outcome]:
+    """Return the stream after a command, and what became of it.
+
+    Raises CommandRefused where the stream's phase does not allow it, and ValueError for a start that is none.
+    """
+    parse_start(command.start)
+    if any(known.id == command.id for known in stream.answered):
+        return stream, Outcome.ALREADY
+    if command.generation is not None and command.generation < stream.first:
+        return stream, Outcome.STALE
+    changed = _changed(stream, command, now)
+    if changed is None:
+        return _remember(stream, command), Outcome.ALREADY
+    return _remember(changed, command), Outcome.DONE
+
+
+def generation_of(stream: Stream, command_id: str) -> int | None:
+    """Return the generation that a command began or found, None for one that was never carried out."""
+    return next((known.generation for known in stream.answered if known.id == command_id), None)
+
+
+def _changed(stream: Stream, command: Command, now: int) -> Stream | None:
+    """Return the stream with what is wanted changed, None where it is so already."""
+    match command.verb:
+        case Verb.START:
+            return _started(stream, command, now)
+        case Verb.RESTART:
+            return _begun(stream, command, now, Wish.RUN)
+        case Verb.STOP:
+            return _ended(stream, Wish.STOP, Phase.STOPPED, now)
+        case Verb.SUSPEND:
+            if stream.is_over and stream.phase is not Phase.SUSPENDED:
+                raise _refused(command.verb, stream, "nothing runs that could be suspended")
+            return _ended(stream, Wish.SUSPEND, Phase.SUSPENDED, now)
+        case Verb.RESUME:
+            if stream.wish is not Wish.SUSPEND:
+                if stream.wants_driver:
+                    return None
+                raise _refused(command.verb, stream, "only a suspended stream is resumed")
+            return _begun(stream, command, now, Wish.RUN)
+        case Verb.DRAIN:
+            return _drained(stream, command, now)
+        case Verb.LIMITS:
+            return None if command.limits == stream.limits else _with(stream, limits=command.limits)
+
+
+def _started(stream: Stream, command: Command, now: int) -> Stream | None:
+    if stream.wants_driver:
+        if command.start != "last":
+            raise _refused(command.verb, stream, f"it runs, and --from {command.start} begins anew: use restart")
+        return None
+    return _begun(stream, command, now, Wish.RUN)
+
+
+def _drained(stream: Stream, command: Command, now: int) -> Stream | None:
+    if stream.wants_driver:
+        return None if stream.wish is Wish.DRAIN else _with(stream, wish=Wish.DRAIN, asked_at=now)
+    return None if stream.phase is Phase.FINISHED else _begun(stream, command, now, Wish.DRAIN)
+
+
+def _begun(stream: Stream, command: Command, now: int, wish: Wish) -> Stream:
+    """Return the stream with a generation of its own; RESUME goes on with what it was suspended with."""
+    resumes = command.verb is Verb.RESUME
+    return _with(
+        stream,
+        wish=wish,
+        asked_at=now,
+        first=stream.generation + 1,
+        generation=stream.generation + 1,
+        start="last" if resumes else command.start,
+        available_now=stream.available_now if resumes else command.available_now,
+        command=command.id,
+        note=command.note,
+        limits=command.limits or stream.limits,
+        phase=Phase.SUBMITTING,
+        reason=f"asked for by {command.verb.value}",
+        since=now,
+        until=None,
+        failures=(),
+        streak=0,
+        launches=0,
+        healthy_since=None,
+        version=stream.version if resumes else None,
+        rolled_back=None,
+    )
+
+
+def _ended(stream: Stream, wish: Wish, phase: Phase, now: int) -> Stream | None:
+    if stream.phase is Phase.FINISHED or (stream.wish is wish and (stream.phase is phase or not stream.is_over)):
+        return None
+    if stream.is_over:
+        return _with(stream, wish=wish, asked_at=now, phase=phase, reason=None, since=now, until=None)
+    return _with(stream, wish=wish, asked_at=now, reason=f"{wish.value.lower()} was asked for")
+
+
+def _remember(stream: Stream, command: Command) -> Stream:
+    said = Answered(id=command.id, verb=command.verb.value, generation=stream.generation)
+    return _with(stream, answered=(*stream.answered, said)[-_REMEMBERED:])
+
+
+def _with(stream: Stream, **changes: object) -> Stream:
+    return stream.model_copy(update=changes)
+
+
+def _refused(verb: Verb, stream: Stream, why: str) -> CommandRefused:
+    return CommandRefused(f"{verb.value} is refused: the stream is {stream.phase.value}, and {why}")

@@ -1,0 +1,110 @@
+"""Ask something of a stream, and see what becomes of it: what the commands and Airflow's tasks have in common."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.checkpoint.recovery import Damage, find_restorable, recover
+from penstock.checkpoint.store import CheckpointStore
+from penstock.errors import CannotRestore, StreamFailed, SupervisorAbsent
+from penstock.runtime.launch import control_store, job_log
+from penstock.runtime.restoring import parse_start
+from penstock.supervise.commands import Command, Outcome, Verb, fold, generation_of
+from penstock.supervise.records import LeaseWatch, StreamRecords
+from penstock.supervise.stream import Phase, Stream
+from penstock.supervise.supervisor import PATIENCE
+from penstock.time.clock import Clock
+
+__all__ = ["Asked", "StreamControl"]
+
+_POLL = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What became of a command: the stream after it, and the generation that it began or found."""
+
+    stream: Stream
+    outcome: Outcome
+    generation: int
+
+
+@dataclass
+class StreamControl:
+    """Command one stream of a control root."""
+
+    root: Path
+    job: str
+    clock: Clock
+    store: CheckpointStore = field(init=False)
+    records: StreamRecords = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Open the control root; it is made if it is not there."""
+        self.store = control_store(self.root)
+        self.records = StreamRecords(self.store, self.job)
+
+    def ask(self, command: Command) -> Asked:
+        """Carry out a command on the stream's record; the supervisor then does what follows.
+
+        Raises CommandRefused; CannotRestore, with nothing changed, for a batch that is not kept.
+        """
+        now = self.clock.wall()
+        # Before the record is written: the driver that runs would be ended for a start that must fail.
+        if command.verb in (Verb.START, Verb.RESTART) and generation_of(self.newest(), command.id) is None:
+            self._refuse_unkept(command.start)
+        stream, outcome = self.records.update(lambda found: fold(found, command, now))
+        known = generation_of(stream, command.id)
+        return Asked(stream, outcome, stream.generation if known is None else known)
+
+    def newest(self) -> Stream:
+        """Return the stream as it stands."""
+        return self.records.newest()
+
+    def wait(self, asked: Asked, until: Callable[[Stream], bool], *, seconds: float | None = None) -> Stream:
+        """Wait until the stream is as wanted; for ever where no `seconds` are given, as long as it is supervised.
+
+        Raises StreamFailed where it failed, and SupervisorAbsent where nobody supervises it. A stream that a later
+        command has begun anew is returned as it is.
+        """
+        ends = None if seconds is None else self.clock.monotonic() + seconds
+        silent: tuple[int, float] | None = None
+        while True:
+            stream = self.newest()
+            if until(stream) or stream.first > asked.stream.first:
+                return stream
+            if stream.phase is Phase.FAILED:
+                raise StreamFailed(f"{self.job} failed: {stream.reason}", where=str(self.root))
+            now = self.clock.monotonic()
+            if ends is not None and now >= ends:
+                return stream
+            silent = self._refuse_unsupervised(silent, now)
+            time.sleep(_POLL)
+
+    def is_supervised(self) -> bool:
+        """Return whether a supervisor gave a sign of life not long ago, by the wall clocks of both machines."""
+        lease = LeaseWatch(self.store, writer="", place="", patience=PATIENCE).holder()
+        return lease is not None and not lease.left and self.clock.wall() - lease.at < 2 * PATIENCE * 1_000_000
+
+    def _refuse_unsupervised(self, silent: tuple[int, float] | None, now: float) -> tuple[int, float]:
+        lease = LeaseWatch(self.store, writer="", place="", patience=PATIENCE)
+        number = lease.number()
+        if silent is None or silent[0] != number:
+            return (number, now)
+        if now - silent[1] > 2 * PATIENCE:
+            raise SupervisorAbsent(
+                "no supervisor has given a sign of life; what was asked stands", where=str(self.root)
+            )
+        return silent
+
+    def _refuse_unkept(self, text: str) -> None:
+        start = parse_start(text)
+        if start.batch is None:
+            return
+        found = job_log(self.root / self.job)
+        if found is None:
+            raise CannotRestore(f"there is no checkpoint to go back to batch {start.batch} in", where=str(self.root))
+        find_restorable(recover(found, Damage.LIST), batch=start.batch)

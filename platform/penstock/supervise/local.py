@@ -1,0 +1,153 @@
+"""Run drivers as processes of this machine, each in a session of its own, so that they outlive the supervisor."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import CommitUnknown, GateStopped, StorageFull, StorageUnavailable
+from penstock.runtime.processes import argv_of, kill_session, leaders, process_runs, process_start
+from penstock.supervise.launcher import Handle, LaunchOrder, Look, run_words
+from penstock.supervise.machine import Exit, Life
+from penstock.supervise.stream import DriverSlot
+
+__all__ = ["LocalLauncher", "read_exit"]
+
+_STORAGE = (StorageFull.code, StorageUnavailable.code, CommitUnknown.code)
+_DYING = 20.0
+"""Seconds that killed processes have to be gone."""
+_TAIL = 64 * 2**10
+"""Bytes at the end of a driver's events in which its last words are looked for."""
+_KEPT_LOGS = 20
+
+
+class LocalLauncher:
+    """Start `penstock run` here; what it says goes to `<logs>/<generation>.jsonl`, what it complains of to `.log`."""
+
+    def __init__(self) -> None:
+        self._host = socket.gethostname()
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+
+    def launch(self, order: LaunchOrder) -> Handle:
+        """Start the driver."""
+        order.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _drop_old(order.logs)
+        events, errors = log_files(order.logs, order.stream.generation)
+        # Spark's workers are to be the interpreter of the driver.
+        ours = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        with events.open("ab") as out, errors.open("ab") as err:
+            child = subprocess.Popen(  # noqa: S603 - our own program, and words that were checked
+                [sys.executable, "-P", "-m", "penstock", *run_words(order)],
+                cwd=order.project,
+                env={**os.environ, **ours},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        self._children[child.pid] = child
+        return {"host": self._host, "pid": child.pid, "start": process_start(child.pid)}
+
+    def look(self, job: str, slot: DriverSlot, logs: Path) -> Look:
+        """Return whether the driver's process runs."""
+        if slot.handle is None:
+            if slot.host != self._host:
+                return Look(Life.UNKNOWN)
+            found = self._find(job, slot.generation)
+            if found is None:
+                return Look(Life.GONE, Exit(error="it was never started"))
+            return Look(Life.RUNS, handle=found)
+        if slot.handle.get("host") != self._host:
+            return Look(Life.UNKNOWN)
+        pid, start = int(str(slot.handle["pid"])), str(slot.handle["start"])
+        child = self._children.get(pid)
+        code = child.poll() if child is not None else None
+        if code is None and process_runs(pid, start):
+            return Look(Life.RUNS)
+        self._children.pop(pid, None)
+        return Look(Life.GONE, None if slot.foreign else read_exit(logs, slot.generation, code))
+
+    def kill(self, handle: Handle) -> None:
+        """End all processes of the driver's session."""
+        if handle.get("host") == self._host:
+            kill_session(int(str(handle["pid"])), str(handle["start"]), within=_DYING)
+
+    def _find(self, job: str, generation: int) -> Handle | None:
+        """Return the driver of a generation that was started and whose start was not recorded."""
+        for pid in leaders():
+            words = argv_of(pid)
+            if "penstock" in words and job in words and _follows(words, "--generation", str(generation)):
+                return {"host": self._host, "pid": pid, "start": process_start(pid)}
+        return None
+
+
+def log_files(logs: Path, generation: int) -> tuple[Path, Path]:
+    """Return where the driver of a generation writes its events and its complaints."""
+    return logs / f"{generation:06d}.jsonl", logs / f"{generation:06d}.log"
+
+
+def read_exit(logs: Path, generation: int, code: int | None) -> Exit:
+    """Return how a driver ended, from its last events and, where it was our child, its exit code.
+
+    A driver that was killed said nothing; one whose parent was another supervisor has said its code itself.
+    """
+    events, errors = log_files(logs, generation)
+    for event in reversed(list(_last_events(events))):
+        if event.get("event") == "run.ended":
+            return Exit(code=0, finished=event.get("ending") == "finished")
+        if event.get("event") == "run.failed":
+            said = str(event.get("code"))
+            return Exit(
+                code=_number(event.get("exit_code")),
+                error=f"{said} {event.get('what')}" + (f" ({event['where']})" if event.get("where") else ""),
+                storage=said in _STORAGE,
+                judged=said == GateStopped.code,
+            )
+    if code is None or code < 0:
+        return Exit()
+    return Exit(code=code, error=_last_line(errors))
+
+
+def _last_events(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict):
+            yield event
+
+
+def _last_line(path: Path) -> str | None:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((line.strip() for line in reversed(lines) if line.strip()), None)
+
+
+def _drop_old(logs: Path) -> None:
+    for suffix in (".jsonl", ".log"):
+        for path in sorted(logs.glob(f"*{suffix}"))[:-_KEPT_LOGS]:
+            path.unlink(missing_ok=True)
+
+
+def _follows(words: list[str], name: str, value: str) -> bool:
+    return any(pair == (name, value) for pair in pairwise(words))
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None

@@ -1,0 +1,273 @@
+"""Decide what to do about a stream, from its record and what was seen of its driver. Pure: no process, no clock.
+
+`step` is called again and again. It returns the stream as it should stand, and what to do once that is written;
+whoever finds the record changed meanwhile drops both and looks again, so an action always follows from the newest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from pydantic import JsonValue
+
+from penstock.errors import EXIT_FENCED, EXIT_PERSON
+from penstock.supervise.stream import DriverSlot, Phase, Stream, Wish
+
+__all__ = ["Action", "Beat", "Exit", "Holder", "Life", "Policy", "Seen", "Step", "step"]
+
+_HOUR = 3_600_000_000
+_ENDINGS = {Wish.STOP: Phase.STOPPED, Wish.SUSPEND: Phase.SUSPENDED}
+_HELD = "another driver, which no supervisor started, holds the job"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How patient a supervisor is; microseconds, but for the budget, which is failures an hour.
+
+    `start_within`: from a start to the driver's first sign of life. `deadline`: the longest that a progress mark may
+    stand still; after that long again the driver is killed. `stop_within`: from a stop to the end of the driver.
+    """
+
+    backoff: int
+    backoff_max: int
+    failures: int
+    healthy_after: int
+    deadline: int
+    start_within: int
+    stop_within: int
+
+
+class Life(Enum):
+    """Whether the process of a driver is there."""
+
+    RUNS = "runs"
+    GONE = "gone"
+    UNKNOWN = "unknown"
+    """The launcher cannot tell, or has not answered yet; a missing answer is never taken for an end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """How a driver ended, as far as it is known: `code` and `error` are None where it was killed or nobody saw.
+
+    `finished`: its sources have ended. `storage`: its checkpoint did not answer. `judged`: a gate stopped it, so that
+    another version of the code is no way out.
+    """
+
+    code: int | None = None
+    error: str | None = None
+    finished: bool = False
+    storage: bool = False
+    judged: bool = False
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        if self.error:
+            return f"ended with {self.code}: {self.error}"
+        if self.code == 0:
+            return "was stopped by somebody else"
+        return f"ended with {self.code}" if self.code is not None else "was killed, or ended without saying why"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """The newest status record of a driver: its `generation`, and for how long (microseconds) its mark has stood.
+
+    `still_for` counts from the last record or the last step of its loop, whichever is longer ago; a driver that waits
+    for rows steps, so it is healthy.
+    """
+
+    generation: int
+    still_for: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """What a log's newest Takeover says; `handle` is None where the log was released, or has none."""
+
+    handle: dict[str, JsonValue] | None = None
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What one look at a stream showed; `handle` where its driver had to be found."""
+
+    life: Life = Life.UNKNOWN
+    exit: Exit | None = None
+    handle: dict[str, JsonValue] | None = None
+    beat: Beat | None = None
+    holder: Holder = Holder()
+
+
+class Action(Enum):
+    """What to do once the record is written."""
+
+    NOTHING = "nothing"
+    LAUNCH = "launch"
+    KILL = "kill"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The stream as it should stand, and what to do then."""
+
+    stream: Stream
+    action: Action = Action.NOTHING
+
+
+def step(stream: Stream, seen: Seen, policy: Policy, now: int, host: str = "") -> Step:
+    """Return what follows from what was seen; the stream itself where nothing does. `host` is the supervisor's."""
+    driver = stream.driver
+    if driver is not None:
+        life = _life(driver, seen, policy, now)
+        if life is Life.GONE:
+            return Step(_after(stream, driver, seen, policy, now))
+        if life is Life.RUNS:
+            return _watched(stream, driver, seen, policy, now)
+        return Step(stream)
+    if stream.wish in _ENDINGS and not stream.is_over:
+        return Step(_phase(stream, _ENDINGS[stream.wish], None, now))
+    if not stream.wants_driver or _waits(stream, policy, now):
+        return Step(stream)
+    return _launch(stream, seen.holder, host, now)
+
+
+# --- a driver that is there --------------------------------------------------------------------
+def _life(driver: DriverSlot, seen: Seen, policy: Policy, now: int) -> Life:
+    """Return whether the driver lives; one that was to be started and never showed itself counts as gone.
+
+    It may still come: its generation is over then, and both the log and its orders tell it so.
+    """
+    beat = seen.beat if seen.beat is not None and seen.beat.generation == driver.generation else None
+    if seen.life is not Life.UNKNOWN:
+        return seen.life
+    if driver.foreign:
+        return Life.RUNS if beat is not None and beat.still_for <= policy.deadline else Life.GONE
+    if driver.handle is not None or beat is not None:
+        return Life.RUNS
+    return Life.GONE if _passed(driver.at, policy.start_within, now) else Life.UNKNOWN
+
+
+def _watched(stream: Stream, driver: DriverSlot, seen: Seen, policy: Policy, now: int) -> Step:
+    """Judge a driver that lives."""
+    beat = seen.beat if seen.beat is not None and seen.beat.generation == driver.generation else None
+    if driver.handle is None and seen.handle is not None:
+        driver = driver.model_copy(update={"handle": seen.handle})
+        stream = _with(stream, driver=driver)
+    if not stream.wants_driver or driver.generation < stream.first:
+        late = _passed(stream.asked_at, policy.stop_within, now) and not driver.foreign
+        return Step(stream, Action.KILL if late else Action.NOTHING)
+    if beat is None:
+        if not _passed(driver.at, policy.start_within, now):
+            return Step(stream)
+        return Step(_phase(stream, Phase.UNHEALTHY, "no sign of life since it was started", now), Action.KILL)
+    if beat.still_for > policy.deadline:
+        late = beat.still_for > 2 * policy.deadline and not driver.foreign
+        reason = f"no progress for more than {policy.deadline / 1e6:g} s"
+        return Step(_phase(stream, Phase.UNHEALTHY, reason, now), Action.KILL if late else Action.NOTHING)
+    return Step(_healthy(stream, driver, policy, now))
+
+
+def _healthy(stream: Stream, driver: DriverSlot, policy: Policy, now: int) -> Stream:
+    phase = Phase.DRAINING if stream.wish is Wish.DRAIN else Phase.RUNNING
+    reason = _HELD if driver.foreign else None
+    if stream.phase is not phase:
+        stream = _with(_phase(stream, phase, reason, now), healthy_since=now)
+    since = stream.healthy_since or now
+    proved = (stream.streak, stream.failures, stream.stable) == (0, (), stream.version)
+    if not proved and not driver.foreign and _passed(since, policy.healthy_after, now):
+        stream = _with(stream, streak=0, failures=(), stable=stream.version)
+    return stream
+
+
+# --- a driver that is gone ---------------------------------------------------------------------
+def _after(stream: Stream, driver: DriverSlot, seen: Seen, policy: Policy, now: int) -> Stream:
+    """Return the stream after the end of its driver."""
+    ended = seen.exit or Exit()
+    stream = _with(stream, driver=None, healthy_since=None)
+    if driver.generation < stream.first:
+        return stream  # it made room for a newer one
+    if stream.wish in _ENDINGS:
+        return _phase(stream, _ENDINGS[stream.wish], None, now)
+    if ended.finished:
+        return _phase(stream, Phase.FINISHED, None, now)
+    if driver.foreign:
+        return _with(_phase(stream, Phase.SUBMITTING, "the driver that held the job is gone", now), until=None)
+    if ended.code == EXIT_FENCED:
+        return _fenced(stream, ended, seen.holder, policy, now)
+    if ended.storage:
+        until = now + _delay(policy, stream.streak)
+        return _with(_phase(stream, Phase.PAUSED, f"the driver {ended}", now), until=until, streak=stream.streak + 1)
+    return _failed(stream, ended, policy, now)
+
+
+def _fenced(stream: Stream, ended: Exit, holder: Holder, policy: Policy, now: int) -> Stream:
+    """Attach to the driver that holds the log; where none does any more, start one soon. No failure is counted."""
+    if holder.handle is None:
+        return _with(_phase(stream, Phase.BACKOFF, f"the driver {ended}", now), until=now + policy.backoff)
+    slot = DriverSlot(generation=holder.generation, at=now, handle=holder.handle, foreign=True)
+    return _with(_phase(stream, Phase.RUNNING, _HELD, now), driver=slot, until=None)
+
+
+def _failed(stream: Stream, ended: Exit, policy: Policy, now: int) -> Stream:
+    """Return the stream after a failure: a pause, an older version of the code, or the end."""
+    failures = (*(at for at in stream.failures if now - _HOUR < at <= now), now)
+    stream = _with(stream, failures=failures)
+    reason = f"the driver {ended}"
+    hopeless = ended.code == EXIT_PERSON
+    if hopeless or len(failures) > policy.failures:
+        older = stream.stable
+        if older not in (None, stream.version) and not ended.judged:
+            why = f"version {stream.version} did not become healthy, so {older} runs again: {reason}"
+            back = _with(stream, version=older, rolled_back=stream.version, failures=(), streak=0)
+            return _with(_phase(back, Phase.BACKOFF, why, now), until=now)
+        spent = "" if hopeless else f"{len(failures)} failures within an hour; the last: "
+        undo = ""
+        if stream.rolled_back is not None:
+            undo = (
+                f". Version {stream.rolled_back} ran before it and was rolled back: find a batch from before that with "
+                "penstock checkpoints, and go back with penstock restart --from batch=N"
+            )
+        return _with(_phase(stream, Phase.FAILED, f"{spent}{reason}{undo}", now), until=None)
+    until = now + _delay(policy, stream.streak)
+    return _with(_phase(stream, Phase.BACKOFF, reason, now), until=until, streak=stream.streak + 1)
+
+
+# --- a driver to be started --------------------------------------------------------------------
+def _waits(stream: Stream, policy: Policy, now: int) -> bool:
+    """Return whether a pause is not over; one that ends far in the future was made before the clock went back."""
+    return stream.until is not None and now < stream.until <= now + policy.backoff_max
+
+
+def _launch(stream: Stream, holder: Holder, host: str, now: int) -> Step:
+    """Claim a generation and launch its driver.
+
+    A command has claimed the generation of its first driver; each later one claims the next. It must be newer than the
+    log's, which may be of a driver that no supervisor started, or of a control root that is gone.
+    """
+    unused = stream.launches == 0
+    generation = max(stream.generation if unused else stream.generation + 1, holder.generation + 1)
+    slot = DriverSlot(generation=generation, at=now, host=host)
+    begun = _with(stream, generation=generation, driver=slot, until=None, launches=stream.launches + 1)
+    return Step(_phase(begun, Phase.SUBMITTING, stream.reason, now), Action.LAUNCH)
+
+
+def _delay(policy: Policy, streak: int) -> int:
+    return int(min(policy.backoff * 2 ** min(streak, 30), policy.backoff_max))
+
+
+def _passed(since: int, span: int, now: int) -> bool:
+    """Return whether a span has passed; a clock that went back lengthens it, and never ends it early."""
+    return now - since > span
+
+
+def _phase(stream: Stream, phase: Phase, reason: str | None, now: int) -> Stream:
+    if stream.phase is phase and stream.reason == reason:
+        return stream
+    return _with(stream, phase=phase, reason=reason, since=stream.since if stream.phase is phase else now)
+
+
+def _with(stream: Stream, **changes: object) -> Stream:
+    return stream.model_copy(update=changes)

@@ -1,0 +1,26 @@
+"""Read how patient a supervisor is from a job's settings."""
+
+from __future__ import annotations
+
+from penstock.runtime.config import Settings
+from penstock.runtime.stopping import GRACE
+from penstock.supervise.machine import Policy
+
+__all__ = ["policy_of"]
+
+_SPARE = 15.0
+"""Seconds beside its deadline in which a driver that was told to stop hears of it and leaves Spark."""
+
+
+def policy_of(settings: Settings) -> Policy:
+    """Return the policy of `[supervise]`; a driver may take its own deadline to stop, and a little more."""
+    own = settings.supervise
+    return Policy(
+        backoff=own.backoff.micros,
+        backoff_max=max(own.backoff.micros, own.backoff_max.micros),
+        failures=own.failures_per_hour,
+        healthy_after=own.healthy_after.micros,
+        deadline=own.progress_within.micros,
+        start_within=own.start_within.micros,
+        stop_within=int((settings.deadline + GRACE + _SPARE) * 1_000_000),
+    )

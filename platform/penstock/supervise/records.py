@@ -1,0 +1,142 @@
+"""Keep the records of streams, and of who supervises, in the control root: each one follows from the one before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from penstock.checkpoint.control import NumberedRecord, Records
+from penstock.checkpoint.entries import Record
+from penstock.checkpoint.store import CheckpointStore, corrupt
+from penstock.errors import CommitUnknown
+from penstock.supervise.stream import Stream
+
+__all__ = ["Lease", "LeaseWatch", "StreamRecords", "supervised_jobs"]
+
+_KEEP = 100
+"""Old records that are kept: the history of a stream."""
+_TRIES = 100
+_KIND = "streams"
+Told = TypeVar("Told")
+
+
+class StreamRecords:
+    """The records of one stream; `store` is that of the folder which holds all jobs."""
+
+    def __init__(self, store: CheckpointStore, job: str) -> None:
+        self._records = Records(store, _KIND, job)
+        self._job = job
+
+    def newest(self) -> Stream:
+        """Return the stream as it stands; one that nobody ever asked for anything stands stopped."""
+        found = self._records.newest()
+        return Stream() if found is None else self._read(found)
+
+    def history(self) -> list[tuple[int, Stream]]:
+        """Return the kept records that can be read, oldest first, with their numbers."""
+        return [(found.seq, self._read(found)) for found in self._records.kept()]
+
+    def number(self) -> int:
+        """Return the number of the newest record, -1 where there is none: it grows with each change."""
+        return self._records.tail()
+
+    def update(self, change: Callable[[Stream], tuple[Stream, Told]]) -> tuple[Stream, Told]:
+        """Write what `change` makes of the newest record, asking it again as long as others are faster.
+
+        Returns the stream that then stands and what `change` told beside it; nothing is written where it changes
+        nothing. Raises CommitUnknown when it cannot be told whether the record was written.
+        """
+        for _ in range(_TRIES):
+            tail = self._records.tail()
+            before = self.newest()
+            after, told = change(before)
+            if after == before:
+                return before, told
+            if self._records.put_after(tail, after.model_dump(mode="json")):
+                if (tail + 1) % _KEEP == 0:
+                    self._records.prune(_KEEP)
+                return after, told
+        raise CommitUnknown("others kept writing the stream's record", where=self._job)
+
+    def replace(self, before: Stream, after: Stream) -> bool:
+        """Write `after` if `before` still stands; return whether it was written."""
+        wrote, stands = self.update(lambda found: (after, True) if found == before else (found, False))
+        return stands and wrote == after
+
+    def _read(self, found: NumberedRecord) -> Stream:
+        try:
+            return Stream.model_validate_json(found.text())
+        except ValidationError as why:
+            path = f"_control/{_KIND}/{self._job}/{found.seq:012d}"
+            raise corrupt(path, f"not a stream's record: {why.errors()[0]['msg']}") from None
+
+
+def supervised_jobs(store: CheckpointStore) -> list[str]:
+    """Return the jobs that have records, as a listing shows them."""
+    parts = (path.split("/") for path in store.list(f"_control/{_KIND}"))
+    return sorted({part[2] for part in parts if len(part) > 3})  # noqa: PLR2004 - _control/streams/JOB/NUMBER
+
+
+class Lease(Record):
+    """Who supervises: `writer` is a random id of the process, `at` its wall clock, `place` its host and process."""
+
+    writer: str
+    place: str
+    at: int
+    left: bool = False
+
+
+class LeaseWatch:
+    """Hold the lease of a control root, or stand by for it.
+
+    The holder writes the next number again and again; who finds the number unmoved for `patience` seconds of the
+    watcher's own clock writes it instead. A holder that finds its next number taken has lost the lease.
+    Two who believe to hold it do no harm: each acts on a stream's record only after writing its next number.
+    """
+
+    def __init__(self, store: CheckpointStore, *, writer: str, place: str, patience: float) -> None:
+        self._records = Records(store, "supervisor", "lease")
+        self._writer = writer
+        self._place = place
+        self._patience = patience
+        self._held: int | None = None
+        self._seen: tuple[int, float] | None = None
+
+    def hold(self, *, wall: int, monotonic: float) -> bool:
+        """Return whether this process supervises now; called every second or two."""
+        if self._held is not None:
+            return self._write(self._held, wall)
+        tail = self._records.tail()
+        if self._seen is None or self._seen[0] != tail:
+            self._seen = (tail, monotonic)
+        holder = self.holder()
+        if holder is not None and not holder.left and monotonic - self._seen[1] < self._patience:
+            return False
+        return self._write(tail, wall)
+
+    def number(self) -> int:
+        """Return the number of the newest record, -1 where nobody ever supervised."""
+        return self._records.tail()
+
+    def holder(self) -> Lease | None:
+        """Return what the newest record says."""
+        found = self._records.newest()
+        return None if found is None else Lease.model_validate_json(found.text())
+
+    def leave(self, *, wall: int) -> None:
+        """Give the lease back, so that a standby need not wait."""
+        if self._held is not None:
+            self._write(self._held, wall, left=True)
+            self._held = None
+
+    def _write(self, after: int, wall: int, *, left: bool = False) -> bool:
+        lease = Lease(writer=self._writer, place=self._place, at=wall, left=left)
+        if not self._records.put_after(after, lease.model_dump(mode="json")):
+            self._held, self._seen = None, None
+            return False
+        self._held = after + 1
+        if self._held % _KEEP == 0:
+            self._records.prune()
+        return True

@@ -1,0 +1,138 @@
+"""Hold what is wanted of a stream and what became of it: one record that commands and the supervisor take turns at.
+
+Records are numbered and each follows from the one before (`records.StreamRecords`), so a command and the supervisor
+cannot both act on the same state: one of them gets the number, the other looks again.
+Times are UTC microseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+from pydantic import Field, JsonValue
+
+from penstock.checkpoint.entries import Record
+
+__all__ = ["Answered", "DriverSlot", "Limits", "Phase", "Stream", "Wish"]
+
+
+class Wish(Enum):
+    """What a person, or Airflow, wants of a stream."""
+
+    RUN = "RUN"
+    DRAIN = "DRAIN"
+    """Do what was there when it was asked, close all windows, end (SEMANTICS 10.6)."""
+    SUSPEND = "SUSPEND"
+    """End after the batch, and keep the limits and the code for `resume`."""
+    STOP = "STOP"
+
+
+class Phase(Enum):
+    """How a stream stands (DESIGN 11)."""
+
+    SUBMITTING = "SUBMITTING"
+    """A driver is being started and has not said anything yet."""
+    RUNNING = "RUNNING"
+    UNHEALTHY = "UNHEALTHY"
+    """The driver lives, and its progress mark stands still."""
+    BACKOFF = "BACKOFF"
+    """The driver failed; the next one starts at `until`."""
+    PAUSED = "PAUSED"
+    """Storage does not answer, as `reason` says; tried again at `until`, and the failure budget is not touched."""
+    DRAINING = "DRAINING"
+    SUSPENDED = "SUSPENDED"
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"
+    """Given up: a person is needed, as `reason` says."""
+    FINISHED = "FINISHED"
+    """The sources have ended, or the stream was drained."""
+
+    @property
+    def is_final(self) -> bool:
+        """Return whether only a command leads out of this phase."""
+        return self in (Phase.SUSPENDED, Phase.STOPPED, Phase.FAILED, Phase.FINISHED)
+
+
+class Limits(Record):
+    """What bounds a batch; a running driver hears of a change before its next batch.
+
+    `rows`: the most that a batch reads of each source; None for as much as the source gives.
+    """
+
+    rows: Annotated[int, Field(ge=1)] | None = None
+
+
+class DriverSlot(Record):
+    """A driver that was started, or is being started: `handle` is None until the launcher has answered.
+
+    `handle` is the launcher's own: what it needs to watch and kill the driver; `host` is where the supervisor runs
+    that starts it. `foreign` is a driver that somebody else started and that holds the job.
+    """
+
+    generation: int
+    at: int
+    host: str = ""
+    handle: dict[str, JsonValue] | None = None
+    foreign: bool = False
+
+
+class Answered(Record):
+    """A command that was carried out, by the id that it keeps over its tries."""
+
+    id: str
+    verb: str
+    generation: int
+
+
+class Stream(Record):
+    """A stream as one number of its records shows it.
+
+    `generation` counts starts of drivers: each start has its own, and the newest claimed is the only one that may run.
+    `first` is the generation that the wish in force began with. A command that names a generation means the stream
+    that was started by it; the supervisor's own restarts have later generations and are the same stream.
+    `launches` are the drivers that were started for it.
+    `command` is the id of the command that began it; its restore, if `start` is one, is done once.
+    `limits` is None where nobody set any: then the configuration's hold.
+    `version` names the code that runs, None for "take the newest"; `stable` the last that was healthy long enough.
+    """
+
+    # what is wanted
+    wish: Wish = Wish.STOP
+    asked_at: int = 0
+    first: int = 0
+    start: str = "last"
+    available_now: bool = False
+    command: str | None = None
+    note: str | None = None
+    limits: Limits | None = None
+    answered: tuple[Answered, ...] = ()
+    # what became of it
+    generation: int = 0
+    phase: Phase = Phase.STOPPED
+    reason: str | None = None
+    since: int = 0
+    until: int | None = None
+    driver: DriverSlot | None = None
+    failures: tuple[int, ...] = ()
+    streak: int = 0
+    launches: int = 0
+    healthy_since: int | None = None
+    version: str | None = None
+    stable: str | None = None
+    rolled_back: str | None = None
+
+    @property
+    def wants_driver(self) -> bool:
+        """Return whether a driver should run, now or after a pause."""
+        return self.wish in (Wish.RUN, Wish.DRAIN) and not self.is_over
+
+    @property
+    def restarts(self) -> int:
+        """Return how many drivers were started after the first."""
+        return max(0, self.launches - 1)
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the stream has come to an end and no newer start was asked for."""
+        return self.phase.is_final

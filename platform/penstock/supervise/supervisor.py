@@ -1,0 +1,237 @@
+"""Make what runs what is wanted, for the streams of one control root (DESIGN 11).
+
+The supervisor holds nothing that cannot be found again: all it decides on is in the streams' records and in what it
+sees, so one that is killed is replaced by another, which finds the drivers alive.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from penstock.checkpoint.control import NumberedRecord
+from penstock.checkpoint.store import CheckpointStore
+from penstock.checkpoint.takeover import survey
+from penstock.errors import PenstockError
+from penstock.runtime.holder import HolderName
+from penstock.runtime.launch import control_store, job_log
+from penstock.runtime.status import StatusRecords
+from penstock.supervise.launcher import Handle, Launcher, LaunchOrder
+from penstock.supervise.machine import Action, Beat, Holder, Life, Policy, Seen, step
+from penstock.supervise.records import LeaseWatch, StreamRecords, supervised_jobs
+from penstock.supervise.stream import DriverSlot, Stream
+from penstock.supervise.versions import Versions
+from penstock.time.clock import Clock
+
+__all__ = ["PATIENCE", "Supervisor", "logs_of"]
+
+log = structlog.get_logger()
+
+PATIENCE = 10.0
+"""Seconds without a sign of life of the supervisor after which one that stands by takes its place."""
+
+
+@dataclass(kw_only=True)
+class Supervisor:
+    """Supervise the streams of one control root; `tick` is called every second or so.
+
+    `policy` gives a job's, and may raise ConfigError: then the last one that could be read holds.
+    """
+
+    root: Path
+    project: Path
+    launcher: Launcher
+    policy: Callable[[str], Policy]
+    clock: Clock
+    store: CheckpointStore = field(init=False)
+    _lease: LeaseWatch = field(init=False)
+    _versions: Versions = field(init=False)
+    _leads: bool | None = None
+    _policies: dict[str, Policy] = field(default_factory=dict)
+    _beats: dict[str, tuple[int, float]] = field(default_factory=dict)
+    _troubled: dict[str, str] = field(default_factory=dict)
+    _told: dict[str, tuple[object, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Open the control root; it is made if it is not there."""
+        self.store = control_store(self.root)
+        self._versions = Versions(self.root / "_versions", self.project)
+        place = f"{socket.gethostname()}:{os.getpid()}"
+        self._lease = LeaseWatch(self.store, writer=secrets.token_hex(16), place=place, patience=PATIENCE)
+
+    @property
+    def leads(self) -> bool:
+        """Return whether this process supervises, as of the last tick."""
+        return bool(self._leads)
+
+    def tick(self) -> None:
+        """Look at every stream once, and do what follows; as a standby, only watch the lease.
+
+        Storage that does not answer is told once and asked again at the next tick; drivers go on meanwhile.
+        """
+        try:
+            leads = self._lease.hold(wall=self.clock.wall(), monotonic=self.clock.monotonic())
+            if leads != self._leads:
+                self._tell_lead(leads=leads)
+            if leads:
+                for job in supervised_jobs(self.store):
+                    self._tend(job)
+        except (PenstockError, OSError) as why:
+            self._trouble("", why)
+        else:
+            self._troubled.pop("", None)
+
+    def leave(self) -> None:
+        """Give the lease back; the drivers go on without a supervisor."""
+        self._lease.leave(wall=self.clock.wall())
+
+    def streams(self) -> dict[str, Stream]:
+        """Return all streams as they stand."""
+        return {job: StreamRecords(self.store, job).newest() for job in supervised_jobs(self.store)}
+
+    # --- one stream --------------------------------------------------------------------------
+    def _tend(self, job: str) -> None:
+        try:
+            self._step(job)
+        except (PenstockError, OSError) as why:
+            self._trouble(job, why)
+        else:
+            self._troubled.pop(job, None)
+
+    def _step(self, job: str) -> None:
+        records = StreamRecords(self.store, job)
+        before = records.newest()
+        self._tell(job, before)
+        if before.driver is None and before.is_over:
+            return
+        seen = self._seen(job, before)
+        decided = step(before, seen, self._policy_of(job), self.clock.wall(), socket.gethostname())
+        after = decided.stream
+        if seen.life is Life.GONE and before.driver is not None and before.driver.handle is not None:
+            self.launcher.kill(before.driver.handle)  # what it left behind, before the next one starts
+        if decided.action is Action.LAUNCH and after.version is None:
+            after = after.model_copy(update={"version": self._versions.take()})
+        if after != before and not records.replace(before, after):
+            return  # a command was faster; the next tick looks again
+        self._tell(job, after)
+        if decided.action is Action.LAUNCH:
+            self._launch(job, records, after)
+        elif decided.action is Action.KILL and after.driver is not None and after.driver.handle is not None:
+            log.warning("driver.killed", job=job, generation=after.driver.generation, reason=after.reason)
+            self.launcher.kill(after.driver.handle)
+
+    def _launch(self, job: str, records: StreamRecords, stream: Stream) -> None:
+        """Start the driver whose generation was just claimed, and write down how to find it."""
+        slot, version = stream.driver, stream.version
+        assert slot is not None
+        assert version is not None
+        self._versions.prune([s.version or "" for s in self.streams().values()] + [stream.stable or ""])
+        order = LaunchOrder(
+            job=job,
+            project=self.project,
+            code=self._versions.folder(version),
+            stream=stream,
+            logs=logs_of(self.root, job),
+        )
+        try:
+            handle = self.launcher.launch(order)
+        except OSError as why:
+            self._trouble(job, why)
+            return  # looked for and not found, it counts as a failure at the next tick
+        log.info("driver.launched", job=job, generation=slot.generation, version=version, **handle)
+
+        def noted(found: Stream) -> tuple[Stream, None]:
+            same = found.driver is not None and found.driver.generation == slot.generation
+            return (
+                found.model_copy(update={"driver": slot.model_copy(update={"handle": handle})}) if same else found
+            ), None
+
+        records.update(noted)
+
+    # --- what is seen ------------------------------------------------------------------------
+    def _seen(self, job: str, stream: Stream) -> Seen:
+        driver = stream.driver
+        if driver is None:
+            return Seen(holder=self._holder(job)) if stream.wants_driver else Seen()
+        look = self.launcher.look(job, driver, logs_of(self.root, job))
+        beat, handle = self._beat(job, driver)
+        holder = self._holder(job) if look.life is Life.GONE else Holder()
+        return Seen(life=look.life, exit=look.exit, handle=look.handle or handle, beat=beat, holder=holder)
+
+    def _holder(self, job: str) -> Holder:
+        found = job_log(self.root / job)
+        if found is None:
+            return Holder()
+        view = survey(found)
+        generation = view.takeover.generation if view.takeover is not None else 0
+        return Holder(handle=_handle_of(view.holder), generation=generation)
+
+    def _beat(self, job: str, driver: DriverSlot) -> tuple[Beat | None, Handle | None]:
+        """Return how long the driver's mark has stood, by our own clock and by its, and where its status says it is."""
+        found = StatusRecords(self.store, job).newest()
+        if found is None or not _is_of(found, driver):
+            return None, None
+        now = self.clock.monotonic()
+        number, since = self._beats.get(job, (-1, now))
+        if number != found.seq:
+            since = now
+        self._beats[job] = (found.seq, since)
+        stage = found.body.get("stage")
+        at = int(found.body.get("at", 0))
+        stepped = int(stage.get("since", at)) if isinstance(stage, dict) else at
+        still_for = int((now - since) * 1_000_000) + max(0, at - stepped)
+        return Beat(generation=driver.generation, still_for=still_for), _handle_of(found.body.get("holder"))
+
+    def _policy_of(self, job: str) -> Policy:
+        try:
+            self._policies[job] = self.policy(job)
+        except PenstockError:
+            if job not in self._policies:
+                raise
+        return self._policies[job]
+
+    # --- what is told ------------------------------------------------------------------------
+    def _tell(self, job: str, stream: Stream) -> None:
+        news = (stream.phase, stream.reason, stream.generation)
+        if self._told.get(job) == news:
+            return
+        self._told[job] = news
+        event = f"stream.{stream.phase.value.lower()}"
+        log.info(event, job=job, generation=stream.generation, reason=stream.reason)
+
+    def _tell_lead(self, *, leads: bool) -> None:
+        self._leads = leads
+        if leads:
+            log.info("supervisor.leads", root=str(self.root))
+            return
+        holder = self._lease.holder()
+        log.info("supervisor.stands_by", root=str(self.root), holder=holder.place if holder is not None else None)
+
+    def _trouble(self, job: str, why: Exception) -> None:
+        said = str(why)
+        if self._troubled.get(job) != said:
+            self._troubled[job] = said
+            log.warning("supervisor.trouble", job=job or None, reason=said)
+
+
+def logs_of(root: Path, job: str) -> Path:
+    """Return the folder in which the drivers of a job write what they say."""
+    return root / "_logs" / job
+
+
+def _is_of(record: NumberedRecord, driver: DriverSlot) -> bool:
+    if driver.foreign:
+        return driver.handle is not None and _handle_of(record.body.get("holder")) == driver.handle
+    return record.body.get("generation") == driver.generation
+
+
+def _handle_of(holder: object) -> Handle | None:
+    """Return where a driver runs, from the name that it holds its log by."""
+    name = HolderName.parse(str(holder)) if holder is not None else None
+    return None if name is None else {"host": name.host, "pid": name.pid, "start": name.start}

@@ -1,0 +1,84 @@
+"""Keep the code that streams were started with: a copy of `jobs/` and `conf/` for each content that ran.
+
+A stream runs what was there when it was started, whatever is edited meanwhile; a restart takes what is there then.
+So a driver that died is started again with the same code, and what ran well before can run again (DESIGN 11).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+__all__ = ["Versions"]
+
+_PARTS = ("jobs", "conf")
+_KEPT = 10
+_LENGTH = 12
+
+
+class Versions:
+    """The versions of one project in one folder."""
+
+    def __init__(self, folder: Path, project: Path) -> None:
+        self._folder = folder
+        self._project = project
+
+    def take(self) -> str:
+        """Copy what is there now, unless it was copied before; return its name, the start of its sha256.
+
+        A file that changes while it is copied gives the name of what was copied.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fresh = self._folder / f".new-{secrets.token_hex(8)}"
+        try:
+            for part in _PARTS:
+                if (self._project / part).is_dir():
+                    shutil.copytree(self._project / part, fresh / part, ignore=_passing)
+            name = _digest(fresh)
+            target = self.folder(name)
+            if target.is_dir():
+                os.utime(target)
+            else:
+                _settle(fresh, target)
+            return name
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+
+    def folder(self, name: str) -> Path:
+        """Return where a version is."""
+        return self._folder / name
+
+    def prune(self, used: Collection[str]) -> None:
+        """Delete all but the newest few and those in use."""
+        found = sorted((p for p in self._folder.glob("*") if p.is_dir()), key=lambda p: p.stat().st_mtime)
+        for old in found[:-_KEPT]:
+            if old.name not in used:
+                shutil.rmtree(old, ignore_errors=True)
+
+
+def _settle(fresh: Path, target: Path) -> None:
+    try:
+        fresh.rename(target)
+    except OSError:
+        if not target.is_dir():  # else another supervisor was faster with the same
+            raise
+
+
+def _passing(_folder: str, names: list[str]) -> set[str]:
+    return {name for name in names if name == "__pycache__" or name.startswith(".")}
+
+
+def _digest(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(_files(folder)):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:_LENGTH]
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file())

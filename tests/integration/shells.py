@@ -1,0 +1,57 @@
+"""Run the penstock command as people do: real processes, in a project of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+COMMAND = [sys.executable, "-m", "penstock"]
+PATIENCE = 240.0
+"""Seconds; a busy machine takes long to start Spark."""
+
+
+class Shell:
+    """Runs commands in a project, and ends what is left of them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self, *words: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
+        """Start a command in a session of its own."""
+        process = subprocess.Popen(
+            [*COMMAND, *words], cwd=self.root, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE,
+            text=True, start_new_session=True,
+        )  # fmt: skip
+        self.started.append(process)
+        return process
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        """Run a command to its end: exit code, output, errors."""
+        process = self.start(*words)
+        out, err = process.communicate(timeout=PATIENCE)
+        return process.returncode, out, err
+
+    def json(self, *words: str):
+        """Run a command that answers in JSON."""
+        code, out, err = self.run(*words, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    def totals(self, table: str = "totals") -> list[tuple]:
+        """Return what the table shows, sorted."""
+        rows = DeltaTable(str(self.root / "tables" / table)).to_pyarrow_table().to_pylist()
+        return sorted((r["user"], r["window_start"], r["n"], r["total"]) for r in rows)
+
+    def end(self) -> None:
+        """Kill what still runs, with all that it started."""
+        for process in self.started:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()

@@ -1,0 +1,181 @@
+"""Streams under a supervisor: real processes, killed at bad moments, and commands while they run (DESIGN 11)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from project_samples import JOB, expected_totals, make_project
+from shells import PATIENCE, Shell
+
+from penstock.checkpoint.entries import Commit, Offsets, Takeover
+from penstock.checkpoint.local import LocalStore
+from penstock.checkpoint.log import Log
+from penstock.runtime.processes import kill_session, session_members
+from penstock.supervise.records import StreamRecords
+from penstock.supervise.stream import Phase, Stream
+
+pytestmark = pytest.mark.timeout(900)
+QUICK = """
+[supervise]
+backoff = "1 seconds"
+healthy_after = "1 seconds"
+failures_per_hour = 2
+
+[limits]
+rows = 4
+"""
+
+
+class Yard(Shell):
+    """A project with supervisors, and the streams that they run."""
+
+    def __init__(self, root) -> None:
+        super().__init__(root)
+        self.records = StreamRecords(LocalStore(root / "checkpoints"), "orders")
+
+    def supervise(self) -> subprocess.Popen[str]:
+        """Start a supervisor."""
+        return self.start("supervise", "--json", stdout=subprocess.DEVNULL)
+
+    def stream(self) -> Stream:
+        """Return the stream as it stands."""
+        return self.records.newest()
+
+    def pid(self) -> int:
+        """Return the process of the driver that the record names."""
+        driver = self.stream().driver
+        assert driver is not None
+        assert driver.handle is not None
+        return int(str(driver.handle["pid"]))
+
+    def until(self, what: Callable[[Stream], bool]) -> Stream:
+        """Wait until the stream is so."""
+        ends = time.monotonic() + PATIENCE
+        while not what(stream := self.stream()):
+            assert time.monotonic() < ends, f"the stream is still {stream!r}"
+            time.sleep(0.1)
+        return stream
+
+    def entries(self, kind: type) -> list:
+        """Return the entries of one kind in the stream's log."""
+        log = Log(LocalStore(self.root / "checkpoints" / "orders"))
+        return [e for slot in range(log.find_tail() + 1) if isinstance(e := log.read(slot), kind)]
+
+    def commits(self) -> int:
+        """Return how many batches are committed."""
+        return len(self.entries(Commit)) if (self.root / "checkpoints" / "orders" / "log").is_dir() else 0
+
+    def until_commits(self, count: int) -> None:
+        """Wait until so many batches are committed."""
+        self.until(lambda _: self.commits() >= count)
+
+    def end(self) -> None:
+        """Kill supervisors first, then every driver that a record names."""
+        super().end()
+        for _, stream in self.records.history():
+            if stream.driver is not None and stream.driver.handle is not None and not stream.driver.foreign:
+                handle = stream.driver.handle
+                kill_session(int(str(handle["pid"])), str(handle["start"]), within=20.0)
+
+
+@pytest.fixture
+def yard(tmp_path) -> Iterator[Yard]:
+    """A project of 1,000 orders in 10 batches, were it not for the limit that makes them 250."""
+    found = Yard(make_project(tmp_path / "project", rows_per_batch=100, more=QUICK))
+    yield found
+    found.end()
+
+
+@pytest.mark.fault("F09", "F10", "F12")
+def test_a_stream_outlives_its_supervisor_and_its_driver(yard):
+    """Supervisor killed, driver killed, a stale stop, a limit: one driver at a time, and the table of one run."""
+    first = yard.supervise()
+    asked = [yard.json("start", "orders", "--command", "dag/run/start") for _ in range(2)]
+    assert [a["outcome"] for a in asked] == ["done", "already"]
+    yard.until_commits(3)
+    driver = yard.pid()
+
+    second = yard.supervise()
+    time.sleep(2)
+    first.kill()
+    lease = yard.root / "checkpoints" / "_control" / "supervisor" / "lease"
+    held = max(lease.iterdir())
+    ends = time.monotonic() + PATIENCE
+    while max(lease.iterdir()) <= held:
+        assert time.monotonic() < ends
+        time.sleep(0.1)
+    assert (yard.pid(), yard.stream().generation, yard.stream().phase) == (driver, 1, Phase.RUNNING)
+
+    yard.until_commits(yard.commits() + 2)
+    os.kill(driver, signal.SIGKILL)
+    again = yard.until(lambda s: s.generation == 2 and s.phase is Phase.RUNNING)
+    assert (again.restarts, again.first) == (1, 1)
+    assert session_members(driver) == []
+    assert yard.json("stop", "orders", "--generation", "0")["outcome"] == "stale"
+    assert yard.json("start", "orders", "--wait", "--command", "dag/run/start")["outcome"] == "already"
+
+    assert yard.json("limits", "orders", "--rows", "none")["outcome"] == "done"
+    yard.until(lambda s: s.phase is Phase.FINISHED)
+    said = [o.limits for o in yard.entries(Offsets)]
+    assert (said[0], said[-1]) == ({"rows": 4}, {})
+    assert yard.totals() == expected_totals()
+    assert [t.generation for t in yard.entries(Takeover)] == [1, 2]
+    phases = [stream.phase for _, stream in yard.records.history()]
+    assert Phase.BACKOFF in phases
+    second.send_signal(signal.SIGTERM)
+    assert second.wait(PATIENCE) == 0
+
+
+@pytest.mark.fault("F51")
+def test_a_stream_is_suspended_restarted_rolled_back_and_drained(yard):
+    """The commands of DESIGN 11 on one stream, with code that breaks in between."""
+    code, _, err = yard.run("resume", "orders")
+    assert (code, "PEN-SUP-001" in err, "only a suspended stream is resumed" in err) == (78, True, True)
+    code, _, err = yard.run("start", "orders", "--from", "batch=1")
+    assert (code, "PEN-CKP-014" in err) == (78, True)
+    assert yard.stream() == Stream()
+
+    code, _, err = yard.run("start", "orders")
+    assert (code, "no supervisor runs" in err) == (0, True)
+    yard.supervise()
+    yard.until_commits(2)
+    assert yard.json("suspend", "orders", "--wait")["phase"] == "SUSPENDED"
+    kept = yard.commits()
+    assert yard.json("resume", "orders", "--wait")["phase"] == "RUNNING"
+    yard.until(lambda s: s.stable is not None)
+
+    before = yard.stream()
+    code, _, err = yard.run("restart", "orders", "--from", "batch=9999")
+    assert (code, "PEN-CKP-014" in err, yard.stream()) == (78, True, before)
+    job = yard.root / "jobs" / "orders.py"
+    job.write_text(JOB.replace('agg.sum("v")', 'agg.sum("no_such_column")'))
+    yard.json("restart", "orders", "--from", "batch=1", "--command", "go-back")
+    rolled = yard.until(lambda s: s.rolled_back is not None and s.phase is Phase.RUNNING)
+    assert (rolled.version, rolled.stable) == (before.version, before.version)
+    assert rolled.rolled_back != before.version
+    yard.until_commits(kept + 2)
+
+    assert yard.json("drain", "orders", "--wait")["phase"] == "FINISHED"
+    again = [t.command for t in yard.entries(Takeover)]
+    assert again.count("go-back") >= 1
+    assert not [pid for _, s in yard.records.history() if s.driver and s.driver.handle
+                for pid in session_members(int(str(s.driver.handle["pid"])))]  # fmt: skip
+
+
+@pytest.mark.fault("F07")
+def test_a_driver_that_was_started_by_hand_is_left_alone_and_obeys(yard):
+    """A fenced driver is not started again: the supervisor attaches to the holder, which hears of a stop as well."""
+    yard.supervise()
+    yard.json("start", "orders")
+    yard.until_commits(1)
+    hand = yard.start("run", "orders", "--take-over", "--json", stdout=subprocess.DEVNULL)
+    held = yard.until(lambda s: s.driver is not None and s.driver.foreign)
+    assert (held.phase, held.failures, yard.pid()) == (Phase.RUNNING, (), hand.pid)
+    assert yard.json("stop", "orders", "--wait")["phase"] == "STOPPED"
+    assert hand.wait(PATIENCE) == 0
+    assert [t.generation for t in yard.entries(Takeover)] == [1, 1]

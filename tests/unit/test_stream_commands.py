@@ -1,0 +1,157 @@
+"""What a command makes of a stream's record, whatever the stream is at (DESIGN 11). Pure."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import CommandRefused
+from penstock.supervise.commands import Command, Outcome, Verb, fold, generation_of
+from penstock.supervise.stream import DriverSlot, Limits, Phase, Stream, Wish
+
+NOW = 1_000_000_000
+RUNNING = Stream(
+    wish=Wish.RUN,
+    phase=Phase.RUNNING,
+    first=3,
+    generation=5,
+    launches=3,
+    driver=DriverSlot(generation=5, at=1),
+    version="v1",
+    stable="v1",
+    failures=(7,),
+    streak=1,
+    limits=Limits(rows=9),
+)
+OVER = {phase: Stream(wish=Wish.RUN, phase=phase, first=3, generation=5, version="v1") for phase in Phase}
+OVER[Phase.SUSPENDED] = OVER[Phase.SUSPENDED].model_copy(update={"wish": Wish.SUSPEND, "limits": Limits(rows=4)})
+OVER[Phase.STOPPED] = OVER[Phase.STOPPED].model_copy(update={"wish": Wish.STOP})
+FINAL = [phase for phase in Phase if phase.is_final]
+verbs = st.sampled_from(list(Verb))
+
+
+def ask(verb: Verb, name: str = "a", generation: int | None = None, start: str = "last") -> Command:
+    """Return a command."""
+    return Command(verb=verb, id=name, generation=generation, start=start)
+
+
+@pytest.mark.parametrize("phase", FINAL)
+def test_a_start_begins_a_generation_of_its_own(phase: Phase) -> None:
+    """The generation is claimed with the command; the code is the newest, and old failures are forgotten."""
+    after, outcome = fold(OVER[phase], ask(Verb.START), NOW)
+    assert outcome is Outcome.DONE
+    assert (after.wish, after.phase, after.first, after.generation) == (Wish.RUN, Phase.SUBMITTING, 6, 6)
+    assert (after.version, after.failures, after.streak, after.launches, after.command) == (None, (), 0, 0, "a")
+
+
+def test_a_start_of_what_runs_finds_it() -> None:
+    """Attach before submit: nothing is begun, and the id is answered with the generation that runs."""
+    after, outcome = fold(RUNNING, ask(Verb.START), NOW)
+    assert outcome is Outcome.ALREADY
+    assert generation_of(after, "a") == 5
+    assert after.model_copy(update={"answered": ()}) == RUNNING
+
+
+def test_a_start_from_elsewhere_is_refused_where_a_stream_runs() -> None:
+    """It would begin anew in silence."""
+    with pytest.raises(CommandRefused, match="use restart"):
+        fold(RUNNING, ask(Verb.START, start="batch=2"), NOW)
+
+
+def test_a_restart_begins_anew_while_the_old_driver_is_there() -> None:
+    """The old one is named in the record until it is gone."""
+    after, outcome = fold(RUNNING, ask(Verb.RESTART, start="batch=2"), NOW)
+    assert (outcome, after.first, after.generation, after.start) == (Outcome.DONE, 6, 6, "batch=2")
+    assert after.driver == RUNNING.driver
+
+
+@pytest.mark.parametrize(
+    ("verb", "wish"), [(Verb.STOP, Wish.STOP), (Verb.SUSPEND, Wish.SUSPEND), (Verb.DRAIN, Wish.DRAIN)]
+)
+def test_an_end_is_a_wish_and_the_driver_stays_until_it_is_gone(verb: Verb, wish: Wish) -> None:
+    """The generation is the same: it is the same stream that ends."""
+    after, outcome = fold(RUNNING, ask(verb), NOW)
+    assert (outcome, after.wish, after.asked_at) == (Outcome.DONE, wish, NOW)
+    assert (after.generation, after.first, after.driver) == (5, 3, RUNNING.driver)
+
+
+def test_what_failed_is_acknowledged_by_a_stop() -> None:
+    """A finished stream stays finished."""
+    assert fold(OVER[Phase.FAILED], ask(Verb.STOP), NOW)[0].phase is Phase.STOPPED
+    assert fold(OVER[Phase.FINISHED], ask(Verb.STOP), NOW)[1] is Outcome.ALREADY
+
+
+def test_a_resume_goes_on_with_the_limits_and_the_code_of_before() -> None:
+    """That is what sets suspend apart from stop."""
+    after, outcome = fold(OVER[Phase.SUSPENDED], ask(Verb.RESUME), NOW)
+    assert (outcome, after.limits, after.version, after.generation) == (Outcome.DONE, Limits(rows=4), "v1", 6)
+
+
+@pytest.mark.parametrize("phase", [Phase.STOPPED, Phase.FAILED, Phase.FINISHED])
+@pytest.mark.parametrize("verb", [Verb.RESUME, Verb.SUSPEND])
+def test_only_what_was_suspended_is_resumed_and_only_what_runs_is_suspended(verb: Verb, phase: Phase) -> None:
+    """The message names the phase."""
+    with pytest.raises(CommandRefused, match=phase.value):
+        fold(OVER[phase], ask(verb), NOW)
+
+
+def test_a_stopped_stream_is_drained_by_starting_it() -> None:
+    """SEMANTICS 10.6: what is there is done, then the windows close."""
+    after, _ = fold(OVER[Phase.STOPPED], ask(Verb.DRAIN), NOW)
+    assert (after.wish, after.phase, after.generation) == (Wish.DRAIN, Phase.SUBMITTING, 6)
+
+
+def test_limits_change_nothing_else() -> None:
+    """They hold for a stream that runs and for the next one."""
+    command = Command(verb=Verb.LIMITS, id="a", limits=Limits(rows=100))
+    after, outcome = fold(RUNNING, command, NOW)
+    assert (outcome, after.limits) == (Outcome.DONE, Limits(rows=100))
+    assert after.model_copy(update={"limits": RUNNING.limits, "answered": ()}) == RUNNING
+
+
+@given(verbs, st.integers(0, 2))
+def test_a_generation_that_is_over_commands_nothing(verb: Verb, generation: int) -> None:
+    """DESIGN 11: a stale attempt can never stop a newer generation."""
+    assert fold(RUNNING, ask(verb, generation=generation), NOW) == (RUNNING, Outcome.STALE)
+
+
+@pytest.mark.parametrize("generation", [3, 4, 5])
+def test_a_generation_of_the_same_stream_is_not_stale(generation: int) -> None:
+    """The supervisor's own restarts have later generations than the command that began the stream."""
+    assert fold(RUNNING, ask(Verb.STOP, generation=generation), NOW)[1] is Outcome.DONE
+
+
+@given(verbs, st.lists(verbs, max_size=6), st.sampled_from([RUNNING, *OVER.values()]))
+def test_an_id_is_answered_once(verb: Verb, others: list[Verb], stream: Stream) -> None:
+    """A retry of a command changes nothing, also after other commands: it restores nothing twice."""
+    try:
+        after, _ = fold(stream, ask(verb), NOW)
+    except CommandRefused:
+        return
+    for index, other in enumerate(others):
+        try:
+            after, _ = fold(after, ask(other, f"b{index}"), NOW + index)
+        except CommandRefused:
+            continue
+    assert fold(after, ask(verb), NOW + 99) == (after, Outcome.ALREADY)
+
+
+@given(st.lists(verbs, max_size=12), st.sampled_from([RUNNING, *OVER.values()]))
+def test_generations_only_grow(given_verbs: list[Verb], stream: Stream) -> None:
+    """No start is ever confused with an earlier one."""
+    for index, verb in enumerate(given_verbs):
+        try:
+            after, _ = fold(stream, ask(verb, f"c{index}"), NOW + index)
+        except CommandRefused:
+            continue
+        assert after.generation >= stream.generation
+        assert after.first <= after.generation
+        assert (after.first == stream.first) or (after.first == after.generation > stream.generation)
+        stream = after
+
+
+def test_a_start_that_is_none_is_refused() -> None:
+    """Whatever a form or a command line said."""
+    with pytest.raises(ValueError, match="none of last"):
+        fold(RUNNING, ask(Verb.RESTART, start="batch=../x"), NOW)

@@ -1,0 +1,373 @@
+"""What a supervisor does about a stream, decided from its record and what was seen: a pure function (DESIGN 11)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from penstock.errors import EXIT_FENCED, EXIT_PERSON, CommandRefused
+from penstock.supervise.commands import Command, Outcome, Verb, fold
+from penstock.supervise.machine import Action, Beat, Exit, Holder, Life, Policy, Seen, Step, step
+from penstock.supervise.stream import DriverSlot, Phase, Stream, Wish
+
+SECOND = 1_000_000
+HOUR = 3_600 * SECOND
+POLICY = Policy(
+    backoff=2 * SECOND,
+    backoff_max=60 * SECOND,
+    failures=3,
+    healthy_after=100 * SECOND,
+    deadline=30 * SECOND,
+    start_within=50 * SECOND,
+    stop_within=40 * SECOND,
+)
+T = 10 * HOUR
+HANDLE = {"host": "h", "pid": 7, "start": "1"}
+SLOT = DriverSlot(generation=5, at=T, handle=HANDLE)
+RUNNING = Stream(
+    wish=Wish.RUN, phase=Phase.RUNNING, first=5, generation=5, driver=SLOT, launches=1, version="new", healthy_since=T
+)
+ALIVE = Seen(life=Life.RUNS, beat=Beat(generation=5, still_for=0))
+
+
+def gone(**said: object) -> Seen:
+    """Return what is seen of a driver that ended."""
+    return Seen(life=Life.GONE, exit=Exit(**said))  # type: ignore[arg-type]
+
+
+def like(stream: Stream, **changes: object) -> Stream:
+    """Return the stream with changes."""
+    return stream.model_copy(update=changes)
+
+
+def at(stream: Stream, seen: Seen, now: int = T) -> Step:
+    """Step once."""
+    return step(stream, seen, POLICY, now, "h")
+
+
+# --- a driver that lives ------------------------------------------------------------------------
+def test_a_start_is_launched_with_the_generation_that_the_command_claimed() -> None:
+    """The record is written first: SUBMITTING, with a place for the driver's handle."""
+    asked, _ = fold(Stream(generation=4), Command(verb=Verb.START, id="a"), T)
+    after = at(asked, Seen())
+    assert (after.action, after.stream.generation, after.stream.phase) == (Action.LAUNCH, 5, Phase.SUBMITTING)
+    assert after.stream.driver == DriverSlot(generation=5, at=T, host="h")
+
+
+def test_a_launch_is_newer_than_the_log() -> None:
+    """Also where the control root was lost, or a driver was started by hand: or else the log would refuse it."""
+    asked, _ = fold(Stream(), Command(verb=Verb.START, id="a"), T)
+    after = at(asked, Seen(holder=Holder(generation=8)))
+    assert (after.stream.generation, after.stream.first) == (9, 1)
+
+
+def test_a_sign_of_life_makes_it_run() -> None:
+    """And a stream that drains is DRAINING."""
+    submitted = like(RUNNING, phase=Phase.SUBMITTING)
+    assert at(submitted, ALIVE).stream.phase is Phase.RUNNING
+    assert at(like(submitted, wish=Wish.DRAIN), ALIVE).stream.phase is Phase.DRAINING
+
+
+def test_the_beat_of_another_generation_is_no_sign_of_life() -> None:
+    """It is the last word of the driver before."""
+    submitted = like(RUNNING, phase=Phase.SUBMITTING)
+    seen = Seen(life=Life.RUNS, beat=Beat(generation=4, still_for=0))
+    assert at(submitted, seen) == Step(submitted)
+    late = at(submitted, seen, T + POLICY.start_within + 1)
+    assert (late.action, late.stream.phase) == (Action.KILL, Phase.UNHEALTHY)
+
+
+def test_a_mark_that_stands_still_is_unhealthy_then_killed() -> None:
+    """Once it moves again all is well."""
+    stalled = Seen(life=Life.RUNS, beat=Beat(generation=5, still_for=POLICY.deadline + 1))
+    first = at(RUNNING, stalled)
+    assert (first.stream.phase, first.action) == (Phase.UNHEALTHY, Action.NOTHING)
+    longer = Seen(life=Life.RUNS, beat=Beat(generation=5, still_for=2 * POLICY.deadline + 1))
+    assert at(first.stream, longer).action is Action.KILL
+    assert at(first.stream, ALIVE).stream.phase is Phase.RUNNING
+
+
+def test_a_healthy_period_forgets_failures_and_makes_the_version_stable() -> None:
+    """Not a moment before."""
+    troubled = like(RUNNING, failures=(T - 5,), streak=2)
+    assert at(troubled, ALIVE, T + POLICY.healthy_after).stream == troubled
+    after = at(troubled, ALIVE, T + POLICY.healthy_after + 1).stream
+    assert (after.failures, after.streak, after.stable) == ((), 0, "new")
+
+
+@pytest.mark.parametrize("wish", [Wish.STOP, Wish.SUSPEND])
+def test_a_driver_that_does_not_stop_in_time_is_killed(wish: Wish) -> None:
+    """It hears of the stop by itself, from the record."""
+    stopping = like(RUNNING, wish=wish, asked_at=T)
+    assert at(stopping, ALIVE, T + POLICY.stop_within).action is Action.NOTHING
+    assert at(stopping, ALIVE, T + POLICY.stop_within + 1).action is Action.KILL
+
+
+def test_an_older_generation_makes_room_first() -> None:
+    """Two drivers of one stream are never started side by side."""
+    restarted, _ = fold(RUNNING, Command(verb=Verb.RESTART, id="r"), T)
+    assert at(restarted, ALIVE).action is Action.NOTHING
+    ended = at(restarted, gone(code=0)).stream
+    assert (ended.driver, ended.failures, ended.phase) == (None, (), Phase.SUBMITTING)
+    launched = at(ended, Seen(holder=Holder(generation=5)))
+    assert (launched.action, launched.stream.generation) == (Action.LAUNCH, 6)
+
+
+def test_what_cannot_be_told_is_no_end() -> None:
+    """A launcher that does not answer changes nothing."""
+    assert at(RUNNING, Seen(life=Life.UNKNOWN)) == at(RUNNING, Seen(life=Life.RUNS))
+
+
+# --- a driver that ended ------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("wish", "exit_", "phase"),
+    [
+        (Wish.RUN, {"code": 0, "finished": True}, Phase.FINISHED),
+        (Wish.DRAIN, {"code": 0, "finished": True}, Phase.FINISHED),
+        (Wish.STOP, {"code": 0}, Phase.STOPPED),
+        (Wish.STOP, {}, Phase.STOPPED),
+        (Wish.SUSPEND, {"code": 0}, Phase.SUSPENDED),
+        (Wish.RUN, {"code": EXIT_PERSON, "error": "PEN-CNF-001 x"}, Phase.FAILED),
+        (Wish.RUN, {"code": 75, "error": "PEN-CKP-009 x", "storage": True}, Phase.PAUSED),
+        (Wish.RUN, {"code": 75, "error": "PEN-OPR-002 x"}, Phase.BACKOFF),
+        (Wish.RUN, {"code": 70}, Phase.BACKOFF),
+        (Wish.RUN, {}, Phase.BACKOFF),
+        (Wish.RUN, {"code": 0}, Phase.BACKOFF),
+    ],
+)
+def test_an_end_leads_to(wish: Wish, exit_: dict[str, object], phase: Phase) -> None:
+    """DESIGN 11: the exit code says whether a retry may help."""
+    after = at(like(RUNNING, wish=wish), gone(**exit_))
+    assert (after.stream.phase, after.stream.driver, after.action) == (phase, None, Action.NOTHING)
+
+
+def test_pauses_double_up_to_the_longest() -> None:
+    """The first is the shortest; a new driver starts when it is over, with a generation of its own."""
+    stream, spans = RUNNING, []
+    for _ in range(7):
+        down = step(like(stream, driver=SLOT), gone(), like_policy(failures=99), T, "h").stream
+        assert down.until is not None
+        spans.append((down.until - T) // SECOND)
+        stream = down
+    assert spans == [2, 4, 8, 16, 32, 60, 60]
+    assert at(stream, Seen(), T + 59 * SECOND).action is Action.NOTHING
+    up = at(stream, Seen(holder=Holder(generation=5)), T + 60 * SECOND)
+    assert (up.action, up.stream.generation, up.stream.restarts) == (Action.LAUNCH, 6, 1)
+
+
+def like_policy(**changes: int) -> Policy:
+    """Return the policy with changes."""
+    from dataclasses import replace
+
+    return replace(POLICY, **changes)
+
+
+def test_a_pause_from_before_the_clock_went_back_is_over() -> None:
+    """F45: nobody waits for a time that lies a year ahead."""
+    waiting = like(RUNNING, driver=None, phase=Phase.BACKOFF, until=T + POLICY.backoff_max + 1)
+    assert at(waiting, Seen()).action is Action.LAUNCH
+
+
+def test_the_budget_is_an_hours_and_then_it_is_given_up() -> None:
+    """Failures of more than an hour ago do not count."""
+    stream = like(RUNNING, failures=(T - HOUR - 1, T - 3, T - 2))
+    third = at(stream, gone())
+    assert (third.stream.phase, third.stream.failures) == (Phase.BACKOFF, (T - 3, T - 2, T))
+    fourth = at(like(third.stream, driver=SLOT), gone(code=70), T + 1).stream
+    assert fourth.phase is Phase.FAILED
+    assert "4 failures within an hour" in (fourth.reason or "")
+    assert at(fourth, Seen(), T + HOUR).action is Action.NOTHING
+
+
+def test_storage_that_is_away_spends_no_budget() -> None:
+    """PAUSED, however often."""
+    stream = RUNNING
+    for _ in range(20):
+        stream = at(like(stream, driver=SLOT), gone(code=75, storage=True)).stream
+    assert (stream.phase, stream.failures) == (Phase.PAUSED, ())
+
+
+def test_a_new_version_that_fails_is_rolled_back_to_the_stable_one() -> None:
+    """And no further: the stable one that fails too is for a person, who is told of the restore."""
+    stream = like(RUNNING, stable="old")
+    back = at(stream, gone(code=EXIT_PERSON, error="PEN-JOB-005 x")).stream
+    assert (back.phase, back.version, back.rolled_back) == (Phase.BACKOFF, "old", "new")
+    up = at(back, Seen(holder=Holder(generation=5)), T)
+    assert (up.action, up.stream.version) == (Action.LAUNCH, "old")
+    again = at(like(up.stream, driver=SLOT), gone(code=EXIT_PERSON, error="PEN-CKP-016 y")).stream
+    assert again.phase is Phase.FAILED
+    assert "restart --from batch=N" in (again.reason or "")
+
+
+def test_a_gate_that_stopped_a_job_rolls_nothing_back() -> None:
+    """The rows would be judged by an older suite, and perhaps published."""
+    stream = like(RUNNING, stable="old")
+    assert at(stream, gone(code=EXIT_PERSON, error="PEN-QLT-003", judged=True)).stream.phase is Phase.FAILED
+
+
+def test_a_fenced_driver_is_not_restarted_while_the_holder_lives() -> None:
+    """The supervisor attaches to the holder, and takes over when it is gone; no failure is counted."""
+    holder = Holder(handle={"host": "h", "pid": 9, "start": "2"}, generation=7)
+    seen = Seen(life=Life.GONE, exit=Exit(code=EXIT_FENCED), holder=holder)
+    attached = at(RUNNING, seen).stream
+    assert attached.driver == DriverSlot(generation=7, at=T, handle=holder.handle, foreign=True)
+    assert attached.phase is Phase.RUNNING
+    later = at(attached, Seen(life=Life.RUNS, beat=Beat(generation=7, still_for=0)), T + HOUR)
+    assert later.action is Action.NOTHING
+    free = at(attached, Seen(life=Life.GONE)).stream
+    assert free.failures == ()
+    launched = at(free, Seen(holder=Holder(generation=7)))
+    assert (launched.action, launched.stream.generation) == (Action.LAUNCH, 8)
+
+
+def test_a_driver_that_no_supervisor_started_is_never_killed() -> None:
+    """It hears of a stop like any other, and may be somebody's terminal."""
+    foreign = like(RUNNING, driver=like_slot(foreign=True), wish=Wish.STOP, asked_at=0)
+    assert at(foreign, ALIVE).action is Action.NOTHING
+
+
+def like_slot(**changes: object) -> DriverSlot:
+    """Return the slot with changes."""
+    return SLOT.model_copy(update=changes)
+
+
+def test_a_launch_that_nobody_wrote_down_is_found_or_given_up() -> None:
+    """The supervisor was killed between the claim and the note: F10."""
+    unknown = like(RUNNING, phase=Phase.SUBMITTING, driver=like_slot(handle=None))
+    found = at(unknown, Seen(life=Life.RUNS, handle=HANDLE)).stream
+    assert found.driver == SLOT
+    assert at(unknown, Seen(life=Life.UNKNOWN)).stream == unknown
+    lost = at(unknown, Seen(life=Life.UNKNOWN), T + POLICY.start_within + 1).stream
+    assert (lost.phase, lost.driver) == (Phase.BACKOFF, None)
+
+
+# --- any order of events ------------------------------------------------------------------------
+class World(RuleBasedStateMachine):
+    """Drivers that start, stall, die and are fenced; supervisors that die between two steps; commands at any time."""
+
+    @initialize()
+    def begin(self) -> None:
+        """Nothing was ever asked."""
+        self.now = T
+        self.stream = Stream()
+        self.alive: dict[int, bool] = {}  # generation -> whether it has taken the log over
+        self.ends: dict[int, Exit] = {}
+        self.launched: list[int] = []
+        self.log_generation = 0
+        self.commands = 0
+        self.lost_launches: list[int] = []
+
+    def _seen(self) -> Seen:
+        slot = self.stream.driver
+        if slot is None:
+            return Seen(holder=Holder(generation=self.log_generation))
+        g = slot.generation
+        beat = Beat(generation=g, still_for=0) if self.alive.get(g) else None
+        if g in self.alive:
+            return Seen(life=Life.RUNS, beat=beat, handle=HANDLE)
+        return Seen(life=Life.GONE, exit=self.ends.get(g), holder=Holder(generation=self.log_generation))
+
+    @rule(lost=st.booleans(), seconds=st.integers(0, 70))
+    def tick(self, *, lost: bool, seconds: int) -> None:
+        """Let the supervisor look; with `lost` it dies after it wrote the record, and may start the driver later."""
+        self.now += seconds * SECOND
+        done = step(self.stream, self._seen(), POLICY, self.now, "h")
+        if done.action is Action.LAUNCH:
+            g = done.stream.generation
+            assert g > max(self.launched, default=0)
+            assert self.stream.driver is None
+            self.launched.append(g)
+            if lost:
+                self.lost_launches.append(g)
+            else:
+                self.alive[g] = False
+        if done.action is Action.KILL and not lost:
+            assert done.stream.driver is not None
+            self.alive.pop(done.stream.driver.generation, None)
+        self.stream = done.stream
+
+    @precondition(lambda self: self.lost_launches)
+    @rule()
+    def launch_late(self) -> None:
+        """Let a supervisor that was only asleep start its driver after all."""
+        self.alive[self.lost_launches.pop()] = False
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data())
+    def driver_goes_on(self, data: st.DataObject) -> None:
+        """Let a driver look for its orders, then take over or go on: what `StreamOrders` and the log make of it."""
+        g = data.draw(st.sampled_from(sorted(self.alive)))
+        if g < self.stream.generation or self.stream.wish in (Wish.STOP, Wish.SUSPEND):
+            self.ends[g] = Exit(code=0)
+            del self.alive[g]
+        elif g < self.log_generation:
+            self.ends[g] = Exit(code=EXIT_FENCED)
+            del self.alive[g]
+        else:
+            self.log_generation = g
+            self.alive[g] = True
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data(), code=st.sampled_from([None, 0, 70, 75, EXIT_PERSON]), storage=st.booleans())
+    def driver_ends(self, data: st.DataObject, code: int | None, *, storage: bool) -> None:
+        """Let a driver end by itself."""
+        g = data.draw(st.sampled_from(sorted(self.alive)))
+        self.ends[g] = Exit(code=code, storage=storage and code == 75)
+        del self.alive[g]
+
+    @rule(verb=st.sampled_from(list(Verb)), meant=st.none() | st.integers(0, 12), again=st.booleans())
+    def command(self, verb: Verb, meant: int | None, *, again: bool) -> None:
+        """Ask for something, perhaps under an id that was there before, perhaps by an attempt that is over."""
+        self.commands += not again
+        before = self.stream
+        try:
+            command = Command(verb=verb, id=f"c{self.commands}", generation=meant)
+            self.stream, outcome = fold(before, command, self.now)
+        except CommandRefused:
+            return
+        if meant is not None and meant < before.first:
+            assert outcome in (Outcome.STALE, Outcome.ALREADY)
+            assert self.stream == before
+
+    @invariant()
+    def one_slot_for_the_newest(self) -> None:
+        """The record never names two drivers, and the newest generation is the only one that may take over."""
+        slot = self.stream.driver
+        assert slot is None or slot.generation <= self.stream.generation
+        assert sum(holds for g, holds in self.alive.items() if g >= self.stream.generation) <= 1
+
+    @invariant()
+    def what_is_over_starts_nothing(self) -> None:
+        """A final phase is left by a command only, and nothing is left of a driver there."""
+        if self.stream.is_over:
+            assert self.stream.driver is None
+            assert step(self.stream, Seen(), POLICY, self.now + HOUR, "h").action is Action.NOTHING
+
+    def teardown(self) -> None:
+        """Let everything settle: what is wanted then is so, with one driver or none."""
+        if not hasattr(self, "stream"):
+            return
+        for _ in range(60):
+            for g in sorted(self.alive):
+                if g < self.stream.generation or self.stream.wish in (Wish.STOP, Wish.SUSPEND):
+                    self.alive.pop(g)
+                    self.ends[g] = Exit(code=0)
+                else:
+                    self.alive[g] = True
+                    self.log_generation = g
+            self.now += 30 * SECOND
+            done = step(self.stream, self._seen(), POLICY, self.now, "h")
+            if done.action is Action.LAUNCH:
+                self.alive[done.stream.generation] = False
+            self.stream = done.stream
+        if self.stream.is_over:
+            assert self.alive == {}
+        else:
+            assert self.stream.phase is (Phase.DRAINING if self.stream.wish is Wish.DRAIN else Phase.RUNNING)
+            assert list(self.alive) == [self.stream.generation]
+
+
+World.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestWorld = World.TestCase
