@@ -1,11 +1,11 @@
 # Penstock. `make help` lists what can be asked for; every target can run on a fresh clone.
-# Needs Python 3.11 (another name or place: make PYTHON=...), Java 17 or newer, git and make.
+# Needs Python 3.11, 3.12 or 3.13 (another name or place: make PYTHON=...), Java 17 or newer, git and make.
 
-PYTHON ?= .venv/bin/python python3.11 python3
+PYTHON ?= .venv/bin/python python3.11 python3.12 python3.13 python3
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench lock clean machine checkers
+.PHONY: help setup demo demo-engine test check bench lock clean machine checkers
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 venv := $(CURDIR)/.venv/bin/python
@@ -13,19 +13,21 @@ venv := $(CURDIR)/.venv/bin/python
 export PYSPARK_PYTHON := $(venv)
 export PYSPARK_DRIVER_PYTHON := $(venv)
 
-is_311 := import sys; sys.exit(sys.version_info[:2] != (3, 11))
-# All of that name on PATH: where pyenv's comes first and has no 3.11, the system's may.
-find_python = $(shell type -aP $(PYTHON) | while read -r p; do if "$$p" -c '$(is_311)' &>/dev/null; then echo "$$p"; break; fi; done)
-no_python := Python 3.11 is needed and none of `$(PYTHON)` is it: install python3.11 and python3.11-venv, \
+fits := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
+# All of that name on PATH: where pyenv's comes first and is of no version that fits, the system's may.
+find_python = $(shell type -aP $(PYTHON) | while read -r p; do if "$$p" -c '$(fits)' &>/dev/null; then echo "$$p"; break; fi; done)
+no_python := Python 3.11, 3.12 or 3.13 is needed and none of `$(PYTHON)` is one: install python3.11 and python3.11-venv, \
   or name one with make PYTHON=/path/to/python3.11
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: machine ## install all that is needed into .venv and .jars (a second time takes no time)
 	@$(python) -m tools.setup
 
-demo: setup ## run the flights job on real data: killed half way, restarted, compared with pandas
+demo: demo-engine ## run the flights job on real data: killed half way, restarted, compared with pandas
+
+demo-engine: setup ## the same, without Airflow
 	@$(venv) -m tools.demo
 
 test: setup checkers ## run the checkers, then all tests

@@ -1,4 +1,4 @@
-"""Run the flights job on real data, kill its driver half way, start it again, and compare all it gave with pandas.
+"""Run the flights job on real data under a supervisor, kill its driver half way, and compare all it gave with pandas.
 
 Run as `python -m tools.demo`, or `make demo`. Everything it makes is in `.demo/`, which each run begins by emptying.
 Exit code 0 means that every published window, every row in quarantine, every late row and every count is as computed
@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tools.demo_data import FLIGHTS, unpack
-from tools.demo_driver import Driver, DriverFailed
 from tools.demo_log import LogStory, read_story
+from tools.demo_stream import DemoFailed, DemoStream
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = FLIGHTS.parent
@@ -35,6 +35,8 @@ TABLES = {
     "quarantined": FOLDER / "tables" / "hourly_quarantine",
     "late": FOLDER / "tables" / "late_departures",
 }
+SUPERVISOR_LOG = FOLDER / "supervisor.log"
+DRIVER_LOGS = CHECKPOINT.parent / "_logs" / "flights"
 SUITE = ROOT / "conf" / "quality" / "hourly_quality.json"
 ROWS = 336_776
 LINE_EVERY = 10
@@ -100,7 +102,7 @@ def main() -> int:
         except KeyboardInterrupt:
             console.print("\ninterrupted; nothing is left running", highlight=False)
             return 130
-        except (DriverFailed, OSError) as problem:
+        except (DemoFailed, OSError) as problem:
             console.print(f"\n{problem}", highlight=False, markup=False, soft_wrap=True)
             return 1
 
@@ -113,12 +115,7 @@ def _demo(screen: Screen) -> int:
     screen.say(f"{FLIGHTS.relative_to(ROOT)}: {ROWS:,} departures of 2013, {size:,} bytes")
     scratch = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
     try:
-        screen.head("2. penstock run flights, until kill -9 half way")
-        _run(screen, scratch, kill_after=ROWS // 2)
-        killed = read_story(CHECKPOINT)
-        screen.say(f"the log ends with {killed.last}")
-        screen.head("3. penstock run flights again, to the end")
-        _run(screen, scratch, kill_after=None)
+        killed = _run(screen, scratch)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     screen.head("4. The same, computed by pandas")
@@ -134,20 +131,27 @@ def _demo(screen: Screen) -> int:
     return 0
 
 
-def _run(screen: Screen, scratch: Path, *, kill_after: int | None) -> None:
-    """Run the job to its end; with `kill_after`, kill its driver once so many rows are committed."""
-    command = [str(Path(sys.executable).with_name("penstock")), "run", "flights", "--json"]
-    with Driver(command, cwd=ROOT, env=_environment(scratch), log=FOLDER / "driver.log") as driver:
+def _run(screen: Screen, scratch: Path) -> LogStory:
+    """Run the stream to its end, and kill its driver half way; return what the log said then."""
+    stream = DemoStream("flights", root=CHECKPOINT.parent, project=ROOT, env=_environment(scratch), log=SUPERVISOR_LOG)
+    with stream:
+        screen.head("2. penstock start flights, under penstock supervise, until kill -9 half way")
+        stream.ask("start", "flights")
+        events = stream.events()
         with screen.shown():
-            for event in driver.events():
+            for event in events:
                 screen.event(event)
-                if kill_after is None or event.get("event") != "batch.committed":
-                    continue
-                if ROWS - sum(event["rows_left"].values()) >= kill_after:
+                if event.get("event") == "batch.committed" and sum(event["rows_left"].values()) <= ROWS // 2:
                     time.sleep(event["ms"] / 2_000)  # into the middle of the next batch
                     break
-        if kill_after is not None:
-            screen.say(f"kill -9 of the driver, its JVM and its workers: {driver.kill()} processes, all gone")
+        screen.say(f"kill -9 of the driver, its JVM and its workers: {stream.kill_driver()} processes, all gone")
+        killed = read_story(CHECKPOINT)
+        screen.say(f"the log ends with {killed.last}")
+        screen.head("3. The supervisor starts it again, and it runs to the end")
+        with screen.shown():
+            for event in events:
+                screen.event(event)
+    return killed
 
 
 def _environment(scratch: Path) -> dict[str, str]:
@@ -199,10 +203,11 @@ def _compare(screen: Screen, story: LogStory, killed: LogStory) -> list[str]:
 
 def _say_where(screen: Screen) -> None:
     screen.head("6. Where it is")
-    for name, path in {**TABLES, "checkpoint": CHECKPOINT, "driver's log": FOLDER / "driver.log"}.items():
+    for name, path in {**TABLES, "checkpoint": CHECKPOINT, "drivers' logs": DRIVER_LOGS}.items():
         screen.say(f"{name:<14}{path.relative_to(ROOT)}")
     table = TABLES["published"].relative_to(ROOT)
     screen.head("Look at it")
+    screen.say(".venv/bin/penstock streams")
     screen.say(".venv/bin/penstock status flights")
     screen.say(".venv/bin/penstock checkpoints flights")
     screen.say(".venv/bin/python -c 'from deltalake import DeltaTable;")

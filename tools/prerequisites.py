@@ -65,7 +65,8 @@ def venv_trouble(*, has_ensurepip: bool) -> str | None:
     """Judge whether this Python can make a virtual environment; Debian ships that part on its own."""
     if has_ensurepip:
         return None
-    return f"{sys.executable} cannot make virtual environments: install python3.11-venv (Debian, Ubuntu)"
+    version = "{}.{}".format(*sys.version_info[:2])
+    return f"{sys.executable} cannot make virtual environments: install python{version}-venv (Debian, Ubuntu)"
 
 
 def main() -> int:

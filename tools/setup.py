@@ -1,6 +1,6 @@
 """Install what the project needs into `.venv` and `.jars`, once; a second run only looks.
 
-Run as `python -m tools.setup` by Python 3.11, with nothing else installed.
+Run as `python -m tools.setup` by Python 3.11 or newer, with nothing else installed.
 Every package comes from `requirements/all.txt` by its hash, uv itself included, and so does what builds the few
 packages that come as source (`--build-constraints`).
 """
@@ -75,10 +75,10 @@ def make_venv() -> None:
 
     What another try left half done is completed; one whose Python is gone or another version is made anew.
     """
-    is_311 = "sys.exit(sys.version_info[:2] != (3, 11))"
-    if works(PYTHON, "-c", f"import pip, sys; {is_311}") is None:
+    same = f"sys.exit(sys.version_info[:2] != {tuple(sys.version_info[:2])})"
+    if works(PYTHON, "-c", f"import pip, sys; {same}") is None:
         say("virtual environment .venv")
-        keep = works(PYTHON, "-c", f"import sys; {is_311}") is not None
+        keep = works(PYTHON, "-c", f"import sys; {same}") is not None
         run(sys.executable, "-m", "venv", *([] if keep else ["--clear"]), VENV)
 
 

@@ -73,7 +73,7 @@ def test_a_java_that_will_not_do_is_named_with_what_to_install(command, said, ho
 def test_a_python_without_venv_is_named_with_what_to_install():
     """Debian's Python has its venv module in a package of its own."""
     assert venv_trouble(has_ensurepip=True) is None
-    assert "python3.11-venv" in venv_trouble(has_ensurepip=False)
+    assert "python{}.{}-venv".format(*sys.version_info) in venv_trouble(has_ensurepip=False)
 
 
 def make_setup(*, python, path):
@@ -90,10 +90,10 @@ def test_make_ends_in_one_line_that_names_java_when_there_is_none(tmp_path):
 
 
 def test_make_ends_in_one_line_that_names_python_when_it_is_another(tmp_path):
-    """A Python that is not 3.11 is refused by the same kind of line."""
+    """A Python of another version is refused by the same kind of line."""
     other = tmp_path / "python"
     other.write_text("#!/bin/sh\nexit 1\n")
     other.chmod(0o755)
     ran = make_setup(python=other, path=tmp_path)
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1)
-    assert "Python 3.11 is needed" in ran.stderr
+    assert "Python 3.11, 3.12 or 3.13 is needed" in ran.stderr

@@ -1,0 +1,164 @@
+"""Run the demo's stream under a supervisor of its own, follow its events, and end all that belongs to it.
+
+What is started is in sessions of its own: the supervisor, and each driver with its JVM and Spark's Python workers.
+Whatever ends the block, the supervisor is ended first, so that nobody starts what is being ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.checkpoint.local import LocalStore
+from penstock.runtime.processes import kill_session, process_start, session_members
+from penstock.supervise.local import log_files
+from penstock.supervise.records import StreamRecords
+from penstock.supervise.stream import DriverSlot, Phase
+from penstock.supervise.supervisor import logs_of
+
+__all__ = ["DemoFailed", "DemoStream"]
+
+_SILENCE = 240.0
+"""Seconds without an event after which a stream is given up; starting Spark on a loaded machine takes the longest."""
+_DYING = 20.0
+"""Seconds that killed processes have to be gone."""
+_LOOK_EVERY = 0.05
+_TAIL = 15
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class DemoFailed(Exception):
+    """The stream failed, or said nothing for too long; what its driver wrote last is in the text."""
+
+
+class DemoStream:
+    """Supervise one job until the block ends; whatever happens, nothing of it is left behind.
+
+    `root` is the checkpoint root of the job, `log` takes what the supervisor says.
+    """
+
+    def __init__(self, job: str, *, root: Path, project: Path, env: Mapping[str, str], log: Path) -> None:
+        self._job, self._root, self._project = job, root, project
+        self._env, self._log = dict(env), log
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._start = ""
+        self._generation = 1
+        self._read = 0
+
+    def __enter__(self) -> Self:
+        """Start the supervisor."""
+        with self._log.open("ab") as log:
+            self._supervisor = subprocess.Popen(
+                self._words("supervise", "--json"),
+                cwd=self._project,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._start = process_start(self._supervisor.pid)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End all of it; a second Ctrl-C does not leave half of it."""
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDING}
+        try:
+            if self._supervisor is not None:
+                kill_session(self._supervisor.pid, self._start, within=_DYING)
+                self._supervisor.wait()
+            if self._root.is_dir():
+                for _, stream in StreamRecords(LocalStore(self._root), self._job).history():
+                    _end(stream.driver)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def ask(self, *words: str) -> None:
+        """Run a command; DemoFailed where it is refused."""
+        ran = subprocess.run(
+            self._words(*words),
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=self._project,
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+        )
+        if ran.returncode != 0:
+            raise DemoFailed(f"penstock {' '.join(words)} ended with {ran.returncode}\n{ran.stderr}")
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Yield the events of one driver after another until the stream is finished; DemoFailed where it fails."""
+        records = StreamRecords(LocalStore(self._root), self._job)
+        silent_since = time.monotonic()
+        while True:
+            stream = records.newest()  # before the file is read: what a driver wrote before its end is read after it
+            for event in self._new_events():
+                silent_since = time.monotonic()
+                yield event
+            if stream.phase is Phase.FAILED:
+                raise DemoFailed(f"the stream failed: {stream.reason}\n{self._last_words()}")
+            if stream.phase.is_final and stream.first > 0:
+                return
+            if stream.generation > self._generation:
+                self._generation, self._read = stream.generation, 0
+            elif time.monotonic() - silent_since > _SILENCE:
+                raise DemoFailed(f"the driver has said nothing for {_SILENCE:g} s\n{self._last_words()}")
+            time.sleep(_LOOK_EVERY)
+
+    def kill_driver(self) -> int:
+        """End every process of the driver with SIGKILL, wait until they are gone, and return how many there were."""
+        driver = StreamRecords(LocalStore(self._root), self._job).newest().driver
+        count = len(session_members(_session(driver))) if driver is not None else 0
+        left = _end(driver)
+        if left:
+            raise DemoFailed(f"processes {left} of the driver are still there after SIGKILL")
+        return count
+
+    def _new_events(self) -> Iterator[dict[str, Any]]:
+        """Yield what the driver of this generation has said since the last time, whole lines only."""
+        path, _ = log_files(logs_of(self._root, self._job), self._generation)
+        if not path.is_file():
+            return
+        with path.open("rb") as file:
+            file.seek(self._read)
+            said = file.read()
+        whole = said[: said.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.splitlines():
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict):
+                yield event
+
+    def _last_words(self) -> str:
+        _, path = log_files(logs_of(self._root, self._job), self._generation)
+        path = path if path.is_file() else self._log
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join([f"the last lines of {path.name}:", *lines[-_TAIL:]])
+
+    def _words(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "penstock", *words]
+
+
+def _session(driver: DriverSlot) -> int:
+    return int(str(driver.handle["pid"])) if driver.handle is not None else os.getpid()
+
+
+def _end(driver: DriverSlot | None) -> list[int]:
+    if driver is None or driver.handle is None or driver.foreign:
+        return []
+    return kill_session(_session(driver), str(driver.handle["start"]), within=_DYING)
