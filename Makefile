@@ -25,10 +25,11 @@ help: ## list the targets
 setup: machine ## install all that is needed into .venv and .jars (a second time takes no time)
 	@$(python) -m tools.setup
 
-demo: demo-engine ## run the flights job on real data: killed half way, restarted, compared with pandas
-
-demo-engine: setup ## the same, without Airflow
+demo: setup ## run the flights stream on real data through Airflow: killed, recovered, compared with pandas (KEEP=1)
 	@$(venv) -m tools.demo
+
+demo-engine: setup ## the same without Airflow
+	@$(venv) -m tools.demo --engine
 
 test: setup checkers ## run the checkers, then all tests
 	@$(venv) -m pytest

@@ -1,6 +1,8 @@
 """Run the flights job on real data under a supervisor, kill its driver half way, and compare all it gave with pandas.
 
-Run as `python -m tools.demo`, or `make demo`. Everything it makes is in `.demo/`, which each run begins by emptying.
+Run as `python -m tools.demo`, or `make demo`: Airflow commands the stream, and its task is killed as well. With
+`--engine`, or `make demo-engine`, there is no Airflow. KEEP=1 leaves Airflow running at the end.
+Everything it makes is in `.demo/`, which each run begins by emptying.
 Exit code 0 means that every published window, every row in quarantine, every late row and every count is as computed
 apart from the engine (`tools.demo_check`).
 """
@@ -15,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,9 +25,11 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from tools.demo_command import ByAirflow, ByHand, Commander
 from tools.demo_data import FLIGHTS, unpack
 from tools.demo_log import LogStory, read_story
 from tools.demo_stream import DemoFailed, DemoStream
+from tools.standalone import StandaloneFailed
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = FLIGHTS.parent
@@ -98,59 +102,66 @@ def main() -> int:
             console.print(f"another demo runs in {FOLDER}", highlight=False)
             return 1
         try:
-            return _demo(Screen(console))
+            return _demo(Screen(console), engine_only=sys.argv[1:] == ["--engine"])
         except KeyboardInterrupt:
             console.print("\ninterrupted; nothing is left running", highlight=False)
             return 130
-        except (DemoFailed, OSError) as problem:
+        except (DemoFailed, StandaloneFailed, OSError) as problem:
             console.print(f"\n{problem}", highlight=False, markup=False, soft_wrap=True)
             return 1
 
 
-def _demo(screen: Screen) -> int:
+def _demo(screen: Screen, *, engine_only: bool) -> int:
     started = time.monotonic()
     screen.head("1. The input")
     _empty()
     size = unpack(FLIGHTS)
     screen.say(f"{FLIGHTS.relative_to(ROOT)}: {ROWS:,} departures of 2013, {size:,} bytes")
     scratch = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
-    try:
-        killed = _run(screen, scratch)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    screen.head("4. The same, computed by pandas")
-    problems = _compare(screen, read_story(CHECKPOINT), killed)
-    _say_where(screen)
-    seconds = time.monotonic() - started
-    if problems:
-        screen.head(f"Not equal. {seconds:,.0f} s")
-        for problem in problems:
-            screen.say(problem)
-        return 1
-    screen.console.print(f"\n[bold green]All equal.[/bold green] {seconds:,.0f} s\n", highlight=False)
+    with ExitStack() as ends:
+        ends.callback(shutil.rmtree, scratch, ignore_errors=True)
+        env = _environment(scratch)
+        commander: Commander = ByHand()
+        if not engine_only:
+            screen.head("Airflow")
+            commander = ends.enter_context(ByAirflow.running(FOLDER / "airflow", ROOT / "dags", env, screen.say))
+        stream = DemoStream("flights", root=CHECKPOINT.parent, project=ROOT, env=env, log=SUPERVISOR_LOG)
+        killed = _run(screen, ends.enter_context(stream), commander)
+        screen.head("4. The same, computed by pandas")
+        problems = _compare(screen, read_story(CHECKPOINT), killed)
+        _say_where(screen)
+        seconds = time.monotonic() - started
+        if problems:
+            screen.head(f"Not equal. {seconds:,.0f} s")
+            for problem in problems:
+                screen.say(problem)
+            return 1
+        screen.console.print(f"\n[bold green]All equal.[/bold green] {seconds:,.0f} s\n", highlight=False)
+        if os.environ.get("KEEP") == "1":
+            commander.keep(screen.say)
     return 0
 
 
-def _run(screen: Screen, scratch: Path) -> LogStory:
+def _run(screen: Screen, stream: DemoStream, commander: Commander) -> LogStory:
     """Run the stream to its end, and kill its driver half way; return what the log said then."""
-    stream = DemoStream("flights", root=CHECKPOINT.parent, project=ROOT, env=_environment(scratch), log=SUPERVISOR_LOG)
-    with stream:
-        screen.head("2. penstock start flights, under penstock supervise, until kill -9 half way")
-        stream.ask("start", "flights")
-        events = stream.events()
-        with screen.shown():
-            for event in events:
-                screen.event(event)
-                if event.get("event") == "batch.committed" and sum(event["rows_left"].values()) <= ROWS // 2:
-                    time.sleep(event["ms"] / 2_000)  # into the middle of the next batch
-                    break
-        screen.say(f"kill -9 of the driver, its JVM and its workers: {stream.kill_driver()} processes, all gone")
-        killed = read_story(CHECKPOINT)
-        screen.say(f"the log ends with {killed.last}")
-        screen.head("3. The supervisor starts it again, and it runs to the end")
-        with screen.shown():
-            for event in events:
-                screen.event(event)
+    screen.head(f"2. {commander.title}, until kill -9 half way")
+    commander.start(stream, screen.say)
+    events = stream.events()
+    with screen.shown():
+        for event in events:
+            screen.event(event)
+            if event.get("event") == "batch.committed" and sum(event["rows_left"].values()) <= ROWS // 2:
+                time.sleep(event["ms"] / 2_000)  # into the middle of the next batch
+                break
+    screen.say(f"kill -9 of the driver, its JVM and its workers: {stream.kill_driver()} processes, all gone")
+    killed = read_story(CHECKPOINT)
+    screen.say(f"the log ends with {killed.last}")
+    screen.head("3. The supervisor starts it again, and it runs to the end")
+    commander.disturb(screen.say)
+    with screen.shown():
+        for event in events:
+            screen.event(event)
+    commander.finish(screen.say)
     return killed
 
 

@@ -26,8 +26,9 @@ from penstock.runtime.held import (
     undecided,
     undone_by_restore,
 )
-from penstock.runtime.launch import control_store, job_log, open_spark
+from penstock.runtime.launch import open_spark
 from penstock.runtime.project import LoadedJob, Project, find_project
+from penstock.runtime.roots import control_store, job_log
 
 __all__ = ["discard_command", "list_command", "release_command"]
 

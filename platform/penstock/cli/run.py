@@ -10,10 +10,11 @@ import typer
 
 from penstock.cli.outcome import command_id, outcome, terminal
 from penstock.runtime.events import configure_events
-from penstock.runtime.launch import RunOrder, control_store, launch
+from penstock.runtime.launch import RunOrder, launch
 from penstock.runtime.progress import BarProgress, JsonProgress, ProgressView
 from penstock.runtime.project import find_project
 from penstock.runtime.restoring import StartFrom, parse_start
+from penstock.runtime.roots import control_store
 from penstock.supervise.orders import StreamOrders
 from penstock.supervise.records import StreamRecords
 

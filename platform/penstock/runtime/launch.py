@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.checkpoint.answered import find_restore
-from penstock.checkpoint.local import LocalStore
-from penstock.checkpoint.log import Log
 from penstock.checkpoint.recovery import recover
-from penstock.checkpoint.store import CheckpointStore
 from penstock.checkpoint.takeover import View, survey
 from penstock.errors import CannotRestore, ConfigError
 from penstock.graph.job import Job
@@ -22,6 +19,7 @@ from penstock.runtime.orders import Orders, OrderWatch
 from penstock.runtime.progress import ProgressView
 from penstock.runtime.project import LoadedJob, code_version
 from penstock.runtime.restoring import LAST, StartFrom, find_superseded
+from penstock.runtime.roots import control_store, job_log
 from penstock.runtime.runner import Runner
 from penstock.runtime.status import Heartbeat, RunStatus, StatusRecords
 from penstock.runtime.stopping import Ending, StoppableClock, StopSwitch
@@ -32,7 +30,7 @@ from penstock.time.clock import SystemClock
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RunOrder", "choose_trigger", "control_store", "job_log", "launch", "spark_of"]
+__all__ = ["RunOrder", "choose_trigger", "launch", "spark_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,16 +166,6 @@ def choose_trigger(job: Job, settings: Settings) -> Trigger:
             where=settings.trigger_at,
         )
     return trigger
-
-
-def control_store(root: Path) -> CheckpointStore:
-    """Return the store of the folder that holds all jobs, made for its user alone if it is not there."""
-    return LocalStore(root)
-
-
-def job_log(folder: Path) -> Log | None:
-    """Return the log of a job's checkpoint, None where there is no checkpoint; makes nothing."""
-    return Log(LocalStore(folder)) if (folder / "log").is_dir() else None
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from penstock.runtime.batch_report import BatchReport, moment
 from penstock.runtime.config import Settings
 from penstock.runtime.held import HeldRecords, undecided, undone_by_restore
 from penstock.runtime.holder import HolderName
-from penstock.runtime.launch import control_store, job_log
 from penstock.runtime.processes import process_runs
+from penstock.runtime.roots import control_store, job_log
 from penstock.runtime.status import StatusRecords
 from penstock.time.clock import Clock
 

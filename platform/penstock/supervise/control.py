@@ -10,15 +10,15 @@ from pathlib import Path
 from penstock.checkpoint.recovery import Damage, find_restorable, recover
 from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import CannotRestore, StreamFailed, SupervisorAbsent
-from penstock.runtime.launch import control_store, job_log
 from penstock.runtime.restoring import parse_start
+from penstock.runtime.roots import control_store, job_log
 from penstock.supervise.commands import Command, Outcome, Verb, fold, generation_of
 from penstock.supervise.records import LeaseWatch, StreamRecords
 from penstock.supervise.stream import Phase, Stream
 from penstock.supervise.supervisor import PATIENCE
 from penstock.time.clock import Clock
 
-__all__ = ["Asked", "StreamControl"]
+__all__ = ["Asked", "Silence", "StreamControl"]
 
 _POLL = 0.5
 
@@ -30,6 +30,24 @@ class Asked:
     stream: Stream
     outcome: Outcome
     generation: int
+
+
+@dataclass
+class Silence:
+    """Watch the lease's number: a supervisor that lives writes the next one every second or two."""
+
+    lease: LeaseWatch
+    clock: Clock
+    where: str
+    _seen: tuple[int, float] | None = None
+
+    def check(self) -> None:
+        """Raise SupervisorAbsent where the number has not moved for twice the patience of a standby."""
+        number, now = self.lease.number(), self.clock.monotonic()
+        if self._seen is None or self._seen[0] != number:
+            self._seen = (number, now)
+        elif now - self._seen[1] > 2 * PATIENCE:
+            raise SupervisorAbsent("no supervisor has given a sign of life; what was asked stands", where=self.where)
 
 
 @dataclass
@@ -71,34 +89,27 @@ class StreamControl:
         command has begun anew is returned as it is.
         """
         ends = None if seconds is None else self.clock.monotonic() + seconds
-        silent: tuple[int, float] | None = None
+        silence = self.silence()
         while True:
             stream = self.newest()
             if until(stream) or stream.first > asked.stream.first:
                 return stream
             if stream.phase is Phase.FAILED:
                 raise StreamFailed(f"{self.job} failed: {stream.reason}", where=str(self.root))
-            now = self.clock.monotonic()
-            if ends is not None and now >= ends:
+            if ends is not None and self.clock.monotonic() >= ends:
                 return stream
-            silent = self._refuse_unsupervised(silent, now)
+            silence.check()
             time.sleep(_POLL)
+
+    def silence(self) -> Silence:
+        """Return what watches, while one waits, whether anybody supervises."""
+        lease = LeaseWatch(self.store, writer="", place="", patience=PATIENCE)
+        return Silence(lease, self.clock, str(self.root))
 
     def is_supervised(self) -> bool:
         """Return whether a supervisor gave a sign of life not long ago, by the wall clocks of both machines."""
         lease = LeaseWatch(self.store, writer="", place="", patience=PATIENCE).holder()
         return lease is not None and not lease.left and self.clock.wall() - lease.at < 2 * PATIENCE * 1_000_000
-
-    def _refuse_unsupervised(self, silent: tuple[int, float] | None, now: float) -> tuple[int, float]:
-        lease = LeaseWatch(self.store, writer="", place="", patience=PATIENCE)
-        number = lease.number()
-        if silent is None or silent[0] != number:
-            return (number, now)
-        if now - silent[1] > 2 * PATIENCE:
-            raise SupervisorAbsent(
-                "no supervisor has given a sign of life; what was asked stands", where=str(self.root)
-            )
-        return silent
 
     def _refuse_unkept(self, text: str) -> None:
         start = parse_start(text)

@@ -20,7 +20,7 @@ from penstock.checkpoint.store import CheckpointStore
 from penstock.checkpoint.takeover import survey
 from penstock.errors import PenstockError
 from penstock.runtime.holder import HolderName
-from penstock.runtime.launch import control_store, job_log
+from penstock.runtime.roots import control_store, job_log
 from penstock.runtime.status import StatusRecords
 from penstock.supervise.launcher import Handle, Launcher, LaunchOrder
 from penstock.supervise.machine import Action, Beat, Holder, Life, Policy, Seen, step

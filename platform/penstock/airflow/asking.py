@@ -1,0 +1,66 @@
+"""Give a stream's commands from a task: the id that stays over tries, and what an answer means for the task."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from penstock.errors import CannotRestore, CommandRefused, ConfigError, JobNotFound, PenstockError
+from penstock.runtime.project import find_project
+from penstock.supervise.commands import Command
+from penstock.supervise.control import Asked, StreamControl
+from penstock.supervise.stream import Limits
+from penstock.time.clock import SystemClock
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+__all__ = ["ask", "command_id", "control_of", "limits_of"]
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.:+@/-]{1,250}")
+_HOPELESS = (CannotRestore, CommandRefused, ConfigError, JobNotFound)
+"""What trying again does not change."""
+
+
+def control_of(project: str, job: str) -> StreamControl:
+    """Return the control of a job's stream; AirflowFailException for what is no job of the project."""
+    try:
+        return StreamControl(find_project(given=Path(project)).settings(job).root, job, SystemClock())
+    except _HOPELESS as why:
+        raise AirflowFailException(str(why)) from why
+
+
+def command_id(context: Context) -> str:
+    """Return the id of what a task asks: the same for every try, and after a clear (DESIGN 11)."""
+    ti = context["ti"]
+    said = f"{ti.dag_id}/{ti.run_id}/{ti.task_id}"
+    if ti.map_index is not None and ti.map_index >= 0:
+        said = f"{said}/{ti.map_index}"
+    # A run may be named by whoever triggers it.
+    return said if _PLAIN.fullmatch(said) else hashlib.sha256(said.encode()).hexdigest()
+
+
+def ask(control: StreamControl, command: Command) -> Asked:
+    """Carry out a command; a refusal that stays fails the task at once, whatever its retries."""
+    try:
+        return control.ask(command)
+    except ValueError as why:
+        if isinstance(why, PenstockError) and not isinstance(why, _HOPELESS):
+            raise
+        raise AirflowFailException(str(why)) from why
+    except _HOPELESS as why:
+        raise AirflowFailException(str(why)) from why
+
+
+def limits_of(rows: object) -> Limits | None:
+    """Read what a form says of rows: nothing leaves the limits as they are."""
+    text = str(rows or "").strip()
+    if not text:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise AirflowFailException(f"{text!r} is not a number of rows, 1 or more")
+    return Limits(rows=int(text))

@@ -1,0 +1,155 @@
+"""Make DAGs of a project: one for each job, and one that takes a stream back to a checkpoint.
+
+Parsing reads names, settings and the tail of each log, and imports nothing of Spark.
+
+What can be restored is offered by the form and not enforced by it: a worker parses the file anew for every try, and a
+batch that was there when the run was triggered may be purged by then. What is enforced is the form of the words; the
+task says which batches there are if the one that was picked is gone.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, Param
+
+from penstock.airflow.operators import RestartStream, StartStream, WaitStream
+from penstock.checkpoint.recovery import Damage, recover
+from penstock.errors import PenstockError
+from penstock.runtime.project import Project, find_project
+from penstock.runtime.roots import job_log
+
+__all__ = ["restart_dag", "stream_dags"]
+
+_BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
+_NOTE = 500
+_RETRY = timedelta(seconds=5)
+_START = "(last|empty|batch=[0-9]{1,12})"
+
+
+def stream_dags(file: str) -> dict[str, DAG]:
+    """Return a DAG for each `conf/jobs/*.toml` of the project that a DAG file is in, by id, for its globals."""
+    project = find_project(Path(file).parent)
+    return {f"stream_{job}": _stream_dag(project, job) for job in _configured(project)}
+
+
+def restart_dag(file: str) -> DAG:
+    """Return the DAG `restart_from_checkpoint`: a job, and a batch that can be restored, are picked in its form."""
+    project = find_project(Path(file).parent)
+    jobs = _configured(project)
+    kept = {f"{job} {start}": f"{job}: {said}" for job in jobs for start, said in _starts(project, job).items()}
+    with DAG(
+        "restart_from_checkpoint",
+        schedule=None,
+        start_date=_BEGIN,
+        catchup=False,
+        is_paused_upon_creation=False,
+        tags=["penstock"],
+        doc_md="Ends the driver of a stream after its batch, and begins anew from what is picked.",
+        params={
+            "checkpoint": Param(
+                next(iter(kept), ""),
+                type="string",
+                pattern=f"^({'|'.join(jobs)}) {_START}$",
+                examples=list(kept),
+                values_display=kept,
+                title="Job and checkpoint",
+                description="What the stream goes back to. What its tables got after that stays, and comes again.",
+            ),
+            "rows": _rows_param(),
+            "note": _note_param(),
+        },
+    ) as dag:
+        picked = "params.checkpoint.partition(' ')"
+        RestartStream(
+            task_id="restart",
+            job="{{ " + picked + "[0] }}",
+            start="{{ " + picked + "[2] }}",
+            project=str(project.root),
+            rows="{{ params.rows or '' }}",
+            note="{{ params.note or '' }}",
+        )
+    return dag
+
+
+def _stream_dag(project: Project, job: str) -> DAG:
+    """Return deploy -> healthy -> supervise for one job."""
+    starts = _starts(project, job)
+    with DAG(
+        f"stream_{job}",
+        schedule=None,
+        start_date=_BEGIN,
+        catchup=False,
+        is_paused_upon_creation=False,
+        tags=["penstock", "stream"],
+        doc_md=f"Starts the stream `{job}`, waits until it runs, and follows it to its end. The stream lives on when a "
+        "task, a worker or Airflow itself dies: the supervisor keeps it.",
+        params={
+            "restart": Param(
+                default=False,
+                type="boolean",
+                title="Restart",
+                description="End a driver that runs, after its batch, and begin anew. Else a stream that runs is left.",
+            ),
+            "start": Param(
+                "last",
+                type="string",
+                pattern=f"^{_START}$",
+                examples=list(starts),
+                values_display=starts,
+                title="Start from",
+                description="Where a new driver begins.",
+            ),
+            "rows": _rows_param(),
+            "note": _note_param(),
+        },
+    ) as dag:
+        facts: dict[str, Any] = {"job": job, "project": str(project.root)}
+        # A wait whose worker died attaches again; what failed for good is not tried again.
+        waits = {**facts, "retries": 3, "retry_delay": _RETRY}
+        deploy = StartStream(
+            task_id="deploy",
+            start="{{ params.start }}",
+            restart="{{ params.restart }}",
+            rows="{{ params.rows or '' }}",
+            note="{{ params.note or '' }}",
+            **facts,
+        )
+        healthy = WaitStream(task_id="healthy", until="healthy", **waits)
+        deploy >> healthy >> WaitStream(task_id="supervise", until="end", **waits)
+    return dag
+
+
+def _configured(project: Project) -> list[str]:
+    files = (project.root / "conf" / "jobs").glob("*.toml")
+    return sorted(path.stem for path in files if path.stem in project.job_names())
+
+
+def _starts(project: Project, job: str) -> dict[str, str]:
+    """Return what a stream can begin from, newest first, and how a form says it; a log in trouble offers less."""
+    found = {"last": "where it left off"}
+    try:
+        log = job_log(project.settings(job).root / job)
+        kept = recover(log, Damage.LIST).kept if log is not None else []
+    except (PenstockError, OSError):
+        kept = []
+    for one in reversed(kept):
+        at = datetime.fromtimestamp(one.commit.time / 1_000_000, UTC)
+        found[f"batch={one.batch}"] = f"batch {one.batch}, {at:%Y-%m-%d %H:%M:%S} UTC"
+    return {**found, "empty": "nothing: begin anew"}
+
+
+def _rows_param() -> Param:
+    return Param(
+        None,
+        type=["null", "integer"],
+        minimum=1,
+        title="Rows a batch",
+        description="The most that a batch reads of each source; empty leaves the limit as it is.",
+    )
+
+
+def _note_param() -> Param:
+    return Param("", type="string", maxLength=_NOTE, title="Note", description="Why; kept with the stream.")

@@ -1,0 +1,245 @@
+"""Operators that command streams. Each may be tried again, cleared or killed at any moment, and does no more by it.
+
+No operator owns a stream: a task that ends, whatever way, ends no stream. Only StopStream and DrainStream do, and only
+the stream that was meant.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, ResumableJobMixin
+from airflow.sdk.exceptions import AirflowFailException
+
+from penstock.airflow.asking import ask, command_id, control_of, limits_of
+from penstock.airflow.triggers import StreamTrigger
+from penstock.errors import StreamFailed, SupervisorAbsent
+from penstock.supervise.commands import Command, Outcome, Verb
+from penstock.supervise.control import Asked, StreamControl
+from penstock.supervise.stream import Phase, Stream
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+__all__ = ["DrainStream", "RestartStream", "StartStream", "StopStream", "WaitStream"]
+
+POLL = 2.0
+"""Seconds between two looks at a stream."""
+
+
+class _StreamOperator(BaseOperator):
+    """What all have: a job, and the project that it is of."""
+
+    def __init__(self, *, job: str, project: str, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.job = job
+        self.project = project
+
+    def _control(self) -> StreamControl:
+        return control_of(self.project, self.job)
+
+    def _ask(self, context: Context, command: Command) -> Asked:
+        """Ask, and say in the log what became of it."""
+        control = self._control()
+        asked = ask(control, command)
+        self.log.info(
+            "%s %s: %s; the stream is %s, generation %s",
+            command.verb.value,
+            self.job,
+            asked.outcome.value,
+            asked.stream.phase.value,
+            asked.stream.generation,
+        )
+        return asked
+
+    def _wait(self, asked: Asked, *phases: Phase) -> Stream:
+        """Wait until the stream is at one of these; a stream that failed is for a person, and no try helps."""
+        try:
+            return self._control().wait(asked, lambda stream: stream.phase in phases)
+        except (StreamFailed, SupervisorAbsent) as why:
+            raise AirflowFailException(str(why)) from why
+
+
+class StartStream(_StreamOperator):
+    """Start a job's stream, unless it runs; returns {job, generation, outcome}.
+
+    `start` is `last`, `batch=N` or `empty`; with `restart` a stream that runs is ended and begun anew. `rows` bounds
+    what a batch reads of each source. A second try finds what the first has begun, also when it is over by now: only
+    a stream that has failed is begun again by it.
+    """
+
+    template_fields: Sequence[str] = ("job", "start", "rows", "note", "restart")
+
+    def __init__(
+        self,
+        *,
+        start: str = "last",
+        restart: bool | str = False,
+        available_now: bool = False,
+        rows: int | str | None = None,
+        note: str | None = None,
+        **rest: Any,
+    ) -> None:
+        super().__init__(**rest)
+        self.start = start
+        self.restart = restart
+        self.available_now = available_now
+        self.rows = rows
+        self.note = note
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Ask for the stream."""
+        command = Command(
+            verb=Verb.RESTART if _is_true(self.restart) else Verb.START,
+            id=self._id(context),
+            start=self.start,
+            available_now=self.available_now,
+            limits=limits_of(self.rows),
+            note=self.note or None,
+        )
+        asked = self._ask(context, command)
+        return {"job": self.job, "generation": asked.generation, "outcome": asked.outcome.value}
+
+    def _id(self, context: Context) -> str:
+        name = command_id(context)
+        failed = self._control().newest().phase is Phase.FAILED
+        return f"{name}#{context['ti'].try_number}" if failed else name
+
+
+class RestartStream(StartStream):
+    """End the driver of a stream and begin anew from `start`; succeeds when it runs, or has finished."""
+
+    def __init__(self, **rest: Any) -> None:
+        super().__init__(restart=True, **rest)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Ask, then wait until the stream runs."""
+        said = super().execute(context)
+        stream = self._control().newest()
+        asked = Asked(stream, Outcome(said["outcome"]), said["generation"])
+        self._wait(asked, Phase.RUNNING, Phase.DRAINING, Phase.FINISHED)
+        return said
+
+
+class WaitStream(ResumableJobMixin, _StreamOperator):
+    """Attach to a stream and wait: `until="healthy"` for a driver that runs, `until="end"` for the end of the stream.
+
+    Fails where the stream failed. One that a newer command has begun anew ends the wait well: whoever gave that
+    command waits for it. Killing the task, or marking it, changes nothing about the stream.
+    With `deferrable` the wait needs no worker; what the trigger says is looked up again, and not believed.
+    """
+
+    external_id_key = "penstock_stream"
+    template_fields: Sequence[str] = ("job",)
+
+    def __init__(self, *, until: str = "end", deferrable: bool = False, **rest: Any) -> None:
+        super().__init__(**rest)
+        if until not in ("healthy", "end"):
+            raise ValueError(f"until={until!r} is neither 'healthy' nor 'end'")
+        self.until = until
+        self.deferrable = deferrable
+
+    def execute(self, context: Context) -> Any:
+        """Attach first, then wait."""
+        if self.deferrable:
+            first = self.submit_job(context)
+            if self.is_job_active(self.get_job_status(first, context)):
+                trigger = StreamTrigger(project=self.project, job=self.job, first=first, until=self.until)
+                self.defer(trigger=trigger, method_name="execute_complete", kwargs={"first": first})
+            return self._ended(first)
+        return self.execute_resumable(context)
+
+    def execute_complete(self, context: Context, event: Any, first: int) -> dict[str, Any]:
+        """Look again after the trigger; an event that was sent too early, or to another try, defers once more."""
+        if self.is_job_active(self.get_job_status(first, context)):
+            trigger = StreamTrigger(project=self.project, job=self.job, first=first, until=self.until)
+            self.defer(trigger=trigger, method_name="execute_complete", kwargs={"first": first})
+        return self._ended(first)
+
+    def submit_job(self, context: Any) -> int:
+        """Return the generation that the stream began with: nothing is submitted by who waits."""
+        stream = self._control().newest()
+        self.log.info("%s is %s since generation %s", self.job, stream.phase.value, stream.first)
+        return stream.first
+
+    def get_job_status(self, external_id: Any, context: Any) -> str:
+        """Return the phase, or SUPERSEDED for a stream that was begun anew."""
+        stream = self._control().newest()
+        return "SUPERSEDED" if stream.first > external_id else stream.phase.value
+
+    def is_job_active(self, status: str) -> bool:
+        """Return whether there is something to wait for."""
+        if status == "SUPERSEDED" or Phase(status).is_final:
+            return False
+        return not (self.until == "healthy" and Phase(status) in (Phase.RUNNING, Phase.DRAINING))
+
+    def is_job_succeeded(self, status: str) -> bool:
+        """Return whether what was waited for is there."""
+        return status != Phase.FAILED.value and not self.is_job_active(status)
+
+    def poll_until_complete(self, external_id: Any, context: Any) -> None:
+        """Wait; raises AirflowFailException where the stream failed, and where nobody supervises it."""
+        control, told = self._control(), None
+        silence = control.silence()
+        while self.is_job_active(status := self.get_job_status(external_id, context)):
+            if status != told:
+                self.log.info("%s is %s: %s", self.job, status, control.newest().reason or "")
+                told = status
+            try:
+                silence.check()
+            except SupervisorAbsent as why:
+                raise AirflowFailException(str(why)) from why
+            time.sleep(POLL)
+        self._ended(external_id)
+
+    def get_job_result(self, external_id: Any, context: Any) -> dict[str, Any]:
+        """Return {job, first, phase, generation, restarts}."""
+        return self._ended(external_id)
+
+    def _ended(self, first: int) -> dict[str, Any]:
+        stream = self._control().newest()
+        if stream.first == first and stream.phase is Phase.FAILED:
+            raise AirflowFailException(f"{self.job} failed: {stream.reason}")
+        phase = stream.phase.value if stream.first == first else "SUPERSEDED"
+        self.log.info("%s is %s", self.job, phase)
+        facts = {"generation": stream.generation, "restarts": stream.restarts}
+        return {"job": self.job, "first": first, "phase": phase, **facts}
+
+
+class StopStream(_StreamOperator):
+    """End a stream after its batch; `generation` is of the one that is meant, None for whatever runs.
+
+    One that a newer command has begun is left alone, and the task ends well: what it meant is over.
+    """
+
+    template_fields: Sequence[str] = ("job", "generation")
+    verb = Verb.STOP
+    reached: tuple[Phase, ...] = (Phase.STOPPED, Phase.FINISHED)
+
+    def __init__(self, *, generation: int | str | None = None, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.generation = generation
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Ask, and wait for the end."""
+        meant = str(self.generation) if self.generation not in (None, "", "None") else None
+        if meant is not None and not meant.isdecimal():
+            raise AirflowFailException(f"{meant!r} is not a generation")
+        generation = int(meant) if meant is not None else None
+        asked = self._ask(context, Command(verb=self.verb, id=command_id(context), generation=generation))
+        if asked.outcome is not Outcome.STALE:
+            self._wait(asked, *self.reached)
+        return {"job": self.job, "generation": asked.generation, "outcome": asked.outcome.value}
+
+
+class DrainStream(StopStream):
+    """Have a stream do what is there, close all its windows, and end."""
+
+    verb = Verb.DRAIN
+    reached = (Phase.FINISHED,)
+
+
+def _is_true(said: object) -> bool:
+    return said is True or str(said).lower() in ("true", "restart", "1")

@@ -1,0 +1,43 @@
+"""Wait for a stream without a worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from penstock.airflow.asking import control_of
+from penstock.supervise.stream import Phase
+
+__all__ = ["StreamTrigger"]
+
+_POLL = 5.0
+
+
+class StreamTrigger(BaseTrigger):
+    """Fire once the stream that began with generation `first` is where it is waited for, over, or begun anew.
+
+    It says so and no more: the task looks at the record itself. When it is cancelled nothing happens to the stream.
+    """
+
+    def __init__(self, *, project: str, job: str, first: int, until: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.project, self.job, self.first, self.until = project, job, first, until
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return what makes the trigger anew, in the triggerer."""
+        facts = {"project": self.project, "job": self.job, "first": self.first, "until": self.until}
+        return ("penstock.airflow.triggers.StreamTrigger", facts)
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look every few seconds."""
+        control = control_of(self.project, self.job)
+        while True:
+            stream = await asyncio.to_thread(control.newest)
+            healthy = self.until == "healthy" and stream.phase in (Phase.RUNNING, Phase.DRAINING)
+            if stream.first > self.first or stream.phase.is_final or healthy:
+                yield TriggerEvent({"phase": stream.phase.value})  # type: ignore[no-untyped-call]
+                return
+            await asyncio.sleep(_POLL)

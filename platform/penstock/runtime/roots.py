@@ -1,0 +1,21 @@
+"""Open the folder that holds all jobs, and the log of one of them; imports nothing that is slow to load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.checkpoint.local import LocalStore
+from penstock.checkpoint.log import Log
+from penstock.checkpoint.store import CheckpointStore
+
+__all__ = ["control_store", "job_log"]
+
+
+def control_store(root: Path) -> CheckpointStore:
+    """Return the store of the folder that holds all jobs, made for its user alone if it is not there."""
+    return LocalStore(root)
+
+
+def job_log(folder: Path) -> Log | None:
+    """Return the log of a job's checkpoint, None where there is no checkpoint; makes nothing."""
+    return Log(LocalStore(folder)) if (folder / "log").is_dir() else None

@@ -1,0 +1,121 @@
+"""Streams commanded from a real Airflow, which is disturbed in every way while they run (DESIGN 11, FACTS 6)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from project_samples import expected_totals, make_project
+from shells import PATIENCE
+from yards import QUICK, Yard
+
+from penstock.checkpoint.entries import Restore, Takeover
+from penstock.runtime.processes import argv_of
+from penstock.supervise.stream import Phase
+from tools.standalone import Standalone
+
+pytestmark = [pytest.mark.timeout(1_500), pytest.mark.integration]
+DAGS = Path(__file__).resolve().parents[2] / "dags"
+STREAM = "stream_orders"
+KEEP_ALL = "\n[checkpoint]\nkeep = 1000\n"
+
+
+@pytest.fixture
+def yard(tmp_path) -> Iterator[Yard]:
+    """A project with the DAG files of this one, and 1,000 orders in 250 small batches."""
+    root = make_project(tmp_path / "project", rows_per_batch=100, more=QUICK + KEEP_ALL)
+    shutil.copytree(DAGS, root / "dags", ignore=shutil.ignore_patterns("__pycache__"))
+    found = Yard(root)
+    yield found
+    found.end()
+
+
+@pytest.fixture
+def airflow(yard, tmp_path) -> Iterator[Standalone]:
+    """Airflow with those DAGs; all its processes are in one session."""
+    with Standalone(tmp_path / "airflow", yard.root / "dags", env=os.environ) as found:
+        found.until(lambda: found.has_dag(STREAM), "the DAG of the stream", seconds=PATIENCE)
+        yield found
+
+
+def reaches(airflow: Standalone, dag: str, run: str, task: str, *states: str, attempt: int | None = None) -> None:
+    """Wait until a task is in one of these states, in a try if one is named."""
+
+    def there() -> bool:
+        state, tried = airflow.tasks(dag, run)[task]
+        return state in states and attempt in (None, tried)
+
+    airflow.until(there, f"{task} to be {states}", seconds=PATIENCE)
+
+
+def clear(airflow: Standalone, dag: str, run: str, *tasks: str, downstream: bool = False) -> None:
+    """Clear tasks of a run, as a person does in the UI."""
+    body = {"dry_run": False, "dag_run_id": run, "task_ids": list(tasks), "only_failed": False}
+    airflow.call("POST", f"/dags/{dag}/clearTaskInstances", {**body, "include_downstream": downstream})
+
+
+def workers(airflow: Standalone, doing: str) -> list[int]:
+    """Return the processes of Airflow whose words hold a text."""
+    return [pid for pid in airflow.members() if doing in " ".join(argv_of(pid))]
+
+
+@pytest.mark.fault("F09", "F12", "F63")
+def test_a_stream_outlives_everything_in_airflow(yard, airflow):
+    """Forms that are refused, no supervisor, a task killed, marked and cleared, no scheduler, a driver killed."""
+    for conf in ({"start": "batch=../../etc"}, {"start": "empty; rm -r /"}, {"rows": 0}, {"rows": "1 OR 1=1"},
+                 {"note": "x" * 501}, {"restart": "yes"}):  # fmt: skip
+        answer = airflow.ask("POST", f"/dags/{STREAM}/dagRuns", {"logical_date": None, "conf": conf})
+        assert answer.status_code == 400, (conf, answer.text)
+    other = {"logical_date": None, "conf": {"checkpoint": "../orders batch=1"}}
+    assert airflow.ask("POST", "/dags/restart_from_checkpoint/dagRuns", other).status_code == 400
+
+    hostile = "<script>alert(1)</script> {{ 7 * 7 }} $(id)"
+    run = airflow.trigger(STREAM, note=hostile)
+    reaches(airflow, STREAM, run, "healthy", "failed")
+    assert "PEN-SUP-003" in airflow.log(STREAM, run, "healthy")
+    assert (yard.stream().note, yard.stream().phase) == (hostile, Phase.SUBMITTING)
+
+    yard.supervise()
+    clear(airflow, STREAM, run, "healthy", downstream=True)
+    reaches(airflow, STREAM, run, "supervise", "running")
+    yard.until_commits(3)
+    driver = yard.pid()
+
+    name = airflow.call("GET", f"/dags/{STREAM}/dagRuns/{run}/taskInstances/supervise")["id"]
+    (task,) = workers(airflow, f"airflow worker -- {name}")
+    os.kill(task, signal.SIGKILL)
+    reaches(airflow, STREAM, run, "supervise", "running", attempt=airflow.tasks(STREAM, run)["supervise"][1] + 1)
+    assert (yard.pid(), yard.stream().generation) == (driver, 1)
+
+    path = f"/dags/{STREAM}/dagRuns/{run}/taskInstances/supervise"
+    airflow.call("PATCH", path, {"new_state": "failed"})
+    reaches(airflow, STREAM, run, "supervise", "failed")
+    clear(airflow, STREAM, run, "deploy", downstream=True)
+    reaches(airflow, STREAM, run, "supervise", "running")
+    assert (yard.pid(), yard.stream().generation, yard.stream().phase) == (driver, 1, Phase.RUNNING)
+
+    (scheduler,) = workers(airflow, "airflow scheduler")
+    os.kill(scheduler, signal.SIGKILL)
+    os.kill(driver, signal.SIGKILL)
+    yard.until(lambda s: s.generation == 2 and s.phase is Phase.RUNNING)
+    airflow.run("scheduler")
+    assert yard.json("limits", "orders", "--rows", "none")["outcome"] == "done"
+    yard.until(lambda s: s.phase is Phase.FINISHED)
+    assert yard.totals() == expected_totals()
+    assert [t.generation for t in yard.entries(Takeover)] == [1, 2]
+    reaches(airflow, STREAM, run, "supervise", "success")
+
+    back = airflow.trigger("restart_from_checkpoint", checkpoint="orders batch=2", note="again")
+    reaches(airflow, "restart_from_checkpoint", back, "restart", "success")
+    clear(airflow, "restart_from_checkpoint", back, "restart")
+    reaches(airflow, "restart_from_checkpoint", back, "restart", "success", attempt=2)
+    assert [r.batch for r in yard.entries(Restore)] == [2]
+    yard.until(lambda s: s.phase is Phase.FINISHED)
+    gone = airflow.trigger("restart_from_checkpoint", checkpoint="orders batch=99999")
+    reaches(airflow, "restart_from_checkpoint", gone, "restart", "failed")
+    assert "PEN-CKP-014" in airflow.log("restart_from_checkpoint", gone, "restart")
+    assert yard.stream().phase is Phase.FINISHED

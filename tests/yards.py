@@ -1,0 +1,79 @@
+"""A project with supervisors, and the streams that they run, for tests that disturb them."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from shells import PATIENCE, Shell
+
+from penstock.checkpoint.entries import Commit
+from penstock.checkpoint.local import LocalStore
+from penstock.checkpoint.log import Log
+from penstock.runtime.processes import kill_session
+from penstock.supervise.records import StreamRecords
+from penstock.supervise.stream import Stream
+
+QUICK = """
+[supervise]
+backoff = "1 seconds"
+healthy_after = "1 seconds"
+failures_per_hour = 2
+
+[limits]
+rows = 4
+"""
+
+
+class Yard(Shell):
+    """A project with supervisors, and the streams that they run."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.records = StreamRecords(LocalStore(root / "checkpoints"), "orders")
+
+    def supervise(self) -> subprocess.Popen[str]:
+        """Start a supervisor."""
+        return self.start("supervise", "--json", stdout=subprocess.DEVNULL)
+
+    def stream(self) -> Stream:
+        """Return the stream as it stands."""
+        return self.records.newest()
+
+    def pid(self) -> int:
+        """Return the process of the driver that the record names."""
+        driver = self.stream().driver
+        assert driver is not None
+        assert driver.handle is not None
+        return int(str(driver.handle["pid"]))
+
+    def until(self, what: Callable[[Stream], bool]) -> Stream:
+        """Wait until the stream is so."""
+        ends = time.monotonic() + PATIENCE
+        while not what(stream := self.stream()):
+            assert time.monotonic() < ends, f"the stream is still {stream!r}"
+            time.sleep(0.1)
+        return stream
+
+    def entries(self, kind: type) -> list:
+        """Return the entries of one kind in the stream's log."""
+        log = Log(LocalStore(self.root / "checkpoints" / "orders"))
+        return [e for slot in range(log.find_tail() + 1) if isinstance(e := log.read(slot), kind)]
+
+    def commits(self) -> int:
+        """Return how many batches are committed."""
+        return len(self.entries(Commit)) if (self.root / "checkpoints" / "orders" / "log").is_dir() else 0
+
+    def until_commits(self, count: int) -> None:
+        """Wait until so many batches are committed."""
+        self.until(lambda _: self.commits() >= count)
+
+    def end(self) -> None:
+        """Kill supervisors first, then every driver that a record names."""
+        super().end()
+        for _, stream in self.records.history():
+            if stream.driver is not None and stream.driver.handle is not None and not stream.driver.foreign:
+                handle = stream.driver.handle
+                kill_session(int(str(handle["pid"])), str(handle["start"]), within=20.0)

@@ -1,0 +1,178 @@
+"""Run `airflow standalone` on loopback for the demo and the tests, and speak to its REST interface.
+
+It runs in a session of its own, because its parts survive a signal to the first of them, and ends with the block.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from penstock.runtime.processes import kill_session, process_start, session_members
+
+__all__ = ["Standalone", "StandaloneFailed"]
+
+_UP_WITHIN = 240.0
+_DYING = 30.0
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class StandaloneFailed(Exception):
+    """Airflow did not come up, or something in it did not happen in time."""
+
+
+class Standalone:
+    """Airflow with the DAGs of one folder; `home` is emptied of nothing and takes its database and logs."""
+
+    user = "admin"
+
+    def __init__(self, home: Path, dags: Path, *, env: Mapping[str, str]) -> None:
+        self.home = home
+        self.port = _free_port()
+        self.password = secrets.token_urlsafe(12)
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._env = {**env, **self._settings(dags)}
+        self._processes: list[tuple[subprocess.Popen[bytes], str]] = []
+        self._http = httpx.Client(base_url=self.url, timeout=60.0)
+        self._token: str | None = None
+
+    def __enter__(self) -> Self:
+        """Start it, and wait until it answers."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        passwords = self.home / "simple_auth_manager_passwords.json.generated"
+        passwords.write_text(json.dumps({self.user: self.password}))
+        try:
+            self.run("standalone")
+            self.until(self._is_up, "Airflow to answer", seconds=_UP_WITHIN)
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End all of it; a second Ctrl-C does not leave half of it."""
+        self.end()
+
+    def end(self) -> None:
+        """End every process of Airflow."""
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDING}
+        try:
+            self._http.close()
+            for process, start in self._processes:
+                kill_session(process.pid, start, within=_DYING)
+                process.wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def run(self, command: str) -> None:
+        """Start a command of this Airflow; it ends with the block, with all that it starts."""
+        with (self.home / f"{command}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "airflow", command],
+                cwd=self.home,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._processes.append((process, process_start(process.pid)))
+
+    def members(self) -> list[int]:
+        """Return all processes of this Airflow."""
+        return [pid for process, _ in self._processes for pid in session_members(process.pid)]
+
+    # --- REST --------------------------------------------------------------------------------
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """Return the answer to a request that must succeed."""
+        answer = self.ask(method, path, body)
+        if answer.is_error:
+            raise StandaloneFailed(f"{method} {path} was answered with {answer.status_code}: {answer.text[:2_000]}")
+        return answer.json() if answer.content else None
+
+    def ask(self, method: str, path: str, body: Any = None) -> httpx.Response:
+        """Return the answer to a request, whatever it is."""
+        if self._token is None:
+            said = {"username": self.user, "password": self.password}
+            self._token = self._http.post("/auth/token", json=said).raise_for_status().json()["access_token"]
+        headers = {"Authorization": f"Bearer {self._token}"}
+        return self._http.request(method, f"/api/v2{path}", json=body, headers=headers)
+
+    def trigger(self, dag: str, **conf: Any) -> str:
+        """Trigger a DAG with what its form would send; return the run."""
+        run = self.call("POST", f"/dags/{dag}/dagRuns", {"logical_date": None, "conf": conf})
+        return str(run["dag_run_id"])
+
+    def tasks(self, dag: str, run: str) -> dict[str, tuple[str | None, int]]:
+        """Return state and try of each task of a run."""
+        found = self.call("GET", f"/dags/{dag}/dagRuns/{run}/taskInstances")["task_instances"]
+        return {task["task_id"]: (task["state"], task["try_number"]) for task in found}
+
+    def log(self, dag: str, run: str, task: str, attempt: int = 1) -> str:
+        """Return what a try of a task has logged."""
+        path = f"/dags/{dag}/dagRuns/{run}/taskInstances/{task}/logs/{attempt}"
+        lines = self.call("GET", path)["content"]
+        return "\n".join(json.dumps(line) if isinstance(line, dict) else str(line) for line in lines)
+
+    def until(self, holds: Callable[[], bool], what: str, *, seconds: float) -> None:
+        """Wait until something holds."""
+        ends = time.monotonic() + seconds
+        while not holds():
+            if time.monotonic() > ends:
+                raise StandaloneFailed(f"waited {seconds:g} s for {what}; see {self.home.name}/standalone.log")
+            if self._processes and (code := self._processes[0][0].poll()) is not None:
+                raise StandaloneFailed(f"Airflow ended with {code}; see {self.home.name}/standalone.log")
+            time.sleep(0.5)
+
+    def has_dag(self, dag: str) -> bool:
+        """Return whether a DAG is known; StandaloneFailed where a DAG file cannot be read."""
+        errors = self.call("GET", "/importErrors")["import_errors"]
+        if errors:
+            raise StandaloneFailed(errors[0]["stack_trace"])
+        return bool(self.ask("GET", f"/dags/{dag}").is_success)
+
+    # --- inside ------------------------------------------------------------------------------
+    def _is_up(self) -> bool:
+        try:
+            return self._http.get("/api/v2/version").is_success
+        except httpx.TransportError:
+            return False
+
+    def _settings(self, dags: Path) -> dict[str, str]:
+        return {
+            "AIRFLOW_HOME": str(self.home),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__PARALLELISM": "4",
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__PORT": str(self.port),
+            "AIRFLOW__API__BASE_URL": self.url,
+            "AIRFLOW__API__WORKERS": "1",
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
+            "AIRFLOW__TRIGGERER__CAPACITY": "10",
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+        }
+
+
+def _free_port() -> int:
+    with closing(socket.socket()) as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
