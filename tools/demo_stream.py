@@ -7,7 +7,6 @@ Whatever ends the block, the supervisor is ended first, so that nobody starts wh
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -19,7 +18,8 @@ from typing import Any, Self
 
 from penstock.checkpoint.local import LocalStore
 from penstock.runtime.processes import kill_session, process_start, session_members
-from penstock.supervise.local import log_files
+from penstock.supervise.launcher import Handle
+from penstock.supervise.local import LocalLauncher, log_files
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import DriverSlot, Phase
 from penstock.supervise.supervisor import logs_of
@@ -79,7 +79,7 @@ class DemoStream:
                 self._supervisor.wait()
             if self._root.is_dir():
                 for _, stream in StreamRecords(LocalStore(self._root), self._job).history():
-                    _end(stream.driver)
+                    self._end(stream.driver)
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -107,24 +107,38 @@ class DemoStream:
             for event in self._new_events():
                 silent_since = time.monotonic()
                 yield event
+            while self._generation < stream.generation:  # what the drivers before the newest have said is read as well
+                self._generation, self._read = self._generation + 1, 0
+                yield from self._new_events()
             if stream.phase is Phase.FAILED:
                 raise DemoFailed(f"the stream failed: {stream.reason}\n{self._last_words()}")
             if stream.phase.is_final and stream.first > 0:
                 return
-            if stream.generation > self._generation:
-                self._generation, self._read = stream.generation, 0
-            elif time.monotonic() - silent_since > _SILENCE:
+            if time.monotonic() - silent_since > _SILENCE:
                 raise DemoFailed(f"the driver has said nothing for {_SILENCE:g} s\n{self._last_words()}")
             time.sleep(_LOOK_EVERY)
 
     def kill_driver(self) -> int:
         """End every process of the driver with SIGKILL, wait until they are gone, and return how many there were."""
         driver = StreamRecords(LocalStore(self._root), self._job).newest().driver
-        count = len(session_members(_session(driver))) if driver is not None else 0
-        left = _end(driver)
+        handle = self._handle(driver)
+        count = len(session_members(int(str(handle["pid"])))) if handle is not None else 0
+        left = self._end(driver)
         if left:
             raise DemoFailed(f"processes {left} of the driver are still there after SIGKILL")
         return count
+
+    def _handle(self, driver: DriverSlot | None) -> Handle | None:
+        """Return where a driver is; one whose start was not recorded yet is looked for."""
+        if driver is None or driver.foreign or driver.handle is not None:
+            return driver.handle if driver is not None and not driver.foreign else None
+        return LocalLauncher().look(self._job, driver, logs_of(self._root, self._job)).handle
+
+    def _end(self, driver: DriverSlot | None) -> list[int]:
+        handle = self._handle(driver)
+        if handle is None:
+            return []
+        return kill_session(int(str(handle["pid"])), str(handle["start"]), within=_DYING)
 
     def _new_events(self) -> Iterator[dict[str, Any]]:
         """Yield what the driver of this generation has said since the last time, whole lines only."""
@@ -152,13 +166,3 @@ class DemoStream:
 
     def _words(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "penstock", *words]
-
-
-def _session(driver: DriverSlot) -> int:
-    return int(str(driver.handle["pid"])) if driver.handle is not None else os.getpid()
-
-
-def _end(driver: DriverSlot | None) -> list[int]:
-    if driver is None or driver.handle is None or driver.foreign:
-        return []
-    return kill_session(_session(driver), str(driver.handle["start"]), within=_DYING)

@@ -119,3 +119,36 @@ def test_a_stream_outlives_everything_in_airflow(yard, airflow):
     reaches(airflow, "restart_from_checkpoint", gone, "restart", "failed")
     assert "PEN-CKP-014" in airflow.log("restart_from_checkpoint", gone, "restart")
     assert yard.stream().phase is Phase.FINISHED
+
+    stale_stops_and_drains(yard, airflow, first=run)
+
+
+ENDS = """
+from airflow.sdk import DAG, Param
+from penstock.airflow import DrainStream, StartStream, StopStream, WaitStream
+
+JOB = {"job": "orders", "project": PROJECT}
+SAID = {"generation": Param(None, type=["null", "integer"])}
+with DAG("ends", schedule=None, is_paused_upon_creation=False, params=SAID) as ends:
+    StopStream(task_id="stop", generation="{{ params.generation or '' }}", **JOB)
+with DAG("drains", schedule=None, is_paused_upon_creation=False) as drains:
+    start = StartStream(task_id="start", start="empty", restart=True, rows=4, **JOB)
+    healthy = WaitStream(task_id="healthy", until="healthy", deferrable=True, **JOB)
+    start >> healthy >> [DrainStream(task_id="drain", **JOB), WaitStream(task_id="end", deferrable=True, **JOB)]
+"""
+
+
+def stale_stops_and_drains(yard: Yard, airflow: Standalone, *, first: str) -> None:
+    """See what the operators do that end streams, and the wait that needs no worker."""
+    text = ENDS.replace("PROJECT", repr(str(yard.root)))
+    (yard.root / "dags" / "ends.py").write_text(text)
+    airflow.until(lambda: airflow.has_dag("drains"), "the DAGs of this test", seconds=PATIENCE)
+    drains = airflow.trigger("drains")
+    reaches(airflow, "drains", drains, "healthy", "running", "deferred", "success")
+    stop = airflow.trigger("ends", generation=1)
+    reaches(airflow, "ends", stop, "stop", "success")
+    assert "stale" in airflow.log("ends", stop, "stop")
+    for task in ("drain", "end"):
+        reaches(airflow, "drains", drains, task, "success")
+    assert yard.stream().phase is Phase.FINISHED
+    assert not [t for t in airflow.tasks(STREAM, first).values() if t[0] != "success"]

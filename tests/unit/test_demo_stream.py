@@ -210,7 +210,7 @@ def test_a_command_that_is_refused_is_told(stream, monkeypatch):
 SUPERVISOR = """
 import json, subprocess, sys, time
 words = [sys.executable, "-c", "import time; time.sleep(60)"]
-driver = [sys.executable, "-c", sys.argv[1], "-m", "penstock", "run", "flights", "--generation", "1"]
+driver = [sys.executable, "-c", sys.argv[1], "-m", "penstock", "run", "flights", "--generation", "1", *sys.argv[2:]]
 helper = subprocess.Popen(words, process_group=0)
 driver = subprocess.Popen(driver, start_new_session=True, stdout=subprocess.PIPE, text=True)
 child = int(driver.stdout.readline())
@@ -234,9 +234,13 @@ def until(told, what="it to come"):
 
 
 @pytest.fixture
-def supervised(stream, monkeypatch, tmp_path):
+def supervised(stream, monkeypatch, tmp_path, root):
     """Let `penstock supervise` be a small program with a child, and a driver with one; end what is left of them."""
-    monkeypatch.setattr(stream, "_words", lambda *said: [sys.executable, "-c", SUPERVISOR, DRIVER, *said])
+    monkeypatch.setattr(
+        stream,
+        "_words",
+        lambda *_: [sys.executable, "-c", SUPERVISOR, DRIVER, "--code", str(root / "_versions" / "a1")],
+    )
     log, seen = tmp_path / "supervisor.log", {}
 
     def started():

@@ -376,7 +376,7 @@ def test_a_driver_that_was_started_by_hand_ignores_what_was_asked_before(wish):
     assert orders.look() == Order(limit=ReadLimit(rows=5))
     ask(mine, Verb.LIMITS, 8, limits=Limits(rows=6))
     assert orders.look() == Order(limit=ReadLimit(rows=6))
-    mine.update(lambda found: (found.model_copy(update={"wish": Wish.STOP, "asked_at": 9}), None))
+    ask(mine, Verb.STOP, 9)
     assert orders.look() == Order(stop=True, limit=ReadLimit(rows=6))
 
 
@@ -438,3 +438,11 @@ def test_at_whichever_call_storage_fails_the_next_look_hears_it():
         fired = store.fired
         assert told == Order(stop=True)
     assert at > 2
+
+
+@pytest.mark.parametrize("phase", [Phase.FAILED, Phase.STOPPED, Phase.SUSPENDED, Phase.FINISHED])
+def test_a_driver_that_comes_after_its_stream_was_given_up_ends(phase):
+    """A supervisor that slept may launch a driver when nobody waits for it any more: its generation is the newest."""
+    mine = records()
+    put(mine, RUNNING.model_copy(update={"phase": phase}))
+    assert StreamOrders(mine, RUNNING.generation).look().stop

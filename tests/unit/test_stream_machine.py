@@ -7,9 +7,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from penstock.checkpoint.control import Records
+from penstock.checkpoint.memory import MemoryStore
 from penstock.errors import EXIT_FENCED, EXIT_PERSON, CommandRefused
 from penstock.supervise.commands import Command, Outcome, Verb, fold
 from penstock.supervise.machine import Action, Beat, Exit, Holder, Life, Policy, Seen, Step, step
+from penstock.supervise.orders import StreamOrders
+from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import DriverSlot, Phase, Stream, Wish
 
 SECOND = 1_000_000
@@ -259,6 +263,13 @@ class World(RuleBasedStateMachine):
         self.commands = 0
         self.lost_launches: list[int] = []
 
+    def _is_told_to_end(self, g: int) -> bool:
+        """Return what the driver's orders say, read by `StreamOrders` itself."""
+        store = MemoryStore()
+        Records(store, "streams", "j").put(self.stream.model_dump(mode="json"))
+        order = StreamOrders(StreamRecords(store, "j"), g).look()
+        return order.stop
+
     def _seen(self) -> Seen:
         slot = self.stream.driver
         if slot is None:
@@ -299,7 +310,7 @@ class World(RuleBasedStateMachine):
     def driver_goes_on(self, data: st.DataObject) -> None:
         """Let a driver look for its orders, then take over or go on: what `StreamOrders` and the log make of it."""
         g = data.draw(st.sampled_from(sorted(self.alive)))
-        if g < self.stream.generation or self.stream.wish in (Wish.STOP, Wish.SUSPEND):
+        if self._is_told_to_end(g):
             self.ends[g] = Exit(code=0)
             del self.alive[g]
         elif g < self.log_generation:
@@ -351,7 +362,7 @@ class World(RuleBasedStateMachine):
             return
         for _ in range(60):
             for g in sorted(self.alive):
-                if g < self.stream.generation or self.stream.wish in (Wish.STOP, Wish.SUSPEND):
+                if self._is_told_to_end(g):
                     self.alive.pop(g)
                     self.ends[g] = Exit(code=0)
                 else:
@@ -369,5 +380,5 @@ class World(RuleBasedStateMachine):
             assert list(self.alive) == [self.stream.generation]
 
 
-World.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+World.TestCase.settings = settings(max_examples=250, stateful_step_count=40, deadline=None)
 TestWorld = World.TestCase

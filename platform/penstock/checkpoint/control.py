@@ -16,7 +16,7 @@ from penstock.checkpoint import format as fileformat
 from penstock.checkpoint.sequence import Sequence
 from penstock.checkpoint.settle import ReadBack, settle
 from penstock.checkpoint.store import CheckpointStore, corrupt
-from penstock.errors import CheckpointCorrupt, CommitUnknown, NotFound
+from penstock.errors import CheckpointCorrupt, CommitUnknown, NotFound, StorageUnavailable
 
 STRIDES = (64, 4_096, 262_144)
 """A record every five seconds for a year leaves some two hundred files; a part of the format."""
@@ -76,8 +76,13 @@ class Records:
         Raises `CommitUnknown` when it cannot be told whether the record was written.
         """
         data = fileformat.encode(self._kind, {"seq": seq + 1, "id": secrets.token_hex(16), "body": body})
-        mine = settle(self._store, self._records.path(seq + 1), data, self._read_back) == data
-        return mine and not self._records.in_hole(seq + 1)
+        path = self._records.path(seq + 1)
+        if settle(self._store, path, data, self._read_back) != data:
+            return False
+        try:
+            return not self._records.in_hole(seq + 1)
+        except StorageUnavailable as why:
+            raise CommitUnknown("it cannot be told whether the record is in force", where=path) from why
 
     def tail(self) -> int:
         """Return the number of the newest record, -1 where there is none."""

@@ -72,7 +72,9 @@ class StreamControl:
         """
         now = self.clock.wall()
         # Before the record is written: the driver that runs would be ended for a start that must fail.
-        if command.verb in (Verb.START, Verb.RESTART) and generation_of(self.newest(), command.id) is None:
+        found = self.newest()
+        over = command.generation is not None and command.generation < found.first
+        if command.verb in (Verb.START, Verb.RESTART) and not over and generation_of(found, command.id) is None:
             self._refuse_unkept(command.start)
         stream, outcome = self.records.update(lambda found: fold(found, command, now))
         known = generation_of(stream, command.id)
@@ -92,7 +94,7 @@ class StreamControl:
         silence = self.silence()
         while True:
             stream = self.newest()
-            if until(stream) or stream.first > asked.stream.first:
+            if until(stream) or stream.first > asked.generation:
                 return stream
             if stream.phase is Phase.FAILED:
                 raise StreamFailed(f"{self.job} failed: {stream.reason}", where=str(self.root))

@@ -38,7 +38,6 @@ class LocalLauncher:
     def launch(self, order: LaunchOrder) -> Handle:
         """Start the driver."""
         order.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _drop_old(order.logs)
         events, errors = log_files(order.logs, order.stream.generation)
         # Spark's workers are to be the interpreter of the driver.
         ours = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
@@ -52,6 +51,7 @@ class LocalLauncher:
                 stderr=err,
                 start_new_session=True,
             )
+        _drop_old(order.logs)
         self._children[child.pid] = child
         return {"host": self._host, "pid": child.pid, "start": process_start(child.pid)}
 
@@ -60,7 +60,7 @@ class LocalLauncher:
         if slot.handle is None:
             if slot.host != self._host:
                 return Look(Life.UNKNOWN)
-            found = self._find(job, slot.generation)
+            found = self._find(job, slot.generation, logs.parent.parent)
             if found is None:
                 return Look(Life.GONE, Exit(error="it was never started"))
             return Look(Life.RUNS, handle=found)
@@ -68,10 +68,10 @@ class LocalLauncher:
             return Look(Life.UNKNOWN)
         pid, start = int(str(slot.handle["pid"])), str(slot.handle["start"])
         child = self._children.get(pid)
-        code = child.poll() if child is not None else None
-        if code is None and process_runs(pid, start):
+        if (child is None or child.poll() is None) and process_runs(pid, start):
             return Look(Life.RUNS)
         self._children.pop(pid, None)
+        code = child.poll() if child is not None else None  # it may have ended between the two questions
         return Look(Life.GONE, None if slot.foreign else read_exit(logs, slot.generation, code))
 
     def kill(self, handle: Handle) -> None:
@@ -79,11 +79,15 @@ class LocalLauncher:
         if handle.get("host") == self._host:
             kill_session(int(str(handle["pid"])), str(handle["start"]), within=_DYING)
 
-    def _find(self, job: str, generation: int) -> Handle | None:
-        """Return the driver of a generation that was started and whose start was not recorded."""
+    def _find(self, job: str, generation: int, root: Path) -> Handle | None:
+        """Return the driver of a generation that was started and whose start was not recorded.
+
+        Other projects of this machine may have a job of that name: the copy of its code says which root it is of.
+        """
         for pid in leaders():
             words = argv_of(pid)
-            if "penstock" in words and job in words and _follows(words, "--generation", str(generation)):
+            ours = any(Path(code).is_relative_to(root) for code in _behind(words, "--code"))
+            if ours and job in words and str(generation) in _behind(words, "--generation"):
                 return {"host": self._host, "pid": pid, "start": process_start(pid)}
         return None
 
@@ -145,8 +149,8 @@ def _drop_old(logs: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _follows(words: list[str], name: str, value: str) -> bool:
-    return any(pair == (name, value) for pair in pairwise(words))
+def _behind(words: list[str], name: str) -> list[str]:
+    return [value for known, value in pairwise(words) if known == name]
 
 
 def _number(value: object) -> int | None:

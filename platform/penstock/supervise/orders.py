@@ -20,7 +20,7 @@ class StreamOrders:
     def __init__(self, records: StreamRecords, generation: int) -> None:
         self._records = records
         self._generation = generation
-        self._asked_at = None if generation else records.newest().asked_at
+        self._before = frozenset() if generation else frozenset(known.id for known in records.newest().answered)
         self._number = -2
         self._last = Order()
 
@@ -34,13 +34,13 @@ class StreamOrders:
 
     def _order(self, stream: Stream) -> Order:
         limit = ReadLimit(rows=stream.limits.rows) if stream.limits is not None else None
-        if not self._generation and stream.asked_at == self._asked_at:
-            return Order(limit=limit)
-        if 0 < self._generation < stream.generation:
+        if not self._generation:
+            # Not the wish: a stop is answered with "nothing to do" where no stream runs, and means this driver still.
+            verbs = [known.verb for known in stream.answered if known.id not in self._before]
+            return Order(stop=bool({"stop", "suspend"} & set(verbs)), drain="drain" in verbs, limit=limit)
+        if self._generation < stream.generation:
             over = f"generation {stream.generation} was claimed after this driver's, {self._generation}"
             return Order(over=over, stop=True, limit=limit)
-        return Order(
-            stop=stream.wish in (Wish.STOP, Wish.SUSPEND),
-            drain=stream.wish is Wish.DRAIN,
-            limit=limit,
-        )
+        # A stream that was given up is over too: its last driver may have been launched later than anybody waited.
+        stop = stream.is_over or stream.wish in (Wish.STOP, Wish.SUSPEND)
+        return Order(stop=stop, drain=stream.wish is Wish.DRAIN, limit=limit)

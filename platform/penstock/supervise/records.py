@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 from penstock.checkpoint.control import NumberedRecord, Records
 from penstock.checkpoint.entries import Record
 from penstock.checkpoint.store import CheckpointStore, corrupt
-from penstock.errors import CommitUnknown
+from penstock.errors import CheckpointCorrupt, CommitUnknown, StorageUnavailable
 from penstock.supervise.stream import Stream
 
 __all__ = ["Lease", "LeaseWatch", "StreamRecords", "supervised_jobs"]
@@ -36,7 +37,11 @@ class StreamRecords:
 
     def history(self) -> list[tuple[int, Stream]]:
         """Return the kept records that can be read, oldest first, with their numbers."""
-        return [(found.seq, self._read(found)) for found in self._records.kept()]
+        known = []
+        for found in self._records.kept():
+            with suppress(CheckpointCorrupt):
+                known.append((found.seq, self._read(found)))
+        return known
 
     def number(self) -> int:
         """Return the number of the newest record, -1 where there is none: it grows with each change."""
@@ -56,7 +61,8 @@ class StreamRecords:
                 return before, told
             if self._records.put_after(tail, after.model_dump(mode="json")):
                 if (tail + 1) % _KEEP == 0:
-                    self._records.prune(_KEEP)
+                    with suppress(StorageUnavailable):  # the change stands; the next hundred tidy up
+                        self._records.prune(_KEEP)
                 return after, told
         raise CommitUnknown("others kept writing the stream's record", where=self._job)
 
@@ -112,7 +118,9 @@ class LeaseWatch:
         if self._seen is None or self._seen[0] != tail:
             self._seen = (tail, monotonic)
         holder = self.holder()
-        if holder is not None and not holder.left and monotonic - self._seen[1] < self._patience:
+        # Our own: storage failed after it was written.
+        ours = holder is not None and holder.writer == self._writer
+        if holder is not None and not (ours or holder.left) and monotonic - self._seen[1] < self._patience:
             return False
         return self._write(tail, wall)
 
@@ -123,7 +131,10 @@ class LeaseWatch:
     def holder(self) -> Lease | None:
         """Return what the newest record says."""
         found = self._records.newest()
-        return None if found is None else Lease.model_validate_json(found.text())
+        try:
+            return None if found is None else Lease.model_validate_json(found.text())
+        except ValidationError as why:
+            raise corrupt("_control/supervisor/lease", f"not a lease: {why.errors()[0]['msg']}") from None
 
     def leave(self, *, wall: int) -> None:
         """Give the lease back, so that a standby need not wait."""
@@ -135,8 +146,12 @@ class LeaseWatch:
         lease = Lease(writer=self._writer, place=self._place, at=wall, left=left)
         if not self._records.put_after(after, lease.model_dump(mode="json")):
             self._held, self._seen = None, None
-            return False
+            holder = self.holder()
+            if holder is None or holder.writer != self._writer or holder.left or left:
+                return False
+            after = self._records.tail() - 1  # storage failed after it was written, and nobody else has come
         self._held = after + 1
         if self._held % _KEEP == 0:
-            self._records.prune()
+            with suppress(StorageUnavailable):
+                self._records.prune()
         return True

@@ -67,12 +67,14 @@ class DriverSlot(Record):
     """A driver that was started, or is being started: `handle` is None until the launcher has answered.
 
     `handle` is the launcher's own: what it needs to watch and kill the driver; `host` is where the supervisor runs
-    that starts it. `foreign` is a driver that somebody else started and that holds the job.
+    that starts it, `version` the code that it runs.
+    `foreign` is a driver that somebody else started and that holds the job.
     """
 
     generation: int
     at: int
     host: str = ""
+    version: str | None = None
     handle: dict[str, JsonValue] | None = None
     foreign: bool = False
 

@@ -115,8 +115,10 @@ class Supervisor:
         after = decided.stream
         if seen.life is Life.GONE and before.driver is not None and before.driver.handle is not None:
             self.launcher.kill(before.driver.handle)  # what it left behind, before the next one starts
-        if decided.action is Action.LAUNCH and after.version is None:
-            after = after.model_copy(update={"version": self._versions.take()})
+        if decided.action is Action.LAUNCH and after.driver is not None:
+            version = after.version or self._versions.take()
+            slot = after.driver.model_copy(update={"version": version})
+            after = after.model_copy(update={"version": version, "driver": slot})
         if after != before and not records.replace(before, after):
             return  # a command was faster; the next tick looks again
         self._tell(job, after)
@@ -131,7 +133,7 @@ class Supervisor:
         slot, version = stream.driver, stream.version
         assert slot is not None
         assert version is not None
-        self._versions.prune([s.version or "" for s in self.streams().values()] + [stream.stable or ""])
+        self._versions.prune({name for s in self.streams().values() for name in _versions_of(s)})
         order = LaunchOrder(
             job=job,
             project=self.project,
@@ -223,6 +225,12 @@ class Supervisor:
 def logs_of(root: Path, job: str) -> Path:
     """Return the folder in which the drivers of a job write what they say."""
     return root / "_logs" / job
+
+
+def _versions_of(stream: Stream) -> set[str]:
+    """Return the versions that a stream runs, or may run again."""
+    running = stream.driver.version if stream.driver is not None else None
+    return {name for name in (stream.version, stream.stable, running) if name is not None}
 
 
 def _is_of(record: NumberedRecord, driver: DriverSlot) -> bool:

@@ -54,7 +54,7 @@ class Versions:
 
     def prune(self, used: Collection[str]) -> None:
         """Delete all but the newest few and those in use."""
-        found = sorted((p for p in self._folder.glob("*") if p.is_dir()), key=lambda p: p.stat().st_mtime)
+        found = sorted((p for p in self._folder.glob("[!.]*") if p.is_dir()), key=lambda p: p.stat().st_mtime)
         for old in found[:-_KEPT]:
             if old.name not in used:
                 shutil.rmtree(old, ignore_errors=True)
