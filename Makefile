@@ -31,11 +31,11 @@ demo: setup ## run the flights stream on real data through Airflow: killed, reco
 demo-engine: setup ## the same without Airflow
 	@$(venv) -m tools.demo --engine
 
-test: setup checkers ## run the checkers, then all tests
-	@$(venv) -m pytest
+test: setup checkers ## run the checkers, then all tests, in two processes
+	@$(venv) -m pytest -n 2 --dist loadfile
 
 check: setup checkers ## run the checkers and the fast tests: what one runs all day, under two minutes
-	@$(venv) -m pytest -m "not slow and not integration and not spark"
+	@$(venv) -m pytest -n 2 --dist loadfile -m "not slow and not integration and not spark"
 
 bench: setup ## measure side by side with the peers and print the ratios
 	@$(venv) -m benchmarks

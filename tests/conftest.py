@@ -22,6 +22,9 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ["GX_ANALYTICS_ENABLED"] = "false"
 
+# A worker of pytest-xdist has no main module, which pyspark's Connect takes for its own doctests, and exits (FACTS 7).
+sys.modules["__main__"].__dict__.setdefault("__file__", pytest.__file__)
+
 # A deadline would make a busy machine fail tests that hold.
 settings.register_profile("penstock", deadline=None, print_blob=True)
 settings.load_profile("penstock")
@@ -43,6 +46,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("spark")
         if item.path.is_relative_to(ROOT / "tests" / "integration"):
             item.add_marker("integration")
+
+
+class LongestFirst:
+    """Put files with real processes first: the workers then end at about the same time."""
+
+    @pytest.hookimpl(trylast=True)  # after all were put in a random order
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Keep the order of the rest."""
+        items.sort(key=lambda item: item.get_closest_marker("integration") is None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Add what needs a place of its own among the hooks."""
+    config.pluginmanager.register(LongestFirst())
 
 
 @pytest.fixture(scope="session")

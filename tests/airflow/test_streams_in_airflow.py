@@ -86,9 +86,10 @@ def test_a_stream_outlives_everything_in_airflow(yard, airflow):
     driver = yard.pid()
 
     name = airflow.call("GET", f"/dags/{STREAM}/dagRuns/{run}/taskInstances/supervise")["id"]
+    attempt = airflow.tasks(STREAM, run)["supervise"][1]
     (task,) = workers(airflow, f"airflow worker -- {name}")
     os.kill(task, signal.SIGKILL)
-    reaches(airflow, STREAM, run, "supervise", "running", attempt=airflow.tasks(STREAM, run)["supervise"][1] + 1)
+    reaches(airflow, STREAM, run, "supervise", "running", attempt=attempt + 1)
     assert (yard.pid(), yard.stream().generation) == (driver, 1)
 
     path = f"/dags/{STREAM}/dagRuns/{run}/taskInstances/supervise"

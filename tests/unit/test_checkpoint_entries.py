@@ -78,7 +78,7 @@ def test_entries_come_back_as_they_were(entry: Entry) -> None:
         {"time": None},
         {"timings": {"compute": float("nan")}},
         {"verdicts": [{"observed": float("inf")}]},
-        {"verdicts": [{"rule": object()}]},
+        {"verdicts": [{"rule": {1, 2}}]},
         {"colour": "red"},
         {"state": {"hourly": {0: ManifestRef(path="p", size=1, checksum="c")}}},
     ],

@@ -446,3 +446,8 @@ def test_a_driver_that_comes_after_its_stream_was_given_up_ends(phase):
     mine = records()
     put(mine, RUNNING.model_copy(update={"phase": phase}))
     assert StreamOrders(mine, RUNNING.generation).look().stop
+
+
+def test_a_generation_that_is_counted_elsewhere_is_not_over():
+    """`penstock run --generation N` without a supervisor: nobody has written a record, and nobody wants a stop."""
+    assert StreamOrders(records(), 2).look() == Order()

@@ -38,6 +38,8 @@ class StreamOrders:
             # Not the wish: a stop is answered with "nothing to do" where no stream runs, and means this driver still.
             verbs = [known.verb for known in stream.answered if known.id not in self._before]
             return Order(stop=bool({"stop", "suspend"} & set(verbs)), drain="drain" in verbs, limit=limit)
+        if self._generation > stream.generation:  # whoever counts generations does not keep them here
+            return Order(limit=limit)
         if self._generation < stream.generation:
             over = f"generation {stream.generation} was claimed after this driver's, {self._generation}"
             return Order(over=over, stop=True, limit=limit)

@@ -1,0 +1,81 @@
+"""When a batch is planned, and who may open the sinks: two rules of the loop that no output shows."""
+
+from __future__ import annotations
+
+import pytest
+from fake_engine import SECOND, FakeEngine, Witness, World, make_driver, plain_job
+
+from penstock.checkpoint.entries import Offsets
+from penstock.checkpoint.takeover import View
+from penstock.errors import HolderAlive
+from penstock.runtime.loop import Driver
+from penstock.time.clock import ManualClock
+
+GRAPH = plain_job()
+
+
+class Busy(ManualClock):
+    """Time in which rows come while a driver waits for its tick."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+
+    def sleep(self, seconds: float) -> None:
+        """Let a row come."""
+        self.world.times.append(float(len(self.world.times)))
+
+    def sleep_until(self, wall: int) -> None:
+        """Let a row come, and then the tick."""
+        self.sleep(0.0)
+        super().sleep_until(wall)
+
+
+def owned(driver: Driver, slots: int) -> list[Offsets]:
+    """Step a driver until so many Offsets are in its log, and return them."""
+    found: list[Offsets] = []
+    for hook in driver.run():
+        if (hook.stage, hook.when) == ("FixOffsets", "after"):
+            assert driver.offsets is not None
+            found.append(driver.offsets)
+            if len(found) == slots:
+                break
+    return found
+
+
+def test_rows_that_come_while_a_tick_is_waited_for_are_of_its_batch() -> None:
+    """SEMANTICS 1.1: a batch has what was there at its time, not at the time at which it was first thought of."""
+    world = World(times=[0.0], closed=False, batch_rows=100)
+    driver = make_driver(world, Witness(), "a", graph=GRAPH)
+    driver.clock = Busy(world)
+    first, second = owned(driver, 2)
+    assert (first.time, first.ranges["numbers"]["end"]) == (SECOND, {"at": 2})
+    assert (second.time, second.ranges["numbers"]["end"]) == (2 * SECOND, {"at": 4})
+
+
+class Prepared(FakeEngine):
+    """An engine that notes when its sinks are opened."""
+
+    opened = 0
+
+    def prepare(self) -> None:
+        """Count."""
+        self.opened += 1
+
+
+def test_only_the_owner_of_the_log_opens_the_sinks() -> None:
+    """A driver that is refused makes no table, and the one that owns the log makes them once."""
+
+    def refuse(_view: View) -> None:
+        raise HolderAlive("somebody else has it", holder="host-b", epoch=1)
+
+    world = World(times=[0.0, 1.0])
+    for may, expected in ((refuse, 0), (lambda _view: None, 1)):
+        engine = Prepared(world, GRAPH, "a")
+        driver = make_driver(world, Witness(), "a", graph=GRAPH, engine=engine, may_take_over=may)
+        if expected:
+            list(driver.run())
+        else:
+            with pytest.raises(HolderAlive):
+                list(driver.run())
+        assert engine.opened == expected
