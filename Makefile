@@ -32,10 +32,10 @@ demo-engine: setup ## the same without Airflow
 	@$(venv) -m tools.demo --engine
 
 test: setup checkers ## run the checkers, then all tests, in two processes
-	@$(venv) -m pytest -n 2 --dist loadfile
+	@$(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: setup checkers ## run the checkers and the fast tests: what one runs all day, under two minutes
-	@$(venv) -m pytest -n 2 --dist loadfile -m "not slow and not integration and not spark"
+	@$(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not integration and not spark"
 
 bench: setup ## measure side by side with the peers and print the ratios
 	@$(venv) -m benchmarks

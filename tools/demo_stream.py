@@ -6,7 +6,6 @@ Whatever ends the block, the supervisor is ended first, so that nobody starts wh
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from typing import Any, Self
 from penstock.checkpoint.local import LocalStore
 from penstock.runtime.processes import kill_session, process_start, session_members
 from penstock.supervise.launcher import Handle
-from penstock.supervise.local import LocalLauncher, log_files
+from penstock.supervise.local import LocalLauncher, events_of, log_files
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import DriverSlot, Phase
 from penstock.supervise.supervisor import logs_of
@@ -150,13 +149,7 @@ class DemoStream:
             said = file.read()
         whole = said[: said.rfind(b"\n") + 1]
         self._read += len(whole)
-        for line in whole.splitlines():
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(event, dict):
-                yield event
+        yield from events_of(whole)
 
     def _last_words(self) -> str:
         _, path = log_files(logs_of(self._root, self._job), self._generation)

@@ -119,6 +119,10 @@ class Standalone:
         run = self.call("POST", f"/dags/{dag}/dagRuns", {"logical_date": None, "conf": conf})
         return str(run["dag_run_id"])
 
+    def state(self, dag: str, run: str) -> str:
+        """Return the state of a run."""
+        return str(self.call("GET", f"/dags/{dag}/dagRuns/{run}")["state"])
+
     def tasks(self, dag: str, run: str) -> dict[str, tuple[str | None, int]]:
         """Return state and try of each task of a run."""
         found = self.call("GET", f"/dags/{dag}/dagRuns/{run}/taskInstances")["task_instances"]

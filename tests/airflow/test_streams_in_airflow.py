@@ -76,6 +76,8 @@ def test_a_stream_outlives_everything_in_airflow(yard, airflow):
     hostile = "<script>alert(1)</script> {{ 7 * 7 }} $(id)"
     run = airflow.trigger(STREAM, note=hostile)
     reaches(airflow, STREAM, run, "healthy", "failed")
+    # Cleared before that, the scheduler may still mark `supervise` for the failure that is no more.
+    airflow.until(lambda: airflow.state(STREAM, run) == "failed", "the run to fail", seconds=PATIENCE)
     assert "PEN-SUP-003" in airflow.log(STREAM, run, "healthy")
     assert (yard.stream().note, yard.stream().phase) == (hostile, Phase.SUBMITTING)
 
@@ -95,6 +97,7 @@ def test_a_stream_outlives_everything_in_airflow(yard, airflow):
     path = f"/dags/{STREAM}/dagRuns/{run}/taskInstances/supervise"
     airflow.call("PATCH", path, {"new_state": "failed"})
     reaches(airflow, STREAM, run, "supervise", "failed")
+    airflow.until(lambda: airflow.state(STREAM, run) == "failed", "the run to fail", seconds=PATIENCE)
     clear(airflow, STREAM, run, "deploy", downstream=True)
     reaches(airflow, STREAM, run, "supervise", "running")
     assert (yard.pid(), yard.stream().generation, yard.stream().phase) == (driver, 1, Phase.RUNNING)

@@ -229,7 +229,8 @@ def test_a_driver_runs_in_a_session_of_its_own(small):
     assert told["argv"][:2] == ["run", "flights"]
     assert (told["cwd"], told["python"]) == (str(small), sys.executable)
     assert os.getsid(handle["pid"]) == handle["pid"] != os.getsid(0)
-    assert handle == {"host": HERE, "pid": handle["pid"], "start": process_start(handle["pid"])}
+    start, scratch = process_start(handle["pid"]), handle["scratch"]
+    assert handle == {"host": HERE, "pid": handle["pid"], "start": start, "scratch": scratch}
     assert json.loads(json.dumps(handle)) == handle
     assert sorted(path.name for path in logs.iterdir()) == ["000003.jsonl", "000003.log"]
     assert logs.stat().st_mode & 0o777 == 0o700
@@ -247,6 +248,20 @@ def test_a_driver_is_killed_with_all_it_has(small):
     assert launcher.look("flights", slot, logs) == Look(Life.GONE, Exit())
     launcher.kill(handle)
     assert launcher.look("flights", slot, logs) == Look(Life.GONE, Exit())
+
+
+def test_what_spark_leaves_behind_goes_with_its_driver(small, tmp_path):
+    """Its temporary files are in a folder of the driver's own; a record that names another folder deletes nothing."""
+    launcher = LocalLauncher()
+    _, handle, _ = begun(launcher, small)
+    scratch, other = Path(handle["scratch"]), tmp_path / "penstock-driver-mine"
+    (scratch / "blockmgr-1").mkdir()
+    other.mkdir()
+    for forged in (str(other), str(scratch.parent), f"{scratch}/..", "", "."):
+        launcher.kill({**handle, "scratch": forged})
+        assert (scratch.is_dir(), other.is_dir()) == (True, True)
+    launcher.kill(handle)
+    assert not scratch.exists()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 
 import pytest
 import structlog
@@ -137,3 +138,13 @@ def test_a_source_or_table_that_is_never_asked_for_is_warned_of(capsys):
     console, text = screen()
     BarProgress("orders", console).unused("tables.totls", "conf/jobs/orders.toml")
     assert text.getvalue().strip() == "the job never asks for tables.totls of conf/jobs/orders.toml"
+
+
+def test_who_watches_is_told_all_of_it_in_words(capsys):
+    """The supervisor on a terminal: a line for each event, with the time, and nothing of what is not known."""
+    configure_events(json=False, narrated=True)
+    structlog.get_logger().info("stream.running", job="orders", reason=None)
+    structlog.get_logger().warning("supervisor.trouble", reason="no storage")
+    first, second = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d stream\.running job=orders", first)
+    assert second.endswith("warning: supervisor.trouble reason=no storage")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from checkpoint_samples import own, run_batch
 
@@ -47,10 +45,8 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr(time, "sleep", clock.sleep)
-    return clock
+def clock():
+    return Clock()
 
 
 @pytest.fixture

@@ -40,15 +40,10 @@ def restart_dag(file: str) -> DAG:
     project = find_project(Path(file).parent)
     jobs = _configured(project)
     kept = {f"{job} {start}": f"{job}: {said}" for job in jobs for start, said in _starts(project, job).items()}
-    with DAG(
+    with _dag(
         "restart_from_checkpoint",
-        schedule=None,
-        start_date=_BEGIN,
-        catchup=False,
-        is_paused_upon_creation=False,
-        tags=["penstock"],
-        doc_md="Ends the driver of a stream after its batch, and begins anew from what is picked.",
-        params={
+        "Ends the driver of a stream after its batch, and begins anew from what is picked.",
+        {
             "checkpoint": Param(
                 next(iter(kept), ""),
                 type="string",
@@ -77,16 +72,11 @@ def restart_dag(file: str) -> DAG:
 def _stream_dag(project: Project, job: str) -> DAG:
     """Return deploy -> healthy -> supervise for one job."""
     starts = _starts(project, job)
-    with DAG(
+    with _dag(
         f"stream_{job}",
-        schedule=None,
-        start_date=_BEGIN,
-        catchup=False,
-        is_paused_upon_creation=False,
-        tags=["penstock", "stream"],
-        doc_md=f"Starts the stream `{job}`, waits until it runs, and follows it to its end. The stream lives on when a "
-        "task, a worker or Airflow itself dies: the supervisor keeps it.",
-        params={
+        f"Starts the stream `{job}`, waits until it runs, and follows it to its end. The stream lives on when a task, "
+        "a worker or Airflow itself dies: the supervisor keeps it.",
+        {
             "restart": Param(
                 default=False,
                 type="boolean",
@@ -120,6 +110,20 @@ def _stream_dag(project: Project, job: str) -> DAG:
         healthy = WaitStream(task_id="healthy", until="healthy", **waits)
         deploy >> healthy >> WaitStream(task_id="supervise", until="end", **waits)
     return dag
+
+
+def _dag(name: str, doc: str, params: dict[str, Param]) -> DAG:
+    """Return a DAG that only people and other programs trigger, at once ready for that."""
+    return DAG(
+        name,
+        schedule=None,
+        start_date=_BEGIN,
+        catchup=False,
+        is_paused_upon_creation=False,
+        tags=["penstock"],
+        doc_md=doc,
+        params=params,
+    )
 
 
 def _configured(project: Project) -> list[str]:

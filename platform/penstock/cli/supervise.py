@@ -29,7 +29,8 @@ _EVERY = 1.0
 
 def supervise_command(*, json: bool, project: Path | None, debug: bool) -> None:
     """Supervise the project's streams until a signal comes."""
-    configure_events(json=json or not sys.stdout.isatty())
+    machine = json or not sys.stdout.isatty()
+    configure_events(json=machine, narrated=not machine)
     with outcome(debug=debug):
         supervisors = _supervisors(find_project(given=project))
         asked = threading.Event()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import MutableMapping
+from datetime import datetime
 from typing import Any, TextIO
 
 import structlog
@@ -12,17 +13,20 @@ import structlog
 __all__ = ["configure_events"]
 
 
-def configure_events(*, json: bool) -> None:
-    """Send events as JSON lines to standard output, or only warnings, in words, to standard error."""
+def configure_events(*, json: bool, narrated: bool = False) -> None:
+    """Send events as JSON lines to standard output, or only warnings, in words, to standard error.
+
+    `narrated` events are for people who watch: all of them in words, with the time, to standard output.
+    """
     stamped: list[Any] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
     ]
     structlog.configure(
-        processors=[*stamped, structlog.processors.JSONRenderer()] if json else [_in_words],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO if json else logging.WARNING),
-        logger_factory=_Lines("stdout" if json else "stderr"),
+        processors=[*stamped, structlog.processors.JSONRenderer()] if json else [_timed if narrated else _in_words],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO if json or narrated else logging.WARNING),
+        logger_factory=_Lines("stdout" if json or narrated else "stderr"),
         cache_logger_on_first_use=False,
     )
 
@@ -42,6 +46,11 @@ class _Lines:
         stream.flush()
 
     log = debug = info = warn = warning = error = critical = exception = fatal = msg
+
+
+def _timed(logger: Any, level: str, event: MutableMapping[str, Any]) -> str:
+    told = {name: value for name, value in event.items() if value is not None}
+    return f"{datetime.now().astimezone():%H:%M:%S} {_in_words(logger, level, told).removeprefix('info: ')}"
 
 
 def _in_words(_: Any, level: str, event: MutableMapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["argv_of", "kill_session", "process_runs", "process_start", "session_members"]
+__all__ = ["argv_of", "environment_of", "kill_session", "leaders", "process_runs", "process_start", "session_members"]
 
 _PROC = Path("/proc")
 _PAUSE = 0.02
@@ -69,9 +69,12 @@ def kill_session(session: int, start: str, *, within: float) -> list[int]:
 
 def argv_of(pid: int) -> list[str]:
     """Return the words that a process was started with; empty where they cannot be read."""
-    with suppress(OSError):
-        return (_PROC / str(pid) / "cmdline").read_text(encoding="utf-8", errors="replace").split("\0")[:-1]
-    return []
+    return _words(pid, "cmdline")
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """Return the environment that a process of our own user was started with; empty where it cannot be read."""
+    return {name: value for name, _, value in (word.partition("=") for word in _words(pid, "environ"))}
 
 
 def leaders() -> list[int]:
@@ -99,6 +102,12 @@ def _is_zombie(pid: int) -> bool:
         return _stat(pid)[0] in ("Z", "X")
     except (OSError, IndexError):
         return True
+
+
+def _words(pid: int, file: str) -> list[str]:
+    with suppress(OSError):
+        return (_PROC / str(pid) / file).read_text(encoding="utf-8", errors="replace").split("\0")[:-1]
+    return []
 
 
 def _stat(pid: int) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,7 +100,7 @@ class StreamControl:
             if ends is not None and self.clock.monotonic() >= ends:
                 return stream
             silence.check()
-            time.sleep(_POLL)
+            self.clock.sleep(_POLL)
 
     def silence(self) -> Silence:
         """Return what watches, while one waits, whether anybody supervises."""

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import CommitUnknown, GateStopped, StorageFull, StorageUnavailable
-from penstock.runtime.processes import argv_of, kill_session, leaders, process_runs, process_start
+from penstock.runtime.processes import argv_of, environment_of, kill_session, leaders, process_runs, process_start
 from penstock.supervise.launcher import Handle, LaunchOrder, Look, run_words
 from penstock.supervise.machine import Exit, Life
 from penstock.supervise.stream import DriverSlot
 
-__all__ = ["LocalLauncher", "read_exit"]
+__all__ = ["LocalLauncher", "events_of", "log_files", "read_exit"]
 
 _STORAGE = (StorageFull.code, StorageUnavailable.code, CommitUnknown.code)
 _DYING = 20.0
@@ -26,6 +28,7 @@ _DYING = 20.0
 _TAIL = 64 * 2**10
 """Bytes at the end of a driver's events in which its last words are looked for."""
 _KEPT_LOGS = 20
+_SCRATCH = "penstock-driver-"
 
 
 class LocalLauncher:
@@ -39,13 +42,12 @@ class LocalLauncher:
         """Start the driver."""
         order.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         events, errors = log_files(order.logs, order.stream.generation)
-        # Spark's workers are to be the interpreter of the driver.
-        ours = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        scratch = tempfile.mkdtemp(prefix=_SCRATCH)
         with events.open("ab") as out, errors.open("ab") as err:
             child = subprocess.Popen(  # noqa: S603 - our own program, and words that were checked
                 [sys.executable, "-P", "-m", "penstock", *run_words(order)],
                 cwd=order.project,
-                env={**os.environ, **ours},
+                env={**os.environ, **_environment(scratch)},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -53,7 +55,7 @@ class LocalLauncher:
             )
         _drop_old(order.logs)
         self._children[child.pid] = child
-        return {"host": self._host, "pid": child.pid, "start": process_start(child.pid)}
+        return {"host": self._host, "pid": child.pid, "start": process_start(child.pid), "scratch": scratch}
 
     def look(self, job: str, slot: DriverSlot, logs: Path) -> Look:
         """Return whether the driver's process runs."""
@@ -75,9 +77,14 @@ class LocalLauncher:
         return Look(Life.GONE, None if slot.foreign else read_exit(logs, slot.generation, code))
 
     def kill(self, handle: Handle) -> None:
-        """End all processes of the driver's session."""
-        if handle.get("host") == self._host:
-            kill_session(int(str(handle["pid"])), str(handle["start"]), within=_DYING)
+        """End all processes of the driver's session, and delete what Spark has left in its temporary folder."""
+        if handle.get("host") != self._host:
+            return
+        kill_session(int(str(handle["pid"])), str(handle["start"]), within=_DYING)
+        scratch = Path(str(handle.get("scratch", "")))
+        # Only what a launcher can have made: the record may have been written by somebody else.
+        if scratch.parent == Path(tempfile.gettempdir()) and scratch.name.startswith(_SCRATCH):
+            shutil.rmtree(scratch, ignore_errors=True)
 
     def _find(self, job: str, generation: int, root: Path) -> Handle | None:
         """Return the driver of a generation that was started and whose start was not recorded.
@@ -88,8 +95,25 @@ class LocalLauncher:
             words = argv_of(pid)
             ours = any(Path(code).is_relative_to(root) for code in _behind(words, "--code"))
             if ours and job in words and str(generation) in _behind(words, "--generation"):
-                return {"host": self._host, "pid": pid, "start": process_start(pid)}
+                scratch = environment_of(pid).get("TMPDIR", "")
+                return {"host": self._host, "pid": pid, "start": process_start(pid), "scratch": scratch}
         return None
+
+
+def _environment(scratch: str) -> dict[str, str]:
+    """Return what a driver needs beside our own environment.
+
+    Spark's workers are to be the interpreter of the driver. What Spark leaves in temporary folders when it is killed,
+    shuffle files above all, is to be in one that can be deleted.
+    """
+    options = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} -Djava.io.tmpdir={scratch}".strip()
+    return {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "TMPDIR": scratch,
+        "SPARK_LOCAL_DIRS": scratch,
+        "SPARK_SUBMIT_OPTS": options,
+    }
 
 
 def log_files(logs: Path, generation: int) -> tuple[Path, Path]:
@@ -123,10 +147,15 @@ def _last_events(path: Path) -> Iterator[dict[str, Any]]:
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL))
-            lines = file.read().decode("utf-8", "replace").splitlines()
+            tail = file.read()
     except OSError:
         return
-    for line in lines:
+    yield from events_of(tail)
+
+
+def events_of(said: bytes) -> Iterator[dict[str, Any]]:
+    """Yield the events among the lines that a driver has written; Java and others write there as well."""
+    for line in said.decode("utf-8", "replace").splitlines():
         try:
             event = json.loads(line)
         except ValueError:
