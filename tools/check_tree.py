@@ -20,8 +20,11 @@ TOO_LONG_TEST = 600
 # With an __init__.py that folder shadows the standard library's module, and `import pyspark` dies (FACTS 5).
 FORBIDDEN_FILES = ("platform/__init__.py",)
 # Joined here, because this file is checked as well.
-_HOSTS = ("pypi org", "pythonhosted org", "repo maven", "repo1 maven", "maven org", "registry npmjs", "deb debian org")
-HOST = re.compile("|".join(re.escape(host.replace(" ", ".")) for host in _HOSTS))
+_HOSTS = (
+    ("pypi", "org"), ("pythonhosted", "org"), ("repo", "maven"), ("repo1", "maven"), ("maven", "org"),
+    ("registry", "npmjs"), ("deb", "debian", "org"),
+)  # fmt: skip
+HOST = re.compile("|".join(re.escape(".".join(parts)) for parts in _HOSTS))
 MACHINE_PATH = re.compile(r"(?:^|[^\w.}>])/(?:work|root|farm|home|Users)(?=[/\s\"'`,;:)]|$)")
 
 

@@ -7,11 +7,11 @@ import os
 import signal
 import socket
 import sys
-import time
 from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
+from waiting import until
 
 from penstock.checkpoint.local import LocalStore
 from penstock.runtime.processes import process_start, session_members
@@ -222,15 +222,6 @@ import subprocess, sys, time
 print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], process_group=0).pid, flush=True)
 time.sleep(60)
 """
-
-
-def until(told, what="it to come"):
-    """Return the first answer that says something; fails where none comes at all."""
-    ends = time.monotonic() + 60
-    while not (answer := told()):
-        assert time.monotonic() < ends, f"waited in vain for {what}"
-        time.sleep(0.01)
-    return answer
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ import os
 import signal
 import socket
 import sys
-import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from waiting import until
 
 from penstock.errors import CommitUnknown, GateStopped, StorageFull, StorageUnavailable
 from penstock.runtime.processes import process_runs, process_start, session_members
@@ -164,15 +164,6 @@ else:
     say(event="told", argv=sys.argv[1:], cwd=os.getcwd(), child=family.pid, python=os.environ["PYSPARK_PYTHON"])
     time.sleep(60)
 """
-
-
-def until(told, what="it to come"):
-    """Return the first answer that says something; fails where none comes at all."""
-    ends = time.monotonic() + 60
-    while not (answer := told()):
-        assert time.monotonic() < ends, f"waited in vain for {what}"
-        time.sleep(0.01)
-    return answer
 
 
 @pytest.fixture

@@ -155,3 +155,43 @@ def test_a_start_that_is_none_is_refused() -> None:
     """Whatever a form or a command line said."""
     with pytest.raises(ValueError, match="none of last"):
         fold(RUNNING, ask(Verb.RESTART, start="batch=../x"), NOW)
+
+
+@pytest.mark.parametrize("phase", FINAL)
+def test_an_answered_id_that_revives_counts_again_where_the_stream_failed(phase: Phase) -> None:
+    """The cleared task of a stream that was given up starts it; of one that somebody ended, or that finished, it does not."""
+    begun, _ = fold(Stream(generation=5), Command(verb=Verb.START, id="a", revives=True), NOW)
+    ended = begun.having(phase=phase)
+    after, outcome = fold(ended, Command(verb=Verb.START, id="a", revives=True), NOW + 1)
+    if phase is Phase.FAILED:
+        assert (outcome, after.first, after.phase, after.command) == (Outcome.DONE, 7, Phase.SUBMITTING, "a")
+        assert generation_of(after, "a") == 7
+    else:
+        assert (outcome, after) == (Outcome.ALREADY, ended)
+
+
+def test_an_answered_id_that_does_not_revive_counts_once() -> None:
+    """Also where the stream failed since."""
+    begun, _ = fold(Stream(generation=5), ask(Verb.START), NOW)
+    failed = begun.having(phase=Phase.FAILED)
+    assert fold(failed, ask(Verb.START), NOW + 1) == (failed, Outcome.ALREADY)
+
+
+def test_a_revived_restart_of_a_running_stream_is_answered() -> None:
+    """Clearing the task of a stream that goes well does not restore it again."""
+    begun, _ = fold(RUNNING, Command(verb=Verb.RESTART, id="r", start="batch=2", revives=True), NOW)
+    again = Command(verb=Verb.RESTART, id="r", start="batch=2", revives=True)
+    assert fold(begun, again, NOW + 1) == (begun, Outcome.ALREADY)
+
+
+@pytest.mark.parametrize("text", ["", "a b", "a\n", "ä", "$(x)", "a" * 251, "<b>", "'"])
+def test_what_is_no_id_is_no_command(text: str) -> None:
+    """An id stands in file names of no kind, and in messages of every kind."""
+    with pytest.raises(ValueError, match="1 to 250 letters"):
+        ask(Verb.STOP, text)
+
+
+@pytest.mark.parametrize("text", ["a", "dag/run__2026-11-21T10:00:00+00:00/task/3", "me@x.y_z-1", "a" * 250])
+def test_what_is_an_id(text: str) -> None:
+    """The names of a DAG, a run and a task."""
+    assert ask(Verb.STOP, text).id == text

@@ -226,10 +226,37 @@ def test_a_fenced_driver_is_not_restarted_while_the_holder_lives() -> None:
     assert (launched.action, launched.stream.generation) == (Action.LAUNCH, 8)
 
 
-def test_a_driver_that_no_supervisor_started_is_never_killed() -> None:
+FOREIGN = like(RUNNING, driver=SLOT.model_copy(update={"foreign": True}))
+
+
+@pytest.mark.parametrize(
+    ("stream", "seen", "phase"),
+    [
+        (like(FOREIGN, wish=Wish.STOP, asked_at=0), ALIVE, Phase.RUNNING),
+        (like(FOREIGN, first=6, asked_at=0), ALIVE, Phase.RUNNING),
+        (FOREIGN, Seen(life=Life.RUNS), Phase.UNHEALTHY),
+        (FOREIGN, Seen(life=Life.RUNS, beat=Beat(generation=5, still_for=HOUR)), Phase.UNHEALTHY),
+    ],
+    ids=["it does not stop", "it makes no room", "no sign of life", "it stands still"],
+)
+def test_a_driver_that_no_supervisor_started_is_never_killed(stream: Stream, seen: Seen, phase: Phase) -> None:
     """It hears of a stop like any other, and may be somebody's terminal."""
-    foreign = like(RUNNING, driver=like_slot(foreign=True), wish=Wish.STOP, asked_at=0)
-    assert at(foreign, ALIVE).action is Action.NOTHING
+    done = at(stream, seen, T + HOUR)
+    assert (done.action, done.stream.phase) == (Action.NOTHING, phase)
+    ours = at(like(stream, driver=SLOT), seen, T + HOUR)
+    assert ours.action is Action.KILL
+
+
+def test_a_holder_on_another_machine_is_there_until_it_has_had_time_for_a_sign_of_life() -> None:
+    """Its process cannot be looked at from here, so its signs of life are all there is."""
+    cannot_tell = Seen(life=Life.UNKNOWN)
+    assert at(FOREIGN, cannot_tell, T + POLICY.start_within).stream == FOREIGN
+    lost = at(FOREIGN, cannot_tell, T + POLICY.start_within + 1).stream
+    assert (lost.phase, lost.driver, lost.failures) == (Phase.SUBMITTING, None, ())
+    lives = Seen(life=Life.UNKNOWN, beat=Beat(generation=5, still_for=POLICY.deadline))
+    assert at(FOREIGN, lives, T + HOUR).stream.driver == FOREIGN.driver
+    still = Seen(life=Life.UNKNOWN, beat=Beat(generation=5, still_for=POLICY.deadline + 1))
+    assert at(FOREIGN, still).stream.driver is None
 
 
 def like_slot(**changes: object) -> DriverSlot:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from penstock.errors import CannotRestore, CommandRefused, ConfigError, JobNotFound, PenstockError
 from penstock.runtime.project import find_project
-from penstock.supervise.commands import Command
+from penstock.supervise.commands import Command, is_id
 from penstock.supervise.control import Asked, StreamControl
 from penstock.supervise.stream import Limits
 from penstock.time.clock import SystemClock
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ask", "command_id", "control_of", "limits_of"]
 
-_PLAIN = re.compile(r"[A-Za-z0-9_.:+@/-]{1,250}")
 _HOPELESS = (CannotRestore, CommandRefused, ConfigError, JobNotFound)
 """What trying again does not change."""
 
@@ -41,7 +39,7 @@ def command_id(context: Context) -> str:
     if ti.map_index is not None and ti.map_index >= 0:
         said = f"{said}/{ti.map_index}"
     # A run may be named by whoever triggers it.
-    return said if _PLAIN.fullmatch(said) else hashlib.sha256(said.encode()).hexdigest()
+    return said if is_id(said) else hashlib.sha256(said.encode()).hexdigest()
 
 
 def ask(control: StreamControl, command: Command) -> Asked:

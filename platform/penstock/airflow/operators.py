@@ -6,8 +6,7 @@ the stream that was meant.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, ResumableJobMixin
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DrainStream", "RestartStream", "StartStream", "StopStream", "WaitStream"]
 
-POLL = 2.0
-"""Seconds between two looks at a stream."""
+_HEALTHY = (Phase.RUNNING, Phase.DRAINING)
 
 
 class _StreamOperator(BaseOperator):
@@ -54,10 +52,19 @@ class _StreamOperator(BaseOperator):
         )
         return asked
 
-    def _wait(self, asked: Asked, *phases: Phase) -> Stream:
-        """Wait until the stream is at one of these; a stream that failed is for a person, and no try helps."""
+    def _wait(self, generation: int, reached: Callable[[Stream], bool]) -> Stream:
+        """Wait, and log each phase; a stream that came to another end is for a person, and no try helps."""
+        told: Phase | None = None
+
+        def look(stream: Stream) -> bool:
+            nonlocal told
+            if stream.phase is not told:
+                self.log.info("%s is %s: %s", self.job, stream.phase.value, stream.reason or "")
+                told = stream.phase
+            return reached(stream)
+
         try:
-            return self._control().wait(asked, lambda stream: stream.phase in phases)
+            return self._control().wait(generation, look)
         except (StreamFailed, SupervisorAbsent) as why:
             raise AirflowFailException(str(why)) from why
 
@@ -93,19 +100,15 @@ class StartStream(_StreamOperator):
         """Ask for the stream."""
         command = Command(
             verb=Verb.RESTART if _is_true(self.restart) else Verb.START,
-            id=self._id(context),
+            id=command_id(context),
             start=self.start,
             available_now=self.available_now,
             limits=limits_of(self.rows),
             note=self.note or None,
+            revives=True,
         )
         asked = self._ask(context, command)
         return {"job": self.job, "generation": asked.generation, "outcome": asked.outcome.value}
-
-    def _id(self, context: Context) -> str:
-        name = command_id(context)
-        failed = self._control().newest().phase is Phase.FAILED
-        return f"{name}#{context['ti'].try_number}" if failed else name
 
 
 class RestartStream(StartStream):
@@ -117,9 +120,7 @@ class RestartStream(StartStream):
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask, then wait until the stream runs."""
         said = super().execute(context)
-        stream = self._control().newest()
-        asked = Asked(stream, Outcome(said["outcome"]), said["generation"])
-        self._wait(asked, Phase.RUNNING, Phase.DRAINING, Phase.FINISHED)
+        self._wait(said["generation"], lambda stream: stream.phase in (*_HEALTHY, Phase.FINISHED))
         return said
 
 
@@ -144,15 +145,11 @@ class WaitStream(ResumableJobMixin, _StreamOperator):
     def execute(self, context: Context) -> Any:
         """Attach first, then wait."""
         if self.deferrable:
-            first = self.submit_job(context)
-            if self.is_job_active(self.get_job_status(first, context)):
-                trigger = StreamTrigger(project=self.project, job=self.job, first=first, until=self.until)
-                self.defer(trigger=trigger, method_name="execute_complete", kwargs={"first": first})
-            return self._ended(first)
+            return self.execute_complete(context, None, first=self.submit_job(context))
         return self.execute_resumable(context)
 
     def execute_complete(self, context: Context, event: Any, first: int) -> dict[str, Any]:
-        """Look again after the trigger; an event that was sent too early, or to another try, defers once more."""
+        """Look, and defer while there is something to wait for; an event may have been sent too early."""
         if self.is_job_active(self.get_job_status(first, context)):
             trigger = StreamTrigger(project=self.project, job=self.job, first=first, until=self.until)
             self.defer(trigger=trigger, method_name="execute_complete", kwargs={"first": first})
@@ -173,7 +170,7 @@ class WaitStream(ResumableJobMixin, _StreamOperator):
         """Return whether there is something to wait for."""
         if status == "SUPERSEDED" or Phase(status).is_final:
             return False
-        return not (self.until == "healthy" and Phase(status) in (Phase.RUNNING, Phase.DRAINING))
+        return not (self.until == "healthy" and Phase(status) in _HEALTHY)
 
     def is_job_succeeded(self, status: str) -> bool:
         """Return whether what was waited for is there."""
@@ -181,17 +178,7 @@ class WaitStream(ResumableJobMixin, _StreamOperator):
 
     def poll_until_complete(self, external_id: Any, context: Any) -> None:
         """Wait; raises AirflowFailException where the stream failed, and where nobody supervises it."""
-        control, told = self._control(), None
-        silence = control.silence()
-        while self.is_job_active(status := self.get_job_status(external_id, context)):
-            if status != told:
-                self.log.info("%s is %s: %s", self.job, status, control.newest().reason or "")
-                told = status
-            try:
-                silence.check()
-            except SupervisorAbsent as why:
-                raise AirflowFailException(str(why)) from why
-            time.sleep(POLL)
+        self._wait(external_id, lambda stream: not self.is_job_active(stream.phase.value))
         self._ended(external_id)
 
     def get_job_result(self, external_id: Any, context: Any) -> dict[str, Any]:
@@ -230,7 +217,7 @@ class StopStream(_StreamOperator):
         generation = int(meant) if meant is not None else None
         asked = self._ask(context, Command(verb=self.verb, id=command_id(context), generation=generation))
         if asked.outcome is not Outcome.STALE:
-            self._wait(asked, *self.reached)
+            self._wait(asked.generation, lambda stream: stream.phase in self.reached)
         return {"job": self.job, "generation": asked.generation, "outcome": asked.outcome.value}
 
 

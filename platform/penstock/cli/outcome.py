@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -15,10 +14,10 @@ from rich.panel import Panel
 from rich.text import Text
 
 from penstock.errors import EXIT_SOFTWARE, PenstockError
+from penstock.supervise.commands import ID_RULE, is_id
 
 __all__ = ["command_id", "outcome", "show", "terminal"]
 
-_ID = re.compile(r"[A-Za-z0-9_.:+@/-]{1,250}")
 _WIDE = 200
 """Columns of a table that goes to a file or a pipe, where nobody's screen bounds it."""
 
@@ -47,11 +46,9 @@ def outcome(*, debug: bool, tell: Callable[[PenstockError], None] | None = None)
 
 
 def command_id(text: str | None) -> str | None:
-    """Return the id of a command, refused where it has other characters than the names of a DAG, a run and a task."""
-    if text is not None and not _ID.fullmatch(text):
-        raise typer.BadParameter(
-            "an id is 1 to 250 letters, digits and characters of _ . : + @ / -", param_hint="--command"
-        )
+    """Return the id of a command, refused where it is none."""
+    if text is not None and not is_id(text):
+        raise typer.BadParameter(f"an id is {ID_RULE}", param_hint="--command")
     return text
 
 

@@ -69,7 +69,7 @@ def stream_command(
         if not json:
             print(_sentence(job, command, asked))
         if wait and asked.outcome is not Outcome.STALE:
-            stream = control.wait(asked, _REACHED[verb])
+            stream = control.wait(asked.generation, _REACHED[verb])
             asked = Asked(stream, asked.outcome, asked.generation)
             if not json:
                 print(f"{job} is {stream.phase.value}")

@@ -74,9 +74,10 @@ def start(
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
-    """Have the supervisor run a job until its sources end or it is stopped.
+    """Have the supervisor run a job.
 
-    It runs the code and the configuration of this moment: what is edited later counts from the next start or restart.
+    It runs until its sources end or it is stopped, with
+    the code and the configuration of this moment: what is edited later counts from the next start or restart.
     Of a stream that runs already nothing is changed.
 
     \b
@@ -118,9 +119,10 @@ def restart(
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
-    """End the driver that runs, and start anew: from the last commit, a kept batch, or nothing.
+    """End the driver and begin anew.
 
-    The driver finishes its batch first. A batch that is not kept is refused before anything is ended.
+    It begins from the last commit, a kept batch, or nothing. The driver finishes its batch first. A batch that is not
+    kept is refused before anything is ended.
 
     \b
     Examples:
@@ -184,7 +186,7 @@ def drain(
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
-    """Do what is there now, close all windows, and end: the end of the job."""
+    """Do what is there, close all windows, end."""
     from penstock.cli.streams import stream_command
     from penstock.supervise.commands import Verb
 
@@ -211,7 +213,10 @@ def suspend(
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
-    """End after the batch, and keep code and limits for `resume`."""
+    """End after the batch; `resume` goes on.
+
+    Code and limits are kept for it.
+    """
     from penstock.cli.streams import stream_command
     from penstock.supervise.commands import Verb
 
@@ -237,7 +242,10 @@ def resume(
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
-    """Go on with a suspended stream, with the code and the limits it had."""
+    """Go on with a suspended stream.
+
+    It has the code and the limits that it had before.
+    """
     from penstock.cli.streams import stream_command
     from penstock.supervise.commands import Verb
 

@@ -18,10 +18,10 @@ class CommandRefused(SupervisionError, ValueError):
 
 
 class StreamFailed(SupervisionError, RuntimeError):
-    """The stream was given up: it failed too often, or for a reason that trying again does not change."""
+    """The stream has come to another end than was waited for: it was given up, or somebody ended it."""
 
     code = "PEN-SUP-002"
-    remedy = "Correct what the message names, then `penstock start JOB`; what the driver said is in the folder _logs."
+    remedy = "Correct what the message names, then `penstock start JOB`; what drivers said is in _logs of the root."
 
 
 class SupervisorAbsent(SupervisionError, RuntimeError):

@@ -6,6 +6,7 @@ out once. One that names a generation which is not the stream's any more changes
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 
@@ -13,8 +14,10 @@ from penstock.errors import CommandRefused
 from penstock.runtime.restoring import parse_start
 from penstock.supervise.stream import Answered, Limits, Phase, Stream, Wish
 
-__all__ = ["Command", "Outcome", "Verb", "fold", "generation_of"]
+__all__ = ["ID_RULE", "Command", "Outcome", "Verb", "fold", "generation_of", "is_id"]
 
+ID_RULE = "1 to 250 letters, digits and characters of _ . : + @ / -"
+_ID = re.compile(r"[A-Za-z0-9_.:+@/-]{1,250}")
 _REMEMBERED = 200
 """How many ids of commands a record holds: a retry comes within days, and a stream has a few commands a day."""
 
@@ -47,6 +50,8 @@ class Command:
     """Ask something of a stream.
 
     `id` stays the same over the tries of one command. `generation` is the one that is meant, None for whatever runs.
+    With `revives` an id that was answered counts again where the stream has failed since; what it restores is restored
+    once all the same, because the driver asks the log for the id.
     `start` and `available_now` are of START and RESTART. `limits` are of START, RESTART and LIMITS; None leaves them as
     they are, but for LIMITS, where it gives them back to the configuration.
     """
@@ -58,6 +63,17 @@ class Command:
     available_now: bool = False
     limits: Limits | None = None
     note: str | None = None
+    revives: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what is no id."""
+        if not is_id(self.id):
+            raise ValueError(f"{self.id!r} is no id: it takes {ID_RULE}")
+
+
+def is_id(text: str) -> bool:
+    """Return whether a text may be the id of a command: the names of a DAG, a run and a task may stand in it."""
+    return _ID.fullmatch(text) is not None
 
 
 def fold(stream: Stream, command: Command, now: int) -> tuple[Stream, Outcome]:
@@ -66,7 +82,8 @@ def fold(stream: Stream, command: Command, now: int) -> tuple[Stream, Outcome]:
     Raises CommandRefused where the stream's phase does not allow it, and ValueError for a start that is none.
     """
     parse_start(command.start)
-    if any(known.id == command.id for known in stream.answered):
+    again = command.revives and stream.phase is Phase.FAILED
+    if not again and generation_of(stream, command.id) is not None:
         return stream, Outcome.ALREADY
     if command.generation is not None and command.generation < stream.first:
         return stream, Outcome.STALE
@@ -77,8 +94,8 @@ def fold(stream: Stream, command: Command, now: int) -> tuple[Stream, Outcome]:
 
 
 def generation_of(stream: Stream, command_id: str) -> int | None:
-    """Return the generation that a command began or found, None for one that was never carried out."""
-    return next((known.generation for known in stream.answered if known.id == command_id), None)
+    """Return the generation that a command last began or found, None for one that was never carried out."""
+    return next((known.generation for known in reversed(stream.answered) if known.id == command_id), None)
 
 
 def _changed(stream: Stream, command: Command, now: int) -> Stream | None:
@@ -103,7 +120,7 @@ def _changed(stream: Stream, command: Command, now: int) -> Stream | None:
         case Verb.DRAIN:
             return _drained(stream, command, now)
         case Verb.LIMITS:
-            return None if command.limits == stream.limits else _with(stream, limits=command.limits)
+            return None if command.limits == stream.limits else stream.having(limits=command.limits)
 
 
 def _started(stream: Stream, command: Command, now: int) -> Stream | None:
@@ -116,15 +133,14 @@ def _started(stream: Stream, command: Command, now: int) -> Stream | None:
 
 def _drained(stream: Stream, command: Command, now: int) -> Stream | None:
     if stream.wants_driver:
-        return None if stream.wish is Wish.DRAIN else _with(stream, wish=Wish.DRAIN, asked_at=now)
+        return None if stream.wish is Wish.DRAIN else stream.having(wish=Wish.DRAIN, asked_at=now)
     return None if stream.phase is Phase.FINISHED else _begun(stream, command, now, Wish.DRAIN)
 
 
 def _begun(stream: Stream, command: Command, now: int, wish: Wish) -> Stream:
     """Return the stream with a generation of its own; RESUME goes on with what it was suspended with."""
     resumes = command.verb is Verb.RESUME
-    return _with(
-        stream,
+    return stream.having(
         wish=wish,
         asked_at=now,
         first=stream.generation + 1,
@@ -151,17 +167,13 @@ def _ended(stream: Stream, wish: Wish, phase: Phase, now: int) -> Stream | None:
     if stream.phase is Phase.FINISHED or (stream.wish is wish and (stream.phase is phase or not stream.is_over)):
         return None
     if stream.is_over:
-        return _with(stream, wish=wish, asked_at=now, phase=phase, reason=None, since=now, until=None)
-    return _with(stream, wish=wish, asked_at=now, reason=f"{wish.value.lower()} was asked for")
+        return stream.having(wish=wish, asked_at=now, phase=phase, reason=None, since=now, until=None)
+    return stream.having(wish=wish, asked_at=now, reason=f"{wish.value.lower()} was asked for")
 
 
 def _remember(stream: Stream, command: Command) -> Stream:
     said = Answered(id=command.id, verb=command.verb.value, generation=stream.generation)
-    return _with(stream, answered=(*stream.answered, said)[-_REMEMBERED:])
-
-
-def _with(stream: Stream, **changes: object) -> Stream:
-    return stream.model_copy(update=changes)
+    return stream.having(answered=(*stream.answered, said)[-_REMEMBERED:])
 
 
 def _refused(verb: Verb, stream: Stream, why: str) -> CommandRefused:

@@ -12,12 +12,12 @@ from penstock.errors import CannotRestore, StreamFailed, SupervisorAbsent
 from penstock.runtime.restoring import parse_start
 from penstock.runtime.roots import control_store, job_log
 from penstock.supervise.commands import Command, Outcome, Verb, fold, generation_of
-from penstock.supervise.records import LeaseWatch, StreamRecords
-from penstock.supervise.stream import Phase, Stream
+from penstock.supervise.records import LeaseRecords, StreamRecords
+from penstock.supervise.stream import Stream
 from penstock.supervise.supervisor import PATIENCE
 from penstock.time.clock import Clock
 
-__all__ = ["Asked", "Silence", "StreamControl"]
+__all__ = ["Asked", "StreamControl"]
 
 _POLL = 0.5
 
@@ -35,7 +35,7 @@ class Asked:
 class Silence:
     """Watch the lease's number: a supervisor that lives writes the next one every second or two."""
 
-    lease: LeaseWatch
+    lease: LeaseRecords
     clock: Clock
     where: str
     _seen: tuple[int, float] | None = None
@@ -83,33 +83,26 @@ class StreamControl:
         """Return the stream as it stands."""
         return self.records.newest()
 
-    def wait(self, asked: Asked, until: Callable[[Stream], bool], *, seconds: float | None = None) -> Stream:
-        """Wait until the stream is as wanted; for ever where no `seconds` are given, as long as it is supervised.
+    def wait(self, generation: int, until: Callable[[Stream], bool]) -> Stream:
+        """Wait until the stream that a generation is of is as wanted; for ever, as long as it is supervised.
 
-        Raises StreamFailed where it failed, and SupervisorAbsent where nobody supervises it. A stream that a later
-        command has begun anew is returned as it is.
+        Raises StreamFailed where it came to another end, and SupervisorAbsent where nobody supervises it. A stream that
+        a later command has begun anew is returned as it is.
         """
-        ends = None if seconds is None else self.clock.monotonic() + seconds
-        silence = self.silence()
+        silence = Silence(LeaseRecords(self.store), self.clock, str(self.root))
         while True:
             stream = self.newest()
-            if until(stream) or stream.first > asked.generation:
+            if until(stream) or stream.first > generation:
                 return stream
-            if stream.phase is Phase.FAILED:
-                raise StreamFailed(f"{self.job} failed: {stream.reason}", where=str(self.root))
-            if ends is not None and self.clock.monotonic() >= ends:
-                return stream
+            if stream.is_over:
+                why = f": {stream.reason}" if stream.reason else ""
+                raise StreamFailed(f"{self.job} is {stream.phase.value}{why}", where=str(self.root))
             silence.check()
             self.clock.sleep(_POLL)
 
-    def silence(self) -> Silence:
-        """Return what watches, while one waits, whether anybody supervises."""
-        lease = LeaseWatch(self.store, writer="", place="", patience=PATIENCE)
-        return Silence(lease, self.clock, str(self.root))
-
     def is_supervised(self) -> bool:
         """Return whether a supervisor gave a sign of life not long ago, by the wall clocks of both machines."""
-        lease = LeaseWatch(self.store, writer="", place="", patience=PATIENCE).holder()
+        lease = LeaseRecords(self.store).holder()
         return lease is not None and not lease.left and self.clock.wall() - lease.at < 2 * PATIENCE * 1_000_000
 
     def _refuse_unkept(self, text: str) -> None:

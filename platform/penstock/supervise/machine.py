@@ -124,9 +124,11 @@ def step(stream: Stream, seen: Seen, policy: Policy, now: int, host: str = "") -
         life = _life(driver, seen, policy, now)
         if life is Life.GONE:
             return Step(_after(stream, driver, seen, policy, now))
-        if life is Life.RUNS:
-            return _watched(stream, driver, seen, policy, now)
-        return Step(stream)
+        if life is Life.UNKNOWN:
+            return Step(stream)
+        done = _watched(stream, driver, seen, policy, now)
+        # It hears of a stop like any other driver, and may be somebody's terminal.
+        return Step(done.stream) if driver.foreign else done
     if stream.wish in _ENDINGS and not stream.is_over:
         return Step(_phase(stream, _ENDINGS[stream.wish], None, now))
     if not stream.wants_driver or _waits(stream, policy, now):
@@ -143,9 +145,9 @@ def _life(driver: DriverSlot, seen: Seen, policy: Policy, now: int) -> Life:
     beat = seen.beat if seen.beat is not None and seen.beat.generation == driver.generation else None
     if seen.life is not Life.UNKNOWN:
         return seen.life
-    if driver.foreign:
-        return Life.RUNS if beat is not None and beat.still_for <= policy.deadline else Life.GONE
-    if driver.handle is not None or beat is not None:
+    if beat is not None:
+        return Life.GONE if driver.foreign and beat.still_for > policy.deadline else Life.RUNS
+    if driver.handle is not None and not driver.foreign:
         return Life.RUNS
     return Life.GONE if _passed(driver.at, policy.start_within, now) else Life.UNKNOWN
 
@@ -155,16 +157,16 @@ def _watched(stream: Stream, driver: DriverSlot, seen: Seen, policy: Policy, now
     beat = seen.beat if seen.beat is not None and seen.beat.generation == driver.generation else None
     if driver.handle is None and seen.handle is not None:
         driver = driver.model_copy(update={"handle": seen.handle})
-        stream = _with(stream, driver=driver)
+        stream = stream.having(driver=driver)
     if not stream.wants_driver or driver.generation < stream.first:
-        late = _passed(stream.asked_at, policy.stop_within, now) and not driver.foreign
+        late = _passed(stream.asked_at, policy.stop_within, now)
         return Step(stream, Action.KILL if late else Action.NOTHING)
     if beat is None:
         if not _passed(driver.at, policy.start_within, now):
             return Step(stream)
         return Step(_phase(stream, Phase.UNHEALTHY, "no sign of life since it was started", now), Action.KILL)
     if beat.still_for > policy.deadline:
-        late = beat.still_for > 2 * policy.deadline and not driver.foreign
+        late = beat.still_for > 2 * policy.deadline
         reason = f"no progress for more than {policy.deadline / 1e6:g} s"
         return Step(_phase(stream, Phase.UNHEALTHY, reason, now), Action.KILL if late else Action.NOTHING)
     return Step(_healthy(stream, driver, policy, now))
@@ -174,11 +176,11 @@ def _healthy(stream: Stream, driver: DriverSlot, policy: Policy, now: int) -> St
     phase = Phase.DRAINING if stream.wish is Wish.DRAIN else Phase.RUNNING
     reason = _HELD if driver.foreign else None
     if stream.phase is not phase:
-        stream = _with(_phase(stream, phase, reason, now), healthy_since=now)
+        stream = _phase(stream, phase, reason, now, healthy_since=now)
     since = stream.healthy_since or now
     proved = (stream.streak, stream.failures, stream.stable) == (0, (), stream.version)
     if not proved and not driver.foreign and _passed(since, policy.healthy_after, now):
-        stream = _with(stream, streak=0, failures=(), stable=stream.version)
+        stream = stream.having(streak=0, failures=(), stable=stream.version)
     return stream
 
 
@@ -186,7 +188,7 @@ def _healthy(stream: Stream, driver: DriverSlot, policy: Policy, now: int) -> St
 def _after(stream: Stream, driver: DriverSlot, seen: Seen, policy: Policy, now: int) -> Stream:
     """Return the stream after the end of its driver."""
     ended = seen.exit or Exit()
-    stream = _with(stream, driver=None, healthy_since=None)
+    stream = stream.having(driver=None, healthy_since=None)
     if driver.generation < stream.first:
         return stream  # it made room for a newer one
     if stream.wish in _ENDINGS:
@@ -194,35 +196,35 @@ def _after(stream: Stream, driver: DriverSlot, seen: Seen, policy: Policy, now: 
     if ended.finished:
         return _phase(stream, Phase.FINISHED, None, now)
     if driver.foreign:
-        return _with(_phase(stream, Phase.SUBMITTING, "the driver that held the job is gone", now), until=None)
+        return _phase(stream, Phase.SUBMITTING, "the driver that held the job is gone", now, until=None)
     if ended.code == EXIT_FENCED:
         return _fenced(stream, ended, seen.holder, policy, now)
     if ended.storage:
         until = now + _delay(policy, stream.streak)
-        return _with(_phase(stream, Phase.PAUSED, f"the driver {ended}", now), until=until, streak=stream.streak + 1)
+        return _phase(stream, Phase.PAUSED, f"the driver {ended}", now, until=until, streak=stream.streak + 1)
     return _failed(stream, ended, policy, now)
 
 
 def _fenced(stream: Stream, ended: Exit, holder: Holder, policy: Policy, now: int) -> Stream:
     """Attach to the driver that holds the log; where none does any more, start one soon. No failure is counted."""
     if holder.handle is None:
-        return _with(_phase(stream, Phase.BACKOFF, f"the driver {ended}", now), until=now + policy.backoff)
+        return _phase(stream, Phase.BACKOFF, f"the driver {ended}", now, until=now + policy.backoff)
     slot = DriverSlot(generation=holder.generation, at=now, handle=holder.handle, foreign=True)
-    return _with(_phase(stream, Phase.RUNNING, _HELD, now), driver=slot, until=None)
+    return _phase(stream, Phase.RUNNING, _HELD, now, driver=slot, until=None)
 
 
 def _failed(stream: Stream, ended: Exit, policy: Policy, now: int) -> Stream:
     """Return the stream after a failure: a pause, an older version of the code, or the end."""
     failures = (*(at for at in stream.failures if now - _HOUR < at <= now), now)
-    stream = _with(stream, failures=failures)
+    stream = stream.having(failures=failures)
     reason = f"the driver {ended}"
     hopeless = ended.code == EXIT_PERSON
     if hopeless or len(failures) > policy.failures:
         older = stream.stable
         if older not in (None, stream.version) and not ended.judged:
             why = f"version {stream.version} did not become healthy, so {older} runs again: {reason}"
-            back = _with(stream, version=older, rolled_back=stream.version, failures=(), streak=0)
-            return _with(_phase(back, Phase.BACKOFF, why, now), until=now)
+            back = stream.having(version=older, rolled_back=stream.version, failures=(), streak=0)
+            return _phase(back, Phase.BACKOFF, why, now, until=now)
         spent = "" if hopeless else f"{len(failures)} failures within an hour; the last: "
         undo = ""
         if stream.rolled_back is not None:
@@ -230,9 +232,9 @@ def _failed(stream: Stream, ended: Exit, policy: Policy, now: int) -> Stream:
                 f". Version {stream.rolled_back} ran before it and was rolled back: find a batch from before that with "
                 "penstock checkpoints, and go back with penstock restart --from batch=N"
             )
-        return _with(_phase(stream, Phase.FAILED, f"{spent}{reason}{undo}", now), until=None)
+        return _phase(stream, Phase.FAILED, f"{spent}{reason}{undo}", now, until=None)
     until = now + _delay(policy, stream.streak)
-    return _with(_phase(stream, Phase.BACKOFF, reason, now), until=until, streak=stream.streak + 1)
+    return _phase(stream, Phase.BACKOFF, reason, now, until=until, streak=stream.streak + 1)
 
 
 # --- a driver to be started --------------------------------------------------------------------
@@ -250,7 +252,7 @@ def _launch(stream: Stream, holder: Holder, host: str, now: int) -> Step:
     unused = stream.launches == 0
     generation = max(stream.generation if unused else stream.generation + 1, holder.generation + 1)
     slot = DriverSlot(generation=generation, at=now, host=host)
-    begun = _with(stream, generation=generation, driver=slot, until=None, launches=stream.launches + 1)
+    begun = stream.having(generation=generation, driver=slot, until=None, launches=stream.launches + 1)
     return Step(_phase(begun, Phase.SUBMITTING, stream.reason, now), Action.LAUNCH)
 
 
@@ -263,11 +265,7 @@ def _passed(since: int, span: int, now: int) -> bool:
     return now - since > span
 
 
-def _phase(stream: Stream, phase: Phase, reason: str | None, now: int) -> Stream:
-    if stream.phase is phase and stream.reason == reason:
-        return stream
-    return _with(stream, phase=phase, reason=reason, since=stream.since if stream.phase is phase else now)
-
-
-def _with(stream: Stream, **changes: object) -> Stream:
-    return stream.model_copy(update=changes)
+def _phase(stream: Stream, phase: Phase, reason: str | None, now: int, **more: object) -> Stream:
+    """Return the stream in a phase, since when it first was; `more` are other fields that change with it."""
+    since = stream.since if stream.phase is phase else now
+    return stream.having(phase=phase, reason=reason, since=since, **more)

@@ -14,7 +14,7 @@ from penstock.checkpoint.store import CheckpointStore, corrupt
 from penstock.errors import CheckpointCorrupt, CommitUnknown, StorageUnavailable
 from penstock.supervise.stream import Stream
 
-__all__ = ["Lease", "LeaseWatch", "StreamRecords", "supervised_jobs"]
+__all__ = ["Lease", "LeaseRecords", "LeaseWatch", "StreamRecords", "supervised_jobs"]
 
 _KEEP = 100
 """Old records that are kept: the history of a stream."""
@@ -94,7 +94,26 @@ class Lease(Record):
     left: bool = False
 
 
-class LeaseWatch:
+class LeaseRecords:
+    """The records of who supervises a control root."""
+
+    def __init__(self, store: CheckpointStore) -> None:
+        self._records = Records(store, "supervisor", "lease")
+
+    def number(self) -> int:
+        """Return the number of the newest record, -1 where nobody ever supervised."""
+        return self._records.tail()
+
+    def holder(self) -> Lease | None:
+        """Return what the newest record says."""
+        found = self._records.newest()
+        try:
+            return None if found is None else Lease.model_validate_json(found.text())
+        except ValidationError as why:
+            raise corrupt("_control/supervisor/lease", f"not a lease: {why.errors()[0]['msg']}") from None
+
+
+class LeaseWatch(LeaseRecords):
     """Hold the lease of a control root, or stand by for it.
 
     The holder writes the next number again and again; who finds the number unmoved for `patience` seconds of the
@@ -103,7 +122,7 @@ class LeaseWatch:
     """
 
     def __init__(self, store: CheckpointStore, *, writer: str, place: str, patience: float) -> None:
-        self._records = Records(store, "supervisor", "lease")
+        super().__init__(store)
         self._writer = writer
         self._place = place
         self._patience = patience
@@ -123,18 +142,6 @@ class LeaseWatch:
         if holder is not None and not (ours or holder.left) and monotonic - self._seen[1] < self._patience:
             return False
         return self._write(tail, wall)
-
-    def number(self) -> int:
-        """Return the number of the newest record, -1 where nobody ever supervised."""
-        return self._records.tail()
-
-    def holder(self) -> Lease | None:
-        """Return what the newest record says."""
-        found = self._records.newest()
-        try:
-            return None if found is None else Lease.model_validate_json(found.text())
-        except ValidationError as why:
-            raise corrupt("_control/supervisor/lease", f"not a lease: {why.errors()[0]['msg']}") from None
 
     def leave(self, *, wall: int) -> None:
         """Give the lease back, so that a standby need not wait."""

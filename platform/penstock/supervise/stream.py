@@ -8,7 +8,7 @@ Times are UTC microseconds since 1970.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import Field, JsonValue
 
@@ -123,6 +123,10 @@ class Stream(Record):
     version: str | None = None
     stable: str | None = None
     rolled_back: str | None = None
+
+    def having(self, **changes: object) -> Self:
+        """Return the stream with other values of some fields."""
+        return self.model_copy(update=changes)
 
     @property
     def wants_driver(self) -> bool:

@@ -113,12 +113,12 @@ class Supervisor:
         seen = self._seen(job, before)
         decided = step(before, seen, self._policy_of(job), self.clock.wall(), socket.gethostname())
         after = decided.stream
-        if seen.life is Life.GONE and before.driver is not None and before.driver.handle is not None:
-            self.launcher.kill(before.driver.handle)  # what it left behind, before the next one starts
+        if seen.life is Life.GONE and before.driver is not None:
+            self._bury(before.driver)
         if decided.action is Action.LAUNCH and after.driver is not None:
             version = after.version or self._versions.take()
             slot = after.driver.model_copy(update={"version": version})
-            after = after.model_copy(update={"version": version, "driver": slot})
+            after = after.having(version=version, driver=slot)
         if after != before and not records.replace(before, after):
             return  # a command was faster; the next tick looks again
         self._tell(job, after)
@@ -149,12 +149,16 @@ class Supervisor:
         log.info("driver.launched", job=job, generation=slot.generation, version=version, **handle)
 
         def noted(found: Stream) -> tuple[Stream, None]:
-            same = found.driver is not None and found.driver.generation == slot.generation
-            return (
-                found.model_copy(update={"driver": slot.model_copy(update={"handle": handle})}) if same else found
-            ), None
+            if found.driver is None or found.driver.generation != slot.generation:
+                return found, None
+            return found.having(driver=slot.model_copy(update={"handle": handle})), None
 
         records.update(noted)
+
+    def _bury(self, driver: DriverSlot) -> None:
+        """End what a driver of ours has left behind, before the next one starts."""
+        if driver.handle is not None and not driver.foreign:
+            self.launcher.kill(driver.handle)
 
     # --- what is seen ------------------------------------------------------------------------
     def _seen(self, job: str, stream: Stream) -> Seen:

@@ -1,0 +1,222 @@
+"""What a supervisor does around the decision: the record first, then the driver; with a launcher of the tests' own."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from penstock.errors import ConfigError
+from penstock.supervise.commands import Command, Verb, fold
+from penstock.supervise.launcher import Handle, LaunchOrder, Look
+from penstock.supervise.machine import Exit, Life, Policy
+from penstock.supervise.records import StreamRecords
+from penstock.supervise.stream import DriverSlot, Phase, Stream, Wish
+from penstock.supervise.supervisor import Supervisor
+from penstock.supervise.versions import Versions
+from penstock.time.clock import ManualClock
+
+SECOND = 1_000_000
+POLICY = Policy(
+    backoff=2 * SECOND,
+    backoff_max=60 * SECOND,
+    failures=3,
+    healthy_after=100 * SECOND,
+    deadline=30 * SECOND,
+    start_within=50 * SECOND,
+    stop_within=40 * SECOND,
+)
+HANDLE: Handle = {"host": "elsewhere", "pid": 7, "start": "1"}
+
+
+class Drivers:
+    """A launcher that starts nothing and says what the test wants."""
+
+    def __init__(self) -> None:
+        self.launched: list[LaunchOrder] = []
+        self.killed: list[Handle] = []
+        self.sees = Look(Life.RUNS)
+        self.refuses: OSError | None = None
+
+    def launch(self, order: LaunchOrder) -> Handle:
+        """Note the order."""
+        if self.refuses is not None:
+            raise self.refuses
+        self.launched.append(order)
+        return HANDLE | {"pid": len(self.launched)}
+
+    def look(self, job: str, slot: DriverSlot, logs: Path) -> Look:
+        """Say what was to be said."""
+        return self.sees
+
+    def kill(self, handle: Handle) -> None:
+        """Note it."""
+        self.killed.append(handle)
+
+
+@pytest.fixture
+def drivers() -> Drivers:
+    """Return the launcher."""
+    return Drivers()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """Return a clock that stands."""
+    return ManualClock()
+
+
+@pytest.fixture
+def mine(tmp_path: Path, drivers: Drivers, clock: ManualClock) -> Supervisor:
+    """Return a supervisor of a project with one job."""
+    project = tmp_path / "project"
+    (project / "jobs").mkdir(parents=True)
+    (project / "jobs" / "j.py").write_text("one\n")
+    return Supervisor(
+        root=tmp_path / "root", project=project, launcher=drivers, policy=lambda _job: POLICY, clock=clock
+    )
+
+
+def records(supervisor: Supervisor, job: str = "j") -> StreamRecords:
+    """Return the records of a job's stream."""
+    return StreamRecords(supervisor.store, job)
+
+
+def ask(supervisor: Supervisor, verb: Verb, name: str = "a", job: str = "j") -> None:
+    """Command a stream."""
+    now = supervisor.clock.wall()
+    records(supervisor, job).update(lambda found: fold(found, Command(verb=verb, id=name), now))
+
+
+def put(supervisor: Supervisor, stream: Stream, job: str = "j") -> None:
+    """Write a stream's record as it is."""
+    records(supervisor, job).update(lambda _found: (stream, None))
+
+
+def test_a_launched_driver_is_written_down(mine: Supervisor, drivers: Drivers) -> None:
+    """First the claim, then the driver, then how to find it."""
+    ask(mine, Verb.START)
+    mine.tick()
+    (order,) = drivers.launched
+    after = records(mine).newest()
+    assert after.driver is not None
+    assert (after.phase, after.driver.handle, after.driver.version) == (
+        Phase.SUBMITTING,
+        HANDLE | {"pid": 1},
+        after.version,
+    )
+    assert (order.stream.generation, order.job) == (after.generation, "j")
+    assert (order.code / "jobs" / "j.py").read_text() == "one\n"
+    mine.tick()
+    assert len(drivers.launched) == 1
+
+
+@pytest.mark.fault("F10")
+def test_a_stop_between_the_look_and_the_claim_prevents_the_launch(
+    mine: Supervisor, drivers: Drivers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim is written over what was looked at, or not at all."""
+    ask(mine, Verb.START)
+    take = Versions.take
+
+    def taken(self: Versions) -> str:
+        ask(mine, Verb.STOP, "b")
+        return take(self)
+
+    monkeypatch.setattr(Versions, "take", taken)
+    mine.tick()
+    assert drivers.launched == []
+    assert records(mine).newest().driver is None
+    mine.tick()
+    assert records(mine).newest().phase is Phase.STOPPED
+
+
+@pytest.mark.fault("F10")
+def test_a_driver_that_could_not_be_started_is_a_failure_like_any_other(
+    mine: Supervisor, drivers: Drivers, clock: ManualClock
+) -> None:
+    """It was claimed, is looked for, and is not there."""
+    drivers.refuses = OSError("no room for a process")
+    ask(mine, Verb.START)
+    mine.tick()
+    drivers.sees = Look(Life.GONE)
+    mine.tick()
+    after = records(mine).newest()
+    assert (after.phase, after.driver, len(after.failures)) == (Phase.BACKOFF, None, 1)
+    drivers.refuses = None
+    clock.now += 10 * SECOND
+    mine.tick()
+    assert len(drivers.launched) == 1
+
+
+@pytest.mark.fault("F10")
+def test_a_launch_that_was_not_written_down_is_found_again(mine: Supervisor, drivers: Drivers) -> None:
+    """The supervisor was killed between the launch and the note."""
+    slot = DriverSlot(generation=3, at=mine.clock.wall(), host=socket.gethostname(), version="v")
+    put(mine, Stream(wish=Wish.RUN, phase=Phase.SUBMITTING, first=3, generation=3, driver=slot, launches=1))
+    drivers.sees = Look(Life.RUNS, handle=HANDLE)
+    mine.tick()
+    found = records(mine).newest().driver
+    assert found is not None
+    assert found.handle == HANDLE
+    assert drivers.launched == []
+
+
+@pytest.mark.parametrize("foreign", [False, True], ids=["ours", "somebody else's"])
+def test_only_what_we_started_is_ended_and_buried(
+    mine: Supervisor, drivers: Drivers, clock: ManualClock, *, foreign: bool
+) -> None:
+    """What a driver of ours left behind is ended before the next one starts; a terminal of somebody else is not."""
+    slot = DriverSlot(generation=3, at=clock.wall(), handle=HANDLE, foreign=foreign)
+    put(mine, Stream(wish=Wish.RUN, phase=Phase.RUNNING, first=3, generation=3, driver=slot, launches=1))
+    drivers.sees = Look(Life.RUNS)
+    clock.now += 3_600 * SECOND
+    mine.tick()
+    assert drivers.killed == ([] if foreign else [HANDLE])
+    drivers.killed.clear()
+    drivers.sees = Look(Life.GONE, exit=Exit(code=1))
+    mine.tick()
+    assert drivers.killed == ([] if foreign else [HANDLE])
+
+
+def test_versions_that_another_stream_runs_are_kept(mine: Supervisor, drivers: Drivers, clock: ManualClock) -> None:
+    """However old they are; those that nobody uses go, but for the newest."""
+    jobs = mine.project / "jobs" / "j.py"
+    for number, job in enumerate(["runs", "stable", *(["j"] * 14)]):
+        jobs.write_text(f"{number}\n")
+        ask(mine, Verb.RESTART if number > 2 else Verb.START, str(number), job)
+        drivers.sees = Look(Life.GONE, exit=Exit(code=0)) if job == "j" else Look(Life.RUNS)
+        mine.tick()
+        clock.now += 3_600 * SECOND
+        if job == "stable":
+            here = records(mine, job).newest()
+            put(mine, here.having(stable=here.version, version=None, driver=None, phase=Phase.STOPPED), job)
+        mine.tick()
+    kept = {path.name for path in (mine.root / "_versions").iterdir()}
+    runs, stable = records(mine, "runs").newest().version, records(mine, "stable").newest().stable
+    assert {runs, stable} <= kept
+    assert len(kept) < 15
+
+
+def test_a_job_whose_configuration_cannot_be_read_does_not_stop_the_others(mine: Supervisor, drivers: Drivers) -> None:
+    """It is told once, and the next one is tended; the job starts when its file can be read again."""
+    broken = {"a"}
+
+    def policy(job: str) -> Policy:
+        if job in broken:
+            raise ConfigError(f"{job}.toml cannot be read")
+        return POLICY
+
+    mine.policy = policy
+    for job in ("a", "b"):
+        ask(mine, Verb.START, job=job)
+    with capture_logs() as told:
+        mine.tick()
+        mine.tick()
+    assert [order.job for order in drivers.launched] == ["b"]
+    assert [said["job"] for said in told if said["event"] == "supervisor.trouble"] == ["a"]
+    broken.clear()
+    mine.tick()
+    assert [order.job for order in drivers.launched] == ["b", "a"]

@@ -1,0 +1,18 @@
+"""Wait for what other processes do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Answer = TypeVar("Answer")
+
+
+def until(told: Callable[[], Answer], what: str = "it to come") -> Answer:
+    """Return the first answer that says something; fails where none comes at all."""
+    ends = time.monotonic() + 60
+    while not (answer := told()):
+        assert time.monotonic() < ends, f"waited in vain for {what}"
+        time.sleep(0.01)
+    return answer
