@@ -48,3 +48,10 @@ class HeldDecided(PenstockError, ValueError):
 class HeldNotFound(PenstockError, LookupError):
     code = "PEN-QLT-007"
     remedy = "Choose one of the batches that `penstock held JOB list` shows."
+
+
+class ReportImpossible(PenstockError, RuntimeError):
+    """A report cannot be made of what is there."""
+
+    code = "PEN-QLT-008"
+    remedy = "Correct what the message names; docs/quality.md says which tables and suites reports take."

@@ -51,7 +51,7 @@ class JobNotFound(JobError, LookupError):
 
 class ConfigError(PenstockError, ValueError):
     code = "PEN-CNF-001"
-    remedy = "Correct the file at the line named."
+    remedy = "Correct what is named: a line of a file, or a variable of the environment."
 
 
 class EnvironmentUnfit(PenstockError, RuntimeError):

@@ -8,7 +8,7 @@ from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.store import CheckpointStore
 
-__all__ = ["control_store", "job_log"]
+__all__ = ["control_store", "job_log", "reports_folder"]
 
 
 def control_store(root: Path) -> CheckpointStore:
@@ -19,3 +19,8 @@ def control_store(root: Path) -> CheckpointStore:
 def job_log(folder: Path) -> Log | None:
     """Return the log of a job's checkpoint, None where there is no checkpoint; makes nothing."""
     return Log(LocalStore(folder)) if (folder / "log").is_dir() else None
+
+
+def reports_folder(root: Path, job: str) -> Path:
+    """Return the folder of a job's quality reports, which may not be there; `root` holds all jobs."""
+    return root / "_reports" / job

@@ -1,0 +1,193 @@
+"""Let Great Expectations judge windows, one at a time: on pandas where that finds what Spark finds, else on Spark."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import EnvironmentUnfit, SuiteError
+from penstock.quality.reports.agreement import for_pandas, pandas_agrees
+from penstock.quality.reports.published import Published, Window
+from penstock.quality.reports.suites import ReportSuite
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Finding", "Judge", "Judged", "great_expectations"]
+
+_FRESH_AFTER = 500
+"""Windows after which what Great Expectations remembers of them is thrown away with its context."""
+_PLACE = "penstock_place"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What was found for one rule on one window.
+
+    `unexpected` of the `considered` rows failed, for rules on rows. `observed` is a number that was compared, and
+    `shown` what was compared where it is no number. `error` says why Great Expectations could not judge.
+    """
+
+    rule: str
+    severity: str
+    success: bool
+    unexpected: int | None = None
+    considered: int | None = None
+    observed: float | None = None
+    shown: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One window with what was found; `document` is Great Expectations' own result, as JSON."""
+
+    window: Window
+    engine: str
+    findings: tuple[Finding, ...]
+    document: Mapping[str, Any]
+
+
+def great_expectations() -> Any:
+    """Return the module, which is slow to load, loaded so that it sends and prints nothing.
+
+    Raises EnvironmentUnfit where it is not installed.
+    """
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    logging.getLogger("great_expectations").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            import great_expectations as module
+        except ImportError as why:
+            raise EnvironmentUnfit(f"reports need the extra `quality` of penstock: {why}") from None
+    return module
+
+
+class Judge:
+    """Judge windows by one suite.
+
+    Windows of more than `pandas_rows` rows go to Spark; `spark` may be one that is opened when it is first used.
+    """
+
+    def __init__(self, suite: ReportSuite, *, pandas_rows: int, spark: Any) -> None:
+        self._suite = suite
+        self._pandas_rows = pandas_rows
+        self._spark = spark
+        self._gx = great_expectations()
+        self._definition()  # refuses what Great Expectations does not know before anything is read
+
+    def judge(self, published: Published) -> Iterator[Judged]:
+        """Yield each window's result, in the order of the windows."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for number, (window, rows) in enumerate(published.rows(self._pandas_rows)):
+                if number % _FRESH_AFTER == 0:
+                    engines = _Engines(self._gx)
+                if rows is not None and all(pandas_agrees(one.rule, rows) for one in self._suite.expectations):
+                    batch, engine = engines.pandas(for_pandas(rows)), "pandas"
+                else:
+                    batch, engine = engines.spark(self._frame(published, window, rows)), "spark"
+                found = batch.validate(self._definition(), result_format=dict(_FORMAT))
+                yield self._judged(window, engine, found)
+
+    def _frame(self, published: Published, window: Window, rows: pa.Table | None) -> Any:
+        if rows is None:
+            return published.frame(self._spark, window)
+        from pyspark.sql.types import StructType
+
+        return self._spark.createDataFrame(rows, StructType.fromJson(json.loads(published.schema_json)))
+
+    def _definition(self) -> Any:
+        """Return the suite as Great Expectations reads it, which drops what it does not know."""
+        listed = [
+            {**one.written, "meta": {**(one.written.get("meta") or {}), _PLACE: place}}
+            for place, one in enumerate(self._suite.expectations)
+        ]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                suite = self._gx.ExpectationSuite(name=self._suite.name, expectations=listed)
+            except Exception as why:  # noqa: BLE001 - its validators raise errors of several libraries
+                raise SuiteError(f"Great Expectations does not take the suite {self._suite.name!r}: {why}") from None
+        known = {one.meta[_PLACE] for one in suite.expectations}
+        missing = [one.name for place, one in enumerate(self._suite.expectations) if place not in known]
+        if missing:
+            raise SuiteError(f"Great Expectations does not know, or does not take, {', '.join(missing)}")
+        return suite
+
+    def _judged(self, window: Window, engine: str, found: Any) -> Judged:
+        ordered = sorted(found.results, key=lambda result: result.expectation_config.meta[_PLACE])
+        findings = tuple(
+            _finding(one.name, one.severity, result)
+            for one, result in zip(self._suite.expectations, ordered, strict=True)
+        )
+        document = found.to_json_dict()
+        for result in document["results"]:
+            result["expectation_config"]["meta"].pop(_PLACE, None)
+        return Judged(window=window, engine=engine, findings=findings, document=document)
+
+
+_FORMAT = {"result_format": "SUMMARY", "partial_unexpected_count": 5}
+
+
+class _Engines:
+    """A context of Great Expectations in memory, and its two ways to a batch."""
+
+    def __init__(self, gx: Any) -> None:
+        self._context = gx.get_context(mode="ephemeral")
+        self._context.variables.progress_bars = {"globally": False}
+        self._definitions: dict[str, Any] = {}
+
+    def pandas(self, rows: pa.Table) -> Any:
+        """Return a batch of rows in memory."""
+        add = self._context.data_sources.add_pandas
+        return self._of("pandas", add).get_batch({"dataframe": rows.to_pandas(date_as_object=True)})
+
+    def spark(self, frame: Any) -> Any:
+        """Return a batch of a Spark frame."""
+        add = self._context.data_sources.add_spark
+        return self._of("spark", add).get_batch({"dataframe": frame})
+
+    def _of(self, engine: str, add: Callable[[str], Any]) -> Any:
+        if engine not in self._definitions:
+            asset = add(engine).add_dataframe_asset("window")
+            self._definitions[engine] = asset.add_batch_definition_whole_dataframe("window")
+        return self._definitions[engine]
+
+
+def _finding(rule: str, severity: str, result: Any) -> Finding:
+    said = result.result or {}
+    error = _error(result.exception_info)
+    if error is None and not said:
+        error = "it gave no result"
+    unexpected = said.get("unexpected_count")
+    considered = None if unexpected is None else said.get("element_count", 0) - said.get("missing_count", 0)
+    observed = said.get("observed_value")
+    number = float(observed) if isinstance(observed, Real) and not isinstance(observed, bool) else None
+    return Finding(
+        rule=rule,
+        severity=severity,
+        success=bool(result.success) and error is None,
+        unexpected=unexpected,
+        considered=considered,
+        observed=None if number is None or math.isnan(number) else number,
+        shown=None if observed is None or number is not None else str(observed),
+        error=error,
+    )
+
+
+def _error(info: Mapping[str, Any] | None) -> str | None:
+    """Return what Great Expectations raised; it tells one error, or one for each number that it computed."""
+    if not info:
+        return None
+    told = [info] if "raised_exception" in info else [one for one in info.values() if isinstance(one, dict)]
+    raised = [str(one.get("exception_message")) for one in told if one.get("raised_exception")]
+    return raised[0] if raised else None

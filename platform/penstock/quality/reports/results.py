@@ -1,0 +1,184 @@
+"""Keep what reports found: one row for each window, rule and run, in a Delta table.
+
+A run is committed once. With it, in the same commit, goes how far it has looked at the published table, so that a run
+which is tried again, or meets another, neither loses a window nor judges one twice.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.errors import ReportImpossible
+from penstock.quality.reports.judge import Judged
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+__all__ = ["Results", "Run"]
+
+_UTC = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        ("run", pa.string()),
+        ("at", _UTC),
+        ("check", pa.string()),
+        ("table_version", pa.int64()),
+        ("window_start", _UTC),
+        ("window_end", _UTC),
+        ("rows", pa.int64()),
+        ("engine", pa.string()),
+        ("rule", pa.string()),
+        ("severity", pa.string()),
+        ("success", pa.bool_()),
+        ("unexpected", pa.int64()),
+        ("considered", pa.int64()),
+        ("observed", pa.float64()),
+        ("shown", pa.string()),
+        ("error", pa.string()),
+    ]
+)
+_TRIES = 10
+_MANY_FILES = 50
+"""Files from which on they are made one: each costs a millisecond whenever a page is made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Name a report: its id, the check it is of, when it was made (microseconds since 1970), what it has looked at.
+
+    `cursor` is the version of the published table up to which its new windows are judged by now, and `after` what it
+    was when they were looked for; None for a report on windows that were picked, which leaves that as it is.
+    """
+
+    id: str
+    check: str
+    at: int
+    version: int
+    cursor: int | None = None
+    after: int | None = None
+
+
+class Results:
+    """The results of one job's reports; `path` is the folder of their table, which is made with the first of them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def cursor(self, check: str) -> int | None:
+        """Return the version up to which a check's table was reported on, None where it never was."""
+        table = self._load()
+        return None if table is None else table.transaction_version(f"cursor/{check}")
+
+    def has(self, run: str) -> bool:
+        """Return whether a run was committed."""
+        table = self._load()
+        return table is not None and table.transaction_version(f"run/{run}") is not None
+
+    def append(self, run: Run, judged: Iterable[Judged]) -> bool:
+        """Commit a run; return False, and change nothing, where it was committed before or another was faster."""
+        from deltalake import CommitProperties, Transaction, write_deltalake
+        from deltalake.exceptions import CommitFailedError
+
+        rows = pa.Table.from_pylist([row for one in judged for row in _rows(run, one)], schema=SCHEMA)
+        said = [Transaction(f"run/{run.id}", 1)]
+        if run.cursor is not None:
+            said.append(Transaction(f"cursor/{run.check}", run.cursor))
+        for _ in range(_TRIES):
+            table = self._made()
+            if table.transaction_version(f"run/{run.id}") is not None:
+                return False
+            seen = table.transaction_version(f"cursor/{run.check}")
+            if run.cursor is not None and (seen != run.after or (seen == run.cursor and not rows.num_rows)):
+                return False
+            try:
+                write_deltalake(table, rows, mode="append", commit_properties=CommitProperties(app_transactions=said))
+            except CommitFailedError:
+                continue
+            self._tidy()
+            return True
+        raise ReportImpossible(f"the results lost {_TRIES} races", where=str(self.path))
+
+    def read(self, columns: Sequence[str] | None = None, *, run: str | None = None) -> pa.Table:
+        """Return rows, all of them or those of a run."""
+        table = self._load()
+        if table is None:
+            return SCHEMA.empty_table()
+        import pyarrow.dataset as ds
+
+        chosen = None if run is None else ds.field("run") == run
+        return table.to_pyarrow_dataset().to_table(columns=list(columns) if columns else None, filter=chosen)
+
+    def sweep(self) -> int:
+        """Delete files that no version of the last week needs; return how many."""
+        table = self._load()
+        return 0 if table is None else len(table.vacuum(dry_run=False))
+
+    def _tidy(self) -> None:
+        """Make few files of many; one at a time, because two rewrites of the same files would both count."""
+        from deltalake.exceptions import CommitFailedError
+
+        with self.path.with_name(f".{self.path.name}.lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return  # another report is at it
+            table = self._load()
+            if table is None or len(table.file_uris()) < _MANY_FILES:
+                return
+            try:
+                table.optimize.compact()
+                table.create_checkpoint()
+            except CommitFailedError:
+                return  # the next report tidies
+
+    def _load(self) -> DeltaTable | None:
+        from deltalake import DeltaTable
+
+        return DeltaTable(str(self.path)) if DeltaTable.is_deltatable(str(self.path)) else None
+
+    def _made(self) -> DeltaTable:
+        from deltalake import DeltaTable, Schema
+        from deltalake.exceptions import CommitFailedError
+
+        found = self._load()
+        if found is not None:
+            return found
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            return DeltaTable.create(str(self.path), Schema.from_arrow(SCHEMA), mode="ignore")
+        except CommitFailedError:
+            return DeltaTable(str(self.path))  # another report has made it meanwhile
+
+
+def _rows(run: Run, judged: Judged) -> list[dict[str, object]]:
+    window = judged.window
+    common = {
+        "run": run.id,
+        "at": run.at,
+        "check": run.check,
+        "table_version": run.version,
+        "window_start": window.start,
+        "window_end": window.end,
+        "rows": window.rows,
+        "engine": judged.engine,
+    }
+    return [
+        {
+            **common,
+            "rule": found.rule,
+            "severity": found.severity,
+            "success": found.success,
+            "unexpected": found.unexpected,
+            "considered": found.considered,
+            "observed": found.observed,
+            "shown": found.shown,
+            "error": found.error,
+        }
+        for found in judged.findings
+    ]
