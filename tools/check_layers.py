@@ -28,6 +28,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("operators", "quality"),
     ("runtime",),
     ("supervise",),
+    ("ui",),
     ("cli", "airflow"),
     ("testing",),  # the test kit may import all, and nothing imports it
 )

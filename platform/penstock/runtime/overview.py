@@ -115,14 +115,18 @@ class KeptCheckpoint:
         }
 
 
-def read_status(settings: Settings, job: str, clock: Clock) -> JobStatus:
-    """Return how a job stands; damage in the log is part of the answer, not an error."""
+def read_status(settings: Settings, job: str, clock: Clock, *, recovered: Recovered | None = None) -> JobStatus:
+    """Return how a job stands; damage in the log is part of the answer, not an error.
+
+    `recovered` is what was read of the log just before, if it was: reading it is most of the work.
+    """
     log = job_log(settings.root / job)
     if log is None:
         return JobStatus(job=job, state=State.NEW)
     control = control_store(settings.root)
     view = survey(log)
-    recovered = recover(log, Damage.LIST)
+    if recovered is None:
+        recovered = recover(log, Damage.LIST)
     newest = StatusRecords(control, job).newest()
     record: Mapping[str, Any] = newest.body if newest is not None else {}
     if view.takeover is not None and record.get("writer") != view.takeover.writer:

@@ -1,0 +1,90 @@
+"""Put the pages into Airflow: in its navigation, behind its login, and behind a button of each task that has a stream.
+
+Airflow finds this through the entry point `airflow.plugins` of the installed package.
+Every process of Airflow loads it, tasks as well, so what only the API server needs is imported when that asks for it.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
+
+from airflow.configuration import conf
+from airflow.plugins_manager import AirflowPlugin
+from airflow.sdk import BaseOperatorLink
+
+from penstock.airflow.operators import DrainStream, RestartStream, StartStream, StopStream, WaitStream
+from penstock.airflow.upkeep import CheckpointUpkeep, QualityReport
+from penstock.runtime.project import NAME, Project, find_project
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+    from airflow.sdk.types import TaskInstanceKey
+
+__all__ = ["PenstockPlugin", "StreamLink"]
+
+MOUNTED = "/penstock"
+ROUTE = "penstock"
+
+
+def _base() -> str:
+    """Return the path below which Airflow answers, without a slash at its end."""
+    return urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
+
+
+class StreamLink(BaseOperatorLink):
+    """A button on a task: the page of its stream, there while the task runs as well as after it."""
+
+    name = "Stream"
+    operators: ClassVar[list[type[BaseOperator]]] = [
+        CheckpointUpkeep,
+        DrainStream,
+        QualityReport,
+        RestartStream,
+        StartStream,
+        StopStream,
+        WaitStream,
+    ]
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        """Return the page of the job that the task was given; that of all streams while it is not known."""
+        job = str(getattr(operator, "job", ""))
+        if NAME.fullmatch(job) is None:  # a template, as in restart_from_checkpoint: what came of it is kept
+            job = _rendered(ti_key)
+        page = f"/jobs/{job}" if NAME.fullmatch(job) else "/"
+        return f"{_base()}/plugin/{ROUTE}{_base()}{MOUNTED}{page}"
+
+
+class PenstockPlugin(AirflowPlugin):
+    """The pages, their place in the navigation, and the button."""
+
+    name = "penstock"
+    # Not ClassVar, because Airflow declares them without.
+    external_views = [  # noqa: RUF012
+        {"name": "Streams", "href": f"{_base()}{MOUNTED}/", "url_route": ROUTE, "destination": "nav"}
+    ]
+    operator_extra_links = [StreamLink()]  # noqa: RUF012
+
+    @cached_property
+    def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """Return the pages, each route behind Airflow's login."""
+        from airflow.api_fastapi.core_api.security import get_user
+        from fastapi import Depends
+
+        from penstock.ui.app import pages
+
+        app = pages(_project, mounted=MOUNTED, dependencies=[Depends(get_user)])
+        return [{"name": "penstock", "app": app, "url_prefix": MOUNTED}]
+
+
+def _project() -> Project:
+    """Return the project that the folder of DAGs is in; raises ConfigError where it is in none."""
+    return find_project(Path(conf.get_mandatory_value("core", "dags_folder")))
+
+
+def _rendered(key: Any) -> str:
+    from airflow.models.renderedtifields import RenderedTaskInstanceFields
+
+    return str((RenderedTaskInstanceFields.get_templated_fields(key) or {}).get("job", ""))

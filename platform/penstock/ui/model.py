@@ -1,0 +1,288 @@
+"""Say what the pages show of a job, as values: made from its records and its log. Pure, and without any layout."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from penstock.checkpoint.entries import END_OF_TIME, Commit
+from penstock.runtime.batch_report import BatchReport
+from penstock.runtime.overview import JobStatus, KeptCheckpoint, State
+from penstock.supervise.stream import Limits, Phase, Stream
+from penstock.ui.trouble import Trouble
+
+__all__ = ["Batch", "Change", "JobView", "Reading", "Step", "Tone", "Unit", "view_of"]
+
+_HOUR = 3_600_000_000
+_NEWEST_UNITS = 20
+_NEWEST_CHANGES = 20
+_FINE = ("passed", "empty")
+
+
+class Tone(Enum):
+    """How a state is to be taken; a page shows it by a sign and a word, and by colour as well."""
+
+    GOOD = "good"
+    WAITS = "waits"
+    BAD = "bad"
+    QUIET = "quiet"
+
+
+_TONES = {
+    Phase.RUNNING: Tone.GOOD,
+    Phase.FAILED: Tone.BAD,
+    Phase.STOPPED: Tone.QUIET,
+    Phase.SUSPENDED: Tone.QUIET,
+    Phase.FINISHED: Tone.QUIET,
+}
+_STATE_TONES = {
+    State.RUNNING: Tone.GOOD,
+    State.SILENT: Tone.WAITS,
+    State.DIED: Tone.BAD,
+    State.FAILED: Tone.BAD,
+    State.NEEDS_PERSON: Tone.BAD,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Hold what was read of one job, by the functions that the commands use.
+
+    `asked` says whether anybody ever asked anything of the stream; `history` are its kept records, oldest first;
+    `kept` and `commits` go together, oldest first.
+    """
+
+    job: str
+    now: int
+    asked: bool
+    supervised: bool
+    stream: Stream
+    status: JobStatus
+    limits: Limits
+    history: Sequence[tuple[int, Stream]] = ()
+    kept: Sequence[KeptCheckpoint] = ()
+    commits: Sequence[Commit] = ()
+    saves: Mapping[str, int] = field(default_factory=dict)
+    problems: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """One thing that a check has judged in a batch: a closed window, by its `end`, or where that is None the batch."""
+
+    batch: int
+    check: str
+    end: int | None
+    status: str
+    action: str
+    rows: int
+    failed: tuple[str, ...]
+
+    @property
+    def fine(self) -> bool:
+        """Return whether no rule that decides has failed."""
+        return self.status in _FINE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One kept batch. `took` are milliseconds, None where the Commit does not say; `failed` counts units."""
+
+    report: BatchReport
+    took: float | None
+    failed: int
+    kept: KeptCheckpoint
+
+    @property
+    def late(self) -> int:
+        """Return the rows that came too late for a window."""
+        return sum(self.report.late.values())
+
+    @property
+    def held(self) -> int:
+        """Return the rows that a gate has held back."""
+        return sum(self.report.held.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A window step as the newest Commit tells it: `due` is the end of the first window that is open.
+
+    `rows`, `counted` and `late` are those of the kept batches together.
+    """
+
+    name: str
+    watermark: int | None
+    due: int | None
+    rows: int
+    counted: int
+    late: int
+    state_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A change of a stream, as its records tell it."""
+
+    at: int
+    phase: Phase
+    generation: int
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """What the pages show of a job. Times are microseconds since 1970, durations microseconds.
+
+    `rows_left` is None where a source does not know what it still has; `delay` is how far the watermark of the step
+    that is furthest behind lies before now, None without one. `judged` is the newest batch that a check has judged.
+    """
+
+    reading: Reading
+    state: str
+    tone: Tone
+    newest: BatchReport | None
+    rate: float | None
+    rows_left: int | None
+    idle_for: int | None
+    watermark: int | None
+    delay: int | None
+    judged: BatchReport | None
+    failures: int
+    error: Trouble | None
+    batches: tuple[Batch, ...]
+    steps: tuple[Step, ...]
+    units: tuple[Unit, ...]
+    changes: tuple[Change, ...]
+
+    @property
+    def job(self) -> str:
+        """Return the name of the job."""
+        return self.reading.job
+
+    @property
+    def stream(self) -> Stream:
+        """Return what is wanted of the stream and what became of it."""
+        return self.reading.stream
+
+    @property
+    def runs(self) -> bool:
+        """Return whether a driver is at work."""
+        return self.reading.status.state is State.RUNNING
+
+    @property
+    def limit(self) -> int | None:
+        """Return the rows that a batch reads of each source at most, None for no limit."""
+        set_by_command = self.stream.limits
+        return (set_by_command if set_by_command is not None else self.reading.limits).rows
+
+
+def view_of(reading: Reading) -> JobView:
+    """Return what the pages show of what was read."""
+    status, stream = reading.status, reading.stream
+    newest = status.last
+    batches = tuple(
+        Batch(
+            report=kept.report,
+            took=sum(commit.timings.values()) or None,
+            failed=sum(not unit.fine for unit in _units(commit)),
+            kept=kept,
+        )
+        for kept, commit in zip(reading.kept, reading.commits, strict=True)
+    )
+    watermark, delay = _watermark(status.watermarks, reading.now)
+    runs = status.state is State.RUNNING
+    rate = status.record.get("rows_per_second")
+    return JobView(
+        reading=reading,
+        state=stream.phase.value if reading.asked else status.state.value,
+        tone=_TONES.get(stream.phase, Tone.WAITS) if reading.asked else _STATE_TONES.get(status.state, Tone.QUIET),
+        newest=newest,
+        rate=float(rate) if runs and isinstance(rate, int | float) else None,
+        rows_left=_rows_left(status.record.get("left")),
+        idle_for=None if newest is None else reading.now - newest.time,
+        watermark=watermark,
+        delay=delay,
+        judged=next((b.report for b in reversed(batches) if b.report.verdicts), None),
+        failures=sum(at > reading.now - _HOUR for at in stream.failures),
+        error=Trouble.told(status.error),
+        batches=batches,
+        steps=tuple(_steps(reading)),
+        units=tuple(_newest_units(reading.commits)),
+        changes=tuple(_changes(reading.history)),
+    )
+
+
+def _watermark(marks: Mapping[str, int | None], now: int) -> tuple[int | None, int | None]:
+    known = [mark for mark in marks.values() if mark is not None]
+    if not known or len(known) < len(marks):
+        return None, None
+    least = min(known)
+    return least, None if least >= END_OF_TIME else now - least
+
+
+def _rows_left(left: object) -> int | None:
+    if not isinstance(left, Mapping) or not left or not all(isinstance(n, int) for n in left.values()):
+        return None
+    return sum(left.values())
+
+
+def _units(commit: Commit) -> Iterator[Unit]:
+    for said in commit.verdicts:
+        results = said.get("results")
+        rules = [r for r in results if isinstance(r, Mapping)] if isinstance(results, list) else []
+        end = said.get("unit")
+        rows = said.get("rows")
+        yield Unit(
+            batch=commit.batch,
+            check=str(said.get("check")),
+            end=end if isinstance(end, int) else None,
+            status=str(said.get("status")),
+            action=str(said.get("action")),
+            rows=rows if isinstance(rows, int) else 0,
+            failed=tuple(str(r.get("rule")) for r in rules if r.get("success") is False),
+        )
+
+
+def _newest_units(commits: Sequence[Commit]) -> list[Unit]:
+    """Return the units judged last, newest first: by batch, and in one by the end of the window."""
+    found: list[Unit] = []
+    for commit in reversed(commits):
+        found += sorted(_units(commit), key=lambda unit: -1 if unit.end is None else unit.end, reverse=True)
+        if len(found) >= _NEWEST_UNITS:
+            break
+    return found[:_NEWEST_UNITS]
+
+
+def _steps(reading: Reading) -> Iterator[Step]:
+    if not reading.commits:
+        return
+    newest = reading.commits[-1]
+    totals: Counter[tuple[str, str]] = Counter()
+    for commit in reading.commits:
+        for name, counts in commit.accounting.items():
+            kind, _, step = name.partition(":")
+            if kind == "window":
+                totals.update({(step, what): n for what, n in counts.items()})
+    for name, mark in reading.status.watermarks.items():
+        yield Step(
+            name=name,
+            watermark=mark,
+            due=newest.due.get(name),
+            rows=totals[name, "rows"],
+            counted=totals[name, "counted"],
+            late=totals[name, "late"],
+            state_bytes=newest.written.get(f"state:{name}"),
+        )
+
+
+def _changes(history: Sequence[tuple[int, Stream]]) -> list[Change]:
+    """Return where phase, generation or reason changed, newest first."""
+    found: list[Change] = []
+    for _, stream in history:
+        change = Change(at=stream.since, phase=stream.phase, generation=stream.generation, reason=stream.reason)
+        if not found or found[-1] != change:
+            found.append(change)
+    return found[: -_NEWEST_CHANGES - 1 : -1]

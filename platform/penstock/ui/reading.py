@@ -1,0 +1,120 @@
+"""Read what the pages show, with the functions of `penstock streams`, `status` and `checkpoints`; nothing is written.
+
+One job's trouble is that job's: its row says what is wrong, and the others are shown.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import structlog
+
+from penstock.errors import PenstockError
+from penstock.runtime.overview import kept_checkpoints, read_status
+from penstock.runtime.project import Project
+from penstock.runtime.roots import reports_folder
+from penstock.supervise.control import StreamControl
+from penstock.supervise.stream import Limits, Stream
+from penstock.time.clock import Clock
+from penstock.ui.model import JobView, Reading, view_of
+from penstock.ui.trouble import Trouble
+
+__all__ = ["Broken", "Remembered", "look", "read_streams", "reports_of"]
+
+log = structlog.get_logger()
+
+_FRESH = 1.0
+_SHARE = 5.0
+Read = TypeVar("Read")
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A job that cannot be shown, and why."""
+
+    job: str
+    trouble: Trouble
+
+
+def read_streams(project: Project, clock: Clock) -> list[JobView | Broken]:
+    """Return how each job of the project stands, by name."""
+    return [look(project, job, clock, history=False) for job in project.job_names()]
+
+
+def look(project: Project, job: str, clock: Clock, *, history: bool = True) -> JobView | Broken:
+    """Return how one job stands, with the history of its stream if it is wanted, or why that cannot be told."""
+    try:
+        return _read(project, job, clock, history=history)
+    except (PenstockError, OSError) as why:
+        return Broken(job, Trouble.of(why))
+    except Exception as why:  # noqa: BLE001 - a record that nobody foresaw is this job's trouble, not the page's
+        log.warning("ui.job_not_read", job=job, reason=f"{type(why).__name__}: {why}")
+        return Broken(job, Trouble.of(why))
+
+
+def reports_of(project: Project, job: str) -> Path:
+    """Return where the reports of a job are, if there are any; raises as `Project.settings` does."""
+    return reports_folder(project.settings(job).root, job)
+
+
+class Remembered:
+    """Keep what was read for a moment, so that many who look cost as much as one.
+
+    It is kept for a second, and for five times as long as reading it took: reading again and again takes a sixth of a
+    processor at most, however large a log is. Who asks while it is read waits for that reading.
+    """
+
+    def __init__(self, tells: Callable[[], float] = time.monotonic) -> None:
+        self._tells = tells
+        self._locks: dict[Hashable, threading.Lock] = {}
+        self._known: dict[Hashable, tuple[float, Any]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, read: Callable[[], Read]) -> Read:
+        """Return what `read` returned a moment ago, or returns now; what it raises is not kept."""
+        with self._lock:
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
+            until, known = self._known.get(key, (0.0, None))
+            begun = self._tells()
+            if begun < until:
+                return known  # type: ignore[no-any-return]
+            found = read()
+            ended = self._tells()
+            self._known[key] = (ended + max(_FRESH, _SHARE * (ended - begun)), found)
+            return found
+
+
+def _read(project: Project, job: str, clock: Clock, *, history: bool) -> JobView:
+    settings = project.settings(job)
+    found = kept_checkpoints(settings, job)
+    kept, recovered = found if found is not None else ([], None)
+    status = read_status(settings, job, clock, recovered=recovered)
+    stream, asked, supervised, changes = Stream(), False, False, list[tuple[int, Stream]]()
+    if settings.root.is_dir():  # a control root would be made by being opened
+        control = StreamControl(settings.root, job, clock)
+        asked = control.records.number() >= 0
+        stream = control.newest()
+        supervised = control.is_supervised()
+        changes = control.records.history() if history else []
+    return view_of(
+        Reading(
+            job=job,
+            now=clock.wall(),
+            asked=asked,
+            supervised=supervised,
+            stream=stream,
+            status=status,
+            limits=Limits(rows=settings.rows_limit),
+            history=changes,
+            kept=kept,
+            commits=[one.commit for one in recovered.kept] if recovered is not None else [],
+            saves={name: commit.batch for name, commit in recovered.saves.items()} if recovered is not None else {},
+            problems=[str(problem) for problem in recovered.problems] if recovered is not None else [],
+        )
+    )

@@ -1,0 +1,56 @@
+"""Say numbers, sizes and durations as people read them. Pure."""
+
+from __future__ import annotations
+
+__all__ = ["counted", "number", "quantity", "size", "span"]
+
+_SECOND = 1_000_000
+_UNITS = (
+    ("year", 365 * 86_400 * _SECOND),
+    ("day", 86_400 * _SECOND),
+    ("hour", 3_600 * _SECOND),
+    ("minute", 60 * _SECOND),
+    ("second", _SECOND),
+)
+_SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_KIB = 1024
+
+
+def number(value: float) -> str:
+    """Return a number with thousands separators; a fraction only where it is small enough to matter."""
+    return f"{value:,.1f}" if isinstance(value, float) and abs(value) < 10 else f"{value:,.0f}"  # noqa: PLR2004 - one digit
+
+
+def quantity(count: int, noun: str) -> str:
+    """Return a count with its noun: 1 batch, 2,000 batches."""
+    ending = "" if count == 1 else "es" if noun.endswith(("ch", "s", "sh", "x")) else "s"
+    return f"{count:,} {noun}{ending}"
+
+
+def span(micros: int) -> str:
+    """Return a duration in words, in its two largest units: `2 hours 5 minutes`, `under a second`."""
+    if micros < 0:
+        return f"{span(-micros)} ahead"
+    if micros < _SECOND:
+        return "under a second"
+    at = next(i for i, (_, unit) in enumerate(_UNITS) if micros >= unit)
+    said = []
+    for noun, unit in _UNITS[at : at + 2]:
+        count, micros = divmod(micros, unit)
+        if count:
+            said.append(quantity(count, noun))
+    return " ".join(said)
+
+
+def size(count: float) -> str:
+    """Return a size in the unit that leaves one to four digits."""
+    for unit in _SIZES:
+        if count < _KIB or unit == _SIZES[-1]:
+            break
+        count /= _KIB
+    return f"{count:,.0f} {unit}" if unit == "bytes" else f"{count:,.1f} {unit}"
+
+
+def counted(counts: dict[str, int]) -> str:
+    """Return counts by name: `3 passed, 1 failed`."""
+    return ", ".join(f"{n:,} {what}" for what, n in counts.items())

@@ -1,0 +1,188 @@
+"""The pages in a real Airflow, seen with a real browser: behind its login, in its frame, and with its rights."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+import httpx
+import pytest
+from browser import PHONE, WIDE, Browser, chromium
+from project_samples import make_project
+from shells import PATIENCE
+from yards import QUICK, Yard
+
+from penstock.checkpoint.entries import Restore
+from penstock.supervise.stream import Phase
+from penstock.ui.app import pages
+from tools.standalone import Standalone
+
+pytestmark = [pytest.mark.timeout(1_500), pytest.mark.integration]
+DAGS = Path(__file__).resolve().parents[2] / "dags"
+STREAM, BACK = "stream_orders", "restart_from_checkpoint"
+KEEP_ALL = "\n[checkpoint]\nkeep = 10000\n"
+HOSTILE = "<img src=x onerror=alert(1)>"
+REPORT = (
+    "<!doctype html><title>Reports of orders</title><h1>History of orders</h1><script>document.title = 'ran'</script>"
+)
+
+
+@pytest.fixture(scope="module")
+def yard(tmp_path_factory) -> Iterator[Yard]:
+    """A project with the DAG files of this one, orders for many small batches, and a report."""
+    root = make_project(
+        tmp_path_factory.mktemp("pages") / "project", rows=40_000, rows_per_batch=40_000, more=QUICK + KEEP_ALL
+    )
+    shutil.copytree(DAGS, root / "dags", ignore=shutil.ignore_patterns("__pycache__"))
+    found = Yard(root)
+    folder = root / "checkpoints" / "_reports" / "orders"
+    folder.mkdir(parents=True)
+    (folder / "index.html").write_text(REPORT)
+    yield found
+    found.end()
+
+
+@pytest.fixture(scope="module")
+def airflow(yard) -> Iterator[Standalone]:
+    """Airflow with those DAGs; the plugin comes from the installed package."""
+    with Standalone(yard.root.parent / "airflow", yard.root / "dags", env=os.environ) as found:
+        found.until(lambda: found.has_dag(STREAM), "the DAG of the stream", seconds=PATIENCE)
+        yield found
+
+
+@pytest.fixture
+def browser(tmp_path) -> Iterator[Browser]:
+    """A browser that nobody has logged in with."""
+    with chromium(tmp_path / "chromium") as found:
+        yield found
+
+
+def log_in(airflow: Standalone, browser: Browser) -> None:
+    """Log in as a person does."""
+    browser.open(f"{airflow.url}/auth/login/")
+    browser.see("input[name=username]").send_keys(airflow.user)
+    browser.see("input[name=password]").send_keys(airflow.password)
+    browser.click("button[type=submit]")
+    browser.until(lambda: "/auth/login" not in browser.driver.current_url, "the login to be done")
+
+
+def test_nobody_without_a_login_gets_anything(airflow):
+    """Every route answers 401 without a login, and 403 with a forged one; what is no route gives nothing away."""
+    routes = [route.path.replace("{job}", "orders") for route in pages(lambda: None).routes]
+    assert len(routes) >= 5
+    for path in [
+        *(path.replace("{path:path}", "index.html") for path in routes),
+        "/reports/orders/docs/static/x.css",
+        "/jobs/nope",
+        "/jobs/orders/restart?batch=1",
+    ]:
+        for headers in ({}, {"Cookie": "_token=forged"}, {"Authorization": "Bearer forged"}):
+            answer = httpx.get(f"{airflow.url}/penstock{path}", headers=headers)
+            assert answer.status_code == (403 if headers else 401), (path, headers, answer.text)
+            assert "orders" not in answer.text
+    assert httpx.get(f"{airflow.url}/penstock/static/penstock.css").status_code == 404
+    plugins = airflow.call("GET", "/plugins")
+    assert [p["source"] for p in plugins["plugins"] if p["name"] == "penstock"] != []
+    assert airflow.call("GET", "/plugins/importErrors")["import_errors"] == []
+
+
+def test_a_stream_is_seen_and_restarted_from_a_batch_that_is_clicked(yard, airflow, browser):
+    """Log in, see it run in Airflow's frame, pick a batch, send the form that is filled in, and see it begin anew."""
+    yard.supervise()
+    run = airflow.trigger(STREAM, note=HOSTILE)
+    yard.until(lambda s: s.phase is Phase.RUNNING)
+    log_in(airflow, browser)
+
+    browser.open(f"{airflow.url}/plugin/penstock")
+    browser.inside()
+    browser.until(lambda: "RUNNING" in browser.see(".state").text, "the stream to be seen running")
+    assert HOSTILE in browser.see("main").text
+    look(browser, "streams")
+    yard.until_commits(4)
+    browser.click("#job-orders")
+    browser.see(".chart rect.bar")
+    look(browser, "job")
+    browser.run("window.scrollTo(0, 250)")
+    said = browser.see(".when").text
+    browser.until(lambda: browser.see(".when").text != said, "the page to renew itself")
+    assert browser.run("return window.scrollY") == 250
+
+    kept = browser.run("return [...document.querySelectorAll('a[id^=restart-]')].map(link => link.id)")
+    wanted = int(kept[1].removeprefix("restart-"))
+    browser.click(f"#restart-{wanted}")
+    browser.until(lambda: browser.see("select").get_attribute("value") == f"batch={wanted}", "the form to be filled in")
+    browser.see("input[name=note]").send_keys("seen in the pages")
+    look(browser, "restart")
+    before = yard.stream().generation
+    refused(browser)
+    browser.click("#ask button")
+    browser.outside()
+    page = f"/dags/{BACK}/runs/"
+    browser.until(lambda: page in browser.driver.current_url, "the way to the run")
+    back = unquote(browser.driver.current_url.partition(page)[2].partition("?")[0].partition("/")[0])
+    airflow.until(lambda: airflow.state(BACK, back) in ("success", "failed"), "the run to end", seconds=PATIENCE)
+    assert airflow.state(BACK, back) == "success", airflow.log(BACK, back, "restart")
+    after = yard.until(lambda s: s.phase is Phase.RUNNING)
+    assert after.first > before
+    assert (after.note, [r.batch for r in yard.entries(Restore)]) == ("seen in the pages", [wanted])
+
+    for task in (
+        f"/dags/{STREAM}/dagRuns/{run}/taskInstances/supervise",
+        f"/dags/{BACK}/dagRuns/{back}/taskInstances/restart",
+    ):
+        assert airflow.call("GET", f"{task}/links")["extra_links"] == {
+            "Stream": "/plugin/penstock/penstock/jobs/orders"
+        }
+    begun_anew(yard, airflow, browser, first=after.first)
+
+
+def refused(browser: Browser) -> None:
+    """See that what Airflow says against a restart is shown, and that one can try again."""
+    real = browser.run("const form = document.querySelector('#ask'), real = form.dataset.runs;"
+                       "form.dataset.runs = real.replace('restart_from', 'nothing_from'); return real")  # fmt: skip
+    browser.click("#ask button")
+    browser.until(lambda: "Airflow answered with 404" in browser.see("#said").text, "the refusal")
+    browser.run("document.querySelector('#ask').dataset.runs = arguments[0]", real)
+
+
+def begun_anew(yard: Yard, airflow: Standalone, browser: Browser, *, first: int) -> None:
+    """See what a button of a task leads to: the new generation, what it has undone, and the job's reports."""
+    browser.open(f"{airflow.url}/plugin/penstock/penstock/jobs/orders")
+    browser.inside()
+    yard.until_commits(yard.commits() + 5)
+    begun = f"of the stream begun with {first}"
+    browser.until(lambda: begun in browser.see("dl.facts").text, "the new generation")
+    browser.until(lambda: browser.all("rect.undone"), "the batches that were undone")
+    portrait(browser, "ui-job", (1280, 1300))
+    browser.click("nav a")
+    browser.see("#job-orders")
+    portrait(browser, "ui-streams", (1280, 480))
+    browser.click("#job-orders")
+
+    browser.click("#reports")
+    assert browser.see("h1").text == "History of orders"
+    assert browser.run("return document.title") == "Reports of orders"
+    ours = [said for said in browser.complaints() if "/penstock/" in said]
+    assert [said for said in ours if "/penstock/reports/" not in said] == []
+
+
+def portrait(browser: Browser, name: str, size: tuple[int, int]) -> None:
+    """Take a picture for docs/pictures."""
+    browser.size(size)
+    browser.picture(name)
+    browser.size(WIDE)
+
+
+def look(browser: Browser, name: str) -> None:
+    """See that a page is no wider than the screen, light and dark, and keep a picture of each."""
+    for scheme in ("light", "dark"):
+        for label, size in (("wide", WIDE), ("phone", PHONE)):
+            browser.colours(scheme)
+            browser.size(size)
+            assert browser.overflow() <= 0, (name, label)
+            browser.picture(f"airflow-{name}-{scheme}-{label}")
+    browser.colours("light")
+    browser.size(WIDE)
