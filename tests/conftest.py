@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -21,6 +23,8 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 # Nothing that a test starts is reachable from elsewhere, or calls home.
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ["GX_ANALYTICS_ENABLED"] = "false"
+# The Java processes of tests live for seconds: compiled thoroughly they would be done before it pays (a third longer).
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # A worker of pytest-xdist has no main module, which pyspark's Connect takes for its own doctests, and exits (FACTS 7).
 sys.modules["__main__"].__dict__.setdefault("__file__", pytest.__file__)
@@ -60,6 +64,14 @@ class LongestFirst:
 def pytest_configure(config: pytest.Config) -> None:
     """Add what needs a place of its own among the hooks."""
     config.pluginmanager.register(LongestFirst())
+
+
+@pytest.fixture(autouse=True)
+def _events_as_before() -> Iterator[None]:
+    """Give structlog back as it was: commands that run in this process configure it, and may hide what is told."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ Run as `python -m tools.demo`, or `make demo`: Airflow commands the stream, and 
 `--engine`, or `make demo-engine`, there is no Airflow. KEEP=1 leaves Airflow running at the end.
 Everything it makes is in `.demo/`, which each run begins by emptying.
 Exit code 0 means that every published window, every row in quarantine, every late row and every count is as computed
-apart from the engine (`tools.demo_check`).
+apart from the engine (`tools.demo_check`), and that Great Expectations has judged the newest windows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from tools.demo_command import ByAirflow, ByHand, Commander
+from tools.demo_command import WINDOWS, ByAirflow, ByHand, Commander
 from tools.demo_data import FLIGHTS, unpack
 from tools.demo_log import LogStory, read_story
 from tools.demo_stream import DemoFailed, DemoStream
@@ -40,6 +40,7 @@ TABLES = {
     "late": FOLDER / "tables" / "late_departures",
 }
 SUPERVISOR_LOG = FOLDER / "supervisor.log"
+REPORTS = CHECKPOINT.parent / "_reports" / "flights"
 DRIVER_LOGS = CHECKPOINT.parent / "_logs" / "flights"
 SUITE = ROOT / "conf" / "quality" / "hourly_quality.json"
 ROWS = 336_776
@@ -127,8 +128,12 @@ def _demo(screen: Screen, *, engine_only: bool) -> int:
             commander = ends.enter_context(ByAirflow.running(FOLDER / "airflow", ROOT / "dags", env, screen.say))
         stream = DemoStream("flights", root=CHECKPOINT.parent, project=ROOT, env=env, log=SUPERVISOR_LOG)
         killed = _run(screen, ends.enter_context(stream), commander)
+        commander.ask_report()
         screen.head("4. The same, computed by pandas")
         problems = _compare(screen, read_story(CHECKPOINT), killed)
+        screen.head("6. The quality report, by Great Expectations")
+        commander.see_report(stream, screen.say)
+        problems += _reported(screen)
         _say_where(screen)
         seconds = time.monotonic() - started
         if problems:
@@ -212,9 +217,21 @@ def _compare(screen: Screen, story: LogStory, killed: LogStory) -> list[str]:
     return problems
 
 
+def _reported(screen: Screen) -> list[str]:
+    """Print what the report found, and return what is not as it was asked for."""
+    from penstock.quality.reports.results import Results
+    from penstock.quality.reports.summary import runs
+
+    (found,) = runs(Results(REPORTS / "results").read())
+    screen.say(f"{found.check}: {found.verdict}; {found.windows} windows, {found.failed} failed, {found.noted} noted")
+    screen.say(f"its page: {(REPORTS / 'runs' / f'{found.id}.html').relative_to(ROOT)}")
+    return [] if found.windows == WINDOWS else [f"the report judged {found.windows} windows and not {WINDOWS}"]
+
+
 def _say_where(screen: Screen) -> None:
-    screen.head("6. Where it is")
-    for name, path in {**TABLES, "checkpoint": CHECKPOINT, "drivers' logs": DRIVER_LOGS}.items():
+    screen.head("7. Where it is")
+    index = REPORTS / "index.html"
+    for name, path in {**TABLES, "checkpoint": CHECKPOINT, "drivers' logs": DRIVER_LOGS, "reports": index}.items():
         screen.say(f"{name:<14}{path.relative_to(ROOT)}")
     table = TABLES["published"].relative_to(ROOT)
     screen.head("Look at it")

@@ -10,16 +10,20 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from penstock.runtime.processes import argv_of
-from tools.demo_stream import DemoStream
+from tools.demo_stream import DemoFailed, DemoStream
 from tools.standalone import Standalone
 
-__all__ = ["ByAirflow", "ByHand", "Commander"]
+__all__ = ["WINDOWS", "ByAirflow", "ByHand", "Commander"]
 
 _DAG = "stream_flights"
+_REPORTS = "quality_reports"
+WINDOWS = 24
+"""Windows that the report is on: four hours."""
 _PATIENCE = 240.0
 
 Say = Callable[[str], None]
@@ -38,6 +42,12 @@ class Commander(Protocol):
 
     def finish(self, say: Say) -> None:
         """See the end of the stream where it was asked for."""
+
+    def ask_report(self) -> None:
+        """Ask for a quality report on the newest windows, if it can be made while other things are done."""
+
+    def see_report(self, stream: DemoStream, say: Say) -> None:
+        """See the report made."""
 
     def keep(self, say: Say) -> None:
         """Leave what can be looked at running until Ctrl-C."""
@@ -58,6 +68,14 @@ class ByHand:
     def finish(self, say: Say) -> None:
         """Do nothing: the stream's own end was seen."""
 
+    def ask_report(self) -> None:
+        """Do nothing: the command is given when it is waited for."""
+
+    def see_report(self, stream: DemoStream, say: Say) -> None:
+        """Give the command."""
+        stream.ask("report", "flights", "--newest", str(WINDOWS))
+        say(f"penstock report flights --newest {WINDOWS}")
+
     def keep(self, say: Say) -> None:
         """Leave nothing: nothing runs."""
 
@@ -70,6 +88,7 @@ class ByAirflow:
     def __init__(self, airflow: Standalone) -> None:
         self._airflow = airflow
         self._run = ""
+        self._report = ""
 
     @classmethod
     @contextmanager
@@ -77,7 +96,8 @@ class ByAirflow:
         """Start Airflow on loopback, and end it with the block."""
         began = time.monotonic()
         with Standalone(home, dags, env=env) as airflow:
-            airflow.until(lambda: airflow.has_dag(_DAG), f"the DAG {_DAG}", seconds=_PATIENCE)
+            for dag in (_DAG, _REPORTS):
+                airflow.until(partial(airflow.has_dag, dag), f"the DAG {dag}", seconds=_PATIENCE)
             say(f"Airflow is up at {airflow.url} after {time.monotonic() - began:,.0f} s")
             yield cls(airflow)
 
@@ -112,6 +132,22 @@ class ByAirflow:
         self._airflow.until(ended, "the run to succeed", seconds=_PATIENCE)
         tries = ", ".join(f"{task} in {tried}" for task, (_, tried) in self._airflow.tasks(_DAG, self._run).items())
         say(f"the run has succeeded; tries: {tries}")
+
+    def ask_report(self) -> None:
+        """Trigger the DAG of reports."""
+        self._report = self._airflow.trigger(_REPORTS, job="flights", newest=WINDOWS)
+
+    def see_report(self, stream: DemoStream, say: Say) -> None:
+        """Wait until its run has succeeded."""
+
+        def ended() -> bool:
+            state = self._airflow.state(_REPORTS, self._report)
+            if state == "failed":
+                raise DemoFailed(f"the run {self._report} of {_REPORTS} has failed")
+            return state == "success"
+
+        self._airflow.until(ended, "the quality report", seconds=_PATIENCE)
+        say(f"the DAG {_REPORTS} has judged the newest {WINDOWS} windows, run {self._report}")
 
     def keep(self, say: Say) -> None:
         """Say where to look, and stay until Ctrl-C."""

@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from project_samples import expected_totals, make_project
+from project_samples import JOB, expected_totals, make_project
 from shells import PATIENCE
 from yards import QUICK, Yard
 
 from penstock.checkpoint.entries import Restore, Takeover
+from penstock.quality.reports.results import Results
+from penstock.quality.reports.summary import runs
 from penstock.runtime.processes import argv_of
+from penstock.runtime.roots import reports_folder
 from penstock.supervise.stream import Phase
 from tools.standalone import Standalone
 
@@ -22,12 +25,23 @@ pytestmark = [pytest.mark.timeout(1_500), pytest.mark.integration]
 DAGS = Path(__file__).resolve().parents[2] / "dags"
 STREAM = "stream_orders"
 KEEP_ALL = "\n[checkpoint]\nkeep = 1000\n"
+SUITE = {
+    "name": "sane",
+    "expectations": [
+        {"type": "expect_column_values_to_be_between", "kwargs": {"column": "n", "min_value": 8, "max_value": 9}},
+        {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 7, "max_value": 7}},
+    ],
+}
+CHECKED = JOB.replace("totals.write(", f'totals.check("sane", suite={SUITE!r}, on_fail=OnFail.WARN).write(').replace(
+    "from penstock.sinks", "from penstock.quality import OnFail\nfrom penstock.sinks"
+)
+"""The last minute is cut off after 40 seconds, so its window fails."""
 
 
 @pytest.fixture
 def yard(tmp_path) -> Iterator[Yard]:
     """A project with the DAG files of this one, and 1,000 orders in 250 small batches."""
-    root = make_project(tmp_path / "project", rows_per_batch=100, more=QUICK + KEEP_ALL)
+    root = make_project(tmp_path / "project", rows_per_batch=100, job=CHECKED, more=QUICK + KEEP_ALL)
     shutil.copytree(DAGS, root / "dags", ignore=shutil.ignore_patterns("__pycache__"))
     found = Yard(root)
     yield found
@@ -64,8 +78,13 @@ def workers(airflow: Standalone, doing: str) -> list[int]:
 
 
 @pytest.mark.fault("F09", "F12", "F63")
-def test_a_stream_outlives_everything_in_airflow(yard, airflow):
+def test_a_stream_outlives_everything_in_airflow(yard, airflow, monkeypatch):
     """Forms that are refused, no supervisor, a task killed, marked and cleared, no scheduler, a driver killed."""
+    told = {"AIRFLOW": airflow.url, "USER": airflow.user, "PASSWORD_ENV": "YARD_PASSWORD"}
+    for name, value in told.items():
+        monkeypatch.setenv(f"PENSTOCK_EVENTS_{name}", value)
+    monkeypatch.setenv("YARD_PASSWORD", airflow.password)
+    airflow.call("PATCH", "/dags/quality_reports", {"is_paused": True})
     for conf in ({"start": "batch=../../etc"}, {"start": "empty; rm -r /"}, {"rows": 0}, {"rows": "1 OR 1=1"},
                  {"note": "x" * 501}, {"restart": "yes"}):  # fmt: skip
         answer = airflow.ask("POST", f"/dags/{STREAM}/dagRuns", {"logical_date": None, "conf": conf})
@@ -113,6 +132,17 @@ def test_a_stream_outlives_everything_in_airflow(yard, airflow):
     assert [t.generation for t in yard.entries(Takeover)] == [1, 2]
     reaches(airflow, STREAM, run, "supervise", "success")
 
+    airflow.call("PATCH", "/dags/quality_reports", {"is_paused": False})
+    reports_that_count_once(yard, airflow)
+    upkeep_that_finds_damage(yard, airflow)
+
+    goes_back_once(yard, airflow)
+    windows_that_come_again_are_reported(yard, airflow)
+    stale_stops_and_drains(yard, airflow, first=run)
+
+
+def goes_back_once(yard: Yard, airflow: Standalone) -> None:
+    """See a restore that a clear does not repeat, and one that is refused."""
     back = airflow.trigger("restart_from_checkpoint", checkpoint="orders batch=2", note="again")
     reaches(airflow, "restart_from_checkpoint", back, "restart", "success")
     clear(airflow, "restart_from_checkpoint", back, "restart")
@@ -124,7 +154,51 @@ def test_a_stream_outlives_everything_in_airflow(yard, airflow):
     assert "PEN-CKP-014" in airflow.log("restart_from_checkpoint", gone, "restart")
     assert yard.stream().phase is Phase.FINISHED
 
-    stale_stops_and_drains(yard, airflow, first=run)
+
+def reports_that_count_once(yard: Yard, airflow: Standalone) -> None:
+    """See the windows judged, and a clear of the task judge nothing again."""
+    for conf in ({"job": "../orders"}, {"newest": 0}, {"newest": "all"}):
+        answer = airflow.ask("POST", "/dags/quality_reports/dagRuns", {"logical_date": None, "conf": conf})
+        assert answer.status_code == 400, (conf, answer.text)
+    run = airflow.trigger("quality_reports", job="orders")
+    # Cleared before its run has ended, the task would be left to the end of its first try.
+    airflow.until(lambda: airflow.state("quality_reports", run) == "success", "the report", seconds=PATIENCE)
+    results = Results(reports_folder(yard.root / "checkpoints", "orders") / "results")
+    rows = results.read()
+    (found,) = runs(rows)
+    assert (found.check, found.windows, found.failed, found.verdict) == ("sane", 17, 1, "failed")
+    clear(airflow, "quality_reports", run, "report")
+    reaches(airflow, "quality_reports", run, "report", "success", attempt=2)
+    assert results.read().num_rows == rows.num_rows == 34
+
+
+def windows_that_come_again_are_reported(yard: Yard, airflow: Standalone) -> None:
+    """See the event of the asset begin a run by itself, which judges what the restore has published again."""
+    results = Results(reports_folder(yard.root / "checkpoints", "orders") / "results")
+    airflow.until(lambda: results.read().num_rows > 34, "a report on what came again", seconds=PATIENCE)
+    listed = airflow.call("GET", "/dags/quality_reports/dagRuns")["dag_runs"]
+    assert "asset_triggered" in {run["run_type"] for run in listed}
+    (asset,) = airflow.call("GET", "/assets?uri_pattern=penstock://orders/windows")["assets"]
+    events = airflow.call("GET", f"/assets/events?asset_id={asset['id']}&limit=100")["asset_events"]
+    said = [event["extra"] for event in events]
+    assert {(one["job"], one["step"]) for one in said} == {("orders", "minutely")}
+    assert len({one["batch"] for one in said}) == len(said)
+    assert sum(one["rows"].get("totals", 0) for one in said) >= len(expected_totals())
+    assert "YARD_PASSWORD" not in str(said)
+    assert airflow.password not in "".join(p.read_text(errors="replace") for p in yard.root.rglob("*.jsonl"))
+
+
+def upkeep_that_finds_damage(yard: Yard, airflow: Standalone) -> None:
+    """See all read, then a flipped byte found and named; it is put back."""
+    run = airflow.trigger("checkpoint_upkeep", job="orders")
+    reaches(airflow, "checkpoint_upkeep", run, "verify", "success")
+    segment = next((yard.root / "checkpoints" / "orders" / "state").glob("*/*/*.arrow"))
+    whole = segment.read_bytes()
+    segment.write_bytes(whole[:-40] + bytes([whole[-40] ^ 1]) + whole[-39:])
+    run = airflow.trigger("checkpoint_upkeep", job="orders")
+    reaches(airflow, "checkpoint_upkeep", run, "verify", "failed")
+    assert segment.name in airflow.log("checkpoint_upkeep", run, "verify")
+    segment.write_bytes(whole)
 
 
 ENDS = """

@@ -105,7 +105,7 @@ def test_an_error_says_what_where_and_what_to_do(root):
         "PEN-CNF-001 the key 'order_by' is missing in [sources.orders]; "
         "line 4: unknown key 'orderby' in [sources.orders]; did you mean 'order_by'?",
         "  where: conf/jobs/orders.toml:1",
-        "  do: Correct the file at the line named.",
+        "  do: Correct what is named: a line of a file, or a variable of the environment.",
     ]
     assert "Traceback" in penstock("explain", "orders", "--no-spark", "--debug").stderr
 

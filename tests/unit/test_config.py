@@ -6,20 +6,15 @@ import re
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from penstock.errors import ConfigError, UnknownName
 from penstock.graph.durations import millis, seconds
 from penstock.graph.policies import BadRecord, OnEnd
-from penstock.runtime.config import (
-    JobFile,
-    ProjectFile,
-    ReplaySource,
-    load_settings,
-    parse_duration,
-    parse_size,
-    parse_trigger,
-)
+from penstock.runtime.config import load_settings
 from penstock.runtime.config_errors import read_model
+from penstock.runtime.config_sections import AirflowSection, JobFile, ProjectFile, ReplaySource
+from penstock.runtime.config_values import parse_duration, parse_size, parse_trigger
 from penstock.runtime.triggers import AsFastAsPossible, FixedInterval
 
 JOB = """[sources.orders]
@@ -234,7 +229,7 @@ def test_the_page_shows_every_key_and_its_examples_load(tmp_path):
     listed = set(re.findall(r"^\| `([a-z_]+)`", text, flags=re.MULTILINE))
     known = {
         field.alias or name
-        for section in (*_sections(ProjectFile), ReplaySource)
+        for section in (*_sections(ProjectFile), AirflowSection, ReplaySource)
         for name, field in section.model_fields.items()
     }
     assert listed == known
@@ -255,6 +250,19 @@ def test_the_projects_own_files_load():
     root = PAGE.parents[1]
     for path in sorted((root / "conf" / "jobs").glob("*.toml")):
         load_settings(root, path.stem)
+
+
+@pytest.mark.parametrize("text", ["@hourly", "15 * * * *", "*/10 8-18 * * MON-FRI"])
+def test_a_schedule_is_cron_or_one_of_its_names(text: str) -> None:
+    """As Airflow reads it."""
+    assert AirflowSection.model_validate({"schedule": text}).schedule == text
+
+
+@pytest.mark.parametrize("text", ["", "@once a day", "every hour", "* * * *", "{{ 1 }}", "15 * * * *\n"])
+def test_other_texts_are_no_schedules(text: str) -> None:
+    """They would break the DAG file."""
+    with pytest.raises(ValidationError, match="five fields of cron"):
+        AirflowSection.model_validate({"schedule": text})
 
 
 @pytest.mark.parametrize(("text", "size"), [("1 KiB", 1_024), ("512 MiB", 512 << 20), ("20GiB", 20 << 30)])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock import Duration, days, hours, micros, millis, minutes, seconds
 from penstock.errors import JobError
-from penstock.runtime.config import parse_duration
+from penstock.runtime.config_values import parse_duration
 
 UNITS = {micros: 1, millis: 1_000, seconds: 1_000_000, minutes: 60_000_000, hours: 3_600_000_000, days: 86_400_000_000}
 LONGEST = 2**63 - 1

@@ -30,14 +30,6 @@ BATCH = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _events():
-    """Give structlog back as it was."""
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
-
-
 @pytest.fixture
 def recovered():
     """Where a job stands that has committed batches 0 and 1."""

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from policy_samples import POLICY, SECOND
 
 from penstock.checkpoint.control import Records
 from penstock.checkpoint.memory import MemoryStore
@@ -16,17 +17,7 @@ from penstock.supervise.orders import StreamOrders
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import DriverSlot, Phase, Stream, Wish
 
-SECOND = 1_000_000
 HOUR = 3_600 * SECOND
-POLICY = Policy(
-    backoff=2 * SECOND,
-    backoff_max=60 * SECOND,
-    failures=3,
-    healthy_after=100 * SECOND,
-    deadline=30 * SECOND,
-    start_within=50 * SECOND,
-    stop_within=40 * SECOND,
-)
 T = 10 * HOUR
 HANDLE = {"host": "h", "pid": 7, "start": "1"}
 SLOT = DriverSlot(generation=5, at=T, handle=HANDLE)
@@ -407,5 +398,5 @@ class World(RuleBasedStateMachine):
             assert list(self.alive) == [self.stream.generation]
 
 
-World.TestCase.settings = settings(max_examples=250, stateful_step_count=40, deadline=None)
+World.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
 TestWorld = World.TestCase

@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from policy_samples import POLICY, SECOND
 from structlog.testing import capture_logs
 
 from penstock.errors import ConfigError
@@ -18,16 +19,6 @@ from penstock.supervise.supervisor import Supervisor
 from penstock.supervise.versions import Versions
 from penstock.time.clock import ManualClock
 
-SECOND = 1_000_000
-POLICY = Policy(
-    backoff=2 * SECOND,
-    backoff_max=60 * SECOND,
-    failures=3,
-    healthy_after=100 * SECOND,
-    deadline=30 * SECOND,
-    start_within=50 * SECOND,
-    stop_within=40 * SECOND,
-)
 HANDLE: Handle = {"host": "elsewhere", "pid": 7, "start": "1"}
 
 

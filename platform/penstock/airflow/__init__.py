@@ -5,7 +5,21 @@ Airflow commands and observes; the supervisor keeps streams running. The only fo
 
 from __future__ import annotations
 
-from penstock.airflow.factory import restart_dag, stream_dags
+from penstock.airflow.factory import report_dag, restart_dag, stream_dags, upkeep_dag, windows_asset
 from penstock.airflow.operators import DrainStream, RestartStream, StartStream, StopStream, WaitStream
+from penstock.airflow.upkeep import CheckpointUpkeep, QualityReport
 
-__all__ = ["DrainStream", "RestartStream", "StartStream", "StopStream", "WaitStream", "restart_dag", "stream_dags"]
+__all__ = [
+    "CheckpointUpkeep",
+    "DrainStream",
+    "QualityReport",
+    "RestartStream",
+    "StartStream",
+    "StopStream",
+    "WaitStream",
+    "report_dag",
+    "restart_dag",
+    "stream_dags",
+    "upkeep_dag",
+    "windows_asset",
+]

@@ -1,4 +1,4 @@
-"""Make DAGs of a project: one for each job, and one that takes a stream back to a checkpoint.
+"""Make DAGs of a project: one for each job, one that takes a stream back to a checkpoint, reports, and upkeep.
 
 Parsing reads names, settings and the tail of each log, and imports nothing of Spark.
 
@@ -13,15 +13,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG, Asset, AssetAny, Param, task
 
 from penstock.airflow.operators import RestartStream, StartStream, WaitStream
+from penstock.airflow.upkeep import CheckpointUpkeep, QualityReport
 from penstock.checkpoint.recovery import Damage, recover
 from penstock.errors import PenstockError
 from penstock.runtime.project import Project, find_project
 from penstock.runtime.roots import job_log
+from penstock.supervise.assets import asset_uri
 
-__all__ = ["restart_dag", "stream_dags"]
+__all__ = ["report_dag", "restart_dag", "stream_dags", "upkeep_dag", "windows_asset"]
 
 _BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 _NOTE = 500
@@ -69,13 +71,87 @@ def restart_dag(file: str) -> DAG:
     return dag
 
 
+def windows_asset(job: str) -> Asset:
+    """Return the asset that stands for the windows which a job has published; the supervisor posts its events."""
+    return Asset(name=f"{job}_windows", uri=asset_uri(job))
+
+
+def report_dag(file: str) -> DAG:
+    """Return the DAG `quality_reports`: a report on each job that has published windows, or on what is picked."""
+    project = find_project(Path(file).parent)
+    jobs = _configured(project)
+    with _dag(
+        "quality_reports",
+        "Has Great Expectations judge the windows that were published since the last report, by the suites of the "
+        "job's checks. Runs when a stream has published windows, and on demand.",
+        {
+            "job": _job_param(jobs),
+            "newest": Param(
+                None,
+                type=["null", "integer"],
+                minimum=1,
+                maximum=100_000,
+                title="Newest windows",
+                description="Judge so many of the newest windows again; empty means those that are new.",
+            ),
+        },
+        schedule=AssetAny(*map(windows_asset, jobs)) if jobs else None,
+    ) as dag:
+        QualityReport.partial(
+            task_id="report", project=str(project.root), newest="{{ params.newest or '' }}", retries=2,
+            retry_delay=_RETRY, max_active_tis_per_dag=1,
+        ).expand(job=_pick(jobs))  # fmt: skip
+    return dag
+
+
+def upkeep_dag(file: str) -> DAG:
+    """Return the DAG `checkpoint_upkeep`: once a day all that jobs can go back to is read and checked."""
+    project = find_project(Path(file).parent)
+    jobs = _configured(project)
+    with _dag(
+        "checkpoint_upkeep",
+        "Reads every entry and every byte of state that jobs can go back to, and fails where something is damaged.",
+        {"job": _job_param(jobs)},
+        schedule="@daily",
+    ) as dag:
+        CheckpointUpkeep.partial(
+            task_id="verify", project=str(project.root), retries=2, retry_delay=_RETRY, max_active_tis_per_dag=1
+        ).expand(job=_pick(jobs))
+    return dag
+
+
+def _pick(jobs: list[str]) -> Any:
+    """Return a task that names the jobs of a run: the one of its form, those whose events began it, or all."""
+
+    @task(task_id="pick")
+    def pick(params: Any = None, triggering_asset_events: Any = None) -> list[str]:
+        if params and params.get("job"):
+            return [str(params["job"])]
+        told = {asset.name.removesuffix("_windows") for asset in (triggering_asset_events or {})}
+        return [job for job in jobs if job in told] or jobs
+
+    return pick()
+
+
+def _job_param(jobs: list[str]) -> Param:
+    return Param(
+        None, type=["null", "string"], enum=[None, *jobs], title="Job", description="One job; empty means all."
+    )
+
+
 def _stream_dag(project: Project, job: str) -> DAG:
-    """Return deploy -> healthy -> supervise for one job."""
+    """Return deploy -> healthy -> supervise for one job; on a schedule each run ends when what was there is done."""
     starts = _starts(project, job)
+    schedule = _schedule(project, job)
+    doc = (
+        f"Starts the stream `{job}`, waits until it runs, and follows it to its end. The stream lives on when a task, "
+        "a worker or Airflow itself dies: the supervisor keeps it."
+    )
+    if schedule is not None:
+        doc += " Each run does what is there, and ends; the next one goes on from its checkpoint."
     with _dag(
         f"stream_{job}",
-        f"Starts the stream `{job}`, waits until it runs, and follows it to its end. The stream lives on when a task, "
-        "a worker or Airflow itself dies: the supervisor keeps it.",
+        doc,
         {
             "restart": Param(
                 default=False,
@@ -95,6 +171,7 @@ def _stream_dag(project: Project, job: str) -> DAG:
             "rows": _rows_param(),
             "note": _note_param(),
         },
+        schedule=schedule,
     ) as dag:
         facts: dict[str, Any] = {"job": job, "project": str(project.root)}
         # A wait whose worker died attaches again; what failed for good is not tried again.
@@ -103,6 +180,7 @@ def _stream_dag(project: Project, job: str) -> DAG:
             task_id="deploy",
             start="{{ params.start }}",
             restart="{{ params.restart }}",
+            available_now=schedule is not None,
             rows="{{ params.rows or '' }}",
             note="{{ params.note or '' }}",
             **facts,
@@ -112,11 +190,12 @@ def _stream_dag(project: Project, job: str) -> DAG:
     return dag
 
 
-def _dag(name: str, doc: str, params: dict[str, Param]) -> DAG:
-    """Return a DAG that only people and other programs trigger, at once ready for that."""
+def _dag(name: str, doc: str, params: dict[str, Param], *, schedule: Any = None) -> DAG:
+    """Return a DAG that is at once ready to be triggered; without a schedule only people and other programs do."""
     return DAG(
         name,
-        schedule=None,
+        schedule=schedule,
+        max_active_runs=1 if schedule is not None else 16,
         start_date=_BEGIN,
         catchup=False,
         is_paused_upon_creation=False,
@@ -129,6 +208,13 @@ def _dag(name: str, doc: str, params: dict[str, Param]) -> DAG:
 def _configured(project: Project) -> list[str]:
     files = (project.root / "conf" / "jobs").glob("*.toml")
     return sorted(path.stem for path in files if path.stem in project.job_names())
+
+
+def _schedule(project: Project, job: str) -> str | None:
+    try:
+        return project.settings(job).schedule
+    except PenstockError:
+        return None  # a run says what is wrong, and for which key
 
 
 def _starts(project: Project, job: str) -> dict[str, str]:

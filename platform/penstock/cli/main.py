@@ -39,6 +39,7 @@ app = typer.Typer(
       penstock streams                       what runs, and how
       penstock restart flights --from batch=12
       penstock stop flights
+      penstock ui                            the same in a browser
 
     \b
     Exit codes:
@@ -217,6 +218,96 @@ def checkpoints(job: JobName, *, json: Json = False, project: ProjectFolder = No
     checkpoints_command(job, json=json, project=project, debug=debug)
 
 
+@app.command()
+def upkeep(job: JobName, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
+    """Verify all that a job can go back to.
+
+    Every entry of its log and every byte of state that a kept batch names is read and checked against what was
+    written; damage ends the command with exit code 78. Files that reports have replaced a week ago are deleted.
+    The job may run meanwhile.
+
+    \b
+    Examples:
+      penstock upkeep flights
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.cli.upkeep import upkeep_command
+
+    upkeep_command(job, json=json, project=project, debug=debug)
+
+
+@app.command()
+def report(
+    job: JobName,
+    *,
+    check: Annotated[str | None, typer.Option(help="One check; else each on windows.", show_default=False)] = None,
+    newest: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="The newest N windows.", show_default=False)
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="MOMENT", help="Windows that end then or later.", show_default=False)
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="MOMENT", help="Windows that end before then.", show_default=False)
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name the report; a name counts once.", show_default=False)
+    ] = None,
+    json: Json = False,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
+    """Judge published windows and write a report.
+
+    Great Expectations judges the windows that were published since the last report, or those that are chosen, by the
+    suite of the check. The page of the report and the history of all are written below the checkpoint root, in
+    _reports/JOB/. The job may run meanwhile.
+
+    \b
+    Examples:
+      penstock report flights                        what is new
+      penstock report flights --newest 48            the newest 48 windows, again if need be
+      penstock report flights --since 2013-02-08 --until 2013-02-10
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.cli.report import report_command
+
+    report_command(
+        job,
+        check=check,
+        newest=newest,
+        since=since,
+        until=until,
+        run=run,
+        json=json,
+        project=project,
+        debug=debug,
+    )
+
+
+@app.command()
+def ui(
+    *,
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65_535, help="The port; 0 takes one that is free.")
+    ] = 8_790,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
+    """Show the project's streams in a browser.
+
+    The pages are those that Airflow has, without Airflow: how streams stand, their batches, windows, checkpoints and
+    reports. They are served on this machine's loopback alone, to whoever may use it, and change nothing. Ctrl-C ends
+    it.
+
+    \b
+    Examples:
+      penstock ui
+      penstock ui --port 0                       at a port that is free; its address is printed
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.cli.ui import ui_command
+
+    ui_command(port=port, project=project, debug=debug)
+
+
 # The job stands between `held` and what to do, so it is an argument of the group.
 @held_app.callback()
 def _held(context: typer.Context, job: JobName) -> None:
@@ -253,5 +344,25 @@ def held_discard(
     discard_command(context.obj, batch, json=json, project=project, debug=debug)
 
 
+config_app = typer.Typer(no_args_is_help=True, help="Look at the configuration.")
+
+
+@config_app.command("check")
+def config_check(*, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
+    """Read every file, and build every job.
+
+    Tells all that is wrong, with file and line: keys, types, suites, names that a job asks for and that are not there.
+    Spark is not started, so columns and SQL are for `penstock explain`.
+
+    \b
+    Examples:
+      penstock config check
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.cli.config import check_command
+
+    check_command(json=json, project=project, debug=debug)
+
+
 app.add_typer(held_app, name="held")
+app.add_typer(config_app, name="config")
 app.add_typer(supervision)

@@ -12,10 +12,14 @@ import structlog
 from penstock.cli.outcome import outcome
 from penstock.errors import ConfigError
 from penstock.runtime.config import checkpoint_root
+from penstock.runtime.config_events import EventsSettings, load_events
 from penstock.runtime.events import configure_events
 from penstock.runtime.project import Project, find_project
+from penstock.supervise.alerts import AlertPoster, Webhook
+from penstock.supervise.assets import AirflowAssets, AssetPoster
 from penstock.supervise.local import LocalLauncher
 from penstock.supervise.policy import policy_of
+from penstock.supervise.posting import Poster
 from penstock.supervise.supervisor import Supervisor
 from penstock.time.clock import SystemClock
 
@@ -25,6 +29,8 @@ log = structlog.get_logger()
 
 _EVERY = 1.0
 """Seconds between two looks at the streams."""
+_POST_EVERY = 5.0
+"""Seconds between two looks at what was published: batches of one look share an event."""
 
 
 def supervise_command(*, json: bool, project: Path | None, debug: bool) -> None:
@@ -32,10 +38,12 @@ def supervise_command(*, json: bool, project: Path | None, debug: bool) -> None:
     machine = json or not sys.stdout.isatty()
     configure_events(json=machine, narrated=not machine)
     with outcome(debug=debug):
-        supervisors = _supervisors(find_project(given=project))
+        found = find_project(given=project)
+        supervisors = _supervisors(found)
         asked = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: asked.set())
+        _post_events(load_events(found.root), supervisors, asked)
         while not asked.is_set():
             for supervisor in supervisors:
                 supervisor.tick()
@@ -44,6 +52,34 @@ def supervise_command(*, json: bool, project: Path | None, debug: bool) -> None:
             going = sorted(job for job, s in supervisor.streams().items() if s.driver is not None)
             supervisor.leave()
             log.info("supervisor.left", root=str(supervisor.root), go_on=going)
+
+
+def _post_events(settings: EventsSettings, supervisors: list[Supervisor], asked: threading.Event) -> None:
+    """Post what happens in a thread of its own, where the project says whereto: no stream waits for who listens."""
+    posters: list[tuple[Supervisor, Poster]] = []
+    for one in supervisors:
+        if settings.webhook is not None:
+            posters.append((one, AlertPoster(store=one.store, post=Webhook(settings.webhook))))
+        if settings.airflow is not None:
+            assets = AirflowAssets(settings.airflow)
+            posters.append((one, AssetPoster(root=one.root, store=one.store, assets=assets)))
+    if not posters:
+        return
+
+    def post() -> None:
+        while not asked.wait(_POST_EVERY):
+            for supervisor, poster in posters:
+                if supervisor.leads:
+                    _look(poster)
+
+    threading.Thread(target=post, name="penstock-events", daemon=True).start()
+
+
+def _look(poster: Poster) -> None:
+    try:
+        poster.look()
+    except Exception as why:  # noqa: BLE001 - a thread that dies would post nothing more without a word
+        log.warning("events.not_posted", reason=repr(why))
 
 
 def _supervisors(project: Project) -> list[Supervisor]:

@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 from penstock.errors import ConfigError
 from penstock.runtime.toml_lines import KeyPath, key_lines
 
-__all__ = ["Problem", "closest", "read_model", "shown_path"]
+__all__ = ["Problem", "closest", "describe", "line_of", "read_model", "shown_path"]
 
 Model = TypeVar("Model", bound=BaseModel)
 Loc = tuple[int | str, ...]
@@ -125,10 +125,11 @@ def _problem(model: type[BaseModel], error: ErrorDetails, lines: dict[KeyPath, i
         loc = loc[:-1]
         reason = error.get("ctx", {}).get("error", error["msg"])
         return Problem(line_of(lines, loc), f"the key {loc[-1]!r} in [{'.'.join(map(str, loc[:-1]))}]: {reason}")
-    return Problem(line_of(lines, loc), _said(model, loc, error))
+    return Problem(line_of(lines, loc), describe(model, loc, error))
 
 
-def _said(model: type[BaseModel], loc: Loc, error: ErrorDetails) -> str:
+def describe(model: type[BaseModel], loc: Loc, error: ErrorDetails) -> str:
+    """Return what is wrong with a value, in words; `loc` are the keys that lead to it."""
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     *table, name = [str(part) for part in loc] or [""]
     if loc and isinstance(loc[-1], int):

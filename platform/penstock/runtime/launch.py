@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.answered import find_restore
 from penstock.checkpoint.recovery import recover
 from penstock.checkpoint.takeover import View, survey
 from penstock.errors import CannotRestore, ConfigError
+from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
 from penstock.runtime.config import Settings
 from penstock.runtime.holder import HolderWatch, StoppedWaiting
@@ -101,8 +102,13 @@ def _launched(
         generation=order.generation,
         command=order.command,
     )
-    facts = {"holder": identity.holder, "writer": identity.writer, "code_version": identity.code_version}
-    status = RunStatus({"job": name, **facts, "generation": identity.generation, "started": clock.wall()}, clock)
+    facts: dict[str, Any] = {
+        "holder": identity.holder,
+        "writer": identity.writer,
+        "code_version": identity.code_version,
+    }
+    facts |= {"generation": identity.generation, "started": clock.wall(), "tables": _tables(loaded.job.graph())}
+    status = RunStatus({"job": name, **facts}, clock)
     clock.napping = status.on_nap
     runner = Runner(switch, clock, progress, status, Heartbeat(records, status))
     progress.starting({"checkpoint": str(folder), "spark": settings.master, "code": identity.code_version})
@@ -190,6 +196,13 @@ def open_spark(loaded: LoadedJob) -> SparkSession:
         jars=loaded.project.jars,
         settings=settings.spark_conf,
     )
+
+
+def _tables(graph: JobGraph) -> dict[str, str]:
+    """Return the Delta tables that a job writes, by sink."""
+    from penstock.sinks import Delta
+
+    return {sink.name: str(sink.sink.path) for sink in graph.sinks if isinstance(sink.sink, Delta)}
 
 
 def _watch(

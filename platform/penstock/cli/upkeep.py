@@ -1,0 +1,41 @@
+"""Run `penstock upkeep JOB`: read all that the job can go back to, and sweep what its reports have left."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from pathlib import Path
+
+from penstock.cli.outcome import outcome
+from penstock.errors import CheckpointCorrupt
+from penstock.quality.reports.results import Results
+from penstock.runtime.events import configure_events
+from penstock.runtime.project import find_project
+from penstock.runtime.roots import job_log, reports_folder
+from penstock.runtime.verify import verify
+
+__all__ = ["upkeep_command"]
+
+_MIB = 2**20
+
+
+def upkeep_command(job: str, *, json: bool, project: Path | None, debug: bool) -> None:
+    """Print what was read and swept; raises CheckpointCorrupt, and so exits 78, where something is damaged."""
+    configure_events(json=False)
+    with outcome(debug=debug):
+        root = find_project(given=project).settings(job).root
+        swept = Results(reports_folder(root, job) / "results").sweep()
+        log = job_log(root / job)
+        found = verify(log, root / job) if log is not None else None
+        if json:
+            said = found.to_json() if found is not None else {"batches": 0, "files": 0, "bytes": 0, "problems": []}
+            print(jsonlib.dumps({"job": job, **said, "swept": swept}))
+        elif found is None:
+            print(f"{job} has no checkpoint yet")
+        else:
+            state = f"{found.files:,} files of state, {found.size / _MIB:,.1f} MiB"
+            print(f"{job}: {found.batches:,} batches that can be restored, {state}; all was read")
+            for problem in found.problems:
+                print(f"damaged: {problem}")
+        if found is not None and found.problems:
+            more = f", and {len(found.problems) - 1} more" if len(found.problems) > 1 else ""
+            raise CheckpointCorrupt(f"{found.problems[0]}{more}", where=str(root / job))

@@ -1,0 +1,148 @@
+"""Define the tables and keys of `conf/penstock.toml` and `conf/jobs/JOB.toml`.
+
+docs/configuration.md describes every key; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from penstock.graph.policies import BadRecord, OnEnd
+from penstock.runtime.config_values import (
+    DurationText,
+    LocalMaster,
+    Name,
+    PatienceText,
+    ScheduleText,
+    SizeText,
+    SparkConf,
+    Text,
+    TriggerText,
+    UrlText,
+)
+
+__all__ = ["AirflowSection", "EventsSection", "JobFile", "ProjectFile", "ReplaySource"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class CheckpointSection(_Section):
+    """`[checkpoint]`: where and how much is kept."""
+
+    root: Text | None = None
+    keep: Annotated[int, Field(ge=1)] | None = None
+
+
+class SparkSection(_Section):
+    """`[spark]`: the session of the driver."""
+
+    master: LocalMaster | None = None
+    conf: SparkConf = {}
+
+
+class RunSection(_Section):
+    """`[run]`: how the driver behaves."""
+
+    trigger: TriggerText | None = None
+    deadline: DurationText | None = None
+    takeover_after: PatienceText | None = None
+
+
+class LimitsSection(_Section):
+    """`[limits]`: where a job stops rather than grow."""
+
+    state: SizeText | None = None
+    rows: Annotated[int, Field(ge=1)] | None = None
+
+
+class SuperviseSection(_Section):
+    """`[supervise]`: how patient the supervisor is with drivers."""
+
+    backoff: DurationText | None = None
+    backoff_max: DurationText | None = None
+    failures_per_hour: Annotated[int, Field(ge=0)] | None = None
+    healthy_after: DurationText | None = None
+    progress_within: DurationText | None = None
+    start_within: DurationText | None = None
+
+
+class ReportsSection(_Section):
+    """`[reports]`: how reports judge windows that were published."""
+
+    pandas_rows: Annotated[int, Field(ge=0)] | None = None
+    windows: Annotated[int, Field(ge=1)] | None = None
+    suites: dict[Name, Text] = {}
+
+
+class AirflowSection(_Section):
+    """`[airflow]`: what the DAG of a job does by itself."""
+
+    schedule: ScheduleText | None = None
+
+
+class ReplaySource(_Section):
+    """`[sources.NAME]` of kind file_replay: a file as if its rows were arriving."""
+
+    kind: Literal["file_replay"]
+    path: Text
+    order_by: Text
+    rows_per_batch: Annotated[int, Field(ge=1)] = 5_000
+    on_end: Literal["close", "keep_open"] = "close"
+    ddl: Annotated[Text | None, Field(alias="schema")] = None
+    nulls: list[str] = [""]
+    on_bad_record: Literal["quarantine", "fail"] = "quarantine"
+
+    def source(self, path: Path) -> Any:
+        """Return the source that a job reads; `path` is this section's, found from the project root."""
+        from penstock.sources import FileReplay
+
+        return FileReplay(
+            path,
+            order_by=self.order_by,
+            rows_per_batch=self.rows_per_batch,
+            on_end=OnEnd(self.on_end),
+            schema=self.ddl,
+            nulls=tuple(self.nulls),
+            on_bad_record=BadRecord(self.on_bad_record),
+        )
+
+
+class EventsSection(_Section):
+    """`[events]`: where the supervisor posts what happens; secrets by reference only."""
+
+    airflow: UrlText | None = None
+    user: Text | None = None
+    password_env: Text | None = None
+    password_file: Text | None = None
+    webhook_env: Text | None = None
+    webhook_file: Text | None = None
+
+
+class _Shared(_Section):
+    """What both files may say."""
+
+    checkpoint: CheckpointSection = CheckpointSection()
+    spark: SparkSection = SparkSection()
+    run: RunSection = RunSection()
+    limits: LimitsSection = LimitsSection()
+    supervise: SuperviseSection = SuperviseSection()
+    reports: ReportsSection = ReportsSection()
+
+
+class ProjectFile(_Shared):
+    """`conf/penstock.toml`: what holds for every job that does not say otherwise."""
+
+    events: EventsSection = EventsSection()
+
+
+class JobFile(_Shared):
+    """`conf/jobs/JOB.toml`: the same sections, and the sources and tables of one job."""
+
+    sources: dict[Name, ReplaySource] = {}
+    tables: dict[Name, Text] = {}
+    airflow: AirflowSection = AirflowSection()

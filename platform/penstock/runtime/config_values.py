@@ -1,0 +1,163 @@
+"""Read the values that a configuration may hold: durations, triggers, sizes, names and settings of Spark."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from penstock.graph.durations import Duration, days, hours, micros, millis, minutes, seconds, whole_micros
+from penstock.runtime.triggers import AsFastAsPossible, FixedInterval, Trigger
+
+__all__ = [
+    "DurationText",
+    "LocalMaster",
+    "Name",
+    "PatienceText",
+    "ScheduleText",
+    "SizeText",
+    "SparkConf",
+    "Text",
+    "TriggerText",
+    "UrlText",
+    "parse_duration",
+    "parse_size",
+    "parse_trigger",
+]
+
+_UNITS = {
+    "micros": micros,
+    "millis": millis,
+    "seconds": seconds,
+    "minutes": minutes,
+    "hours": hours,
+    "days": days,
+}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?) *([a-z]+)")
+_SIZES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_SIZE = re.compile(r"([1-9]\d*) *(KiB|MiB|GiB|TiB)")
+_PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly")
+_CRON = re.compile(r"[0-9*/,\-]+(?: [0-9A-Za-z*/,\-?#]+){4}")
+_LEAST_TAKEOVER = 5.0
+"""Seconds; a holder writes its heartbeat every two, and one that is late once is not dead."""
+_OURS = {
+    "spark.master": "it is the key `master`",
+    "spark.app.name": "it is the name of the job",
+    "spark.jars": "`make setup` fills .jars",
+    "spark.sql.adaptive.enabled": "state lives by partition number, and nothing may fold partitions together",
+    "spark.sql.session.timeZone": "all times are UTC",
+    "spark.sql.ansi.enabled": "an overflow must raise",
+}
+
+
+def parse_duration(text: str) -> Duration:
+    """Read a duration such as "10 seconds" or "500 millis"."""
+    found = _DURATION.fullmatch(text.strip())
+    unit = None if found is None else _UNITS.get(found.group(2)) or _UNITS.get(f"{found.group(2)}s")
+    if found is None or unit is None:
+        raise ValueError(f'write a number and a unit, such as "10 seconds"; the units are {", ".join(_UNITS)}')
+    try:
+        return Duration(whole_micros(Decimal(found.group(1)), unit(1).micros))
+    except ValueError as why:
+        raise ValueError(f"that {why}") from None
+
+
+def parse_trigger(text: str) -> Trigger:
+    """Read a trigger: "as_fast", or "interval 10 seconds"."""
+    if text == "as_fast":
+        return AsFastAsPossible()
+    word, _, rest = text.partition(" ")
+    if word != "interval":
+        raise ValueError('write "as_fast", or "interval" and a duration')
+    interval = parse_duration(rest)
+    if interval < millis(1):
+        raise ValueError("the least interval is 1 millis")
+    return FixedInterval(interval.micros)
+
+
+def parse_size(text: str) -> int:
+    """Read a size in bytes such as "512 MiB" or "20 GiB"."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f'write a whole number and a unit, such as "20 GiB"; the units are {", ".join(_SIZES)}')
+    return int(found.group(1)) * _SIZES[found.group(2)]
+
+
+def _flat(value: object) -> object:
+    """Write out dotted keys that TOML has made tables of: spark.driver.memory = "4g"."""
+    if not isinstance(value, dict):
+        return value
+    flat: dict[str, object] = {}
+    for name, inner in value.items():
+        below = _flat(inner)
+        flat.update({f"{name}.{k}": v for k, v in below.items()} if isinstance(below, dict) else {name: below})
+    return flat
+
+
+def _local_master(master: str) -> str:
+    if not master.startswith("local"):
+        raise ValueError("the checkpoint is on this machine's disk, so Spark must be local, such as 'local[*]'")
+    return master
+
+
+def _spark_setting(name: str) -> str:
+    if not name.startswith("spark."):
+        raise ValueError("settings of Spark begin with 'spark.'")
+    if name in _OURS:
+        raise ValueError(f"it cannot be set here: {_OURS[name]}")
+    return name
+
+
+def _checked_duration(text: str) -> str:
+    parse_duration(text)
+    return text
+
+
+def _checked_trigger(text: str) -> str:
+    parse_trigger(text)
+    return text
+
+
+def _checked_size(text: str) -> str:
+    parse_size(text)
+    return text
+
+
+def _checked_patience(text: str) -> str:
+    if parse_duration(text).micros < _LEAST_TAKEOVER * 1_000_000:
+        raise ValueError(f"the least is {_LEAST_TAKEOVER:g} seconds: a holder writes its heartbeat every two")
+    return text
+
+
+def _checked_schedule(text: str) -> str:
+    if text not in _PRESETS and not _CRON.fullmatch(text):
+        raise ValueError(f"write five fields of cron, such as '15 * * * *', or one of {', '.join(_PRESETS)}")
+    return text
+
+
+def _checked_url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
+        raise ValueError("write http://HOST:PORT or https://HOST, without a name or a password in it")
+    return text.rstrip("/")
+
+
+def _checked_key(name: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name):
+        raise ValueError("a name is a lower-case letter, then up to 62 letters, digits or underscores")
+    return name
+
+
+Text = Annotated[str, Field(min_length=1)]
+Name = Annotated[str, AfterValidator(_checked_key)]
+DurationText = Annotated[str, AfterValidator(_checked_duration)]
+PatienceText = Annotated[str, AfterValidator(_checked_patience)]
+ScheduleText = Annotated[str, AfterValidator(_checked_schedule)]
+SizeText = Annotated[str, AfterValidator(_checked_size)]
+TriggerText = Annotated[str, AfterValidator(_checked_trigger)]
+UrlText = Annotated[str, AfterValidator(_checked_url)]
+LocalMaster = Annotated[Text, AfterValidator(_local_master)]
+SparkConf = Annotated[dict[Annotated[str, AfterValidator(_spark_setting)], str], BeforeValidator(_flat)]

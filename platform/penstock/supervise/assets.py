@@ -1,0 +1,202 @@
+"""Post that windows were closed and published, as events of an Airflow asset (DESIGN 11).
+
+How far it was posted is written down for each job after the post, so an event comes at least once; job, step and batch
+tell two of the same apart. A stream never waits for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import structlog
+
+from penstock.checkpoint.control import Records
+from penstock.checkpoint.entries import Commit, Release
+from penstock.checkpoint.log import Log
+from penstock.checkpoint.store import CheckpointStore
+from penstock.checkpoint.takeover import survey
+from penstock.runtime.batch_report import moment
+from penstock.runtime.config_events import AirflowLogin
+from penstock.runtime.roots import job_log
+from penstock.runtime.status import StatusRecords
+from penstock.supervise.posting import Poster
+
+__all__ = ["AirflowAssets", "AssetPoster", "asset_uri", "events_of_windows"]
+
+log = structlog.get_logger()
+
+_CONNECT, _ANSWER = 3.0, 15.0
+_HELD = "hold"
+_LOG_FILE = re.compile(r"(\d{20})\.json")
+
+
+def asset_uri(job: str) -> str:
+    """Return the URI of the asset that stands for the windows which a job has published."""
+    return f"penstock://{job}/windows"
+
+
+class Assets(Protocol):
+    """Where events of assets go."""
+
+    def post(self, uri: str, extra: dict[str, Any]) -> bool:
+        """Post one event; False where nobody knows the asset. Raises OSError where that cannot be told."""
+
+
+@dataclass(kw_only=True)
+class AssetPoster(Poster):
+    """Post the windows that were published; `root` is the folder of the jobs' checkpoints."""
+
+    root: Path
+    assets: Assets
+
+    def post_news(self, job: str) -> None:
+        """Post an event for each step that has published something."""
+        cursors = Records(self.store, "assets", job)
+        found = cursors.newest()
+        newest = _published_to(self.root / job, self.store, job)
+        if found is None:
+            # What was published before anybody listened is history, and not news.
+            cursors.put({"batch": newest})
+            return
+        after = int(found.body["batch"])
+        if newest <= after:
+            return
+        for extra in events_of_windows(job, list(_commits(self.root / job, after, newest))):
+            if not self.assets.post(asset_uri(job), {**extra, "tables": self._tables(job)}):
+                raise OSError(f"no DAG in Airflow waits for the asset {asset_uri(job)}, or speaks of it")
+            log.info("asset.posted", job=job, step=extra["step"], batch=extra["batch"])
+        cursors.put({"batch": newest})
+        cursors.prune()
+
+    def _tables(self, job: str) -> dict[str, int]:
+        """Return the version of each Delta table that the job's driver names, by path."""
+        found = StatusRecords(self.store, job).newest()
+        paths = (found.body.get("tables") or {}) if found is not None else {}
+        return {str(path): version for path in paths.values() if (version := _version(Path(path))) is not None}
+
+
+def events_of_windows(job: str, commits: Sequence[Commit]) -> Iterator[dict[str, Any]]:
+    """Yield what to say of some batches, one after the other: an event for each window step that put out rows.
+
+    The windows are those that end after `after` and not after `until`, which are moments, or None for no bound. The
+    verdicts count windows by what their gates found, and `rows` what each sink was given.
+    """
+    published = [commit for commit in commits if any(f.rows for files in commit.staged.values() for f in files)]
+    if not published:
+        return
+    first, last = commits[0], commits[-1]
+    rows: Counter[str] = Counter()
+    verdicts: Counter[str] = Counter()
+    for commit in published:
+        rows.update({sink: sum(f.rows for f in files) for sink, files in commit.staged.items()})
+        verdicts.update(str(v["status"]) for v in commit.verdicts if v.get("action") != _HELD)
+    for step, until in sorted(last.watermarks_out.items()):
+        yield {
+            "job": job,
+            "step": step,
+            "batch": last.batch,
+            "first_batch": first.batch,
+            "windows": {"after": moment(first.watermarks_in.get(step)), "until": moment(until)},
+            "rows": dict(rows),
+            "verdicts": dict(verdicts),
+        }
+
+
+def _published_to(folder: Path, store: CheckpointStore, job: str) -> int:
+    """Return the newest batch that is known to be published, -1 for none."""
+    found = job_log(folder)
+    if found is None:
+        return -1
+    view = survey(found)
+    known = [-1]
+    for _, entry in found.entries_back(view.tail):
+        if isinstance(entry, Release | Commit):
+            known += entry.published.values()
+            break
+    status = StatusRecords(store, job).newest()
+    last = status.body.get("last") if status is not None else None
+    ours = view.takeover is not None and status is not None and status.body.get("epoch") == view.takeover.epoch
+    if ours and isinstance(last, dict):
+        known.append(int(last["batch"]))  # it is told when the batch is published
+    return max(known)
+
+
+def _commits(folder: Path, after: int, newest: int) -> Iterator[Commit]:
+    """Yield the Commits of a stretch of batches, oldest first; those that were purged are passed over."""
+    found = job_log(folder)
+    assert found is not None
+    back = []
+    for commit in _commits_back(found):
+        if commit.batch <= after:
+            break
+        if commit.batch <= newest:
+            back.append(commit)
+    yield from reversed(back)
+
+
+def _commits_back(found: Log) -> Iterator[Commit]:
+    return (entry for _, entry in found.entries_back(found.find_tail()) if isinstance(entry, Commit))
+
+
+def _version(table: Path) -> int | None:
+    """Return the version of a Delta table, by the names in its log."""
+    names = (_LOG_FILE.fullmatch(path.name) for path in (table / "_delta_log").glob("*.json"))
+    return max((int(found.group(1)) for found in names if found), default=None)
+
+
+class AirflowAssets:
+    """The assets of an Airflow, over its REST interface."""
+
+    def __init__(self, login: AirflowLogin, *, session: Callable[[], Any] | None = None) -> None:
+        self._airflow = login
+        self._token: str | None = None
+        self._ids: dict[str, int] = {}
+        self._session = session or _session
+
+    def post(self, uri: str, extra: dict[str, Any]) -> bool:
+        """Post one event; False where Airflow does not know the asset.
+
+        Raises OSError where Airflow does not answer as it should, and ConfigError where there is no password.
+        """
+        with self._session() as http:
+            if uri not in self._ids:
+                found = self._call(http, "GET", "/api/v2/assets", params={"uri_pattern": uri})["assets"]
+                named = [asset["id"] for asset in found if asset["uri"] == uri]
+                if not named:
+                    return False
+                self._ids[uri] = named[0]
+            self._call(http, "POST", "/api/v2/assets/events", json={"asset_id": self._ids[uri], "extra": extra})
+        return True
+
+    def _call(self, http: Any, method: str, path: str, **more: Any) -> Any:
+        for fresh in (False, True):
+            if self._token is None or fresh:
+                self._token = self._login(http)
+            headers = {"Authorization": f"Bearer {self._token}"}
+            answer = http.request(
+                method, f"{self._airflow.url}{path}", headers=headers, timeout=(_CONNECT, _ANSWER), **more
+            )
+            if answer.status_code != 401:  # noqa: PLR2004 - a token that has ended
+                break
+        if not answer.ok:
+            self._ids.clear()  # the asset may have gone
+            raise OSError(f"Airflow answered {method} {path} with {answer.status_code}")
+        return answer.json()
+
+    def _login(self, http: Any) -> str:
+        said = {"username": self._airflow.user, "password": self._airflow.password.read().get_secret_value()}
+        answer = http.post(f"{self._airflow.url}/auth/token", json=said, timeout=(_CONNECT, _ANSWER))
+        if not answer.ok:
+            raise OSError(f"Airflow answered the login of {self._airflow.user!r} with {answer.status_code}")
+        return str(answer.json()["access_token"])
+
+
+def _session() -> Any:
+    import requests
+
+    return requests.Session()

@@ -1,0 +1,328 @@
+"""What is posted of windows that were published: at least once, in order, and never in a stream's way."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import pytest
+from checkpoint_samples import commit, offsets, own
+from structlog.testing import capture_logs
+
+from penstock.checkpoint.entries import Commit, Release, StagedFile
+from penstock.checkpoint.local import LocalStore
+from penstock.checkpoint.log import Log
+from penstock.errors import ConfigError
+from penstock.runtime.config_events import AirflowLogin, Secret
+from penstock.runtime.roots import control_store
+from penstock.runtime.status import StatusRecords
+from penstock.supervise.assets import AirflowAssets, AssetPoster, events_of_windows
+from penstock.supervise.commands import Command, Verb, fold
+from penstock.supervise.records import StreamRecords
+
+MINUTE = 60_000_000
+NAME = "SECRET"
+
+
+def a_commit(batch: int, *, rows: int = 3, action: str = "publish", status: str = "passed") -> Commit:
+    """Return the Commit of a batch that closed one window of a minute."""
+    file = StagedFile(path=f"{batch}.parquet", size=9, rows=rows, checksum="c", stats={})
+    return commit(
+        batch,
+        staged={"totals": [file]} if rows else {},
+        verdicts=[{"check": "sane", "unit": batch * MINUTE, "action": action, "status": status}],
+        watermarks_in={"minutely": batch * MINUTE if batch else None},
+        watermarks_out={"minutely": (batch + 1) * MINUTE},
+        published={"totals": batch - 1} if batch else {},
+    )
+
+
+class Listener:
+    """Assets that remember, and that answer as a test wants."""
+
+    def __init__(self) -> None:
+        self.heard: list[dict[str, Any]] = []
+        self.answers: list[Any] = []
+
+    def post(self, uri: str, extra: dict[str, Any]) -> bool:
+        """Hear an event, or do what was to be done instead."""
+        assert uri == "penstock://orders/windows"
+        answer = self.answers.pop(0) if self.answers else True
+        if isinstance(answer, Exception):
+            raise answer
+        if answer is True:
+            self.heard.append(extra)
+        return answer
+
+    def batches(self) -> list[int]:
+        """Return the batches that were heard of."""
+        return [one["batch"] for one in self.heard]
+
+
+class World:
+    """A control root with one stream, whose driver the test plays."""
+
+    def __init__(self, root) -> None:
+        self.root = root
+        self.store = control_store(root)
+        records = StreamRecords(self.store, "orders")
+        records.update(lambda found: fold(found, Command(verb=Verb.START, id="a"), 1))
+        self.listener = Listener()
+        self.owned = None
+
+    def poster(self) -> AssetPoster:
+        """Return a poster, as after a start of the supervisor."""
+        return AssetPoster(root=self.root, store=self.store, assets=self.listener)
+
+    def begin(self) -> None:
+        """Let the driver take the log."""
+        (self.root / "orders").mkdir(mode=0o700)
+        self.owned = own(Log(LocalStore(self.root / "orders")))
+
+    def run(self, batch: int, **said: Any) -> None:
+        """Commit a batch; that it is published shows in the next one, or in the status."""
+        self.owned.append(offsets(batch))
+        self.owned.append(a_commit(batch, **said))
+
+    def tell(self, batch: int, **more: Any) -> None:
+        """Write the status record that a batch was published."""
+        StatusRecords(self.store, "orders").put({"last": {"batch": batch}, "epoch": 1, **more})
+
+    def release(self, batch: int) -> None:
+        """Let the driver leave."""
+        self.owned.append(Release(epoch=1, writer="w1", reason="stopped", published={"totals": batch}))
+
+
+@pytest.fixture
+def world(tmp_path) -> World:
+    """Return a world in which somebody listens from the beginning."""
+    made = World(tmp_path / "root")
+    made.poster().look()
+    made.begin()
+    return made
+
+
+def test_an_event_says_what_was_published():
+    """Step, batches, windows, rows and verdicts, of several batches together."""
+    (said,) = events_of_windows("orders", [a_commit(4), a_commit(5, status="failed"), a_commit(6, rows=0)])
+    assert said == {
+        "job": "orders",
+        "step": "minutely",
+        "batch": 6,
+        "first_batch": 4,
+        "windows": {"after": "1970-01-01T00:04:00Z", "until": "1970-01-01T00:07:00Z"},
+        "rows": {"totals": 6},
+        "verdicts": {"passed": 1, "failed": 1},
+    }
+
+
+def test_batches_without_rows_are_no_news():
+    """A batch that closed nothing, or whose windows are all held."""
+    assert list(events_of_windows("orders", [a_commit(1, rows=0), a_commit(2, rows=0, action="hold")])) == []
+
+
+def test_held_windows_are_not_among_the_verdicts():
+    """They were not published."""
+    (said,) = events_of_windows("orders", [a_commit(1, action="hold", status="failed"), a_commit(2)])
+    assert said["verdicts"] == {"passed": 1}
+
+
+def test_a_batch_is_posted_once_it_is_published(world):
+    """Which the next Commit, the status of this driver, or a Release says; a Commit alone does not."""
+    poster = world.poster()
+    world.run(0)
+    poster.look()
+    assert world.listener.heard == []
+    world.run(1)
+    poster.look()
+    assert world.listener.batches() == [0]
+    world.tell(1)
+    poster.look()
+    assert world.listener.batches() == [0, 1]
+    world.run(2)
+    world.release(2)
+    poster.look()
+    poster.look()
+    assert world.listener.batches() == [0, 1, 2]
+
+
+def test_the_status_of_another_driver_says_nothing_of_this_log(world):
+    """It may be of a log that was there before."""
+    world.run(0)
+    world.tell(0, epoch=7)
+    world.poster().look()
+    assert world.listener.heard == []
+
+
+@pytest.mark.parametrize(
+    "trouble", [ConnectionError("no route"), TimeoutError("no answer"), False, ConfigError("no password")]
+)
+def test_what_could_not_be_posted_is_posted_later(world, trouble):
+    """In one event with what came since; it is told once."""
+    poster = world.poster()
+    world.run(0)
+    world.run(1)
+    world.listener.answers = [trouble, trouble]
+    with capture_logs() as told:
+        poster.look()
+        poster.look()
+    assert [one["event"] for one in told] == ["events.not_posted"]
+    world.run(2)
+    poster.look()
+    assert [(one["first_batch"], one["batch"]) for one in world.listener.heard] == [(0, 1)]
+
+
+@pytest.mark.fault("F10")
+def test_a_post_that_was_not_written_down_comes_again(world, monkeypatch):
+    """With the same job, step and batch; the supervisor was killed between the two."""
+    world.run(0)
+    world.run(1)
+    poster = world.poster()
+    with monkeypatch.context() as broken:
+        broken.setattr("penstock.supervise.assets.Records.put", lambda *_: (_ for _ in ()).throw(OSError("killed")))
+        poster.look()
+    world.poster().look()
+    first, again = world.listener.heard
+    assert first == again
+
+
+def test_what_was_published_before_anybody_listened_is_no_news(tmp_path):
+    """A year of batches is not posted at once."""
+    world = World(tmp_path / "root")
+    world.begin()
+    for batch in range(3):
+        world.run(batch)
+    world.poster().look()
+    world.run(3)
+    world.poster().look()
+    assert world.listener.batches() == [2]
+
+
+def test_the_versions_of_the_tables_are_those_of_their_logs(world, tmp_path):
+    """By path, as the driver's status names them; a table that is not there has none."""
+    log = tmp_path / "table" / "_delta_log"
+    log.mkdir(parents=True)
+    for name in ("00000000000000000009.json", "00000000000000000010.json", "_last_checkpoint", "x.json"):
+        (log / name).write_text("")
+    world.run(0)
+    world.tell(0, tables={"totals": str(tmp_path / "table"), "late": str(tmp_path / "none")})
+    world.poster().look()
+    assert world.listener.heard[0]["tables"] == {str(tmp_path / "table"): 10}
+
+
+# --- Airflow's side -------------------------------------------------------------------------
+class Answer:
+    """An answer of a server."""
+
+    def __init__(self, status: int, body: Any = None) -> None:
+        self.status_code, self.ok, self._body = status, status < 400, body
+
+    def json(self) -> Any:
+        """Return its body."""
+        return self._body
+
+
+class Server:
+    """What Airflow answers, by method and path; it remembers what it was sent."""
+
+    def __init__(self, **answers: list[Answer]) -> None:
+        self.answers = {
+            "login": [Answer(201, {"access_token": "t"})] * 9,
+            "GET": [Answer(200, {"assets": [{"id": 5, "uri": "penstock://orders/windows"}]})] * 9,
+            "POST": [Answer(200, {})] * 9,
+            **answers,
+        }
+        self.sent: list[tuple[str, Any]] = []
+
+    def __call__(self) -> Server:
+        """Return the session."""
+        return self
+
+    def __enter__(self) -> Self:
+        """Return the session."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it."""
+
+    def post(self, url: str, **said: Any) -> Answer:
+        """Answer a login."""
+        assert url == "http://a:1/auth/token"
+        self.sent.append(("login", said["json"]))
+        return self.answers["login"].pop(0)
+
+    def request(self, method: str, url: str, **said: Any) -> Answer:
+        """Answer a call."""
+        assert said["headers"] == {"Authorization": "Bearer t"}
+        assert said["timeout"]
+        self.sent.append((method, said.get("json") or said.get("params")))
+        return self.answers[method].pop(0)
+
+
+def assets(server: Server, monkeypatch) -> AirflowAssets:
+    """Return the assets of that server."""
+    monkeypatch.setenv(NAME, "canary")
+    return AirflowAssets(AirflowLogin("http://a:1", "me", Secret(env=NAME)), session=server)
+
+
+def test_an_event_is_posted_for_the_asset_of_that_uri(monkeypatch):
+    """One login and one search serve all; another asset whose URI only begins alike is not taken."""
+    listed = [{"id": 4, "uri": "penstock://orders/windows2"}, {"id": 5, "uri": "penstock://orders/windows"}]
+    server = Server(GET=[Answer(200, {"assets": listed})])
+    mine = assets(server, monkeypatch)
+    assert mine.post("penstock://orders/windows", {"batch": 1})
+    assert mine.post("penstock://orders/windows", {"batch": 2})
+    assert [what for what, _ in server.sent] == ["login", "GET", "POST", "POST"]
+    assert server.sent[-1] == ("POST", {"asset_id": 5, "extra": {"batch": 2}})
+
+
+def test_an_asset_that_nobody_knows_is_said(monkeypatch):
+    """No DAG waits for it."""
+    assert not assets(Server(GET=[Answer(200, {"assets": []})]), monkeypatch).post("penstock://orders/windows", {})
+
+
+def test_a_token_that_has_ended_is_asked_for_anew(monkeypatch):
+    """Once; a second refusal is an error."""
+    server = Server(POST=[Answer(401), Answer(200, {}), Answer(401), Answer(401)])
+    mine = assets(server, monkeypatch)
+    assert mine.post("penstock://orders/windows", {})
+    with pytest.raises(OSError, match="401"):
+        mine.post("penstock://orders/windows", {})
+    assert [what for what, _ in server.sent].count("login") == 3
+
+
+@pytest.mark.parametrize("refusal", [{"login": [Answer(403)]}, {"GET": [Answer(500)]}, {"POST": [Answer(404)]}])
+@pytest.mark.fault("F62")
+def test_a_refusal_says_no_secret(monkeypatch, refusal):
+    """It names what was asked, and the status."""
+    with pytest.raises(OSError, match="Airflow answered") as refused:
+        assets(Server(**refusal), monkeypatch).post("penstock://orders/windows", {})
+    assert "canary" not in str(refused.value)
+
+
+def test_an_asset_that_has_gone_is_looked_for_again(monkeypatch):
+    """Its number may be another after the DAG was deleted and made anew."""
+    server = Server(POST=[Answer(404), Answer(200, {})])
+    mine = assets(server, monkeypatch)
+    with pytest.raises(OSError, match="404"):
+        mine.post("penstock://orders/windows", {})
+    assert mine.post("penstock://orders/windows", {})
+    assert [what for what, _ in server.sent] == ["login", "GET", "POST", "GET", "POST"]
+
+
+# --- the password ---------------------------------------------------------------------------
+@pytest.mark.fault("F62")
+def test_a_secret_is_found_where_it_is_said_and_never_shown(tmp_path, monkeypatch):
+    """In a variable, or a file; as it is when it is needed."""
+    monkeypatch.setenv(NAME, "canary")
+    named, file = Secret(env=NAME), tmp_path / "secret"
+    assert named.read().get_secret_value() == "canary"
+    assert "canary" not in f"{named!r} {named.read()!r} {named.read()}"
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Secret(file=file).read()
+    file.write_text("canary\n")
+    assert Secret(file=file).read().get_secret_value() == "canary"
+    file.write_text("\n")
+    monkeypatch.delenv(NAME)
+    for gone in (named, Secret(file=file)):
+        with pytest.raises(ConfigError, match="there is no secret"):
+            gone.read()
