@@ -128,9 +128,9 @@ class Standalone:
         found = self.call("GET", f"/dags/{dag}/dagRuns/{run}/taskInstances")["task_instances"]
         return {task["task_id"]: (task["state"], task["try_number"]) for task in found}
 
-    def log(self, dag: str, run: str, task: str, attempt: int = 1) -> str:
-        """Return what a try of a task has logged."""
-        path = f"/dags/{dag}/dagRuns/{run}/taskInstances/{task}/logs/{attempt}"
+    def log(self, dag: str, run: str, task: str, attempt: int = 1, *, place: int = -1) -> str:
+        """Return what a try of a task has logged; `place` is that of a mapped one."""
+        path = f"/dags/{dag}/dagRuns/{run}/taskInstances/{task}/logs/{attempt}?map_index={place}"
         lines = self.call("GET", path)["content"]
         return "\n".join(json.dumps(line) if isinstance(line, dict) else str(line) for line in lines)
 

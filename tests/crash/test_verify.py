@@ -10,6 +10,7 @@ from fake_engine import Witness, World, quick_folder
 from test_damage import CUTS, TIMES, Site, flips, start
 
 from penstock.checkpoint.log import Log
+from penstock.errors import PenstockError
 from penstock.runtime.verify import Verified, verify
 from penstock.state import Manifest
 
@@ -82,6 +83,21 @@ def test_a_flipped_byte_of_any_entry_is_found(site: Site) -> None:
             store._files[path] = changed
             assert any(path in problem for problem in found(site).problems), f"byte {at} of {path}"
         store._files[path] = data
+
+
+@pytest.mark.fault("F29")
+def test_an_entry_that_is_gone_and_should_be_there_is_found(site: Site) -> None:
+    """The Takeover that later entries stand on, Offsets of a kept Commit, a Commit: no start could use what is left."""
+    store = site.store
+    for path in sorted(path for path in store._files if path.startswith("log/"))[:-1]:
+        data = store._files.pop(path)
+        try:
+            told = found(site).problems
+        except PenstockError:
+            told = ("it cannot even be begun",)
+        store._files[path] = data
+        assert told, path
+    assert found(site).problems == ()
 
 
 def test_the_same_bytes_are_read_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.errors import ReportImpossible
+from penstock.quality.reports.published import table_id
 from penstock.quality.reports.results import Results
 
 pytestmark = pytest.mark.timeout(600)
@@ -133,7 +134,7 @@ def test_windows_are_picked_by_number_or_time(world):
     assert world.report("--since", "2023-12-31", "--until", "2024-01-02")["windows"] == 10
     assert world.report()["windows"] == 10
     assert world.report()["windows"] == 0
-    assert Results(world.folder / "results").cursor("quality") == 0
+    assert Results(world.folder / "results").cursor("quality", table_id(world.root / "tables" / "totals")) == 0
 
 
 @pytest.mark.parametrize(
@@ -239,7 +240,7 @@ def test_a_suite_that_is_not_there_is_refused_and_nothing_is_committed(world):
     found = world.penstock("report", "orders", "--check", "quality")
     assert found.exit_code != 0
     assert "nowhere.json" in found.output
-    assert Results(world.folder / "results").cursor("quality") is None
+    assert Results(world.folder / "results").cursor("quality", table_id(world.root / "tables" / "totals")) is None
 
 
 def test_a_limit_lets_a_report_take_its_windows_in_turns(world):
@@ -292,3 +293,42 @@ def test_reports_are_for_their_owner(world):
     world.publish(7)
     world.report()
     assert world.folder.stat().st_mode & 0o077 == 0
+
+
+def test_a_job_that_has_nothing_to_report_on_may_end_well(world):
+    """Where that is asked for: Airflow reports on all jobs, whatever each has."""
+    assert world.penstock("report", "orders", "--check", "quality").exit_code == 78
+    found = world.penstock("report", "orders", "--if-any", "--check", "quality", "--json")
+    assert (found.exit_code, found.stdout) == (0, "")
+    (world.root / "jobs" / "plain.py").write_text(PLAIN)
+    toml = (world.root / "conf" / "jobs" / "orders.toml").read_text()
+    (world.root / "conf" / "jobs" / "plain.toml").write_text(toml)
+    assert world.penstock("report", "plain").exit_code == 78
+    assert world.penstock("report", "plain", "--if-any").exit_code == 0
+    assert world.penstock("report", "plain", "--if-any", "--check", "none").exit_code == 78
+
+
+def test_a_name_that_another_check_has_is_refused(world):
+    """Its verdict would be told as that of this one."""
+    world.publish(1)
+    world.publish(1, table="counted")
+    assert world.penstock("report", "orders", "--check", "quality", "--run", "x").exit_code == 0
+    found = world.penstock("report", "orders", "--check", "counts", "--run", "x")
+    assert found.exit_code == 78
+    assert "one of quality, not of counts" in found.output.replace("\n", " ")
+
+
+def test_upkeep_sweeps_what_a_killed_report_has_left(world):
+    """After the checkpoint was read; pages and results stay."""
+    world.publish(1)
+    assert world.report()["windows"] == 1
+    pages = sorted(path for path in world.folder.rglob("*.html"))
+    for name in (".docs-12ab", ".docs-old-12ab"):
+        (world.folder / name).mkdir()
+        (world.folder / name / "x").write_text("x")
+    for name in ("newest/.1-r-0.json-12ab", "runs/.r.html-12ab", ".index.html-12ab"):
+        (world.folder / name).write_text("x")
+    assert world.penstock("upkeep", "orders").exit_code == 0
+    left = [path.name for path in world.folder.rglob(".*-*") if "_delta_log" not in path.parts]
+    assert left == []
+    assert sorted(path for path in world.folder.rglob("*.html")) == pages

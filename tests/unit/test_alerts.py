@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from penstock.checkpoint.memory import MemoryStore
 from penstock.errors import ConfigError
 from penstock.runtime.config_events import Secret
-from penstock.supervise.alerts import AlertPoster, Webhook, alerts_of
+from penstock.supervise.alerts import AlertPoster, Webhook
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import Phase, Stream, Wish
 
@@ -65,18 +65,31 @@ def world():
     return made
 
 
-def test_an_alert_says_what_and_why():
+def test_an_alert_says_what_and_why(world):
     """`text` is what a chat program shows."""
-    ((number, alert),) = alerts_of("orders", [(7, stream(FAILED, 5))], trouble=False)
-    assert number == 7
-    assert alert == {
-        "text": "Penstock: orders is FAILED: why",
-        "job": "orders",
-        "phase": "FAILED",
-        "reason": "why",
-        "generation": 3,
-        "since": "1970-01-01T00:00:05Z",
-    }
+    world.be(FAILED)
+    world.look()
+    assert world.heard == [
+        {
+            "text": "Penstock: orders is FAILED: why",
+            "job": "orders",
+            "phase": "FAILED",
+            "reason": "why",
+            "generation": 3,
+            "since": "1970-01-01T00:00:02Z",
+        }
+    ]
+
+
+@pytest.mark.parametrize("looks", [False, True], ids=["one look", "a look for each"])
+def test_another_record_in_the_same_trouble_is_no_news(world, looks):
+    """A command that changes nothing of it, such as new limits."""
+    for number in range(3):
+        world.records.update(lambda _f, n=number: (stream(BACKOFF).having(note=str(n)), None))
+        if looks:
+            world.look()
+    world.look()
+    assert world.phases() == ["BACKOFF"]
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
 from checkpoint_samples import commit, offsets, own
 from structlog.testing import capture_logs
 
-from penstock.checkpoint.entries import Commit, Release, StagedFile
+from penstock.checkpoint.control import Records
+from penstock.checkpoint.entries import Commit, Release, Restore, StagedFile
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.errors import ConfigError
@@ -23,15 +25,17 @@ MINUTE = 60_000_000
 NAME = "SECRET"
 
 
-def a_commit(batch: int, *, rows: int = 3, action: str = "publish", status: str = "passed") -> Commit:
+def a_commit(
+    batch: int, *, rows: int = 3, action: str = "publish", status: str = "passed", windows: bool = True
+) -> Commit:
     """Return the Commit of a batch that closed one window of a minute."""
     file = StagedFile(path=f"{batch}.parquet", size=9, rows=rows, checksum="c", stats={})
     return commit(
         batch,
         staged={"totals": [file]} if rows else {},
         verdicts=[{"check": "sane", "unit": batch * MINUTE, "action": action, "status": status}],
-        watermarks_in={"minutely": batch * MINUTE if batch else None},
-        watermarks_out={"minutely": (batch + 1) * MINUTE},
+        watermarks_in={"minutely": (batch + 1) * MINUTE if windows else None},
+        watermarks_out={"minutely": (batch + 2) * MINUTE},
         published={"totals": batch - 1} if batch else {},
     )
 
@@ -103,7 +107,8 @@ def world(tmp_path) -> World:
 
 def test_an_event_says_what_was_published():
     """Step, batches, windows, rows and verdicts, of several batches together."""
-    (said,) = events_of_windows("orders", [a_commit(4), a_commit(5, status="failed"), a_commit(6, rows=0)])
+    batches = [a_commit(4), a_commit(5, status="failed"), a_commit(6, rows=0)]
+    (said,) = events_of_windows("orders", batches, before=a_commit(3))
     assert said == {
         "job": "orders",
         "step": "minutely",
@@ -113,6 +118,18 @@ def test_an_event_says_what_was_published():
         "rows": {"totals": 6},
         "verdicts": {"passed": 1, "failed": 1},
     }
+
+
+def test_windows_of_one_event_follow_those_of_the_one_before(world):
+    """None is left out between them, however the batches were put together."""
+    poster = world.poster()
+    for batch in range(6):
+        world.run(batch)
+        if batch % 2:
+            poster.look()
+    bounds = [(one["windows"]["after"], one["windows"]["until"]) for one in world.listener.heard]
+    assert bounds[0][0] is None
+    assert [after for after, _ in bounds[1:]] == [until for _, until in bounds[:-1]]
 
 
 def test_batches_without_rows_are_no_news():
@@ -157,7 +174,7 @@ def test_the_status_of_another_driver_says_nothing_of_this_log(world):
     "trouble", [ConnectionError("no route"), TimeoutError("no answer"), False, ConfigError("no password")]
 )
 def test_what_could_not_be_posted_is_posted_later(world, trouble):
-    """In one event with what came since; it is told once."""
+    """As it was, and then what came since; that it did not arrive is told once."""
     poster = world.poster()
     world.run(0)
     world.run(1)
@@ -168,21 +185,104 @@ def test_what_could_not_be_posted_is_posted_later(world, trouble):
     assert [one["event"] for one in told] == ["events.not_posted"]
     world.run(2)
     poster.look()
-    assert [(one["first_batch"], one["batch"]) for one in world.listener.heard] == [(0, 1)]
+    assert [(one["first_batch"], one["batch"]) for one in world.listener.heard] == [(0, 0), (1, 1)]
 
 
 @pytest.mark.fault("F10")
-def test_a_post_that_was_not_written_down_comes_again(world, monkeypatch):
-    """With the same job, step and batch; the supervisor was killed between the two."""
+def test_a_post_that_was_not_written_down_comes_again_as_it_was(world, monkeypatch):
+    """The supervisor was killed between the two; batches that came since are another event."""
     world.run(0)
     world.run(1)
-    poster = world.poster()
+    put, calls = Records.put, []
+
+    def killed(self, body):
+        calls.append(body)
+        if len(calls) == 2:
+            raise OSError("killed")
+        return put(self, body)
+
     with monkeypatch.context() as broken:
-        broken.setattr("penstock.supervise.assets.Records.put", lambda *_: (_ for _ in ()).throw(OSError("killed")))
-        poster.look()
+        broken.setattr(Records, "put", killed)
+        world.poster().look()
+    world.run(2)
     world.poster().look()
-    first, again = world.listener.heard
+    first, again, more = world.listener.heard
     assert first == again
+    assert (first["batch"], more["first_batch"], more["batch"]) == (0, 1, 1)
+
+
+def test_commits_that_were_purged_since_are_told_all_the_same(world):
+    """What was to be said of them is kept while nobody listens."""
+    poster = world.poster()
+    world.listener.answers = [OSError("away")] * 3
+    for batch in range(4):
+        world.run(batch, status="failed" if batch == 1 else "passed")
+        poster.look()
+    store = LocalStore(world.root / "orders")
+    for path in store.list("log")[1:5]:
+        store.delete(path)
+    poster.look()
+    assert sum(one["verdicts"].get("failed", 0) for one in world.listener.heard) == 1
+    assert world.listener.batches() == [0, 1, 2]
+
+
+def test_windows_after_a_restore_follow_no_batch_before_it(world):
+    """They come again; the range would be upside down."""
+    for batch in range(4):
+        world.run(batch)
+    world.owned.append(Restore(epoch=1, writer="w1", batch=0, source="batch", saved=None, partitions=None))
+    world.owned.append(offsets(4))
+    world.owned.append(a_commit(1).model_copy(update={"batch": 4, "published": {"totals": 3}, "place": None}))
+    world.owned.append(offsets(5))
+    world.owned.append(a_commit(2).model_copy(update={"batch": 5, "published": {"totals": 4}, "place": None}))
+    world.poster().look()
+    said = [(one["first_batch"], one["batch"], one["windows"]["after"]) for one in world.listener.heard]
+    assert said == [(0, 3, None), (4, 4, None)]
+
+
+def test_a_batch_that_one_sink_lacks_is_not_published(world):
+    """The driver was ended between the two."""
+    world.run(0)
+    world.owned.append(Release(epoch=1, writer="w1", reason="stopped", published={"totals": 0, "late": -1}))
+    world.poster().look()
+    assert world.listener.heard == []
+
+
+def test_a_stream_that_begins_while_somebody_listens_has_no_history(tmp_path):
+    """However quickly it has published its first batches."""
+    world = World(tmp_path / "root")
+    poster = world.poster()
+    StreamRecords(world.store, "other").update(lambda found: fold(found, Command(verb=Verb.START, id="b"), 1))
+    poster.look()
+    records = StreamRecords(world.store, "third")
+    records.update(lambda found: fold(found, Command(verb=Verb.START, id="c"), 1))
+    (world.root / "third").mkdir(mode=0o700)
+    owned = own(Log(LocalStore(world.root / "third")))
+    owned.append(offsets(0))
+    owned.append(a_commit(0))
+    owned.append(Release(epoch=1, writer="w1", reason="stopped", published={"totals": 0}))
+    heard = []
+    poster.assets = SimpleNamespace(post=lambda uri, extra: heard.append((uri, extra["batch"])) or True)
+    poster.look()
+    assert heard == [("penstock://third/windows", 0)]
+
+
+def test_a_step_without_a_closed_window_has_no_event():
+    """Other sinks of the job may have got rows."""
+    assert list(events_of_windows("orders", [a_commit(1, windows=False)])) == []
+    assert list(events_of_windows("orders", [a_commit(1)], before=a_commit(1))) == []
+
+
+def test_an_answer_that_nobody_foresaw_stops_no_other_job(world, monkeypatch):
+    """It is told by its kind, because it may hold anything."""
+    monkeypatch.setattr(world.listener, "post", lambda *_: {}["canary"])
+    world.run(0)
+    world.run(1)
+    with capture_logs() as told:
+        poster = world.poster()
+        poster.look()
+        poster.look()
+    assert [one["reason"] for one in told] == ["unexpected: KeyError"]
 
 
 def test_what_was_published_before_anybody_listened_is_no_news(tmp_path):
@@ -321,6 +421,10 @@ def test_a_secret_is_found_where_it_is_said_and_never_shown(tmp_path, monkeypatc
         Secret(file=file).read()
     file.write_text("canary\n")
     assert Secret(file=file).read().get_secret_value() == "canary"
+    file.write_bytes(b"\xffcanary")
+    with pytest.raises(ConfigError, match="not UTF-8") as refused:
+        Secret(file=file).read()
+    assert "canary" not in f"{refused.value!r}{refused.value.__cause__!r}"
     file.write_text("\n")
     monkeypatch.delenv(NAME)
     for gone in (named, Secret(file=file)):

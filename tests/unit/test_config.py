@@ -258,7 +258,21 @@ def test_a_schedule_is_cron_or_one_of_its_names(text: str) -> None:
     assert AirflowSection.model_validate({"schedule": text}).schedule == text
 
 
-@pytest.mark.parametrize("text", ["", "@once a day", "every hour", "* * * *", "{{ 1 }}", "15 * * * *\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "@once a day",
+        "every hour",
+        "* * * *",
+        "99 * * * *",
+        "0 24 * * *",
+        "0 0 0 * *",
+        "0 0 * 13 *",
+        "{{ 1 }}",
+        "15 * * * *\n",
+    ],
+)
 def test_other_texts_are_no_schedules(text: str) -> None:
     """They would break the DAG file."""
     with pytest.raises(ValidationError, match="five fields of cron"):

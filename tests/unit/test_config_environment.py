@@ -185,6 +185,40 @@ def test_one_job_that_is_wrong_does_not_hide_the_others(tmp_path):
     assert "there is no jobs/lost.py" in told
 
 
+def test_a_place_for_events_that_is_not_whole_is_told_too(tmp_path):
+    """The supervisor would not start."""
+    code, _, ended = check(with_events(tmp_path, EVENTS.replace('user = "u"', "")))
+    assert code == 78
+    assert "takes `user`" in ended.replace("\n", " ")
+
+
+def test_each_suite_that_is_wrong_is_told(tmp_path):
+    """Not only the first."""
+    root = make_project(tmp_path / "p", more='more = "tables/more"\n')
+    file = root / "jobs" / "orders.py"
+
+    def checked(n, table):
+        suite = {"name": f"s{n}", "expectations": [{"type": f"expect_nothing_{n}", "kwargs": {}}]}
+        return f'totals.check("c{n}", suite={suite!r}, on_fail=OnFail.WARN).write("t{n}", Delta(conf.table("{table}")))'
+
+    before = 'totals.write("totals", Delta(conf.table("totals")))'
+    assert before in file.read_text()
+    text = file.read_text().replace(before, f"{checked(1, 'totals')}\n    {checked(2, 'more')}")
+    file.write_text(f"from penstock.quality import OnFail\n{text}")
+    code, told, _ = check(root)
+    assert code == 78
+    assert "expect_nothing_1" in told
+    assert "expect_nothing_2" in told
+
+
+@pytest.mark.fault("F62")
+def test_a_password_in_an_address_is_not_repeated(tmp_path):
+    """Its refusal says what is wrong, and not what was written."""
+    with pytest.raises(ConfigError) as refused:
+        load_events(with_events(tmp_path, EVENTS.replace("http://h:1/", "http://me:canary@h")))
+    assert "canary" not in str(refused.value)
+
+
 def test_what_is_wrong_for_all_jobs_is_told_once(tmp_path):
     """The project's own file."""
     root = make_project(tmp_path / "p")

@@ -241,6 +241,19 @@ def test_a_driver_is_killed_with_all_it_has(small):
     assert launcher.look("flights", slot, logs) == Look(Life.GONE, Exit())
 
 
+@pytest.mark.fault("F62")
+def test_a_driver_does_not_get_the_secrets_of_its_supervisor(small, monkeypatch):
+    """The variables that they are in; it has all others."""
+    monkeypatch.setenv("HOOK", "canary")
+    monkeypatch.setenv("OTHER", "seen")
+    launcher = LocalLauncher(hidden=["HOOK"])
+    _, handle, _ = begun(launcher, small)
+    around = Path(f"/proc/{handle['pid']}/environ").read_bytes()
+    assert b"OTHER=seen" in around
+    assert b"canary" not in around
+    launcher.kill(handle)
+
+
 def test_what_spark_leaves_behind_goes_with_its_driver(small, tmp_path):
     """Its temporary files are in a folder of the driver's own; a record that names another folder deletes nothing."""
     launcher = LocalLauncher()

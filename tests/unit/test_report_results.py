@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from penstock.quality.reports import docs
 from penstock.quality.reports import results as module
 from penstock.quality.reports.judge import Finding, Judged
-from penstock.quality.reports.published import Selection, Window
+from penstock.quality.reports.published import Selection, Window, table_id
 from penstock.quality.reports.results import SCHEMA, Results, Run
 from penstock.runtime import reporting
 from penstock.runtime.reporting import Target, make_report
@@ -206,6 +206,24 @@ def test_a_cursor_may_go_back_for_a_table_that_was_made_anew(results):
     assert results.cursor("quality") == 0
 
 
+def test_a_table_that_was_made_anew_has_a_cursor_of_its_own(results):
+    """Also where it has come further than the old one had."""
+    results.append(Run(id="r1", check="a", at=NOW, version=5, cursor=5, source="old"), judged(0))
+    assert (results.cursor("a", "old"), results.cursor("a", "new")) == (5, None)
+    assert results.append(Run(id="r2", check="a", at=NOW, version=9, cursor=9, source="new"), judged(0))
+    assert (results.cursor("a", "old"), results.cursor("a", "new")) == (5, 9)
+
+
+def test_the_newest_days_are_read_alone(results):
+    """By when windows begin, from the newest of all."""
+    day = 24 * 60
+    results.append(a_run("r1"), judged(0, day, 2 * day, 2 * day + 1))
+    assert {at.day for at in results.newest(1)["window_start"].to_pylist()} == {3}
+    assert results.newest(2).num_rows == 6
+    assert results.newest(99).num_rows == results.read().num_rows
+    assert Results(results.path.with_name("none")).newest(1).num_rows == 0
+
+
 def test_a_report_on_picked_windows_leaves_the_cursor(results):
     """Also where there is none yet."""
     assert results.append(a_run("r1"), judged(0))
@@ -391,7 +409,7 @@ def test_a_report_judges_commits_and_writes_its_pages(place):
     assert (report.verdict, report.windows, report.failed, report.noted, report.more) == ("failed", 3, 1, 0, False)
     assert report.page == place.folder / "runs" / "r1.html"
     assert "runs/r1.html" in (place.folder / "index.html").read_text()
-    assert place.results.cursor("quality") == 0
+    assert place.results.cursor("quality", table_id(place.table)) == 0
     assert [len(kept) for kept in place.built] == [3]
 
 
@@ -488,7 +506,7 @@ def test_a_report_on_a_table_that_was_made_anew_judges_its_windows(place):
     place.publish(9)
     report = place.report("r2")
     assert (report.verdict, report.windows) == ("failed", 1)
-    assert place.results.cursor("quality") == 0
+    assert place.results.cursor("quality", table_id(place.table)) == 0
 
 
 def test_pages_of_old_runs_are_let_go(place, monkeypatch):

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from penstock.cli.outcome import outcome
 from penstock.errors import ConfigError, PenstockError
+from penstock.quality import load_suite
 from penstock.quality.reports.suites import read_suite
 from penstock.runtime.config import checkpoint_root
 from penstock.runtime.config_errors import shown_path
+from penstock.runtime.config_events import load_events
 from penstock.runtime.events import configure_events
 from penstock.runtime.project import Project, find_project
 from penstock.runtime.reporting import targets_of
@@ -25,6 +27,7 @@ def check_command(*, json: bool, project: Path | None, debug: bool) -> None:
     with outcome(debug=debug):
         found = find_project(given=project)
         checkpoint_root(found.root)  # what is wrong for all jobs is told once
+        load_events(found.root)
         told = {job: list(_problems(found, job)) for job in found.job_names()}
         told |= {name: [said] for name, said in _without_module(found)}
         if json:
@@ -42,16 +45,27 @@ def check_command(*, json: bool, project: Path | None, debug: bool) -> None:
 def _problems(project: Project, job: str) -> Iterator[str]:
     try:
         loaded = project.load(job)
-        graph = loaded.job.graph()
-        for suite in find_suites(graph, project.quality).values():
-            read_suite(suite, where=f"jobs/{job}.py")
-        for target in targets_of(loaded).values():
-            read_suite(target.suite, where=target.where)
+        suites = find_suites(loaded.job.graph(), project.quality)
     except PenstockError as why:
-        yield f"{why.code} {why.what}" + (f" ({why.where})" if why.where else "")
+        yield _said(why)
         return
+    for name, suite in suites.items():
+        try:
+            load_suite(suite, where=f"check {name!r} of jobs/{job}.py")
+        except PenstockError as why:
+            yield _said(why)
+    try:
+        for target in targets_of(loaded).values():
+            if target.check in loaded.settings.reports.suites:
+                read_suite(target.suite, where=target.where)
+    except PenstockError as why:
+        yield _said(why)
     for name in loaded.conf.unused():
         yield f"[{name}] is asked for by nothing in jobs/{job}.py"
+
+
+def _said(why: PenstockError) -> str:
+    return f"{why.code} {why.what}" + (f" ({why.where})" if why.where else "")
 
 
 def _without_module(project: Project) -> Iterator[tuple[str, str]]:

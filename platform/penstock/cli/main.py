@@ -252,6 +252,7 @@ def report(
     run: Annotated[
         str | None, typer.Option(metavar="NAME", help="Name the report; a name counts once.", show_default=False)
     ] = None,
+    if_any: Annotated[bool, typer.Option("--if-any", help="End well where there is nothing to report on.")] = False,
     json: Json = False,
     project: ProjectFolder = None,
     debug: Debug = False,
@@ -277,6 +278,7 @@ def report(
         since=since,
         until=until,
         run=run,
+        if_any=if_any,
         json=json,
         project=project,
         debug=debug,

@@ -17,6 +17,7 @@ from penstock.runtime.events import configure_events
 from penstock.runtime.project import Project, find_project
 from penstock.supervise.alerts import AlertPoster, Webhook
 from penstock.supervise.assets import AirflowAssets, AssetPoster
+from penstock.supervise.launcher import Launcher
 from penstock.supervise.local import LocalLauncher
 from penstock.supervise.policy import policy_of
 from penstock.supervise.posting import Poster
@@ -39,11 +40,12 @@ def supervise_command(*, json: bool, project: Path | None, debug: bool) -> None:
     configure_events(json=machine, narrated=not machine)
     with outcome(debug=debug):
         found = find_project(given=project)
-        supervisors = _supervisors(found)
+        settings = load_events(found.root)
+        supervisors = _supervisors(found, LocalLauncher(hidden=settings.variables()))
         asked = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: asked.set())
-        _post_events(load_events(found.root), supervisors, asked)
+        _post_events(settings, supervisors, asked)
         while not asked.is_set():
             for supervisor in supervisors:
                 supervisor.tick()
@@ -55,7 +57,7 @@ def supervise_command(*, json: bool, project: Path | None, debug: bool) -> None:
 
 
 def _post_events(settings: EventsSettings, supervisors: list[Supervisor], asked: threading.Event) -> None:
-    """Post what happens in a thread of its own, where the project says whereto: no stream waits for who listens."""
+    """Post what happens, where the project says whereto, in threads of their own: no stream waits for who listens."""
     posters: list[tuple[Supervisor, Poster]] = []
     for one in supervisors:
         if settings.webhook is not None:
@@ -63,26 +65,17 @@ def _post_events(settings: EventsSettings, supervisors: list[Supervisor], asked:
         if settings.airflow is not None:
             assets = AirflowAssets(settings.airflow)
             posters.append((one, AssetPoster(root=one.root, store=one.store, assets=assets)))
-    if not posters:
-        return
 
-    def post() -> None:
+    def post(supervisor: Supervisor, poster: Poster) -> None:
         while not asked.wait(_POST_EVERY):
-            for supervisor, poster in posters:
-                if supervisor.leads:
-                    _look(poster)
+            if supervisor.leads:
+                poster.look()
 
-    threading.Thread(target=post, name="penstock-events", daemon=True).start()
-
-
-def _look(poster: Poster) -> None:
-    try:
-        poster.look()
-    except Exception as why:  # noqa: BLE001 - a thread that dies would post nothing more without a word
-        log.warning("events.not_posted", reason=repr(why))
+    for pair in posters:  # a thread for each: an Airflow that hangs delays no alert
+        threading.Thread(target=post, args=pair, name="penstock-events", daemon=True).start()
 
 
-def _supervisors(project: Project) -> list[Supervisor]:
+def _supervisors(project: Project, launcher: Launcher) -> list[Supervisor]:
     """Return one supervisor for each control root that the project's jobs have."""
     roots = [checkpoint_root(project.root)]
     for job in project.job_names():
@@ -90,7 +83,7 @@ def _supervisors(project: Project) -> list[Supervisor]:
             roots.append(project.settings(job).root)
         except ConfigError as why:
             log.warning("supervisor.job_skipped", job=job, reason=str(why))
-    launcher, clock = LocalLauncher(), SystemClock()
+    clock = SystemClock()
     return [
         Supervisor(
             root=root,

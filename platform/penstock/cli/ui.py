@@ -39,6 +39,7 @@ def _listen(port: int) -> socket.socket:
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((HOST, port))
+        found.listen(64)  # who reads the address may ask at once
     except OSError as why:
         found.close()
         said = f"{port} cannot be used ({why.strerror}); 0 takes one that is free"

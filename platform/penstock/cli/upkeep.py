@@ -7,10 +7,10 @@ from pathlib import Path
 
 from penstock.cli.outcome import outcome
 from penstock.errors import CheckpointCorrupt
-from penstock.quality.reports.results import Results
 from penstock.runtime.events import configure_events
 from penstock.runtime.project import find_project
-from penstock.runtime.roots import job_log, reports_folder
+from penstock.runtime.reporting import sweep_reports
+from penstock.runtime.roots import job_log
 from penstock.runtime.verify import verify
 
 __all__ = ["upkeep_command"]
@@ -23,9 +23,9 @@ def upkeep_command(job: str, *, json: bool, project: Path | None, debug: bool) -
     configure_events(json=False)
     with outcome(debug=debug):
         root = find_project(given=project).settings(job).root
-        swept = Results(reports_folder(root, job) / "results").sweep()
         log = job_log(root / job)
         found = verify(log, root / job) if log is not None else None
+        swept = sweep_reports(root, job)
         if json:
             said = found.to_json() if found is not None else {"batches": 0, "files": 0, "bytes": 0, "problems": []}
             print(jsonlib.dumps({"job": job, **said, "swept": swept}))

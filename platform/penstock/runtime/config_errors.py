@@ -25,6 +25,8 @@ Loc = tuple[int | str, ...]
 
 _AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 _TWICE = re.compile(r"Cannot (?:overwrite a value|declare|mutate)|[Dd]uplicate")
+_MAY_BE_SECRET = ("airflow",)
+"""Keys whose refused value may hold a password."""
 _WANTED = {
     "string_type": "text",
     "int_type": "a whole number",
@@ -147,6 +149,8 @@ def describe(model: type[BaseModel], loc: Loc, error: ErrorDetails) -> str:
         return f"{name} is {value!r}{place}; it takes {_WANTED[kind]}"
     if kind == "greater_than_equal":
         return f"{name} is {value!r}{place}; the least is {context['ge']}"
+    if kind == "value_error" and name in _MAY_BE_SECRET:
+        return f"{name}{place}: {context['error']}"
     if kind == "value_error":
         return f"{name} is {value!r}{place}; {context['error']}"
     return f"{name}{place}: {error['msg']}"

@@ -33,6 +33,8 @@ class Secret:
                 found = self.file.read_text(encoding="utf-8").strip()
             except OSError as why:
                 raise ConfigError(f"the secret cannot be read: {why.strerror}", where=where) from None
+            except UnicodeDecodeError:
+                raise ConfigError("the secret is not UTF-8", where=where) from None
         if not found:
             raise ConfigError("there is no secret", where=where)
         return SecretStr(found)
@@ -53,6 +55,11 @@ class EventsSettings:
 
     airflow: AirflowLogin | None = None
     webhook: Secret | None = None
+
+    def variables(self) -> list[str]:
+        """Return the environment variables that hold secrets."""
+        secrets = [self.webhook, self.airflow.password if self.airflow is not None else None]
+        return [one.env for one in secrets if one is not None and one.env is not None]
 
 
 def load_events(root: Path) -> EventsSettings:

@@ -41,6 +41,7 @@ _SIZES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _SIZE = re.compile(r"([1-9]\d*) *(KiB|MiB|GiB|TiB)")
 _PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly")
 _CRON = re.compile(r"[0-9*/,\-]+(?: [0-9A-Za-z*/,\-?#]+){4}")
+_CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 _LEAST_TAKEOVER = 5.0
 """Seconds; a holder writes its heartbeat every two, and one that is late once is not dead."""
 _OURS = {
@@ -133,7 +134,9 @@ def _checked_patience(text: str) -> str:
 
 
 def _checked_schedule(text: str) -> str:
-    if text not in _PRESETS and not _CRON.fullmatch(text):
+    numbers = [[int(n) for n in re.findall(r"\d+", field.partition("/")[0])] for field in text.split(" ")]
+    fits = all(low <= n <= high for found, (low, high) in zip(numbers, _CRON_RANGES, strict=False) for n in found)
+    if text not in _PRESETS and not (_CRON.fullmatch(text) and fits):
         raise ValueError(f"write five fields of cron, such as '15 * * * *', or one of {', '.join(_PRESETS)}")
     return text
 

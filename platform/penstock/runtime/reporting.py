@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,10 +16,10 @@ from penstock.graph.nodes import CheckNode, WindowNode
 from penstock.quality.reports.docs import are_old, build_docs, keep
 from penstock.quality.reports.judge import Judge, Judged
 from penstock.quality.reports.pages import KEPT, history_page, run_page, write_page
-from penstock.quality.reports.published import Published, Selection, select
+from penstock.quality.reports.published import Published, Selection, select, table_id
 from penstock.quality.reports.results import Results, Run
 from penstock.quality.reports.suites import read_suite
-from penstock.quality.reports.summary import summary
+from penstock.quality.reports.summary import DAYS, summary
 from penstock.runtime.config_errors import closest
 from penstock.runtime.held import SessionOnDemand
 from penstock.runtime.launch import open_spark
@@ -28,7 +29,7 @@ from penstock.runtime.suites import find_suites
 from penstock.sinks import Delta
 from penstock.time.clock import Clock
 
-__all__ = ["Report", "Target", "make_report", "targets_of"]
+__all__ = ["Report", "Target", "make_report", "sweep_reports", "targets_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Say what a report found; `more` says that newer windows wait for the next one.
+    """Say what a report found; `more` says that it ended at its limit, and newer windows wait for the next one.
+
+    Of a report that was made before, `more` says that anything has come since.
 
     `page` is the file of its page, or of the history where it met no window.
 
@@ -107,15 +110,24 @@ def make_report(loaded: LoadedJob, target: Target, selection: Selection, *, run:
     at = clock.wall()
     judged: list[Judged] = []
     ours: Run | None = None
+    more = False
     if not results.has(run):
-        after = results.cursor(target.check)
+        source = table_id(target.table)
+        after = results.cursor(target.check, source)
         published, judged = _judge(loaded, target, selection, after)
-        notes = list(_notes(published, loaded.settings.reports.windows))
-        cursor = published.version if selection.is_new else None
-        ours = Run(id=run, check=target.check, at=at, version=published.version, cursor=cursor, after=after)
+        notes, more = list(_notes(published, loaded.settings.reports.windows)), published.more
+        ours = Run(
+            id=run,
+            check=target.check,
+            at=at,
+            version=published.version,
+            cursor=published.version if selection.is_new else None,
+            after=after,
+            source=source,
+        )
     with _alone(folder):
         newest, docs = folder / "newest", folder / "docs"
-        if ours is not None:
+        if ours is not None and not results.has(run):
             kept = keep(newest, run, target.check, at, judged)  # before the commit: nobody judges them again after it
             if not results.append(ours, judged):
                 for path in kept:
@@ -123,14 +135,16 @@ def make_report(loaded: LoadedJob, target: Target, selection: Selection, *, run:
         if are_old(newest, docs):
             build_docs(newest, docs)
         rows = results.read(run=run)
+        if rows.num_rows and rows["check"][0].as_py() != target.check:
+            raise ReportImpossible(f"the report {run!r} is one of {rows['check'][0]}, not of {target.check}")
         index, pages = folder / "index.html", folder / "runs"
         page = pages / f"{run}.html" if rows.num_rows else index
-        if rows.num_rows:
+        if rows.num_rows and (ours is not None or not page.is_file()):
             write_page(page, run_page(loaded.job.name, rows, run=run, notes=notes))
             _prune(pages)
         named = [path.stem for path in pages.glob("*.html")]
         has_docs = (docs / "index.html").is_file()
-        write_page(index, history_page(loaded.job.name, results.read(), kept=named, docs=has_docs))
+        write_page(index, history_page(loaded.job.name, results.newest(DAYS), kept=named, docs=has_docs))
     found = summary(rows) if rows.num_rows else None
     return Report(
         run=run,
@@ -139,8 +153,26 @@ def make_report(loaded: LoadedJob, target: Target, selection: Selection, *, run:
         windows=found.windows if found else 0,
         failed=found.failed if found else 0,
         noted=found.noted if found else 0,
-        more=selection.is_new and _waits(target, results),
+        more=more or (ours is None and selection.is_new and _waits(target, results)),
     )
+
+
+def sweep_reports(root: Path, job: str) -> int:
+    """Delete what reports have left: files of results that were replaced a week ago, and of those that were killed.
+
+    Returns how many files and folders went.
+    """
+    folder = reports_folder(root, job)
+    if not folder.is_dir():
+        return 0
+    with _alone(folder):  # nothing that is being written has a hidden name now
+        left = [path for part in (folder, folder / "newest", folder / "runs") for path in part.glob(".*-*")]
+        for path in left:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        return len(left) + Results(folder / "results").sweep()
 
 
 def _judge(
@@ -168,9 +200,11 @@ def _notes(published: Published, at_most: int) -> Iterator[str]:
 
 
 def _waits(target: Target, results: Results) -> bool:
+    """Return whether the table was given anything since the last report."""
     from deltalake import DeltaTable
 
-    cursor = results.cursor(target.check)
+    source = table_id(target.table)
+    cursor = results.cursor(target.check, source) if source is not None else None
     return cursor is not None and cursor < DeltaTable(str(target.table)).version()
 
 

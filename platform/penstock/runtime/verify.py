@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.checkpoint.entries import Commit, Void
-from penstock.checkpoint.log import Log
+from penstock.checkpoint.log import Log, gap
 from penstock.checkpoint.recovery import Damage, recover
-from penstock.errors import CheckpointCorrupt, NotFound, StateMissing
+from penstock.errors import CheckpointCorrupt, NotFound, PenstockError, StateMissing
 from penstock.state import Manifest
 from penstock.state.manifest import ManifestRef
 from penstock.state.refs import Piece
@@ -43,8 +43,9 @@ def verify(log: Log, folder: Path) -> Verified:
     commits |= {commit.batch: commit for commit in before.saves.values()}
     if before.commit is not None:
         commits[before.commit.batch] = before.commit
-    said = [error.what for error in before.problems if not isinstance(error, CheckpointCorrupt)]
-    said += _entries(log)
+    said = [*map(_said, _gaps(log)), *_entries(log)]
+    said += [one for one in map(_said, before.problems) if one not in said]
+    said += [f"saved as {name}: {why}" for name, why in before.lost_saves.items()]
     read: dict[Path, int] = {}
     seen: set[tuple[Path, Piece]] = set()
     found: list[tuple[int, str]] = []
@@ -62,6 +63,17 @@ def verify(log: Log, folder: Path) -> Verified:
     )
 
 
+def _said(error: PenstockError) -> str:
+    return f"{error.what} ({error.where})" if error.where else error.what
+
+
+def _gaps(log: Log) -> list[PenstockError]:
+    """Return the gap before the newest entry that a listing shows: the end that a search finds may lie before it."""
+    listed = log.slots.listed()
+    missing = log.slots.gaps(listed[-1]) if listed else []
+    return [gap(missing, log.path(missing[0]))] if missing else []
+
+
 def _entries(log: Log) -> Iterator[str]:
     """Yield what is wrong with entries that nobody has given up."""
     bad: dict[int, str] = {}
@@ -72,7 +84,7 @@ def _entries(log: Log) -> Iterator[str]:
         except NotFound:
             continue  # purged since it was listed
         except CheckpointCorrupt as why:
-            bad[slot] = f"{why.what} ({why.where})" if why.where else why.what
+            bad[slot] = _said(why)
             continue
         if isinstance(entry, Void):
             given_up.add(entry.slot)
@@ -89,7 +101,7 @@ def _problems(folder: Path, commit: Commit, read: dict[Path, int], seen: set[tup
                 _read_segments(place, manifest, seen)
                 read |= {place / name: size for name, size in manifest.sizes.items()}
             except (CheckpointCorrupt, StateMissing) as why:
-                yield f"{why.what} ({why.where})" if why.where else why.what
+                yield _said(why)
             finally:
                 forget()
 

@@ -6,7 +6,7 @@ How far they were told is written down after the post, so each comes at least on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from penstock.supervise.posting import Poster
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import Phase, Stream
 
-__all__ = ["AlertPoster", "Webhook", "alerts_of"]
+__all__ = ["AlertPoster", "Webhook"]
 
 log = structlog.get_logger()
 
@@ -41,41 +41,50 @@ class AlertPoster(Poster):
         told = Records(self.store, "alerts", job)
         streams = StreamRecords(self.store, job)
         found = told.newest()
-        newest = streams.number()
+        history = streams.history()
+        if not history:
+            return
         if found is None:
             # What happened before anybody listened is history; whether it is in trouble now, is not.
-            told.put({"record": newest - 1, "trouble": False})
+            told.put({"record": history[-1][0] - 1, "phase": None, "trouble": False})
             found = told.newest()
             assert found is not None
-        after, trouble = int(found.body["record"]), bool(found.body["trouble"])
-        if newest <= after:
+        at = _Told(int(found.body["record"]), found.body["phase"], trouble=bool(found.body["trouble"]))
+        if history[-1][0] <= at.record:
             return
-        history = [(number, stream) for number, stream in streams.history() if number > after]
-        for number, alert in alerts_of(job, history, trouble=trouble):
-            self.post(alert)
-            trouble = alert["phase"] not in {phase.value for phase in _WELL}
-            told.put({"record": number, "trouble": trouble})
-            log.info("alert.posted", job=job, phase=alert["phase"])
-        told.put({"record": newest, "trouble": trouble})
+        for number, stream in history:
+            if number <= at.record:
+                continue
+            alert, after = _next(job, number, stream, at)
+            if alert is not None:
+                self.post(alert)
+                told.put({"record": after.record, "phase": after.phase, "trouble": after.trouble})
+                log.info("alert.posted", job=job, phase=alert["phase"])
+            at = after
+        told.put({"record": at.record, "phase": at.phase, "trouble": at.trouble})
         told.prune()
 
 
-def alerts_of(
-    job: str, history: Iterable[tuple[int, Stream]], *, trouble: bool
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield what to tell of a stream's records, each with the record's number, oldest first.
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """How far alerts have come: the number of a record, its phase, and whether the last that was told is trouble."""
+
+    record: int
+    phase: str | None
+    trouble: bool
+
+
+def _next(job: str, number: int, stream: Stream, at: _Told) -> tuple[dict[str, Any] | None, _Told]:
+    """Return what to tell of a record, if anything, and how far that is.
 
     Told is every step into another kind of trouble, and the first record that says that it runs, or has finished,
-    after trouble. `trouble` is whether the last that was told is trouble.
+    after trouble.
     """
-    phase: Phase | None = None
-    for number, stream in history:
-        if stream.phase is phase:
-            continue
-        phase = stream.phase
-        if phase in _TROUBLE or (trouble and phase in _WELL):
-            trouble = phase in _TROUBLE
-            yield number, _alert(job, stream)
+    phase = stream.phase
+    stays = phase.value == at.phase
+    news = not stays and (phase in _TROUBLE or (at.trouble and phase in _WELL))
+    trouble = phase in _TROUBLE if news else at.trouble
+    return (_alert(job, stream) if news else None), _Told(number, phase.value, trouble)
 
 
 def _alert(job: str, stream: Stream) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from typing import Any, Protocol
 import structlog
 
 from penstock.checkpoint.control import Records
-from penstock.checkpoint.entries import Commit, Release
-from penstock.checkpoint.log import Log
+from penstock.checkpoint.entries import Commit, Release, Restore
 from penstock.checkpoint.store import CheckpointStore
 from penstock.checkpoint.takeover import survey
 from penstock.runtime.batch_report import moment
@@ -32,6 +31,8 @@ log = structlog.get_logger()
 
 _CONNECT, _ANSWER = 3.0, 15.0
 _HELD = "hold"
+_MOST_WAITING = 1_000
+"""Events that are kept for a job while nobody takes them; older ones are let go."""
 _LOG_FILE = re.compile(r"(\d{20})\.json")
 
 
@@ -55,22 +56,26 @@ class AssetPoster(Poster):
     assets: Assets
 
     def post_news(self, job: str) -> None:
-        """Post an event for each step that has published something."""
+        """Write down what is to be said of new batches, then post it, one event after the other."""
         cursors = Records(self.store, "assets", job)
         found = cursors.newest()
         newest = _published_to(self.root / job, self.store, job)
         if found is None:
             # What was published before anybody listened is history, and not news.
-            cursors.put({"batch": newest})
-            return
-        after = int(found.body["batch"])
-        if newest <= after:
-            return
-        for extra in events_of_windows(job, list(_commits(self.root / job, after, newest))):
+            cursors.put({"batch": newest if self.first_look else -1, "waiting": []})
+            found = cursors.newest()
+            assert found is not None
+        after, waiting = int(found.body["batch"]), list(found.body["waiting"])
+        if newest > after:
+            # Fixed before it is posted, so that what comes twice is the same twice, and kept though commits are purged.
+            for before, commits in _stretches(self.root / job, after, newest):
+                waiting += events_of_windows(job, commits, before=before)
+            cursors.put({"batch": newest, "waiting": waiting[-_MOST_WAITING:]})
+        for place, extra in enumerate(waiting, start=1):
             if not self.assets.post(asset_uri(job), {**extra, "tables": self._tables(job)}):
                 raise OSError(f"no DAG in Airflow waits for the asset {asset_uri(job)}, or speaks of it")
             log.info("asset.posted", job=job, step=extra["step"], batch=extra["batch"])
-        cursors.put({"batch": newest})
+            cursors.put({"batch": max(newest, after), "waiting": waiting[place:]})
         cursors.prune()
 
     def _tables(self, job: str) -> dict[str, int]:
@@ -80,11 +85,12 @@ class AssetPoster(Poster):
         return {str(path): version for path in paths.values() if (version := _version(Path(path))) is not None}
 
 
-def events_of_windows(job: str, commits: Sequence[Commit]) -> Iterator[dict[str, Any]]:
-    """Yield what to say of some batches, one after the other: an event for each window step that put out rows.
+def events_of_windows(job: str, commits: Sequence[Commit], *, before: Commit | None = None) -> Iterator[dict[str, Any]]:
+    """Yield what to say of some batches, one after the other: an event for each step that has closed windows.
 
-    The windows are those that end after `after` and not after `until`, which are moments, or None for no bound. The
-    verdicts count windows by what their gates found, and `rows` what each sink was given.
+    `before` is the Commit that they follow, if it is known. The windows are those that end after `after` and not after
+    `until`, moments as text; `after` is None where it is not known. The verdicts count windows by what their gates
+    found, without those of checks that hold some back, and `rows` what each sink was given.
     """
     published = [commit for commit in commits if any(f.rows for files in commit.staged.values() for f in files)]
     if not published:
@@ -94,53 +100,65 @@ def events_of_windows(job: str, commits: Sequence[Commit]) -> Iterator[dict[str,
     verdicts: Counter[str] = Counter()
     for commit in published:
         rows.update({sink: sum(f.rows for f in files) for sink, files in commit.staged.items()})
-        verdicts.update(str(v["status"]) for v in commit.verdicts if v.get("action") != _HELD)
-    for step, until in sorted(last.watermarks_out.items()):
+        holding = {v["check"] for v in commit.verdicts if v.get("action") == _HELD}
+        verdicts.update(str(v["status"]) for v in commit.verdicts if v["check"] not in holding)
+    closed = before.watermarks_in if before is not None else {}
+    for step, until in sorted(last.watermarks_in.items()):
+        if until is None or until == closed.get(step):
+            continue
         yield {
             "job": job,
             "step": step,
             "batch": last.batch,
             "first_batch": first.batch,
-            "windows": {"after": moment(first.watermarks_in.get(step)), "until": moment(until)},
+            "windows": {"after": moment(closed.get(step)), "until": moment(until)},
             "rows": dict(rows),
             "verdicts": dict(verdicts),
         }
 
 
 def _published_to(folder: Path, store: CheckpointStore, job: str) -> int:
-    """Return the newest batch that is known to be published, -1 for none."""
+    """Return the newest batch that every sink is known to show, -1 for none."""
     found = job_log(folder)
     if found is None:
         return -1
     view = survey(found)
-    known = [-1]
+    known = -1
     for _, entry in found.entries_back(view.tail):
         if isinstance(entry, Release | Commit):
-            known += entry.published.values()
+            known = min(entry.published.values(), default=-1)
             break
     status = StatusRecords(store, job).newest()
     last = status.body.get("last") if status is not None else None
     ours = view.takeover is not None and status is not None and status.body.get("epoch") == view.takeover.epoch
-    if ours and isinstance(last, dict):
-        known.append(int(last["batch"]))  # it is told when the batch is published
-    return max(known)
+    # The status tells a batch when it is published.
+    return max(known, int(last["batch"])) if ours and isinstance(last, dict) else known
 
 
-def _commits(folder: Path, after: int, newest: int) -> Iterator[Commit]:
-    """Yield the Commits of a stretch of batches, oldest first; those that were purged are passed over."""
+def _stretches(folder: Path, after: int, newest: int) -> list[tuple[Commit | None, list[Commit]]]:
+    """Return the Commits after a batch in stretches, oldest first, each with the Commit that it follows, if known.
+
+    A restore begins a stretch: its windows follow those of a batch long before. What was purged is not there.
+    """
     found = job_log(folder)
     assert found is not None
-    back = []
-    for commit in _commits_back(found):
-        if commit.batch <= after:
-            break
-        if commit.batch <= newest:
-            back.append(commit)
-    yield from reversed(back)
-
-
-def _commits_back(found: Log) -> Iterator[Commit]:
-    return (entry for _, entry in found.entries_back(found.find_tail()) if isinstance(entry, Commit))
+    stretches: list[tuple[Commit | None, list[Commit]]] = []
+    back: list[Commit] = []
+    before: Commit | None = None
+    for _, entry in found.entries_back(found.find_tail()):
+        if isinstance(entry, Commit):
+            if entry.batch <= after:
+                before = entry
+                break
+            if entry.batch <= newest:
+                back.append(entry)
+        elif isinstance(entry, Restore):
+            if back:
+                stretches.append((None, back[::-1]))
+            back = []
+    if back:
+        stretches.append((before, back[::-1]))
+    return stretches[::-1]
 
 
 def _version(table: Path) -> int | None:

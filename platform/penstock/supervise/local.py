@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,13 @@ _SCRATCH = "penstock-driver-"
 
 
 class LocalLauncher:
-    """Start `penstock run` here; what it says goes to `<logs>/<generation>.jsonl`, what it complains of to `.log`."""
+    """Start `penstock run` here; what it says goes to `<logs>/<generation>.jsonl`, what it complains of to `.log`.
 
-    def __init__(self) -> None:
+    `hidden` are environment variables that drivers do not get: secrets of the supervisor's own.
+    """
+
+    def __init__(self, *, hidden: Collection[str] = ()) -> None:
+        self._hidden = frozenset(hidden)
         self._host = socket.gethostname()
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
@@ -47,7 +51,7 @@ class LocalLauncher:
             child = subprocess.Popen(  # noqa: S603 - our own program, and words that were checked
                 [sys.executable, "-P", "-m", "penstock", *run_words(order)],
                 cwd=order.project,
-                env={**os.environ, **_environment(scratch)},
+                env={**{k: v for k, v in os.environ.items() if k not in self._hidden}, **_environment(scratch)},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

@@ -21,6 +21,7 @@ class Poster(ABC):
     """Post the news of the streams of one control root; `look` is called every few seconds."""
 
     store: CheckpointStore
+    first_look: bool = True
     _troubled: dict[str, str] = field(default_factory=dict)
 
     def look(self) -> None:
@@ -29,11 +30,17 @@ class Poster(ABC):
             try:
                 self.post_news(job)
             except (PenstockError, OSError) as why:
-                if self._troubled.get(job) != str(why):
-                    self._troubled[job] = str(why)
-                    log.warning("events.not_posted", job=job, what=type(self).__name__, reason=str(why))
+                self._tell(job, str(why))
+            except Exception as why:  # noqa: BLE001 - an answer that nobody foresaw, which may hold anything
+                self._tell(job, f"unexpected: {type(why).__name__}")
             else:
                 self._troubled.pop(job, None)
+        self.first_look = False
+
+    def _tell(self, job: str, reason: str) -> None:
+        if self._troubled.get(job) != reason:
+            self._troubled[job] = reason
+            log.warning("events.not_posted", job=job, what=type(self).__name__, reason=reason)
 
     @abstractmethod
     def post_news(self, job: str) -> None:

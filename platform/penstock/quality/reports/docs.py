@@ -31,7 +31,7 @@ def keep(folder: Path, run: str, check: str, at: int, judged: Iterable[Judged]) 
     `at` is when the run was made, in microseconds since 1970. What an earlier try of the run has left goes.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for old in folder.glob(f"*-{escape(run)}-*.json"):
+    for old in folder.glob(f"{'?' * 20}-{escape(run)}-{'?' * 5}.json"):
         old.unlink(missing_ok=True)
     kept = []
     for number, one in enumerate(list(judged)[-KEPT:]):

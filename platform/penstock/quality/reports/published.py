@@ -23,7 +23,7 @@ from penstock.errors import ReportImpossible
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Published", "Selection", "Window", "select"]
+__all__ = ["Published", "Selection", "Window", "select", "table_id"]
 
 START, END = "window_start", "window_end"
 _UTC = pa.timestamp("us", tz="UTC")
@@ -133,6 +133,13 @@ class Published:
         filtered = START in own.names and own.field(START).type == _UTC
         rows = pq.read_table(file.path, filters=bounds if filtered else None, partitioning=None)
         return _with_partition(rows, file, self.schema)
+
+
+def table_id(table: Path) -> str | None:
+    """Return the id that a Delta table has from its making on, None where there is no table."""
+    from deltalake import DeltaTable
+
+    return str(DeltaTable(str(table)).metadata().id) if DeltaTable.is_deltatable(str(table)) else None
 
 
 def select(table: Path, selection: Selection, *, after: int | None, at_most: int) -> Published:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,8 @@ class Run:
     """Name a report: its id, the check it is of, when it was made (microseconds since 1970), what it has looked at.
 
     `cursor` is the version of the published table up to which its new windows are judged by now, and `after` what it
-    was when they were looked for; None for a report on windows that were picked, which leaves that as it is.
+    was when they were looked for; None for a report on windows that were picked, which leaves that as it is. `source`
+    is the id of the published table: one that is made anew begins anew.
     """
 
     id: str
@@ -62,6 +64,7 @@ class Run:
     version: int
     cursor: int | None = None
     after: int | None = None
+    source: str | None = None
 
 
 class Results:
@@ -70,10 +73,10 @@ class Results:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def cursor(self, check: str) -> int | None:
-        """Return the version up to which a check's table was reported on, None where it never was."""
+    def cursor(self, check: str, source: str | None = None) -> int | None:
+        """Return the version up to which a check's table, known by its id, was reported on; None where it never was."""
         table = self._load()
-        return None if table is None else table.transaction_version(f"cursor/{check}")
+        return None if table is None else table.transaction_version(_cursor(check, source))
 
     def has(self, run: str) -> bool:
         """Return whether a run was committed."""
@@ -88,12 +91,12 @@ class Results:
         rows = pa.Table.from_pylist([row for one in judged for row in _rows(run, one)], schema=SCHEMA)
         said = [Transaction(f"run/{run.id}", 1)]
         if run.cursor is not None:
-            said.append(Transaction(f"cursor/{run.check}", run.cursor))
+            said.append(Transaction(_cursor(run.check, run.source), run.cursor))
         for _ in range(_TRIES):
             table = self._made()
             if table.transaction_version(f"run/{run.id}") is not None:
                 return False
-            seen = table.transaction_version(f"cursor/{run.check}")
+            seen = table.transaction_version(_cursor(run.check, run.source))
             if run.cursor is not None and (seen != run.after or (seen == run.cursor and not rows.num_rows)):
                 return False
             try:
@@ -113,6 +116,20 @@ class Results:
 
         chosen = None if run is None else ds.field("run") == run
         return table.to_pyarrow_dataset().to_table(columns=list(columns) if columns else None, filter=chosen)
+
+    def newest(self, days: int) -> pa.Table:
+        """Return the rows of windows that begin within so many days of the newest, whatever their check."""
+        import pyarrow.compute as pc
+        import pyarrow.dataset as ds
+
+        table = self._load()
+        if table is None:
+            return SCHEMA.empty_table()
+        found = table.to_pyarrow_dataset()
+        newest = pc.max(found.to_table(columns=["window_start"])["window_start"]).as_py()
+        if newest is None:
+            return SCHEMA.empty_table()
+        return found.to_table(filter=ds.field("window_start") > pa.scalar(newest - timedelta(days=days), _UTC))
 
     def sweep(self) -> int:
         """Delete files that no version of the last week needs; return how many."""
@@ -154,6 +171,10 @@ class Results:
             return DeltaTable.create(str(self.path), Schema.from_arrow(SCHEMA), mode="ignore")
         except CommitFailedError:
             return DeltaTable(str(self.path))  # another report has made it meanwhile
+
+
+def _cursor(check: str, source: str | None) -> str:
+    return f"cursor/{check}" if source is None else f"cursor/{check}/{source}"
 
 
 def _rows(run: Run, judged: Judged) -> list[dict[str, object]]:

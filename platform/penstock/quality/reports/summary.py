@@ -20,7 +20,7 @@ DAYS = 31
 _DAY = 86_400_000_000
 _COLUMNS = (
     "run", "at", "check", "table_version", "window_start", "window_end", "rows", "engine", "rule", "severity",
-    "success", "unexpected", "considered", "observed", "error",
+    "success", "unexpected", "considered", "observed", "shown", "error",
 )  # fmt: skip
 
 

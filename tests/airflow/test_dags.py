@@ -1,0 +1,100 @@
+"""The DAG files: what the factory makes of a project, and what reading them loads.
+
+They are read in a process of its own, as Airflow does: once it is loaded it configures the logging of all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from project_samples import job_toml, make_project
+
+pytestmark = [pytest.mark.slow]
+DAGS = Path(__file__).resolve().parents[2] / "dags"
+
+SCRIPT = """
+import json, runpy, sys
+from pathlib import Path
+import airflow.sdk
+found = {}
+for path in sorted(Path(sys.argv[1]).rglob("*.py")):
+    made = runpy.run_path(str(path)).values()
+    for dag in {id(one): one for one in made if isinstance(one, airflow.sdk.DAG)}.values():
+        found[dag.dag_id] = {
+            "file": path.name, "lines": len(path.read_text().splitlines()), "tasks": sorted(dag.task_dict),
+            "schedule": str(dag.schedule), "params": sorted(dag.params), "runs": dag.max_active_runs,
+            "now": [t.available_now for t in dag.tasks if hasattr(t, "available_now")],
+            "assets": sorted(a.uri for a in getattr(dag.schedule, "objects", [])),
+        }
+heavy = [name for name in ("pyspark", "great_expectations", "pandas", "pyarrow", "deltalake") if name in sys.modules]
+print(json.dumps({"dags": found, "heavy": heavy}))
+"""
+
+
+def read(project):
+    """Read the DAG files of a project; return what was made, and which heavy modules were loaded."""
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(project / "dags")],
+        env={**os.environ, "AIRFLOW_HOME": str(project / "airflow")},
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    said = json.loads(ran.stdout.splitlines()[-1])
+    return said["dags"], said["heavy"]
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A project with one job and the DAG files of this one, but the examples, which name another job."""
+    root = make_project(tmp_path / "project")
+    shutil.copytree(DAGS, root / "dags", ignore=shutil.ignore_patterns("__pycache__", "examples"))
+    return root
+
+
+def test_a_project_has_a_dag_for_each_job_and_three_for_all(project):
+    """Files of about ten lines, which load nothing heavy."""
+    dags, heavy = read(project)
+    assert heavy == []
+    assert {name: dag["tasks"] for name, dag in dags.items()} == {
+        "stream_orders": ["deploy", "healthy", "supervise"],
+        "restart_from_checkpoint": ["restart"],
+        "quality_reports": ["pick", "report"],
+        "checkpoint_upkeep": ["pick", "verify"],
+    }
+    assert all(dag["lines"] <= 10 for dag in dags.values())
+    assert dags["stream_orders"]["params"] == ["note", "restart", "rows", "start"]
+    assert dags["quality_reports"]["assets"] == ["penstock://orders/windows"]
+    assert [dags[name]["schedule"] for name in ("stream_orders", "checkpoint_upkeep")] == ["None", "@daily"]
+    assert dags["stream_orders"]["now"] == [False]
+
+
+def test_a_job_with_a_schedule_runs_until_what_is_there_is_done(project):
+    """One run at a time; a job without a file in conf has no DAG."""
+    (project / "conf" / "jobs" / "orders.toml").write_text(job_toml(more='\n[airflow]\nschedule = "15 * * * *"\n'))
+    (project / "jobs" / "other.py").write_text("")
+    dags, _ = read(project)
+    mine = dags["stream_orders"]
+    assert (mine["schedule"], mine["now"], mine["runs"]) == ("15 * * * *", [True], 1)
+    assert "stream_other" not in dags
+
+
+@pytest.mark.fault("F66")
+def test_a_job_whose_file_is_wrong_hides_no_other(project):
+    """It has its DAG, whose run says what is wrong."""
+    shutil.copy(project / "jobs" / "orders.py", project / "jobs" / "second.py")
+    (project / "conf" / "jobs" / "second.toml").write_text("[sources\n")
+    dags, _ = read(project)
+    assert {"stream_orders", "stream_second"} <= set(dags)
+
+
+def test_a_project_without_jobs_has_dags_that_can_be_read(project):
+    """There is nothing to wait for then."""
+    (project / "conf" / "jobs" / "orders.toml").unlink()
+    dags, _ = read(project)
+    assert sorted(dags) == ["checkpoint_upkeep", "quality_reports", "restart_from_checkpoint"]

@@ -1,0 +1,43 @@
+"""What is made for development opens nothing, and has no password that anybody knows (F67)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tools.standalone import Standalone
+
+pytestmark = pytest.mark.fault("F67")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_container_has_no_port_and_no_network():
+    """Nobody outside can reach what runs in it."""
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    assert services
+    for service in services.values():
+        assert service["network_mode"] == "none"
+        assert not {"ports", "expose", "privileged"} & set(service)
+        assert service["cap_drop"] == ["ALL"]
+
+
+def test_the_airflow_of_the_demo_is_on_loopback_with_a_password_of_its_own(tmp_path):
+    """Two have two."""
+    first, second = (Standalone(tmp_path / name, tmp_path, env={}) for name in "ab")
+    assert first._env["AIRFLOW__API__HOST"] == "127.0.0.1"
+    assert first.url.startswith("http://127.0.0.1:")
+    assert len(first.password) >= 16
+    assert first.password != second.password
+
+
+def test_no_file_that_is_committed_binds_every_interface():
+    """But where it is said not to."""
+    said = re.compile(r"0\.0\.0\.0|\[::\]:")
+    folders = ("platform", "tools", "dags", "conf", "jobs", "docker-compose.yml", "Dockerfile", "Makefile")
+    files = [p for name in folders for p in ([ROOT / name] if (ROOT / name).is_file() else (ROOT / name).rglob("*"))]
+    texts = [p for p in files if p.suffix in (".py", ".toml", ".yml", ".json", "") and p.is_file()]
+    assert len(texts) > 200
+    assert [p.name for p in texts if said.search(p.read_text(errors="ignore"))] == []
