@@ -138,6 +138,7 @@ def test_a_stream_outlives_everything_in_airflow(yard, airflow, monkeypatch):
 
     goes_back_once(yard, airflow)
     windows_that_come_again_are_reported(yard, airflow)
+    airflow.call("PATCH", "/dags/quality_reports", {"is_paused": True})  # it has been seen, and costs much
     stale_stops_and_drains(yard, airflow, first=run)
 
 
@@ -210,7 +211,7 @@ SAID = {"generation": Param(None, type=["null", "integer"])}
 with DAG("ends", schedule=None, is_paused_upon_creation=False, params=SAID) as ends:
     StopStream(task_id="stop", generation="{{ params.generation or '' }}", **JOB)
 with DAG("drains", schedule=None, is_paused_upon_creation=False) as drains:
-    start = StartStream(task_id="start", start="empty", restart=True, rows=4, **JOB)
+    start = StartStream(task_id="start", start="empty", restart=True, rows=20, **JOB)
     healthy = WaitStream(task_id="healthy", until="healthy", deferrable=True, **JOB)
     start >> healthy >> [DrainStream(task_id="drain", **JOB), WaitStream(task_id="end", deferrable=True, **JOB)]
 """

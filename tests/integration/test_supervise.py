@@ -97,6 +97,7 @@ def test_a_stream_is_suspended_restarted_rolled_back_and_drained(yard):
     assert rolled.rolled_back != before.version
     yard.until_commits(kept + 2)
 
+    yard.json("limits", "orders", "--rows", "none")  # the rest at once
     assert yard.json("drain", "orders", "--wait")["phase"] == "FINISHED"
     again = [t.command for t in yard.entries(Takeover)]
     assert again.count("go-back") >= 1
