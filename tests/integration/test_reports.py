@@ -20,6 +20,7 @@ from penstock.cli.main import app
 from penstock.errors import ReportImpossible
 from penstock.quality.reports.published import table_id
 from penstock.quality.reports.results import Results
+from penstock.runtime import reporting
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -40,6 +41,25 @@ def a_suite(name: str, most: int) -> str:
     return json.dumps(
         {"name": name, "expectations": [{"type": "expect_column_values_to_be_between", "kwargs": kwargs}]}
     )
+
+
+class Kept:
+    """The session of the test run, which nobody may stop: another in its Java process would lack the jars."""
+
+    def __init__(self, session) -> None:
+        self._session = session
+
+    def __getattr__(self, name):
+        return getattr(self._session, name)
+
+    def stop(self) -> None:
+        """Leave it to the tests that follow."""
+
+
+@pytest.fixture(autouse=True)
+def _one_session(request, monkeypatch):
+    """Give reports that are made in this process the session that it has, or will have."""
+    monkeypatch.setattr(reporting, "open_spark", lambda _loaded: Kept(request.getfixturevalue("spark")))
 
 
 class World:
