@@ -223,7 +223,7 @@ def upkeep(job: JobName, *, json: Json = False, project: ProjectFolder = None, d
     """Verify all that a job can go back to.
 
     Every entry of its log and every byte of state that a kept batch names is read and checked against what was
-    written; damage ends the command with exit code 78. Files that reports have replaced a week ago are deleted.
+    written; damage ends the command with exit code 78. What reports have left behind is deleted.
     The job may run meanwhile.
 
     \b

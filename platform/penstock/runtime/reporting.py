@@ -100,8 +100,8 @@ def targets_of(loaded: LoadedJob) -> dict[str, Target]:
 def make_report(loaded: LoadedJob, target: Target, selection: Selection, *, run: str, clock: Clock) -> Report:
     """Judge the selected windows, commit what was found under `run`, and write the pages.
 
-    `run` is the report's id and the name of its page; one that was committed is not judged again, only its pages are
-    written anew. Raises ReportImpossible, SuiteError, EnvironmentUnfit.
+    `run` is the report's id and the name of its page. One that was committed is not judged again, and of its pages
+    only what is missing is written. Raises ReportImpossible, SuiteError, EnvironmentUnfit.
     """
     folder = reports_folder(loaded.settings.root, loaded.job.name)
     _make_private(loaded.settings.root, folder)
