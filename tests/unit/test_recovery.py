@@ -255,6 +255,19 @@ def test_a_restore_that_fixes_the_partitions_makes_up_for_a_lost_takeover() -> N
 
 
 @pytest.mark.fault("F16")
+@pytest.mark.parametrize("missing", [0, 1, 2, 3, 4, 5], ids=str)
+def test_a_gap_that_the_search_takes_for_the_end_is_listed_too(missing: int) -> None:
+    """Who only shows the log would show a shorter one, and nothing amiss."""
+    store, log, _ = job()
+    store.delete(log.path(missing))
+    with pytest.raises(LogGap) as caught:
+        recover(log)
+    first = recover(Log(store, stride=4_096), Damage.LIST).problems[0]
+    assert isinstance(first, LogGap)
+    assert first.fields["missing"] == caught.value.fields["missing"] == [missing]
+
+
+@pytest.mark.fault("F16")
 @pytest.mark.parametrize("missing", [[7], [3, 4], [1], [9]], ids=str)
 def test_a_gap_above_the_floor_is_named(missing: list[int]) -> None:
     """The job stops, and what is there stays there."""

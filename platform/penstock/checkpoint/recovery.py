@@ -15,7 +15,7 @@ from penstock.checkpoint.log import Log, gap, read_takeover
 from penstock.checkpoint.replay import Damaged, Kept, Standing, replay
 from penstock.checkpoint.store import corrupt
 from penstock.checkpoint.walk import Unreadable, walk
-from penstock.errors import CannotRestore, CheckpointCorrupt, CheckpointError, NotFound
+from penstock.errors import CannotRestore, CheckpointCorrupt, CheckpointError, LogGap, NotFound
 
 _READINGS = 5
 
@@ -85,10 +85,19 @@ def recover(log: Log, damage: Damage = Damage.FAIL) -> Recovered:
 
 
 def _read_once(log: Log, damage: Damage) -> Recovered:
-    walked = walk(log, log.find_tail() if damage is Damage.LIST else log.tail())
+    behind: LogGap | None = None
+    try:
+        tail = log.tail()
+    except LogGap as why:
+        if damage is Damage.FAIL:
+            raise
+        behind, tail = why, log.find_tail()  # what lies before the gap is shown, with the gap
+    walked = walk(log, tail)
     standing = replay(walked, log.path)
     problems: list[CheckpointError] = [error for slot, error in standing.problems if slot > standing.restored_at]
-    if walked.missing:
+    if behind is not None:
+        problems.insert(0, behind)
+    elif walked.missing:
         problems.insert(0, gap(list(walked.missing), log.path(walked.missing[0])))
     last = next((entry for _, entry in reversed(walked.found) if not isinstance(entry, Unreadable)), None)
     saves, lost_saves = _read_saves(log, last)

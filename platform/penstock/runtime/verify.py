@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.checkpoint.entries import Commit, Void
-from penstock.checkpoint.log import Log, gap
+from penstock.checkpoint.log import Log
 from penstock.checkpoint.recovery import Damage, recover
 from penstock.errors import CheckpointCorrupt, NotFound, PenstockError, StateMissing
 from penstock.state import Manifest
@@ -43,7 +43,7 @@ def verify(log: Log, folder: Path) -> Verified:
     commits |= {commit.batch: commit for commit in before.saves.values()}
     if before.commit is not None:
         commits[before.commit.batch] = before.commit
-    said = [*map(_said, _gaps(log)), *_entries(log)]
+    said = list(_entries(log))
     said += [one for one in map(_said, before.problems) if one not in said]
     said += [f"saved as {name}: {why}" for name, why in before.lost_saves.items()]
     read: dict[Path, int] = {}
@@ -65,13 +65,6 @@ def verify(log: Log, folder: Path) -> Verified:
 
 def _said(error: PenstockError) -> str:
     return f"{error.what} ({error.where})" if error.where else error.what
-
-
-def _gaps(log: Log) -> list[PenstockError]:
-    """Return the gap before the newest entry that a listing shows: the end that a search finds may lie before it."""
-    listed = log.slots.listed()
-    missing = log.slots.gaps(listed[-1]) if listed else []
-    return [gap(missing, log.path(missing[0]))] if missing else []
 
 
 def _entries(log: Log) -> Iterator[str]:
