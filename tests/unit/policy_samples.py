@@ -13,4 +13,5 @@ POLICY = Policy(
     deadline=30 * SECOND,
     start_within=50 * SECOND,
     stop_within=40 * SECOND,
+    silent=10 * SECOND,
 )

@@ -112,7 +112,11 @@ def test_a_project_file_that_is_gone_or_no_text_is_named(project):
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [
-        ('[spark]\nmaster = "yarn"', 2, "Spark must be local"),
+        ('[spark]\nmaster = "yarn"', 2, "executors of yarn run on other machines and must see the checkpoint"),
+        ('[checkpoint]\nshared = false\n[spark]\nmaster = "spark://h:1"', 4, "say `shared = true` in [checkpoint]"),
+        ('[checkpoint]\nshared = true\n[spark]\nmaster = "locale"', 4, "write 'local[*]', 'spark://HOST:PORT'"),
+        ('[checkpoint]\nshared = "yes"', 2, "it takes true or false"),
+        ("[spark.conf]\nspark.submit.deployMode = 'cluster'", 2, "drivers run where their supervisor does"),
         ('[spark.conf]\n"spark.sql.adaptive.enabled" = "true"', 2, "state lives by partition number"),
         ("[spark]\nconf.spark.master = 'x'", 2, "it is the key `master`"),
         ("[spark.conf]\n\nmemory = '1g'", 3, "settings of Spark begin with 'spark.'"),
@@ -143,7 +147,15 @@ def test_the_job_file_goes_before_the_project_file_and_both_before_what_is_built
     assert found.trigger == FixedInterval(10_000_000)
     assert found.trigger_at == "conf/jobs/orders.toml:12"
     assert found.spark_conf == {"spark.driver.memory": "1g", "spark.a": "job"}
-    assert found.master == "local[*]"
+    assert (found.master, found.shared) == ("local[*]", False)
+
+
+def test_a_cluster_may_run_what_all_its_machines_see(project):
+    """Which file says which of the two does not matter."""
+    (project / "conf" / "penstock.toml").write_text('[spark]\nmaster = "k8s://https://h:1"\n')
+    (project / "conf" / "jobs" / "orders.toml").write_text(JOB + "[checkpoint]\nshared = true\n")
+    found, _ = load_settings(project, "orders")
+    assert (found.master, found.shared) == ("k8s://https://h:1", True)
 
 
 def test_without_any_file_of_its_own_a_job_has_the_defaults(project):

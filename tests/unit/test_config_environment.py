@@ -38,6 +38,7 @@ def test_a_variable_goes_before_both_files(tmp_path, monkeypatch):
         ("PENSTOCK_LIMITS_ROWS", "0", "variable PENSTOCK_LIMITS_ROWS", "the least is 1"),
         ("PENSTOCK_LIMITS_ROWS", "many", "variable PENSTOCK_LIMITS_ROWS", "takes a whole number"),
         ("PENSTOCK_LIMITS_ROWS", "", "variable PENSTOCK_LIMITS_ROWS", "takes a whole number"),
+        ("PENSTOCK_CHECKPOINT_SHARED", "yes", "variable PENSTOCK_CHECKPOINT_SHARED", "takes true or false"),
         ("PENSTOCK_CHECKPOINT_ROOT", "", "variable PENSTOCK_CHECKPOINT_ROOT", "root"),
         ("PENSTOCK_LIMITS_ROW", "5", "environment variables", "did you mean 'PENSTOCK_LIMITS_ROWS'"),
         ("PENSTOCK_SPARK_CONF", "{}", "environment variables", "there is no setting PENSTOCK_SPARK_CONF"),
@@ -59,9 +60,9 @@ def test_other_variables_are_nobodys_business():
 
 
 def test_every_key_with_one_value_can_be_set():
-    """As text or as a whole number; the page says that tables cannot."""
+    """As text, as a whole number, or as true and false; the page says that tables cannot."""
     said = {
-        "checkpoint": {"root": "a", "keep": 4},
+        "checkpoint": {"root": "a", "keep": 4, "shared": True},
         "spark": {"master": "local[3]"},
         "run": {"trigger": "interval 5 seconds", "deadline": "1 minutes", "takeover_after": "6 seconds"},
         "limits": {"state": "1 GiB", "rows": 9},
@@ -72,6 +73,7 @@ def test_every_key_with_one_value_can_be_set():
         "reports": {"pandas_rows": 0, "windows": 12},
     }  # fmt: skip
     around = {f"PENSTOCK_{s}_{k}".upper(): str(v) for s, keys in said.items() for k, v in keys.items()}
+    around["PENSTOCK_CHECKPOINT_SHARED"] = "true"
     found = from_environment(ProjectFile, around)
     assert found.model_dump(exclude_none=True, exclude_defaults=True) == said
 

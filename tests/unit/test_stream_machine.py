@@ -250,6 +250,44 @@ def test_a_holder_on_another_machine_is_there_until_it_has_had_time_for_a_sign_o
     assert at(FOREIGN, still).stream.driver is None
 
 
+@pytest.mark.parametrize("wish", [Wish.RUN, Wish.STOP])
+@pytest.mark.parametrize(
+    ("quiet", "lost"),
+    [
+        ({"silent_for": POLICY.silent}, False),
+        ({"silent_for": POLICY.silent + 1}, True),
+        ({"still_for": POLICY.deadline}, False),
+        ({"still_for": POLICY.deadline + 1}, True),
+    ],
+    ids=["silent", "silent for too long", "still", "still for too long"],
+)
+def test_a_driver_on_a_machine_that_went_down_is_replaced(quiet: dict[str, int], wish: Wish, *, lost: bool) -> None:
+    """Its process can be neither seen nor killed from here; a newer generation fences it, should it wake up."""
+    seen = Seen(life=Life.UNKNOWN, beat=Beat(generation=5, **{"still_for": 0, **quiet}))
+    after = at(like(RUNNING, wish=wish, asked_at=T), seen).stream
+    assert (after.driver is None) is lost
+    if lost:
+        assert after.phase is (Phase.BACKOFF if wish is Wish.RUN else Phase.STOPPED)
+    if lost and wish is Wish.RUN:
+        assert after.reason == "the driver is gone: it gives no sign of life, and its machine cannot be looked at"
+        assert after.failures == (T,)
+
+
+def test_a_driver_on_a_machine_that_went_down_at_once_is_replaced() -> None:
+    """It was launched and noted, and never gave a sign of life."""
+    submitted = like(RUNNING, phase=Phase.SUBMITTING)
+    cannot_tell = Seen(life=Life.UNKNOWN, beat=Beat(generation=4, still_for=0))
+    assert at(submitted, cannot_tell, T + POLICY.start_within).stream == submitted
+    after = at(submitted, cannot_tell, T + POLICY.start_within + 1).stream
+    assert (after.phase, after.driver) == (Phase.BACKOFF, None)
+
+
+def test_a_driver_in_sight_is_judged_by_what_is_seen() -> None:
+    """Its process runs, so that its heartbeat stands is the disk's fault, or it is stopped by a signal."""
+    quiet = Seen(life=Life.RUNS, beat=Beat(generation=5, still_for=0, silent_for=HOUR))
+    assert at(RUNNING, quiet) == Step(RUNNING)
+
+
 def like_slot(**changes: object) -> DriverSlot:
     """Return the slot with changes."""
     return SLOT.model_copy(update=changes)

@@ -10,6 +10,7 @@ from policy_samples import POLICY, SECOND
 from structlog.testing import capture_logs
 
 from penstock.errors import ConfigError
+from penstock.runtime.status import StatusRecords
 from penstock.supervise.commands import Command, Verb, fold
 from penstock.supervise.launcher import Handle, LaunchOrder, Look
 from penstock.supervise.machine import Exit, Life, Policy
@@ -211,3 +212,26 @@ def test_a_job_whose_configuration_cannot_be_read_does_not_stop_the_others(mine:
     broken.clear()
     mine.tick()
     assert [order.job for order in drivers.launched] == ["b", "a"]
+
+
+def test_a_stream_leaves_a_machine_that_went_down(
+    mine: Supervisor, drivers: Drivers, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor that stood by elsewhere sees heartbeats of the driver, and then no more: it starts the next one."""
+    monkeypatch.setattr(clock, "monotonic", lambda: clock.now / SECOND)
+    slot = DriverSlot(generation=3, at=clock.wall(), host="elsewhere", version="v", handle=HANDLE)
+    put(mine, Stream(wish=Wish.RUN, phase=Phase.RUNNING, first=3, generation=3, driver=slot, launches=1))
+    drivers.sees = Look(Life.UNKNOWN)
+    beats = StatusRecords(mine.store, "j")
+    for _ in range(5):
+        beats.put({"generation": 3, "at": clock.wall(), "holder": "elsewhere:7:1"})
+        mine.tick()
+        clock.now += POLICY.silent
+    assert records(mine).newest().driver == slot
+    clock.now += SECOND
+    mine.tick()
+    assert (records(mine).newest().phase, records(mine).newest().driver) == (Phase.BACKOFF, None)
+    clock.now += POLICY.backoff
+    mine.tick()
+    (order,) = drivers.launched
+    assert order.stream.generation == 4

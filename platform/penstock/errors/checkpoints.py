@@ -50,6 +50,16 @@ class NotExclusive(CheckpointError):
     remedy = "Use local disk or HDFS; a store without exclusive create cannot fence a second driver."
 
 
+class NotShared(CheckpointError):
+    """An executor does not see what the driver has written, or the driver not what an executor has."""
+
+    code = "PEN-CKP-023"
+    remedy = (
+        "Mount the folder on every machine of the cluster, under the same path and for the same user, or run with a "
+        "local master."
+    )
+
+
 class StorageFull(CheckpointError, OSError):
     code = "PEN-CKP-007"
     remedy = "Free space or raise the quota, then start again: the batch is done anew from its offsets."

@@ -14,7 +14,7 @@ from penstock.graph.sites import user_site
 from penstock.runtime.config_environment import from_environment, variable
 from penstock.runtime.config_errors import closest, line_of, read_model, shown_path
 from penstock.runtime.config_sections import JobFile, ProjectFile, ReplaySource
-from penstock.runtime.config_values import parse_duration, parse_size, parse_trigger
+from penstock.runtime.config_values import is_local, parse_duration, parse_size, parse_trigger
 from penstock.runtime.toml_lines import KeyPath
 from penstock.runtime.triggers import Trigger
 
@@ -61,10 +61,12 @@ class Settings:
 
     `deadline` and `takeover_after` are seconds, `state_limit` the bytes that a stateful step may keep. `trigger` is
     None where neither file has one, and `trigger_at` is where the one that counts is written. `schedule` is when
-    Airflow runs the job by itself, each time until what is there is done.
+    Airflow runs the job by itself, each time until what is there is done. `shared` says that all machines of the
+    cluster see the root.
     """
 
     root: Path
+    shared: bool
     keep: int
     master: str
     spark_conf: Mapping[str, str]
@@ -150,7 +152,7 @@ def load_settings(root: Path, job: str, *, code: Path | None = None) -> tuple[Se
     """Read the environment, the job's file, which may be absent, and the project's; what stands first counts.
 
     `code` is a folder with another `conf/`; paths are relative to the project in any case.
-    Raises ConfigError with file and line, or with the variable.
+    Raises ConfigError with file and line, or with the variable; also where executors could not see the checkpoint.
     """
     conf_folder = (code or root) / "conf"
     project_path, job_path = conf_folder / "penstock.toml", conf_folder / "jobs" / f"{job}.toml"
@@ -165,21 +167,31 @@ def load_settings(root: Path, job: str, *, code: Path | None = None) -> tuple[Se
                 return value
         return default
 
+    def said_at(section: str, key: str) -> str | None:
+        if getattr(getattr(around, section), key) is not None:
+            return f"the environment variable {variable(section, key)}"
+        for file, path, known in ((own, job_path, lines), (project, project_path, project_lines)):
+            if getattr(getattr(file, section), key) is not None:
+                return f"{shown_path(path)}:{line_of(known, (section, key))}"
+        return None
+
+    master, shared = said("spark", "master", "local[*]"), bool(said("checkpoint", "shared", None))
+    if not (shared or is_local(master)):
+        raise ConfigError(
+            f"executors of {master} run on other machines and must see the checkpoint: keep its root where all of them "
+            "see it under the same path and say `shared = true` in [checkpoint], or run with a local master",
+            where=said_at("spark", "master"),
+        )
     trigger = said("run", "trigger", None)
-    at = None
-    if around.run.trigger is not None:
-        at = f"the environment variable {variable('run', 'trigger')}"
-    elif trigger is not None:
-        file, known = (job_path, lines) if own.run.trigger is not None else (project_path, project_lines)
-        at = f"{shown_path(file)}:{line_of(known, ('run', 'trigger'))}"
     limit = said("limits", "state", None)
     settings = Settings(
         root=root / said("checkpoint", "root", _ROOT),
+        shared=shared,
         keep=said("checkpoint", "keep", 20),
-        master=said("spark", "master", "local[*]"),
+        master=master,
         spark_conf={**project.spark.conf, **own.spark.conf},
         trigger=None if trigger is None else parse_trigger(trigger),
-        trigger_at=at,
+        trigger_at=said_at("run", "trigger"),
         deadline=parse_duration(said("run", "deadline", "30 seconds")).micros / 1_000_000,
         state_limit=None if limit is None else parse_size(limit),
         takeover_after=parse_duration(said("run", "takeover_after", "10 seconds")).micros / 1_000_000,

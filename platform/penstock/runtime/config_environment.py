@@ -18,6 +18,7 @@ __all__ = ["from_environment", "variable"]
 Model = TypeVar("Model", bound=BaseModel)
 
 PREFIX = "PENSTOCK_"
+_TRUTHS = {"true": True, "false": False}
 
 
 def variable(section: str, key: str) -> str:
@@ -55,7 +56,7 @@ def _keys(model: type[BaseModel]) -> Iterator[tuple[str, str, FieldInfo]]:
         part = field.annotation
         if isinstance(part, type) and issubclass(part, BaseModel):
             for key, inner in part.model_fields.items():
-                if _kind(inner) in (str, int):
+                if _kind(inner) in (str, int, bool):
                     yield section, key, inner
 
 
@@ -70,6 +71,10 @@ def _kind(field: FieldInfo) -> Any:
 def _value(name: str, text: str, field: FieldInfo) -> object:
     if _kind(field) is str:
         return text
+    if _kind(field) is bool:
+        if text not in _TRUTHS:
+            raise ConfigError(f"it is {text!r} and takes true or false", where=f"the environment variable {name}")
+        return _TRUTHS[text]
     try:
         return int(text.replace("_", ""))
     except ValueError:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from penstock.graph.policies import BadRecord, OnEnd
 from penstock.runtime.config_values import (
     DurationText,
-    LocalMaster,
+    MasterText,
     Name,
     PatienceText,
     ScheduleText,
@@ -36,12 +36,13 @@ class CheckpointSection(_Section):
 
     root: Text | None = None
     keep: Annotated[int, Field(ge=1)] | None = None
+    shared: bool | None = None
 
 
 class SparkSection(_Section):
     """`[spark]`: the session of the driver."""
 
-    master: LocalMaster | None = None
+    master: MasterText | None = None
     conf: SparkConf = {}
 
 

@@ -14,7 +14,7 @@ from penstock.runtime.triggers import AsFastAsPossible, FixedInterval, Trigger
 
 __all__ = [
     "DurationText",
-    "LocalMaster",
+    "MasterText",
     "Name",
     "PatienceText",
     "ScheduleText",
@@ -23,6 +23,7 @@ __all__ = [
     "Text",
     "TriggerText",
     "UrlText",
+    "is_local",
     "parse_duration",
     "parse_size",
     "parse_trigger",
@@ -47,6 +48,7 @@ _LEAST_TAKEOVER = 5.0
 _OURS = {
     "spark.master": "it is the key `master`",
     "spark.app.name": "it is the name of the job",
+    "spark.submit.deployMode": "drivers run where their supervisor does, and their executors on the cluster",
     "spark.jars": "`make setup` fills .jars",
     "spark.sql.adaptive.enabled": "state lives by partition number, and nothing may fold partitions together",
     "spark.sql.session.timeZone": "all times are UTC",
@@ -98,9 +100,14 @@ def _flat(value: object) -> object:
     return flat
 
 
-def _local_master(master: str) -> str:
-    if not master.startswith("local"):
-        raise ValueError("the checkpoint is on this machine's disk, so Spark must be local, such as 'local[*]'")
+def is_local(master: str) -> bool:
+    """Return whether a Spark master runs all executors on the driver's machine; those of tests' clusters do as well."""
+    return re.match(r"local(\[|-cluster\[|$)", master) is not None
+
+
+def _checked_master(master: str) -> str:
+    if not (is_local(master) or master == "yarn" or re.match(r"(spark|k8s)://.", master)):
+        raise ValueError("write 'local[*]', 'spark://HOST:PORT', 'yarn' or 'k8s://URL'")
     return master
 
 
@@ -162,5 +169,5 @@ ScheduleText = Annotated[str, AfterValidator(_checked_schedule)]
 SizeText = Annotated[str, AfterValidator(_checked_size)]
 TriggerText = Annotated[str, AfterValidator(_checked_trigger)]
 UrlText = Annotated[str, AfterValidator(_checked_url)]
-LocalMaster = Annotated[Text, AfterValidator(_local_master)]
+MasterText = Annotated[Text, AfterValidator(_checked_master)]
 SparkConf = Annotated[dict[Annotated[str, AfterValidator(_spark_setting)], str], BeforeValidator(_flat)]

@@ -22,6 +22,7 @@ from penstock.runtime.held import HeldPins, HeldRecords
 from penstock.runtime.janitor import Janitor
 from penstock.runtime.loop import Driver, DriverSettings, Identity
 from penstock.runtime.processes import process_start
+from penstock.runtime.shared import prove_shared
 from penstock.runtime.spark import SparkEngine
 from penstock.runtime.statework import state_rows
 from penstock.runtime.triggers import Trigger
@@ -59,10 +60,12 @@ class JobRun:
         may_take_over: Callable[[View], None] = anybody_may,
         listeners: tuple[Any, ...] = (),
         store: CheckpointStore | None = None,
+        shared: bool = False,
     ) -> JobRun:
         """Analyse the job, then open its checkpoint; nothing is written before the job is sound.
 
-        `root` is the folder of all jobs; what is decided on held batches stands there.
+        `root` is the folder of all jobs; what is decided on held batches stands there. `shared` says that executors
+        run on other machines, which is then proved.
         """
         graph = job.graph()
         folder = root / graph.name
@@ -70,6 +73,8 @@ class JobRun:
         held = HeldPins(HeldRecords(LocalStore(root), graph.name))
         store = store or LocalStore(folder)
         prove_exclusive(store)
+        if shared:
+            prove_shared(spark, engine.folders)
         metadata = open_or_create(store, now=clock.wall())
         driver = Driver(
             engine,

@@ -15,6 +15,7 @@ from penstock.errors import CannotRestore, ConfigError
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
 from penstock.runtime.config import Settings
+from penstock.runtime.config_values import is_local
 from penstock.runtime.holder import HolderWatch, StoppedWaiting
 from penstock.runtime.orders import Orders, OrderWatch
 from penstock.runtime.progress import ProgressView
@@ -135,6 +136,7 @@ def _launched(
                 identity=identity,
                 may_take_over=watch.may_take_over,
                 listeners=(runner,),
+                shared=not is_local(settings.master),
             )
         orders.on_drain(run.driver.drain)
         return runner.run(run.driver, start)
@@ -195,6 +197,7 @@ def open_spark(loaded: LoadedJob) -> SparkSession:
         master=settings.master,
         jars=loaded.project.jars,
         settings=settings.spark_conf,
+        modules=loaded.project.modules,
     )
 
 

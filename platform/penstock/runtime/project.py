@@ -58,6 +58,11 @@ class Project:
         return self.code or self.root
 
     @property
+    def modules(self) -> list[Path]:
+        """Return the folders in which modules are looked for, the first first."""
+        return list(dict.fromkeys([self._source, self.root]))
+
+    @property
     def jars(self) -> Path:
         """Return the folder that `make setup` fills for Spark."""
         return self.root / ".jars"
@@ -81,7 +86,7 @@ class Project:
         """
         path = self._module_path(name)
         settings, conf = load_settings(self.root, name, code=self.code)
-        build = getattr(_imported(dict.fromkeys([self._source, self.root]), name, path), "build", None)
+        build = getattr(_imported(self.modules, name, path), "build", None)
         if not callable(build):
             raise JobError("the module has no function build(conf)", where=shown_path(path))
         job = _at_users_line(path, lambda: build(conf))

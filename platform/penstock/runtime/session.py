@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import EnvironmentUnfit
+from penstock.runtime.config_values import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["open_session"]
+__all__ = ["open_session", "session_settings"]
 
 _FIXED = {
     "spark.sql.session.timeZone": "UTC",
@@ -40,30 +41,55 @@ _DELTA = {
 }
 
 
-def open_session(
-    name: str, *, master: str = "local[2]", jars: Path | None = None, settings: Mapping[str, str] | None = None
-) -> SparkSession:
-    """Return the Spark session of this process, made if there is none.
+_PATH = "spark.executorEnv.PYTHONPATH"
 
-    `jars` is the folder that `make setup` fills; with it, Delta tables can be written by delta-spark.
-    Raises EnvironmentUnfit when Java is missing.
-    """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Loopback only: a laptop's other addresses come and go, and no port is to be seen from outside.
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.errors import PySparkRuntimeError
-    from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(name).master(master)
+def session_settings(
+    *,
+    master: str,
+    jars: Path | None = None,
+    settings: Mapping[str, str] | None = None,
+    modules: Sequence[Path] = (),
+) -> dict[str, str]:
+    """Return all settings of a session, `settings` last; what each argument means, `open_session` says."""
     found = sorted(jars.glob("*.jar")) if jars is not None and jars.is_dir() else []
     quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
     chosen = {"spark.driver.memory": "2g", "spark.driver.extraJavaOptions": quiet, **_FIXED}
     if found:
         chosen |= {"spark.jars": ",".join(str(j) for j in found), **_DELTA}
-    for key, value in {**chosen, **(settings or {})}.items():
+    chosen |= settings or {}
+    if modules and not is_local(master):
+        # Executors elsewhere do not inherit the environment of the driver.
+        chosen[_PATH] = os.pathsep.join([*map(str, modules), *filter(None, [chosen.get(_PATH)])])
+    return chosen
+
+
+def open_session(
+    name: str,
+    *,
+    master: str = "local[2]",
+    jars: Path | None = None,
+    settings: Mapping[str, str] | None = None,
+    modules: Sequence[Path] = (),
+) -> SparkSession:
+    """Return the Spark session of this process, made if there is none.
+
+    `jars` is the folder that `make setup` fills; with it, Delta tables can be written by delta-spark. `modules` are
+    the folders in which the executors of a cluster find the job's own modules.
+    Raises EnvironmentUnfit when Java is missing, or no master answers.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if is_local(master):
+        # Loopback only: a laptop's other addresses come and go, and no port is to be seen from outside.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in session_settings(master=master, jars=jars, settings=settings, modules=modules).items():
         builder = builder.config(key, value)
     try:
-        spark = builder.getOrCreate()
-    except (PySparkRuntimeError, FileNotFoundError) as why:
+        return builder.getOrCreate()
+    except (PySparkRuntimeError, Py4JError, FileNotFoundError) as why:
         raise EnvironmentUnfit(f"Spark did not start: {str(why).splitlines()[0]}") from why
-    return spark

@@ -62,6 +62,12 @@ class SparkEngine:
             self._own_folder[node.name] = folder == staged / node.name
             self._staging[node.name] = folder
 
+    @property
+    def folders(self) -> list[Path]:
+        """Return the folders that tasks write in: the job's checkpoint, and the tables that take files of their own."""
+        tables = [self._staging[name] for name, own in self._own_folder.items() if not own]
+        return [self.state_folder.parent, *dict.fromkeys(tables)]
+
     def prepare(self) -> None:
         """Check the sinks against the rows they will get, and open them; asked for when the log is owned."""
         for node in self.graph.sinks if not self._publishers else ():

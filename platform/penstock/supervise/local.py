@@ -1,4 +1,7 @@
-"""Run drivers as processes of this machine, each in a session of its own, so that they outlive the supervisor."""
+"""Run drivers as processes of this machine, each in a session of its own, so that they outlive the supervisor.
+
+Those of a cluster are started by `spark-submit`, and are processes of this machine as well (`submit`).
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import CommitUnknown, GateStopped, StorageFull, StorageUnavailable
+from penstock.errors import CommitUnknown, GateStopped, PenstockError, StorageFull, StorageUnavailable
+from penstock.runtime.config_values import is_local
 from penstock.runtime.processes import argv_of, environment_of, kill_session, leaders, process_runs, process_start
+from penstock.runtime.project import Project
 from penstock.supervise.launcher import Handle, LaunchOrder, Look, run_words
 from penstock.supervise.machine import Exit, Life
 from penstock.supervise.stream import DriverSlot
+from penstock.supervise.submit import submit_environment, submit_words
 
 __all__ = ["LocalLauncher", "events_of", "log_files", "read_exit"]
 
@@ -29,6 +35,7 @@ _TAIL = 64 * 2**10
 """Bytes at the end of a driver's events in which its last words are looked for."""
 _KEPT_LOGS = 20
 _SCRATCH = "penstock-driver-"
+_SIGNALLED = 128
 
 
 class LocalLauncher:
@@ -47,11 +54,12 @@ class LocalLauncher:
         order.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         events, errors = log_files(order.logs, order.stream.generation)
         scratch = tempfile.mkdtemp(prefix=_SCRATCH)
+        words, environment = _program(order, Path(scratch))
         with events.open("ab") as out, errors.open("ab") as err:
             child = subprocess.Popen(  # noqa: S603 - our own program, and words that were checked
-                [sys.executable, "-P", "-m", "penstock", *run_words(order)],
+                words,
                 cwd=order.project,
-                env={**{k: v for k, v in os.environ.items() if k not in self._hidden}, **_environment(scratch)},
+                env={**{k: v for k, v in os.environ.items() if k not in self._hidden}, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -104,6 +112,21 @@ class LocalLauncher:
         return None
 
 
+def _program(order: LaunchOrder, scratch: Path) -> tuple[list[str], dict[str, str]]:
+    """Return the words that start a driver, and what its environment has beside ours.
+
+    Settings that cannot be read are the driver's to tell: it is started all the same, and says where and why.
+    """
+    environment = _environment(str(scratch))
+    try:
+        settings = Project(order.project, order.code).settings(order.job)
+    except PenstockError:
+        settings = None
+    if settings is None or is_local(settings.master):
+        return [sys.executable, "-P", "-m", "penstock", *run_words(order)], environment
+    return submit_words(order, settings, scratch), environment | submit_environment()
+
+
 def _environment(scratch: str) -> dict[str, str]:
     """Return what a driver needs beside our own environment.
 
@@ -142,7 +165,7 @@ def read_exit(logs: Path, generation: int, code: int | None) -> Exit:
                 storage=said in _STORAGE,
                 judged=said == GateStopped.code,
             )
-    if code is None or code < 0:
+    if code is None or code < 0 or code > _SIGNALLED:  # spark-submit tells of a signal to its child as a shell does
         return Exit()
     return Exit(code=code, error=_last_line(errors))
 

@@ -19,6 +19,7 @@ __all__ = ["Action", "Beat", "Exit", "Holder", "Life", "Policy", "Seen", "Step",
 _HOUR = 3_600_000_000
 _ENDINGS = {Wish.STOP: Phase.STOPPED, Wish.SUSPEND: Phase.SUSPENDED}
 _HELD = "another driver, which no supervisor started, holds the job"
+_OUT_OF_SIGHT = "it gives no sign of life, and its machine cannot be looked at"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,7 @@ class Policy:
 
     `start_within`: from a start to the driver's first sign of life. `deadline`: the longest that a progress mark may
     stand still; after that long again the driver is killed. `stop_within`: from a stop to the end of the driver.
+    `silent`: for how long a driver on another machine may give no sign of life before a newer one takes its place.
     """
 
     backoff: int
@@ -36,6 +38,7 @@ class Policy:
     deadline: int
     start_within: int
     stop_within: int
+    silent: int
 
 
 class Life(Enum):
@@ -63,6 +66,8 @@ class Exit:
 
     def __str__(self) -> str:
         """Say it in words."""
+        if self.error and self.code is None:
+            return f"is gone: {self.error}"
         if self.error:
             return f"ended with {self.code}: {self.error}"
         if self.code == 0:
@@ -75,11 +80,12 @@ class Beat:
     """The newest status record of a driver: its `generation`, and for how long (microseconds) its mark has stood.
 
     `still_for` counts from the last record or the last step of its loop, whichever is longer ago; a driver that waits
-    for rows steps, so it is healthy.
+    for rows steps, so it is healthy. `silent_for` counts from the last record.
     """
 
     generation: int
     still_for: int
+    silent_for: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,15 +146,15 @@ def step(stream: Stream, seen: Seen, policy: Policy, now: int, host: str = "") -
 def _life(driver: DriverSlot, seen: Seen, policy: Policy, now: int) -> Life:
     """Return whether the driver lives; one that was to be started and never showed itself counts as gone.
 
-    It may still come: its generation is over then, and both the log and its orders tell it so.
+    It may still come: its generation is over then, and both the log and its orders tell it so. So does one on another
+    machine that was silent for long: out of sight, signs of life are all there is.
     """
     beat = seen.beat if seen.beat is not None and seen.beat.generation == driver.generation else None
     if seen.life is not Life.UNKNOWN:
         return seen.life
     if beat is not None:
-        return Life.GONE if driver.foreign and beat.still_for > policy.deadline else Life.RUNS
-    if driver.handle is not None and not driver.foreign:
-        return Life.RUNS
+        lost = beat.silent_for > policy.silent or beat.still_for > policy.deadline
+        return Life.GONE if lost else Life.RUNS
     return Life.GONE if _passed(driver.at, policy.start_within, now) else Life.UNKNOWN
 
 
@@ -187,7 +193,7 @@ def _healthy(stream: Stream, driver: DriverSlot, policy: Policy, now: int) -> St
 # --- a driver that is gone ---------------------------------------------------------------------
 def _after(stream: Stream, driver: DriverSlot, seen: Seen, policy: Policy, now: int) -> Stream:
     """Return the stream after the end of its driver."""
-    ended = seen.exit or Exit()
+    ended = seen.exit or (Exit(error=_OUT_OF_SIGHT) if seen.life is Life.UNKNOWN else Exit())
     stream = stream.having(driver=None, healthy_since=None)
     if driver.generation < stream.first:
         return stream  # it made room for a newer one

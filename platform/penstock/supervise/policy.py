@@ -23,4 +23,5 @@ def policy_of(settings: Settings) -> Policy:
         deadline=own.progress_within.micros,
         start_within=own.start_within.micros,
         stop_within=int((settings.deadline + GRACE + _SPARE) * 1_000_000),
+        silent=int(settings.takeover_after * 1_000_000),
     )

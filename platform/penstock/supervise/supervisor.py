@@ -191,8 +191,9 @@ class Supervisor:
         stage = found.body.get("stage")
         at = int(found.body.get("at", 0))
         stepped = int(stage.get("since", at)) if isinstance(stage, dict) else at
-        still_for = int((now - since) * 1_000_000) + max(0, at - stepped)
-        return Beat(generation=driver.generation, still_for=still_for), _handle_of(found.body.get("holder"))
+        silent_for = int((now - since) * 1_000_000)
+        beat = Beat(generation=driver.generation, still_for=silent_for + max(0, at - stepped), silent_for=silent_for)
+        return beat, _handle_of(found.body.get("holder"))
 
     def _policy_of(self, job: str) -> Policy:
         try:

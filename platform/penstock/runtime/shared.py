@@ -1,0 +1,107 @@
+"""Prove that the executors of a cluster and the driver see the same folders, before anything of a job stands there."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.errors import CheckpointError, EnvironmentUnfit, NotShared, StateMissing, StorageDenied
+from penstock.state.files import NewFile, read_file
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Answer", "answer", "judge", "prove_shared"]
+
+_MOST_TASKS = 64
+_TOKEN = b"penstock: may be deleted\n"
+
+
+class Answer(NamedTuple):
+    """What one task found in one folder: the name of the file that it left there, or what went wrong."""
+
+    host: str
+    folder: str
+    name: str
+    trouble: str | None
+
+
+def prove_shared(spark: SparkSession, folders: Sequence[Path]) -> None:
+    """Let the executors that are there read a file of the driver's in each folder, and the driver one of theirs.
+
+    Folders are made where they are missing. What an executor that joins later cannot see fails its tasks by name.
+    Raises NotShared, naming host and folder; EnvironmentUnfit where executors cannot run our code at all.
+    """
+    mark = f".shared-{secrets.token_hex(8)}"
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as why:
+            raise StorageDenied(f"the folder cannot be made: {why.strerror}", where=str(folder)) from why
+        _leave(folder, mark)
+    named = [str(folder) for folder in folders]
+
+    def ask(_: Iterable[int]) -> Iterator[Answer]:
+        for folder in named:
+            yield answer(folder, mark)
+
+    try:
+        context = spark.sparkContext
+        tasks = min(_MOST_TASKS, max(2, context.defaultParallelism))
+        answers = context.parallelize(range(tasks), tasks).mapPartitions(ask).collect()
+        judge(answers)
+    except CheckpointError:
+        raise
+    except Exception as why:
+        raise EnvironmentUnfit(f"the executors cannot run a task: {_said(why)}") from why
+    finally:
+        for folder in folders:
+            for left in folder.glob(f"{mark}*"):
+                with suppress(OSError):
+                    left.unlink()
+
+
+def answer(folder: str, mark: str) -> Answer:
+    """Read the driver's file and leave one, as tasks leave the files of a batch; runs in a task."""
+    name = f"{mark}-{secrets.token_hex(8)}"
+    trouble = None
+    try:
+        if read_file(Path(folder, mark)) != _TOKEN:
+            trouble = "a file of the driver has other bytes there"
+        _leave(Path(folder), name)
+    except StateMissing:
+        trouble = "a file that the driver has just written is not there"
+    except CheckpointError as why:
+        trouble = why.what
+    return Answer(socket.gethostname(), folder, name, trouble)
+
+
+def judge(answers: Iterable[Answer]) -> None:
+    """Raise NotShared for the first answer that tells of trouble, or whose file the driver does not see."""
+    for found in answers:
+        trouble = found.trouble
+        if trouble is None:
+            try:
+                seen = read_file(Path(found.folder, found.name))
+                trouble = None if seen == _TOKEN else "a file that it has written has other bytes here"
+            except CheckpointError as why:
+                trouble = f"the driver does not see a file that it has written: {why.what}"
+        if trouble is not None:
+            raise NotShared(f"[checkpoint] says shared, and on host {found.host}: {trouble}", where=found.folder)
+
+
+def _leave(folder: Path, name: str) -> None:
+    with NewFile(folder, name) as file:
+        file.write(_TOKEN)
+        file.publish()
+
+
+def _said(why: Exception) -> str:
+    """Return the line of what Spark tells that says most: the last error of Python, or the first line."""
+    lines = [line.strip() for line in str(why).splitlines() if line.strip()]
+    python = [line for line in lines if line.partition(":")[0].endswith("Error")]
+    return (python or lines or [type(why).__name__])[-1 if python else 0]

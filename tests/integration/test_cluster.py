@@ -1,0 +1,83 @@
+"""A stream on a real standalone cluster of Spark: submitted, and undisturbed by what dies around it (DESIGN 1, 11)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+from clusters import Cluster
+from project_samples import expected_totals, make_project
+from yards import QUICK, Yard
+
+from penstock.checkpoint.entries import Takeover
+from penstock.runtime.processes import argv_of, session_members
+from penstock.supervise.stream import Phase
+
+pytestmark = pytest.mark.timeout(900)
+
+ON_CLUSTER = """
+[checkpoint]
+shared = true
+
+[spark]
+master = "{url}"
+
+[spark.conf]
+spark.executor.memory = "512m"
+spark.executor.extraJavaOptions = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+spark.hidden = "seen by nobody"
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path) -> Iterator[Cluster]:
+    """A master and a worker."""
+    (tmp_path / "cluster").mkdir()
+    found = Cluster(tmp_path / "cluster")
+    yield found
+    found.end()
+
+
+@pytest.fixture
+def yard(tmp_path, cluster) -> Iterator[Yard]:
+    """A project whose jobs run on the cluster."""
+    found = Yard(make_project(tmp_path / "project", more=QUICK + ON_CLUSTER.format(url=cluster.url)))
+    yield found
+    found.end()
+
+
+@pytest.mark.fault("F03", "F10")
+def test_a_stream_on_a_cluster_goes_on_whatever_dies(yard, cluster):
+    """Executor, master, worker, supervisor and driver are killed in turn: one driver at a time, the table of one run."""
+    supervisor = yard.supervise()
+    yard.run("start", "orders")
+    yard.until_commits(2)
+    driver = yard.pid()
+    words = argv_of(driver)
+    assert "org.apache.spark.deploy.SparkSubmit" in words
+    assert "seen by nobody" not in " ".join(words)
+    assert cluster.apps() == ["penstock orders"]
+
+    [executor] = cluster.executors()
+    os.kill(executor, signal.SIGKILL)
+    yard.until_commits(yard.commits() + 2)
+    assert executor not in cluster.executors()
+
+    supervisor.kill()
+    cluster.renew_master()
+    yard.supervise()
+    yard.until_commits(yard.commits() + 2)
+    cluster.renew_worker()
+    yard.until_commits(yard.commits() + 2)
+    assert (yard.pid(), yard.stream().generation) == (driver, 1)
+
+    os.kill(driver, signal.SIGKILL)
+    yard.until(lambda s: s.generation == 2 and s.phase is Phase.RUNNING)
+    assert session_members(driver) == []
+    yard.run("limits", "orders", "--rows", "none")
+    assert yard.until(lambda s: s.phase.is_final).phase is Phase.FINISHED
+    assert yard.totals() == expected_totals()
+    assert [t.generation for t in yard.entries(Takeover)] == [1, 2]
+    assert yard.until(lambda _: not cluster.executors())
