@@ -138,6 +138,7 @@ def main() -> int:
             STAMP.write_text(wanted)
         if jars.main() != 0:
             return 1
+        run(PYTHON, "-m", "tools.java_archive")
         close_to_others(CHECKPOINTS)
     except SetupFailed as failed:
         print(f"setup: this failed, see above: {failed}", file=sys.stderr)

@@ -13,7 +13,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from checkpoint_samples import own, run_batch
 from project_samples import job_toml, make_project
+
+from penstock.checkpoint.local import LocalStore
+from penstock.checkpoint.log import Log
+from penstock.runtime.roots import control_store
+from penstock.supervise.records import StreamRecords
+from penstock.supervise.stream import Phase, Wish
 
 pytestmark = [pytest.mark.slow]
 DAGS = Path(__file__).resolve().parents[2] / "dags"
@@ -31,6 +38,8 @@ for path in sorted(Path(sys.argv[1]).rglob("*.py")):
             "schedule": str(dag.schedule), "params": sorted(dag.params), "runs": dag.max_active_runs,
             "now": [t.available_now for t in dag.tasks if hasattr(t, "available_now")],
             "assets": sorted(a.uri for a in getattr(dag.schedule, "objects", [])),
+            "offers": {n: dag.params.get_param(n).schema.get("examples") for n in ("start", "checkpoint")
+                       if n in dag.params},
         }
 heavy = [name for name in ("pyspark", "great_expectations", "pandas", "pyarrow", "deltalake") if name in sys.modules]
 print(json.dumps({"dags": found, "heavy": heavy}))
@@ -72,6 +81,31 @@ def test_a_project_has_a_dag_for_each_job_and_three_for_all(project):
     assert dags["quality_reports"]["assets"] == ["penstock://orders/windows"]
     assert [dags[name]["schedule"] for name in ("stream_orders", "checkpoint_upkeep")] == ["None", "@daily"]
     assert dags["stream_orders"]["now"] == [False]
+
+
+def test_forms_offer_what_can_be_restored_and_a_dag_of_a_stream_that_runs_stands_still(project):
+    """The newest batches and no more; Airflow keeps every version of a DAG, and a stream commits all day."""
+    records = StreamRecords(control_store(project / "checkpoints"), "orders")
+    owned = own(Log(LocalStore(project / "checkpoints" / "orders")))
+    offered = []
+    for batches, phase in ((range(30), Phase.STOPPED), (range(30, 32), Phase.RUNNING)):
+        for batch in batches:
+            run_batch(owned, batch)
+        wish = Wish.RUN if phase is Phase.RUNNING else Wish.STOP
+        records.update(lambda found, p=phase, w=wish: (found.having(phase=p, wish=w), None))
+        dags, _ = read(project)
+        offered.append(
+            (dags["stream_orders"]["offers"]["start"], dags["restart_from_checkpoint"]["offers"]["checkpoint"])
+        )
+    newest = [[f"batch={batch}" for batch in range(last, last - 20, -1)] for last in (29, 31)]
+    assert offered[0] == (["last", *newest[0], "empty"], [f"orders {s}" for s in ("last", *newest[0], "empty")])
+    assert offered[1] == (["last", "empty"], [f"orders {s}" for s in ("last", *newest[1], "empty")])
+
+
+def test_reading_the_dag_files_makes_nothing(project):
+    """A control root that is not there may be on a disk that is not mounted."""
+    read(project)
+    assert not (project / "checkpoints").exists()
 
 
 def test_a_job_with_a_schedule_runs_until_what_is_there_is_done(project):

@@ -38,11 +38,27 @@ CHECKED = JOB.replace("totals.write(", f'totals.check("sane", suite={SUITE!r}, o
 """The last minute is cut off after 40 seconds, so its window fails."""
 
 
+ENDS = """
+from airflow.sdk import DAG, Param
+from penstock.airflow import DrainStream, StartStream, StopStream, WaitStream
+
+JOB = {"job": "orders", "project": PROJECT}
+SAID = {"generation": Param(None, type=["null", "integer"])}
+with DAG("ends", schedule=None, is_paused_upon_creation=False, params=SAID) as ends:
+    StopStream(task_id="stop", generation="{{ params.generation or '' }}", **JOB)
+with DAG("drains", schedule=None, is_paused_upon_creation=False) as drains:
+    start = StartStream(task_id="start", start="empty", restart=True, rows=20, **JOB)
+    healthy = WaitStream(task_id="healthy", until="healthy", deferrable=True, **JOB)
+    start >> healthy >> [DrainStream(task_id="drain", **JOB), WaitStream(task_id="end", deferrable=True, **JOB)]
+"""
+
+
 @pytest.fixture
 def yard(tmp_path) -> Iterator[Yard]:
     """A project with the DAG files of this one, and 1,000 orders in 250 small batches."""
     root = make_project(tmp_path / "project", rows_per_batch=100, job=CHECKED, more=QUICK + KEEP_ALL)
     shutil.copytree(DAGS, root / "dags", ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "dags" / "ends.py").write_text(ENDS.replace("PROJECT", repr(str(root))))
     found = Yard(root)
     yield found
     found.end()
@@ -77,20 +93,25 @@ def workers(airflow: Standalone, doing: str) -> list[int]:
     return [pid for pid in airflow.members() if doing in " ".join(argv_of(pid))]
 
 
-@pytest.mark.fault("F09", "F12", "F63")
-def test_a_stream_outlives_everything_in_airflow(yard, airflow, monkeypatch):
-    """Forms that are refused, no supervisor, a task killed, marked and cleared, no scheduler, a driver killed."""
-    told = {"AIRFLOW": airflow.url, "USER": airflow.user, "PASSWORD_ENV": "YARD_PASSWORD"}
-    for name, value in told.items():
-        monkeypatch.setenv(f"PENSTOCK_EVENTS_{name}", value)
-    monkeypatch.setenv("YARD_PASSWORD", airflow.password)
-    airflow.call("PATCH", "/dags/quality_reports", {"is_paused": True})
+def forms_refuse(airflow: Standalone) -> None:
+    """See that what is no start, no number and no checkpoint is answered with 400."""
     for conf in ({"start": "batch=../../etc"}, {"start": "empty; rm -r /"}, {"rows": 0}, {"rows": "1 OR 1=1"},
                  {"note": "x" * 501}, {"restart": "yes"}):  # fmt: skip
         answer = airflow.ask("POST", f"/dags/{STREAM}/dagRuns", {"logical_date": None, "conf": conf})
         assert answer.status_code == 400, (conf, answer.text)
     other = {"logical_date": None, "conf": {"checkpoint": "../orders batch=1"}}
     assert airflow.ask("POST", "/dags/restart_from_checkpoint/dagRuns", other).status_code == 400
+
+
+@pytest.mark.fault("F09", "F12", "F63")
+def test_a_stream_outlives_everything_in_airflow(yard, airflow, monkeypatch):
+    """Forms that are refused, no supervisor, a task killed, marked and cleared; scheduler, supervisor and driver killed."""
+    told = {"AIRFLOW": airflow.url, "USER": airflow.user, "PASSWORD_ENV": "YARD_PASSWORD"}
+    for name, value in told.items():
+        monkeypatch.setenv(f"PENSTOCK_EVENTS_{name}", value)
+    monkeypatch.setenv("YARD_PASSWORD", airflow.password)
+    airflow.call("PATCH", "/dags/quality_reports", {"is_paused": True})
+    forms_refuse(airflow)
 
     hostile = "<script>alert(1)</script> {{ 7 * 7 }} $(id)"
     run = airflow.trigger(STREAM, note=hostile)
@@ -100,7 +121,7 @@ def test_a_stream_outlives_everything_in_airflow(yard, airflow, monkeypatch):
     assert "PEN-SUP-003" in airflow.log(STREAM, run, "healthy")
     assert (yard.stream().note, yard.stream().phase) == (hostile, Phase.SUBMITTING)
 
-    yard.supervise()
+    supervisor = yard.supervise()
     clear(airflow, STREAM, run, "healthy", downstream=True)
     reaches(airflow, STREAM, run, "supervise", "running")
     yard.until_commits(3)
@@ -123,6 +144,8 @@ def test_a_stream_outlives_everything_in_airflow(yard, airflow, monkeypatch):
 
     (scheduler,) = workers(airflow, "airflow scheduler")
     os.kill(scheduler, signal.SIGKILL)
+    supervisor.kill()
+    yard.supervise()
     os.kill(driver, signal.SIGKILL)
     yard.until(lambda s: s.generation == 2 and s.phase is Phase.RUNNING)
     airflow.run("scheduler")
@@ -202,26 +225,8 @@ def upkeep_that_finds_damage(yard: Yard, airflow: Standalone) -> None:
     segment.write_bytes(whole)
 
 
-ENDS = """
-from airflow.sdk import DAG, Param
-from penstock.airflow import DrainStream, StartStream, StopStream, WaitStream
-
-JOB = {"job": "orders", "project": PROJECT}
-SAID = {"generation": Param(None, type=["null", "integer"])}
-with DAG("ends", schedule=None, is_paused_upon_creation=False, params=SAID) as ends:
-    StopStream(task_id="stop", generation="{{ params.generation or '' }}", **JOB)
-with DAG("drains", schedule=None, is_paused_upon_creation=False) as drains:
-    start = StartStream(task_id="start", start="empty", restart=True, rows=20, **JOB)
-    healthy = WaitStream(task_id="healthy", until="healthy", deferrable=True, **JOB)
-    start >> healthy >> [DrainStream(task_id="drain", **JOB), WaitStream(task_id="end", deferrable=True, **JOB)]
-"""
-
-
 def stale_stops_and_drains(yard: Yard, airflow: Standalone, *, first: str) -> None:
     """See what the operators do that end streams, and the wait that needs no worker."""
-    text = ENDS.replace("PROJECT", repr(str(yard.root)))
-    (yard.root / "dags" / "ends.py").write_text(text)
-    airflow.until(lambda: airflow.has_dag("drains"), "the DAGs of this test", seconds=PATIENCE)
     drains = airflow.trigger("drains")
     reaches(airflow, "drains", drains, "healthy", "running", "deferred", "success")
     stop = airflow.trigger("ends", generation=1)

@@ -13,7 +13,8 @@ from yards import QUICK, Yard
 
 from penstock.checkpoint.entries import Takeover
 from penstock.runtime.processes import argv_of, session_members
-from penstock.supervise.stream import Phase
+from penstock.supervise.local import log_files
+from penstock.supervise.stream import Phase, Stream
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -48,6 +49,16 @@ def yard(tmp_path, cluster) -> Iterator[Yard]:
     found.end()
 
 
+def forget_the_launch(yard: Yard) -> None:
+    """Leave the record as a supervisor does that is killed between the launch and the note."""
+
+    def forgotten(found: Stream) -> tuple[Stream, None]:
+        assert found.driver is not None
+        return found.having(driver=found.driver.model_copy(update={"handle": None})), None
+
+    yard.records.update(forgotten)
+
+
 @pytest.mark.fault("F03", "F10")
 def test_a_stream_on_a_cluster_goes_on_whatever_dies(yard, cluster):
     """Executor, master, worker, supervisor and driver are killed in turn: one driver at a time, the table of one run."""
@@ -66,18 +77,27 @@ def test_a_stream_on_a_cluster_goes_on_whatever_dies(yard, cluster):
     assert executor not in cluster.executors()
 
     supervisor.kill()
+    supervisor.wait()
     cluster.renew_master()
+    forget_the_launch(yard)
     yard.supervise()
+    yard.until(lambda s: s.driver is not None and s.driver.handle is not None)
     yard.until_commits(yard.commits() + 2)
     cluster.renew_worker()
     yard.until_commits(yard.commits() + 2)
     assert (yard.pid(), yard.stream().generation) == (driver, 1)
 
-    os.kill(driver, signal.SIGKILL)
+    # Not the driver's JVM, which lives on until it has asked after its Python.
+    (python,) = [pid for pid in session_members(driver) if argv_of(pid)[1].endswith("__main__.py")]
+    os.kill(python, signal.SIGKILL)
     yard.until(lambda s: s.generation == 2 and s.phase is Phase.RUNNING)
+    assert any("was killed" in (stream.reason or "") for _, stream in yard.records.history())
     assert session_members(driver) == []
     yard.run("limits", "orders", "--rows", "none")
     assert yard.until(lambda s: s.phase.is_final).phase is Phase.FINISHED
     assert yard.totals() == expected_totals()
     assert [t.generation for t in yard.entries(Takeover)] == [1, 2]
     assert yard.until(lambda _: not cluster.executors())
+    events, errors = log_files(yard.root / "checkpoints" / "_logs" / "orders", 2)
+    assert all(line.startswith("{") for line in events.read_text().splitlines())
+    assert "Traceback" not in errors.read_text()

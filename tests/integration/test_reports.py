@@ -59,7 +59,7 @@ class Kept:
 @pytest.fixture(autouse=True)
 def _one_session(request, monkeypatch):
     """Give reports that are made in this process the session that it has, or will have."""
-    monkeypatch.setattr(reporting, "open_spark", lambda _loaded: Kept(request.getfixturevalue("spark")))
+    monkeypatch.setattr(reporting, "open_spark", lambda _loaded, **_: Kept(request.getfixturevalue("spark")))
 
 
 class World:

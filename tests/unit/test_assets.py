@@ -15,6 +15,7 @@ from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.errors import ConfigError
 from penstock.runtime.config_events import AirflowLogin, Secret
+from penstock.runtime.held_records import Decision, HeldRecords
 from penstock.runtime.roots import control_store
 from penstock.runtime.status import StatusRecords
 from penstock.supervise.assets import AirflowAssets, AssetPoster, events_of_windows
@@ -224,6 +225,56 @@ def test_commits_that_were_purged_since_are_told_all_the_same(world):
     poster.look()
     assert sum(one["verdicts"].get("failed", 0) for one in world.listener.heard) == 1
     assert world.listener.batches() == [0, 1, 2]
+
+
+def test_a_held_batch_is_told_of_when_it_is_released(world):
+    """Once, with what it publishes then; what was discarded never is."""
+    world.run(0)
+    for batch in (1, 2):
+        held = a_commit(batch, action="hold", status="failed")
+        world.owned.append(offsets(batch))
+        world.owned.append(held.model_copy(update={"staged": {}, "held": held.staged}))
+    world.tell(2)
+    poster = world.poster()
+    poster.look()
+    assert [(one["first_batch"], one["batch"], one["rows"]) for one in world.listener.heard] == [(0, 2, {"totals": 3})]
+    records = HeldRecords(world.store, "orders")
+    decided = {1: Decision.RELEASE, 2: Decision.DISCARD}
+    rulings = {batch: records.decide(batch, said, {"totals": 3}, by="me") for batch, said in decided.items()}
+    poster.look()
+    assert len(world.listener.heard) == 1
+    for batch, ruling in rulings.items():
+        records.carried_out(batch, ruling, by="me")
+    poster.look()
+    world.poster().look()
+    assert world.listener.heard[1:] == [
+        {
+            "job": "orders",
+            "step": "minutely",
+            "batch": 1,
+            "first_batch": 1,
+            "windows": {"after": "1970-01-01T00:01:00Z", "until": "1970-01-01T00:02:00Z"},
+            "rows": {"totals": 3},
+            "verdicts": {},
+            "released": True,
+            "tables": {},
+        }
+    ]
+
+
+def test_what_was_released_before_anybody_listened_is_no_news(tmp_path):
+    """It is history, like what was published."""
+    world = World(tmp_path / "root")
+    world.begin()
+    held = a_commit(0, action="hold", status="failed")
+    world.owned.append(offsets(0))
+    world.owned.append(held.model_copy(update={"staged": {}, "held": held.staged}))
+    records = HeldRecords(world.store, "orders")
+    records.carried_out(0, records.decide(0, Decision.RELEASE, {"totals": 3}, by="me"), by="me")
+    poster = world.poster()
+    poster.look()
+    poster.look()
+    assert world.listener.heard == []
 
 
 def test_windows_after_a_restore_follow_no_batch_before_it(world):

@@ -17,17 +17,8 @@ from penstock.checkpoint.log import Log
 from penstock.checkpoint.memory import MemoryStore
 from penstock.checkpoint.recovery import recover
 from penstock.errors import CheckpointCorrupt, HeldDecided, HeldNotFound, StorageUnavailable, UnknownName
-from penstock.runtime.held import (
-    Decision,
-    HeldPins,
-    HeldRecords,
-    SessionOnDemand,
-    discard,
-    find_held,
-    release,
-    undecided,
-    undone_by_restore,
-)
+from penstock.runtime.held import HeldPins, SessionOnDemand, discard, find_held, release, undecided, undone_by_restore
+from penstock.runtime.held_records import Decision, HeldRecords
 from penstock.runtime.janitor import Janitor
 from penstock.sinks import Console, Delta
 from penstock.sinks.base import stage_table

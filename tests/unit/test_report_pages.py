@@ -10,19 +10,16 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from report_samples import DAY, MINUTE, START, a_month
 
 from penstock.quality.reports.pages import history_page, run_page, write_page
 from penstock.quality.reports.results import SCHEMA
 from penstock.quality.reports.summary import BUCKETS, DAYS, failing, history, rules_of, runs, summary
 
-MINUTE = 60_000_000
-DAY = 86_400_000_000
-START = 1_704_067_200_000_000  # 2024-01-01
 RULES = {"s:1:rows(v)": "critical", "s:2:rows(w)": "warning", "s:3:mean(v)": "critical", "s:4:sum(v)": "info"}
 
 
@@ -533,33 +530,6 @@ def test_templates_are_installed_with_the_package():
 # --- sizes ------------------------------------------------------------------------------------
 
 MEGABYTE = 1_000_000
-
-
-def a_month(windows: int, *, alternating: bool) -> pa.Table:
-    """Return results of seven rules on so many windows of a minute, a run for each 1,440 of them."""
-    rules = 7
-    place = np.repeat(np.arange(windows), rules)
-    rule = np.tile(np.arange(rules), windows)
-    bad = (place + rule) % 2 == 0 if alternating else place % 97 == 0
-    columns = {
-        "run": [f"r{p // 1_440}" for p in place],
-        "at": START + 40 * DAY + place // 1_440 * MINUTE,
-        "check": ["quality"] * len(place),
-        "table_version": place // 1_440,
-        "window_start": START + place * MINUTE,
-        "window_end": START + (place + 1) * MINUTE,
-        "rows": np.full(len(place), 500),
-        "engine": ["pandas"] * len(place),
-        "rule": [f"hourly_quality:{r}:expect_column_values_to_be_between(column_{r})" for r in rule],
-        "severity": [("critical", "warning", "info")[r % 3] for r in rule],
-        "success": ~bad,
-        "unexpected": np.where(bad, 3, 0),
-        "considered": np.full(len(place), 500),
-        "observed": place / 7.0,
-        "shown": [None] * len(place),
-        "error": [None] * len(place),
-    }
-    return pa.table({name: pa.array(columns[name], SCHEMA.field(name).type) for name in SCHEMA.names})
 
 
 @pytest.mark.parametrize("alternating", [False, True], ids=["few failed", "every second one failed"])

@@ -53,6 +53,16 @@ def test_a_start_of_what_runs_finds_it() -> None:
     assert after.model_copy(update={"answered": ()}) == RUNNING
 
 
+def test_a_start_of_what_runs_sets_limits_and_note() -> None:
+    """A form that says both is not passed over in silence; the driver goes on, under its generation."""
+    asked = Command(verb=Verb.START, id="b", limits=Limits(rows=7), note="slower")
+    after, outcome = fold(RUNNING, asked, NOW)
+    assert (outcome, after.limits, after.note) == (Outcome.DONE, Limits(rows=7), "slower")
+    kept = after.having(limits=RUNNING.limits, note=RUNNING.note, answered=RUNNING.answered)
+    assert kept == RUNNING
+    assert fold(after, Command(verb=Verb.START, id="c", limits=Limits(rows=7)), NOW)[1] is Outcome.ALREADY
+
+
 def test_a_start_from_elsewhere_is_refused_where_a_stream_runs() -> None:
     """It would begin anew in silence."""
     with pytest.raises(CommandRefused, match="use restart"):

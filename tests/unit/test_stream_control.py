@@ -8,7 +8,8 @@ from checkpoint_samples import own, run_batch
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.purge import purge
-from penstock.errors import CannotRestore, CommandRefused, StreamFailed, SupervisorAbsent
+from penstock.errors import CannotRestore, CommandRefused, RootMissing, StreamFailed, SupervisorAbsent
+from penstock.runtime.roots import control_store
 from penstock.supervise.commands import Command, Outcome, Verb
 from penstock.supervise.control import StreamControl
 from penstock.supervise.records import LeaseWatch
@@ -51,6 +52,7 @@ def clock():
 
 @pytest.fixture
 def control(tmp_path, clock):
+    control_store(tmp_path / "root")
     return StreamControl(tmp_path / "root", "flights", clock)
 
 
@@ -101,10 +103,22 @@ def test_a_start_is_written_down_with_a_generation_of_its_own(control, clock):
     assert (again.outcome, again.generation, control.newest().generation) == (Outcome.ALREADY, 1, 1)
 
 
-def test_the_control_root_is_made_for_its_user_alone(control):
-    """A command may come before everything else."""
-    assert control.root.stat().st_mode & 0o777 == 0o700
-    assert control.records.number() == -1
+def test_a_control_root_that_is_not_there_is_named_and_not_made(tmp_path, clock):
+    """It may be on a disk that is not mounted: what is written to another folder nobody would ever read."""
+    for root in (tmp_path / "root", tmp_path / "mount" / "root"):
+        with pytest.raises(RootMissing, match="PEN-SUP-004 there is no control root") as caught:
+            StreamControl(root, "flights", clock)
+        assert caught.value.where == str(root)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_runs_and_who_supervises_makes_the_root_and_nothing_above_it(tmp_path):
+    """For its user alone."""
+    control_store(tmp_path / "root")
+    assert (tmp_path / "root").stat().st_mode & 0o777 == 0o700
+    with pytest.raises(RootMissing, match="the folder that is to hold the control root is not there") as caught:
+        control_store(tmp_path / "mount" / "root")
+    assert (caught.value.where, list(tmp_path.iterdir())) == (str(tmp_path / "mount"), [tmp_path / "root"])
 
 
 def test_a_command_counts_once_however_often_it_comes(control):

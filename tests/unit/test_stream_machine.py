@@ -305,7 +305,7 @@ def test_a_launch_that_nobody_wrote_down_is_found_or_given_up() -> None:
 
 # --- any order of events ------------------------------------------------------------------------
 class World(RuleBasedStateMachine):
-    """Drivers that start, stall, die and are fenced; supervisors that die between two steps; commands at any time."""
+    """Drivers that start, stall, die and are fenced, in sight or on another machine; supervisors that die; commands."""
 
     @initialize()
     def begin(self) -> None:
@@ -318,6 +318,8 @@ class World(RuleBasedStateMachine):
         self.log_generation = 0
         self.commands = 0
         self.lost_launches: list[int] = []
+        self.far: set[int] = set()  # generations on a machine that cannot be looked at
+        self.silent: dict[int, int] = {}  # how long ago such a driver's last heartbeat was
 
     def _is_told_to_end(self, g: int) -> bool:
         """Return what the driver's orders say, read by `StreamOrders` itself."""
@@ -331,6 +333,9 @@ class World(RuleBasedStateMachine):
         if slot is None:
             return Seen(holder=Holder(generation=self.log_generation))
         g = slot.generation
+        if g in self.far:
+            silent = self.silent.get(g)
+            return Seen(beat=None if silent is None else Beat(generation=g, still_for=silent, silent_for=silent))
         beat = Beat(generation=g, still_for=0) if self.alive.get(g) else None
         if g in self.alive:
             return Seen(life=Life.RUNS, beat=beat, handle=HANDLE)
@@ -340,6 +345,8 @@ class World(RuleBasedStateMachine):
     def tick(self, *, lost: bool, seconds: int) -> None:
         """Let the supervisor look; with `lost` it dies after it wrote the record, and may start the driver later."""
         self.now += seconds * SECOND
+        for g in self.far & self.silent.keys():
+            self.silent[g] = 0 if self.alive.get(g) else self.silent[g] + seconds * SECOND
         done = step(self.stream, self._seen(), POLICY, self.now, "h")
         if done.action is Action.LAUNCH:
             g = done.stream.generation
@@ -352,8 +359,23 @@ class World(RuleBasedStateMachine):
                 self.alive[g] = False
         if done.action is Action.KILL and not lost:
             assert done.stream.driver is not None
-            self.alive.pop(done.stream.driver.generation, None)
+            if done.stream.driver.generation not in self.far:
+                self.alive.pop(done.stream.driver.generation, None)
         self.stream = done.stream
+
+    @rule()
+    def supervisor_moves(self) -> None:
+        """Let the supervisor that stood by elsewhere take over: it sees no driver of before any more."""
+        self.far |= self.alive.keys()
+        self.silent |= {g: 0 for g, holds in self.alive.items() if holds}
+
+    @precondition(lambda self: self.far & self.silent.keys())
+    @rule(data=st.data(), seconds=st.integers(1, 30))
+    def driver_freezes(self, data: st.DataObject, seconds: int) -> None:
+        """Let a driver on another machine give no sign of life for a while; it may go on afterwards."""
+        g = data.draw(st.sampled_from(sorted(self.far & self.silent.keys())))
+        self.silent[g] += seconds * SECOND
+        self.stream = step(self.stream, self._seen(), POLICY, self.now, "h").stream
 
     @precondition(lambda self: self.lost_launches)
     @rule()
@@ -375,6 +397,8 @@ class World(RuleBasedStateMachine):
         else:
             self.log_generation = g
             self.alive[g] = True
+            if g in self.far:
+                self.silent[g] = 0
 
     @precondition(lambda self: self.alive)
     @rule(data=st.data(), code=st.sampled_from([None, 0, 70, 75, EXIT_PERSON]), storage=st.booleans())
@@ -425,6 +449,8 @@ class World(RuleBasedStateMachine):
                     self.alive[g] = True
                     self.log_generation = g
             self.now += 30 * SECOND
+            for g in self.far:
+                self.silent[g] = 0 if self.alive.get(g) else self.silent.get(g, 0) + 30 * SECOND
             done = step(self.stream, self._seen(), POLICY, self.now, "h")
             if done.action is Action.LAUNCH:
                 self.alive[done.stream.generation] = False

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from project_samples import make_project
 
-from penstock.errors import EnvironmentUnfit, NotShared, StorageDenied
+from penstock.errors import EXIT_RETRY, ClusterUnavailable, EnvironmentUnfit, NotShared, StorageDenied
+from penstock.runtime import shared
 from penstock.runtime.config import load_settings
-from penstock.runtime.session import session_settings
+from penstock.runtime.session import ARCHIVE, session_settings
 from penstock.runtime.shared import Answer, answer, judge, prove_shared
 from penstock.supervise.launcher import LaunchOrder
 from penstock.supervise.stream import Stream
@@ -152,9 +156,52 @@ def test_executors_that_cannot_run_our_code_are_told_from_folders(tmp_path: Path
         def sparkContext(self):  # noqa: N802 - Spark's name
             raise RuntimeError("Job aborted\n  Traceback\nModuleNotFoundError: No module named 'penstock'\n\tat java")
 
-    with pytest.raises(EnvironmentUnfit, match="cannot run a task: ModuleNotFoundError: No module named 'penstock'"):
+    with pytest.raises(EnvironmentUnfit, match="cannot run our code: ModuleNotFoundError: No module named 'penstock'"):
         prove_shared(Broken(), [tmp_path])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cluster_that_gives_no_executor_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All its cores may be another job's; a later start goes on, so it is no matter for a person."""
+    monkeypatch.setattr(shared, "_WITHIN", 0.05)
+    cancelled = threading.Event()
+
+    class Busy:
+        """Stands for a session that waits for executors until its jobs are cancelled."""
+
+        def collect(self) -> None:
+            assert cancelled.wait(60)
+            raise RuntimeError("Job 0 cancelled")
+
+    busy: Any = Busy()
+    busy.sparkContext, busy.cancelAllJobs = busy, cancelled.set
+    busy.parallelize = busy.mapPartitions = lambda *_: busy
+    with pytest.raises(ClusterUnavailable, match="no executor has run a task within 0.05 s") as caught:
+        prove_shared(busy, [tmp_path])
+    assert caught.value.exit_code == EXIT_RETRY
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- what Java is started with ---------------------------------------------------------------------
+def test_java_gets_the_archive_that_is_there_and_what_the_configuration_adds(tmp_path: Path) -> None:
+    """Options of one's own are added to ours, and do not replace them."""
+    key = "spark.driver.extraJavaOptions"
+    plain = session_settings(master="local[2]", jars=tmp_path)[key]
+    assert "SharedArchiveFile" not in plain
+    (tmp_path / ARCHIVE).touch()
+    both = session_settings(master="local[2]", jars=tmp_path, settings={key: "-Dmine=1"})[key]
+    assert both.startswith(plain)
+    assert f'"-XX:SharedArchiveFile={tmp_path / ARCHIVE}"' in both
+    assert both.endswith(" -Dmine=1")
+
+
+def test_java_goes_without_an_archive_that_does_not_fit(tmp_path: Path) -> None:
+    """And says nothing: what it says would stand among the events of a driver."""
+    (tmp_path / ARCHIVE).write_bytes(b"no archive")
+    options = session_settings(master="local[2]", jars=tmp_path)["spark.driver.extraJavaOptions"]
+    told = subprocess.run(["java", *shlex.split(options), "-version"], capture_output=True, text=True, check=True)
+    assert told.stdout == ""
+    assert all(line.startswith("OpenJDK") or "version" in line for line in told.stderr.splitlines())
 
 
 def test_spark_submit_knows_the_words_that_it_is_given() -> None:

@@ -67,7 +67,7 @@ def mine(tmp_path: Path, drivers: Drivers, clock: ManualClock) -> Supervisor:
     (project / "jobs").mkdir(parents=True)
     (project / "jobs" / "j.py").write_text("one\n")
     return Supervisor(
-        root=tmp_path / "root", project=project, launcher=drivers, policy=lambda _job: POLICY, clock=clock
+        root=tmp_path / "root", project=project, launcher=drivers, policy=lambda _job, _code: POLICY, clock=clock
     )
 
 
@@ -196,7 +196,7 @@ def test_a_job_whose_configuration_cannot_be_read_does_not_stop_the_others(mine:
     """It is told once, and the next one is tended; the job starts when its file can be read again."""
     broken = {"a"}
 
-    def policy(job: str) -> Policy:
+    def policy(job: str, _code: Path | None) -> Policy:
         if job in broken:
             raise ConfigError(f"{job}.toml cannot be read")
         return POLICY

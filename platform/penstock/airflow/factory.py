@@ -1,6 +1,6 @@
 """Make DAGs of a project: one for each job, one that takes a stream back to a checkpoint, reports, and upkeep.
 
-Parsing reads names, settings and the tail of each log, and imports nothing of Spark.
+Parsing reads names, settings and the newest commits of each log, and imports nothing of Spark.
 
 What can be restored is offered by the form and not enforced by it: a worker parses the file anew for every try, and a
 batch that was there when the run was triggered may be purged by then. What is enforced is the form of the words; the
@@ -17,16 +17,18 @@ from airflow.sdk import DAG, Asset, AssetAny, Param, task
 
 from penstock.airflow.operators import RestartStream, StartStream, WaitStream
 from penstock.airflow.upkeep import CheckpointUpkeep, QualityReport
-from penstock.checkpoint.recovery import Damage, recover
+from penstock.checkpoint.recent import Recent, newest_commits
 from penstock.errors import PenstockError
 from penstock.runtime.project import Project, find_project
-from penstock.runtime.roots import job_log
+from penstock.runtime.roots import control_store, job_log
 from penstock.supervise.assets import asset_uri
+from penstock.supervise.records import StreamRecords
 
 __all__ = ["report_dag", "restart_dag", "stream_dags", "upkeep_dag", "windows_asset"]
 
 _BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 _NOTE = 500
+_OFFERED = 20
 _RETRY = timedelta(seconds=5)
 _START = "(last|empty|batch=[0-9]{1,12})"
 
@@ -41,7 +43,8 @@ def restart_dag(file: str) -> DAG:
     """Return the DAG `restart_from_checkpoint`: a job, and a batch that can be restored, are picked in its form."""
     project = find_project(Path(file).parent)
     jobs = _configured(project)
-    kept = {f"{job} {start}": f"{job}: {said}" for job in jobs for start, said in _starts(project, job).items()}
+    starts = {job: _starts(_newest_batches(project, job)) for job in jobs}
+    kept = {f"{job} {start}": f"{job}: {said}" for job in jobs for start, said in starts[job].items()}
     with _dag(
         "restart_from_checkpoint",
         "Ends the driver of a stream after its batch, and begins anew from what is picked.",
@@ -141,7 +144,8 @@ def _job_param(jobs: list[str]) -> Param:
 
 def _stream_dag(project: Project, job: str) -> DAG:
     """Return deploy -> healthy -> supervise for one job; on a schedule each run ends when what was there is done."""
-    starts = _starts(project, job)
+    # Not while it runs: with each batch the DAG would be another, and Airflow keeps every version of a DAG.
+    starts = _starts([] if _runs(project, job) else _newest_batches(project, job))
     schedule = _schedule(project, job)
     doc = (
         f"Starts the stream `{job}`, waits until it runs, and follows it to its end. The stream lives on when a task, "
@@ -166,7 +170,8 @@ def _stream_dag(project: Project, job: str) -> DAG:
                 examples=list(starts),
                 values_display=starts,
                 title="Start from",
-                description="Where a new driver begins.",
+                description="Where a new driver begins. The batches of a stream that runs are offered by the DAG "
+                "restart_from_checkpoint and the stream's page; batch=N takes any of them here too.",
             ),
             "rows": _rows_param(),
             "note": _note_param(),
@@ -217,18 +222,31 @@ def _schedule(project: Project, job: str) -> str | None:
         return None  # a run says what is wrong, and for which key
 
 
-def _starts(project: Project, job: str) -> dict[str, str]:
-    """Return what a stream can begin from, newest first, and how a form says it; a log in trouble offers less."""
+def _starts(batches: list[Recent]) -> dict[str, str]:
+    """Return what a stream can begin from, newest first, and how a form says it."""
     found = {"last": "where it left off"}
-    try:
-        log = job_log(project.settings(job).root / job)
-        kept = recover(log, Damage.LIST).kept if log is not None else []
-    except (PenstockError, OSError):
-        kept = []
-    for one in reversed(kept):
-        at = datetime.fromtimestamp(one.commit.time / 1_000_000, UTC)
+    for one in batches:
+        at = datetime.fromtimestamp(one.time / 1_000_000, UTC)
         found[f"batch={one.batch}"] = f"batch {one.batch}, {at:%Y-%m-%d %H:%M:%S} UTC"
     return {**found, "empty": "nothing: begin anew"}
+
+
+def _newest_batches(project: Project, job: str) -> list[Recent]:
+    """Return the newest batches that can be restored; a log in trouble offers less."""
+    try:
+        log = job_log(project.settings(job).root / job)
+        return newest_commits(log, _OFFERED) if log is not None else []
+    except (PenstockError, OSError):
+        return []
+
+
+def _runs(project: Project, job: str) -> bool:
+    """Return whether the stream has a driver, or is to have one."""
+    try:
+        stream = StreamRecords(control_store(project.settings(job).root, make=False), job).newest()
+    except (PenstockError, OSError):
+        return False
+    return stream.driver is not None or stream.wants_driver
 
 
 def _rows_param() -> Param:

@@ -7,7 +7,8 @@ the stream that was meant.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator, ResumableJobMixin
 from airflow.sdk.exceptions import AirflowFailException
@@ -15,6 +16,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from penstock.airflow.asking import ask, command_id, control_of, limits_of
 from penstock.airflow.triggers import StreamTrigger
 from penstock.errors import StreamFailed, SupervisorAbsent
+from penstock.runtime.project import find_project
+from penstock.supervise.autostart import start_supervisor
 from penstock.supervise.commands import Command, Outcome, Verb
 from penstock.supervise.control import Asked, StreamControl
 from penstock.supervise.stream import Phase, Stream
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["DrainStream", "RestartStream", "StartStream", "StopStream", "WaitStream"]
 
 _HEALTHY = (Phase.RUNNING, Phase.DRAINING)
+_SUPERSEDED = "SUPERSEDED"
 
 
 class _StreamOperator(BaseOperator):
@@ -63,10 +67,29 @@ class _StreamOperator(BaseOperator):
                 told = stream.phase
             return reached(stream)
 
-        try:
-            return self._control().wait(generation, look)
-        except (StreamFailed, SupervisorAbsent) as why:
-            raise AirflowFailException(str(why)) from why
+        begun = False
+        while True:
+            try:
+                return self._control().wait(generation, look)
+            except StreamFailed as why:
+                raise AirflowFailException(str(why)) from why
+            except SupervisorAbsent as why:
+                if begun or not self._supervise():
+                    self._give_up(why)
+                begun = True
+
+    def _supervise(self) -> bool:
+        """Start a supervisor on this machine, if the configuration says so."""
+        project = find_project(given=Path(self.project))
+        if not project.settings(self.job).supervise.autostart:
+            return False
+        pid = start_supervisor(project.root, self._control().root)
+        self.log.warning("nobody supervised, and autostart is set: process %s does now", pid)
+        return True
+
+    def _give_up(self, why: SupervisorAbsent) -> NoReturn:
+        """Fail, at once and for good: what was asked stands, and the next run finds it."""
+        raise AirflowFailException(str(why)) from why
 
 
 class StartStream(_StreamOperator):
@@ -127,8 +150,9 @@ class RestartStream(StartStream):
 class WaitStream(ResumableJobMixin, _StreamOperator):
     """Attach to a stream and wait: `until="healthy"` for a driver that runs, `until="end"` for the end of the stream.
 
-    Fails where the stream failed. One that a newer command has begun anew ends the wait well: whoever gave that
-    command waits for it. Killing the task, or marking it, changes nothing about the stream.
+    Fails where the stream comes to another end. One that a newer command has begun anew ends the wait well: whoever
+    gave that command waits for it. Killing the task, or marking it, changes nothing about the stream.
+    Where nobody supervises, a wait for the end fails so that a try may follow: drivers go on meanwhile.
     With `deferrable` the wait needs no worker; what the trigger says is looked up again, and not believed.
     """
 
@@ -151,6 +175,9 @@ class WaitStream(ResumableJobMixin, _StreamOperator):
     def execute_complete(self, context: Context, event: Any, first: int) -> dict[str, Any]:
         """Look, and defer while there is something to wait for; an event may have been sent too early."""
         if self.is_job_active(self.get_job_status(first, context)):
+            absent = event.get("absent") if isinstance(event, dict) else None
+            if absent and not self._control().is_supervised() and not self._supervise():
+                self._give_up(SupervisorAbsent(absent, where=str(self._control().root)))
             trigger = StreamTrigger(project=self.project, job=self.job, first=first, until=self.until)
             self.defer(trigger=trigger, method_name="execute_complete", kwargs={"first": first})
         return self._ended(first)
@@ -164,22 +191,30 @@ class WaitStream(ResumableJobMixin, _StreamOperator):
     def get_job_status(self, external_id: Any, context: Any) -> str:
         """Return the phase, or SUPERSEDED for a stream that was begun anew."""
         stream = self._control().newest()
-        return "SUPERSEDED" if stream.first > external_id else stream.phase.value
+        return _SUPERSEDED if stream.first > external_id else stream.phase.value
 
     def is_job_active(self, status: str) -> bool:
         """Return whether there is something to wait for."""
-        if status == "SUPERSEDED" or Phase(status).is_final:
-            return False
-        return not (self.until == "healthy" and Phase(status) in _HEALTHY)
+        return status != _SUPERSEDED and not Phase(status).is_final and not self._is_there(Phase(status))
 
     def is_job_succeeded(self, status: str) -> bool:
-        """Return whether what was waited for is there."""
-        return status != Phase.FAILED.value and not self.is_job_active(status)
+        """Return whether what an earlier try waited for is there; a stream begun anew since is attached to instead."""
+        return status != _SUPERSEDED and self._is_there(Phase(status))
 
     def poll_until_complete(self, external_id: Any, context: Any) -> None:
-        """Wait; raises AirflowFailException where the stream failed, and where nobody supervises it."""
-        self._wait(external_id, lambda stream: not self.is_job_active(stream.phase.value))
+        """Wait; raises AirflowFailException where the stream came to another end, and where nobody supervises it."""
+        self._wait(external_id, lambda stream: self._is_there(stream.phase))
         self._ended(external_id)
+
+    def _is_there(self, phase: Phase) -> bool:
+        if self.until == "healthy":
+            return phase in (*_HEALTHY, Phase.FINISHED)
+        return phase.is_final and phase is not Phase.FAILED
+
+    def _give_up(self, why: SupervisorAbsent) -> NoReturn:
+        if self.until == "end":
+            raise why
+        super()._give_up(why)
 
     def get_job_result(self, external_id: Any, context: Any) -> dict[str, Any]:
         """Return {job, first, phase, generation, restarts}."""
@@ -187,9 +222,9 @@ class WaitStream(ResumableJobMixin, _StreamOperator):
 
     def _ended(self, first: int) -> dict[str, Any]:
         stream = self._control().newest()
-        if stream.first == first and stream.phase is Phase.FAILED:
-            raise AirflowFailException(f"{self.job} failed: {stream.reason}")
-        phase = stream.phase.value if stream.first == first else "SUPERSEDED"
+        if stream.first == first and stream.phase.is_final and not self._is_there(stream.phase):
+            raise AirflowFailException(f"{self.job} is {stream.phase.value}: {stream.reason or ''}")
+        phase = stream.phase.value if stream.first == first else _SUPERSEDED
         self.log.info("%s is %s", self.job, phase)
         facts = {"generation": stream.generation, "restarts": stream.restarts}
         return {"job": self.job, "first": first, "phase": phase, **facts}

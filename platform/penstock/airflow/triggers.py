@@ -9,6 +9,7 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from penstock.airflow.asking import control_of
+from penstock.errors import SupervisorAbsent
 from penstock.supervise.stream import Phase
 
 __all__ = ["StreamTrigger"]
@@ -19,7 +20,8 @@ _POLL = 5.0
 class StreamTrigger(BaseTrigger):
     """Fire once the stream that began with generation `first` is where it is waited for, over, or begun anew.
 
-    It says so and no more: the task looks at the record itself. When it is cancelled nothing happens to the stream.
+    It fires as well where nobody supervises, and says so and no more: the task looks at the record itself. When it is
+    cancelled nothing happens to the stream.
     """
 
     def __init__(self, *, project: str, job: str, first: int, until: str) -> None:
@@ -34,10 +36,16 @@ class StreamTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look every few seconds."""
         control = control_of(self.project, self.job)
+        silence = control.silence()
         while True:
             stream = await asyncio.to_thread(control.newest)
             healthy = self.until == "healthy" and stream.phase in (Phase.RUNNING, Phase.DRAINING)
             if stream.first > self.first or stream.phase.is_final or healthy:
                 yield TriggerEvent({"phase": stream.phase.value})  # type: ignore[no-untyped-call]
+                return
+            try:
+                await asyncio.to_thread(silence.check)
+            except SupervisorAbsent as why:
+                yield TriggerEvent({"absent": why.what})  # type: ignore[no-untyped-call]
                 return
             await asyncio.sleep(_POLL)

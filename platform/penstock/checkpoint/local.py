@@ -43,7 +43,9 @@ class LocalStore:
 
     The folder is made with mode 0700. One that is a symbolic link, belongs to another user, or can be written by
     group or others is refused with `RootUnsafe`.
-    Not for a root that several machines share: NFS does not promise what this protocol needs.
+    On a root that several machines share, the file system must promise what a disk does: link(2) makes a name for all
+    of them or for none, and what was synced is there. The driver and the executors of a cluster prove the sharing to
+    each other (`runtime.shared`); that link is exclusive between two machines nobody can prove from one of them.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:

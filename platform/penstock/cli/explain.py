@@ -42,7 +42,7 @@ def _analysed(loaded: LoadedJob) -> list[Section]:
     from penstock.runtime.suites import find_suites
 
     graph = loaded.job.graph()
-    with spark_of(loaded) as spark:
+    with spark_of(loaded, here=True) as spark:
         # Not `prepare`: the first thing that writes.
         engine = SparkEngine(
             graph,

@@ -15,17 +15,8 @@ from penstock.cli.outcome import outcome, show
 from penstock.errors import HeldNotFound
 from penstock.runtime.batch_report import moment, shown_moment
 from penstock.runtime.events import configure_events
-from penstock.runtime.held import (
-    HeldBatch,
-    HeldRecords,
-    Ruling,
-    SessionOnDemand,
-    discard,
-    find_held,
-    release,
-    undecided,
-    undone_by_restore,
-)
+from penstock.runtime.held import HeldBatch, SessionOnDemand, discard, find_held, release, undecided, undone_by_restore
+from penstock.runtime.held_records import HeldRecords, Ruling
 from penstock.runtime.launch import open_spark
 from penstock.runtime.project import LoadedJob, Project, find_project
 from penstock.runtime.roots import control_store, job_log
@@ -51,7 +42,7 @@ def release_command(job: str, batch: int, *, json: bool, project: Path | None, d
     configure_events(json=False)
     with outcome(debug=debug):
         one = _find_one(find_project(given=project).load(job), batch)
-        spark = SessionOnDemand(lambda: open_spark(one.loaded))
+        spark = SessionOnDemand(lambda: open_spark(one.loaded, here=True))
         try:
             ruling = release(
                 one.records,

@@ -121,6 +121,14 @@ def run(
         Path | None,
         typer.Option(metavar="DIR", help="For schedulers: a copy of jobs/ and conf/ to use.", show_default=False),
     ] = None,
+    logs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="For schedulers: write events and errors to files of the generation in DIR.",
+            show_default=False,
+        ),
+    ] = None,
     json: Json = False,
     project: ProjectFolder = None,
     debug: Debug = False,
@@ -153,6 +161,7 @@ def run(
         generation=generation,
         command=command,
         code=code,
+        logs=logs,
         json=json,
         project=project,
         debug=debug,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from penstock.runtime.progress import BarProgress, JsonProgress, ProgressView
 from penstock.runtime.project import find_project
 from penstock.runtime.restoring import StartFrom, parse_start
 from penstock.runtime.roots import control_store
+from penstock.supervise.local import log_files
 from penstock.supervise.orders import StreamOrders
 from penstock.supervise.records import StreamRecords
 
@@ -35,11 +37,14 @@ def run_command(
     generation: int,
     command: str | None,
     code: Path | None,
+    logs: Path | None,
     json: bool,
     project: Path | None,
     debug: bool,
 ) -> None:
     """Load the job, run it, and end with the exit code of DESIGN 11."""
+    if logs is not None:
+        _speak_to(*log_files(logs, generation))
     order = RunOrder(
         start=_start(start),
         available_now=available_now,
@@ -62,6 +67,16 @@ def run_command(
             launch(loaded, order, progress, StreamOrders(records, generation))
         finally:
             progress.close()
+
+
+def _speak_to(events: Path, errors: Path) -> None:
+    """Write to files what would go to standard output and error, also what Java and others write there.
+
+    spark-submit passes on what a program says through a thread that it does not wait for, so the end may be lost.
+    """
+    for number, path in ((1, events), (2, errors)):
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), number)
 
 
 def parse_gates(said: Sequence[str]) -> dict[int, str]:

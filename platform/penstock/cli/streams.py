@@ -13,12 +13,16 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.outcome import command_id, outcome, show
+from penstock.errors import ConfigError, JobNotFound, RootMissing
 from penstock.runtime.batch_report import shown_moment
+from penstock.runtime.config import checkpoint_root
 from penstock.runtime.events import configure_events
 from penstock.runtime.project import Project, find_project
 from penstock.runtime.restoring import parse_start
+from penstock.runtime.roots import control_store
 from penstock.supervise.commands import Command, Outcome, Verb
 from penstock.supervise.control import Asked, StreamControl
+from penstock.supervise.records import supervised_jobs
 from penstock.supervise.stream import Limits, Phase, Stream
 from penstock.time.clock import SystemClock
 
@@ -86,7 +90,7 @@ def streams_command(*, json: bool, project: Path | None, debug: bool) -> None:
     configure_events(json=False)
     with outcome(debug=debug):
         found = find_project(given=project)
-        streams = {job: _control(found, job).newest() for job in found.job_names()}
+        streams = {job: _newest(found, job) for job in _jobs(found)}
         if json:
             print(jsonlib.dumps([_facts(job, stream) for job, stream in streams.items()]))
             return
@@ -113,8 +117,32 @@ def limits_of(rows: str | None) -> Limits | None:
     return Limits(rows=int(rows))
 
 
+def _jobs(project: Project) -> list[str]:
+    """Return the project's jobs, and those whose code is gone and whose streams are not."""
+    root = checkpoint_root(project.root)
+    known = supervised_jobs(control_store(root, make=False)) if root.is_dir() else []
+    return sorted({*project.job_names(), *known})
+
+
+def _newest(project: Project, job: str) -> Stream:
+    """Return a job's stream; where its file cannot be read, one that says so."""
+    try:
+        return _control(project, job).newest()
+    except RootMissing:
+        return Stream()
+    except ConfigError as why:
+        return Stream(reason=f"{why.what} ({why.where})")
+
+
 def _control(project: Project, job: str) -> StreamControl:
-    return StreamControl(project.settings(job).root, job, SystemClock())
+    """Return the control of a stream; one whose code is gone is looked for in the project's own root."""
+    try:
+        root = project.settings(job).root
+    except JobNotFound:
+        root = checkpoint_root(project.root)
+        if not root.is_dir() or job not in supervised_jobs(control_store(root, make=False)):
+            raise
+    return StreamControl(root, job, SystemClock())
 
 
 def _checked_start(text: str) -> str:
@@ -130,6 +158,8 @@ def _sentence(job: str, command: Command, asked: Asked) -> str:
         case Outcome.DONE:
             if command.verb is Verb.LIMITS:
                 return f"{job}: {_said(asked.stream.limits)} from now on"
+            if command.verb is Verb.START and asked.stream.command != command.id:
+                return f"{job}: it runs (generation {asked.generation}), with these limits and this note from now on"
             return f"{job}: {command.verb.value} asked for, generation {asked.generation}"
         case Outcome.ALREADY:
             return f"{job}: nothing to do, it is {asked.stream.phase.value} (generation {asked.stream.generation})"

@@ -47,6 +47,7 @@ from penstock.errors.gates import (
 from penstock.errors.jobs import (
     BadExpression,
     BadName,
+    ClusterUnavailable,
     ConfigError,
     DuplicateName,
     EnvironmentUnfit,
@@ -65,6 +66,7 @@ from penstock.errors.root import (
 )
 from penstock.errors.supervision import (
     CommandRefused,
+    RootMissing,
     StreamFailed,
     SupervisionError,
     SupervisorAbsent,
@@ -102,6 +104,7 @@ __all__ = [
     "CannotRestore",
     "CheckpointCorrupt",
     "CheckpointError",
+    "ClusterUnavailable",
     "CommandRefused",
     "CommitUnknown",
     "ComputeFailed",
@@ -132,6 +135,7 @@ __all__ = [
     "PathEscapes",
     "PenstockError",
     "ReportImpossible",
+    "RootMissing",
     "RootUnsafe",
     "SegmentExists",
     "SinkAhead",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.errors.root import PenstockError
+from penstock.errors.root import EXIT_RETRY, PenstockError
 
 
 class JobError(PenstockError, ValueError):
@@ -59,3 +59,14 @@ class EnvironmentUnfit(PenstockError, RuntimeError):
 
     code = "PEN-ENV-001"
     remedy = "Run `make setup`; it says what is missing."
+
+
+class ClusterUnavailable(PenstockError, ConnectionError):
+    """The master of the cluster does not answer, or gives no executor."""
+
+    code = "PEN-ENV-002"
+    remedy = (
+        "See that the master named in [spark] runs and has cores that are free; `spark.cores.max` bounds what one job "
+        "takes of a standalone cluster. A later start goes on."
+    )
+    exit_code = EXIT_RETRY

@@ -30,3 +30,11 @@ class SupervisorAbsent(SupervisionError, RuntimeError):
     code = "PEN-SUP-003"
     remedy = "Start one with `penstock supervise`, on the machine where drivers are to run."
     exit_code = EXIT_RETRY
+
+
+class RootMissing(SupervisionError, FileNotFoundError):
+    """The folder of checkpoints and commands is not on this machine."""
+
+    code = "PEN-SUP-004"
+    remedy = "Mount it, or make the folder above it; `penstock supervise` and `penstock run` make the root itself."
+    exit_code = EXIT_RETRY

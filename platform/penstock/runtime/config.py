@@ -40,6 +40,7 @@ class SuperviseSettings:
     healthy_after: Duration
     progress_within: Duration
     start_within: Duration
+    autostart: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,10 +142,15 @@ class JobConf:
         return f"{shown_path(self.file)}:{line}" if line else shown_path(self.file)
 
 
+def _around() -> ProjectFile:
+    """Return what the environment says; sections that only a job's file has cannot be set for all jobs at once."""
+    return from_environment(ProjectFile, os.environ, others=JobFile.model_fields.keys() - ProjectFile.model_fields)
+
+
 def checkpoint_root(root: Path) -> Path:
     """Return the checkpoint root of jobs that do not name their own; raises ConfigError."""
     project, _ = read_model(ProjectFile, root / "conf" / "penstock.toml")
-    around = from_environment(ProjectFile, os.environ)
+    around = _around()
     return root / (around.checkpoint.root or project.checkpoint.root or _ROOT)
 
 
@@ -158,7 +164,7 @@ def load_settings(root: Path, job: str, *, code: Path | None = None) -> tuple[Se
     project_path, job_path = conf_folder / "penstock.toml", conf_folder / "jobs" / f"{job}.toml"
     project, project_lines = read_model(ProjectFile, project_path)
     own, lines = read_model(JobFile, job_path) if job_path.exists() else (JobFile(), {})
-    around = from_environment(ProjectFile, os.environ)
+    around = _around()
 
     def said(section: str, key: str, default: Any) -> Any:
         for file in (around, own, project):
@@ -203,6 +209,7 @@ def load_settings(root: Path, job: str, *, code: Path | None = None) -> tuple[Se
             healthy_after=parse_duration(said("supervise", "healthy_after", "2 minutes")),
             progress_within=parse_duration(said("supervise", "progress_within", "10 minutes")),
             start_within=parse_duration(said("supervise", "start_within", "3 minutes")),
+            autostart=bool(said("supervise", "autostart", None)),
         ),
         reports=ReportSettings(
             pandas_rows=said("reports", "pandas_rows", 100_000),

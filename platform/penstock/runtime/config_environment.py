@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -26,14 +26,15 @@ def variable(section: str, key: str) -> str:
     return f"{PREFIX}{section}_{key}".upper()
 
 
-def from_environment(model: type[Model], environment: Mapping[str, str]) -> Model:
+def from_environment(model: type[Model], environment: Mapping[str, str], *, others: Collection[str] = ()) -> Model:
     """Return what the environment says of a configuration; what it does not say is absent.
 
-    Keys with one value can be set, tables cannot. A variable that begins like those of a section and is none is
-    refused, because it would change nothing without a word. Raises ConfigError, with the variable as the place.
+    Keys with one value can be set, tables cannot. A variable that begins like those of a section, or of `others`, and
+    is none is refused, because it would change nothing without a word. Raises ConfigError, with the variable as the
+    place.
     """
     known = {variable(section, key): (section, key, field) for section, key, field in _keys(model)}
-    sections = tuple(f"{PREFIX}{section}_".upper() for section in model.model_fields)
+    sections = tuple(f"{PREFIX}{section}_".upper() for section in (*model.model_fields, *others))
     found: dict[str, dict[str, Any]] = {}
     for name, text in sorted(environment.items()):
         if name in known:

@@ -70,6 +70,7 @@ class SuperviseSection(_Section):
     healthy_after: DurationText | None = None
     progress_within: DurationText | None = None
     start_within: DurationText | None = None
+    autostart: bool | None = None
 
 
 class ReportsSection(_Section):

@@ -48,6 +48,7 @@ _LEAST_TAKEOVER = 5.0
 _OURS = {
     "spark.master": "it is the key `master`",
     "spark.app.name": "it is the name of the job",
+    "spark.pyspark.driver.python": "a driver is run by the interpreter that starts it",
     "spark.submit.deployMode": "drivers run where their supervisor does, and their executors on the cluster",
     "spark.jars": "`make setup` fills .jars",
     "spark.sql.adaptive.enabled": "state lives by partition number, and nothing may fold partitions together",

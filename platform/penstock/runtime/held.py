@@ -2,51 +2,28 @@
 
 A decision is made once: of two people the first decides, by exclusive create, and whoever asks for the same again
 finishes what a crash may have cut short. The log is not written, so a job may run meanwhile.
-`<root>/_control/held/<job>/<batch>/` holds record 0, the decision, and record 1, that it was carried out.
+Where decisions are kept, `held_records` says.
 """
 
 from __future__ import annotations
 
 import hashlib
-import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from penstock.checkpoint import format as fileformat
-from penstock.checkpoint.control import STRIDES, Records
 from penstock.checkpoint.entries import Commit, Restore, StagedFile
 from penstock.checkpoint.recovery import Recovered
-from penstock.checkpoint.sequence import Sequence
-from penstock.checkpoint.settle import settle
-from penstock.checkpoint.store import CheckpointStore, corrupt
+from penstock.checkpoint.store import corrupt
 from penstock.errors import HeldDecided, HeldNotFound, PenstockError, UnknownName
 from penstock.graph.graph import JobGraph
+from penstock.runtime.held_records import Decision, HeldRecords, Ruling
 from penstock.sinks.base import Publication, Staged
 
-__all__ = ["Decision", "HeldBatch", "HeldPins", "HeldRecords", "Ruling", "discard", "held_app", "release", "undecided"]
-
-_KIND = "held"
-
-
-class Decision(Enum):
-    """Say what becomes of a held batch."""
-
-    RELEASE = "release"
-    DISCARD = "discard"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ruling:
-    """Hold what was decided on a batch, whether it was carried out, and how many rows of each sink it concerns."""
-
-    decision: Decision
-    done: bool
-    rows: Mapping[str, int]
+__all__ = ["HeldBatch", "HeldPins", "discard", "held_app", "release", "undecided"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,44 +45,6 @@ class HeldBatch:
     def rows(self) -> dict[str, int]:
         """Return the rows of each sink."""
         return {sink: sum(f.rows for f in files) for sink, files in self.files.items()}
-
-
-class HeldRecords:
-    """The decisions on one job's held batches; `store` is that of the folder which holds all jobs."""
-
-    def __init__(self, store: CheckpointStore, job: str) -> None:
-        self._store = store
-        self._job = job
-
-    def ruling(self, batch: int) -> Ruling | None:
-        """Return what was decided on a batch, None while nothing was."""
-        found = self._records(batch).newest()
-        return None if found is None else _ruling(found.body)
-
-    def decide(self, batch: int, decision: Decision, rows: Mapping[str, int], *, by: str) -> Ruling:
-        """Decide, unless somebody has; return the decision in force.
-
-        Raises CheckpointCorrupt when the record that stands there cannot be read.
-        """
-        path = Sequence(self._store, f"_control/{_KIND}/{self._folder(batch)}", STRIDES).path(0)
-        body = {"decision": decision.value, "done": False, "rows": dict(rows), "by": by}
-        data = fileformat.encode(_KIND, {"seq": 0, "id": secrets.token_hex(16), "body": body})
-        stands = settle(self._store, path, data)
-        if stands == data:
-            return _ruling(body)
-        _, record = fileformat.decode(stands, kind=_KIND, path=path)
-        return self.ruling(batch) or _ruling(record["body"])
-
-    def carried_out(self, batch: int, ruling: Ruling, *, by: str) -> None:
-        """Note that a decision was carried out."""
-        body = {"decision": ruling.decision.value, "done": True, "rows": dict(ruling.rows), "by": by}
-        self._records(batch).put(body)
-
-    def _records(self, batch: int) -> Records:
-        return Records(self._store, _KIND, self._folder(batch))
-
-    def _folder(self, batch: int) -> str:
-        return f"{self._job}/{batch:012d}"
 
 
 class HeldPins:
@@ -257,10 +196,6 @@ def _held_batch(commit: Commit, ruling: Ruling | None, *, undone: bool = False) 
     return HeldBatch(
         batch=commit.batch, time=commit.time, files=files, checks=tuple(checks), ruling=ruling, undone=undone
     )
-
-
-def _ruling(body: Mapping[str, Any]) -> Ruling:
-    return Ruling(decision=Decision(body["decision"]), done=bool(body["done"]), rows=dict(body["rows"]))
 
 
 def _decided(records: HeldRecords, held: HeldBatch, wanted: Decision, *, by: str) -> Ruling:

@@ -18,7 +18,8 @@ from penstock.checkpoint.takeover import View
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
 from penstock.runtime.fencing import anybody_may
-from penstock.runtime.held import HeldPins, HeldRecords
+from penstock.runtime.held import HeldPins
+from penstock.runtime.held_records import HeldRecords
 from penstock.runtime.janitor import Janitor
 from penstock.runtime.loop import Driver, DriverSettings, Identity
 from penstock.runtime.processes import process_start

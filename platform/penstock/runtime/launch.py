@@ -177,9 +177,9 @@ def choose_trigger(job: Job, settings: Settings) -> Trigger:
 
 
 @contextmanager
-def spark_of(loaded: LoadedJob) -> Iterator[SparkSession]:
-    """Open the job's Spark session, and stop it at the end."""
-    spark = open_spark(loaded)
+def spark_of(loaded: LoadedJob, *, here: bool = False) -> Iterator[SparkSession]:
+    """Open the job's Spark session, and stop it at the end; `here` as in `open_spark`."""
+    spark = open_spark(loaded, here=here)
     try:
         yield spark
     finally:
@@ -187,14 +187,17 @@ def spark_of(loaded: LoadedJob) -> Iterator[SparkSession]:
             spark.stop()
 
 
-def open_spark(loaded: LoadedJob) -> SparkSession:
-    """Return a Spark session with the settings of the job."""
+def open_spark(loaded: LoadedJob, *, here: bool = False) -> SparkSession:
+    """Return a Spark session with the settings of the job.
+
+    `here` is for commands: on this machine, also where the driver runs on a cluster and may hold all of its cores.
+    """
     from penstock.runtime.session import open_session
 
     settings = loaded.settings
     return open_session(
         f"penstock {loaded.job.name}",
-        master=settings.master,
+        master="local[*]" if here and not is_local(settings.master) else settings.master,
         jars=loaded.project.jars,
         settings=settings.spark_conf,
         modules=loaded.project.modules,

@@ -15,7 +15,8 @@ from penstock.checkpoint.takeover import View, survey
 from penstock.errors import EXIT_RETRY
 from penstock.runtime.batch_report import BatchReport, moment
 from penstock.runtime.config import Settings
-from penstock.runtime.held import HeldRecords, undecided, undone_by_restore
+from penstock.runtime.held import undecided, undone_by_restore
+from penstock.runtime.held_records import HeldRecords
 from penstock.runtime.holder import HolderName
 from penstock.runtime.processes import process_runs
 from penstock.runtime.roots import control_store, job_log
@@ -123,7 +124,7 @@ def read_status(settings: Settings, job: str, clock: Clock, *, recovered: Recove
     log = job_log(settings.root / job)
     if log is None:
         return JobStatus(job=job, state=State.NEW)
-    control = control_store(settings.root)
+    control = control_store(settings.root, make=False)
     view = survey(log)
     if recovered is None:
         recovered = recover(log, Damage.LIST)

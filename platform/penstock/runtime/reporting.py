@@ -182,7 +182,7 @@ def _judge(
     published = select(target.table, selection, after=after, at_most=settings.windows)
     if not published.windows:
         return published, []
-    spark = SessionOnDemand(lambda: open_spark(loaded))
+    spark = SessionOnDemand(lambda: open_spark(loaded, here=True))
     try:
         suite = read_suite(target.suite, where=target.where)
         return published, list(Judge(suite, pandas_rows=settings.pandas_rows, spark=spark).judge(published))

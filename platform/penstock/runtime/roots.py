@@ -7,12 +7,21 @@ from pathlib import Path
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.store import CheckpointStore
+from penstock.errors import RootMissing
 
 __all__ = ["control_store", "job_log", "reports_folder"]
 
 
-def control_store(root: Path) -> CheckpointStore:
-    """Return the store of the folder that holds all jobs, made for its user alone if it is not there."""
+def control_store(root: Path, *, make: bool = True) -> CheckpointStore:
+    """Return the store of the folder that holds all jobs; `make` it, for its user alone, if it is not there.
+
+    Raises RootMissing where it is not there and is not to be made, or the folder that it is to stand in is not: a disk
+    that is not mounted must not be taken for one that is empty.
+    """
+    if not make and not root.is_dir():
+        raise RootMissing("there is no control root", where=str(root))
+    if not root.parent.is_dir():
+        raise RootMissing("the folder that is to hold the control root is not there", where=str(root.parent))
     return LocalStore(root)
 
 

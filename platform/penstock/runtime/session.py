@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.errors import EnvironmentUnfit
+from penstock.errors import ClusterUnavailable, EnvironmentUnfit
 from penstock.runtime.config_values import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["open_session", "session_settings"]
+__all__ = ["ARCHIVE", "open_session", "session_settings"]
 
 _FIXED = {
     "spark.sql.session.timeZone": "UTC",
@@ -41,7 +41,12 @@ _DELTA = {
 }
 
 
+ARCHIVE = "spark.jsa"
+"""The file beside the jars in which Java finds Spark's classes as it loaded them before (`tools/java_archive.py`)."""
+_OPTIONS = "spark.driver.extraJavaOptions"
 _PATH = "spark.executorEnv.PYTHONPATH"
+_PYTHON = "spark.pyspark.python"
+_WAIT = "spark.scheduler.minRegisteredResourcesRatio"
 
 
 def session_settings(
@@ -53,11 +58,18 @@ def session_settings(
 ) -> dict[str, str]:
     """Return all settings of a session, `settings` last; what each argument means, `open_session` says."""
     found = sorted(jars.glob("*.jar")) if jars is not None and jars.is_dir() else []
-    quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
-    chosen = {"spark.driver.memory": "2g", "spark.driver.extraJavaOptions": quiet, **_FIXED}
+    options = [f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"]
+    if jars is not None and (jars / ARCHIVE).is_file():
+        # Java goes without an archive that does not fit it, and is not to say so in a driver's log.
+        options += [f'"-XX:SharedArchiveFile={jars.absolute() / ARCHIVE}"', "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+    own = (settings or {}).get(_OPTIONS)
+    chosen = {"spark.driver.memory": "2g", **_FIXED}
     if found:
         chosen |= {"spark.jars": ",".join(str(j) for j in found), **_DELTA}
+    if not is_local(master):
+        chosen[_WAIT] = "1.0"  # the first job begins with the executors that were asked for, or after half a minute
     chosen |= settings or {}
+    chosen[_OPTIONS] = " ".join([*options, *([own] if own else [])])
     if modules and not is_local(master):
         # Executors elsewhere do not inherit the environment of the driver.
         chosen[_PATH] = os.pathsep.join([*map(str, modules), *filter(None, [chosen.get(_PATH)])])
@@ -76,9 +88,11 @@ def open_session(
 
     `jars` is the folder that `make setup` fills; with it, Delta tables can be written by delta-spark. `modules` are
     the folders in which the executors of a cluster find the job's own modules.
-    Raises EnvironmentUnfit when Java is missing, or no master answers.
+    Raises EnvironmentUnfit when Java is missing, and ClusterUnavailable when no master answers.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    chosen = session_settings(master=master, jars=jars, settings=settings, modules=modules)
+    # pyspark itself reads the variable only; spark-submit sets it from the setting.
+    os.environ["PYSPARK_PYTHON"] = chosen.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
     if is_local(master):
         # Loopback only: a laptop's other addresses come and go, and no port is to be seen from outside.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -87,9 +101,13 @@ def open_session(
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name).master(master)
-    for key, value in session_settings(master=master, jars=jars, settings=settings, modules=modules).items():
+    for key, value in chosen.items():
         builder = builder.config(key, value)
     try:
         return builder.getOrCreate()
-    except (PySparkRuntimeError, Py4JError, FileNotFoundError) as why:
+    except (PySparkRuntimeError, FileNotFoundError) as why:
         raise EnvironmentUnfit(f"Spark did not start: {str(why).splitlines()[0]}") from why
+    except Py4JError as why:
+        said = [line.strip() for line in str(why).splitlines() if "Exception" in line or "Error:" in line]
+        what = f"Spark did not start on {master}: {said[0].removeprefix(': ') if said else 'Java does not say why'}"
+        raise (EnvironmentUnfit if is_local(master) else ClusterUnavailable)(what) from why

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.errors import CheckpointError, EnvironmentUnfit, NotShared, StateMissing, StorageDenied
+from penstock.errors import (
+    CheckpointError,
+    ClusterUnavailable,
+    EnvironmentUnfit,
+    NotShared,
+    StateMissing,
+    StorageDenied,
+)
 from penstock.state.files import NewFile, read_file
 
 if TYPE_CHECKING:
@@ -18,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "answer", "judge", "prove_shared"]
 
 _MOST_TASKS = 64
+_WITHIN = 90.0
+"""Seconds for the executors to come and to answer."""
 _TOKEN = b"penstock: may be deleted\n"
 
 
@@ -34,7 +44,8 @@ def prove_shared(spark: SparkSession, folders: Sequence[Path]) -> None:
     """Let the executors that are there read a file of the driver's in each folder, and the driver one of theirs.
 
     Folders are made where they are missing. What an executor that joins later cannot see fails its tasks by name.
-    Raises NotShared, naming host and folder; EnvironmentUnfit where executors cannot run our code at all.
+    Raises NotShared, naming host and folder; EnvironmentUnfit where executors cannot run our code at all, and
+    ClusterUnavailable where none ran anything within a minute and a half.
     """
     mark = f".shared-{secrets.token_hex(8)}"
     for folder in folders:
@@ -50,19 +61,40 @@ def prove_shared(spark: SparkSession, folders: Sequence[Path]) -> None:
             yield answer(folder, mark)
 
     try:
-        context = spark.sparkContext
-        tasks = min(_MOST_TASKS, max(2, context.defaultParallelism))
-        answers = context.parallelize(range(tasks), tasks).mapPartitions(ask).collect()
-        judge(answers)
-    except CheckpointError:
-        raise
-    except Exception as why:
-        raise EnvironmentUnfit(f"the executors cannot run a task: {_said(why)}") from why
+        judge(_answers(spark, ask))
     finally:
         for folder in folders:
             for left in folder.glob(f"{mark}*"):
                 with suppress(OSError):
                     left.unlink()
+
+
+def _answers(spark: SparkSession, ask: Callable[[Iterable[int]], Iterator[Answer]]) -> list[Answer]:
+    late = threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        spark.sparkContext.cancelAllJobs()
+
+    timer = threading.Timer(_WITHIN, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        context = spark.sparkContext
+        # The first job waits until the executors are there that were asked for; only then is their number known.
+        first = context.parallelize([0], 1).mapPartitions(ask).collect()
+        tasks = min(_MOST_TASKS, max(2, context.defaultParallelism))
+        return first + context.parallelize(range(tasks), tasks).mapPartitions(ask).collect()
+    except Exception as why:
+        if late.is_set():
+            raise ClusterUnavailable(f"no executor has run a task within {_WITHIN:g} s") from why
+        lines = [line.strip() for line in str(why).splitlines() if line.strip()] or [type(why).__name__]
+        of_python = [line for line in lines if line.partition(":")[0].endswith("Error")]
+        if of_python:
+            raise EnvironmentUnfit(f"the executors cannot run our code: {of_python[-1]}") from why
+        raise ClusterUnavailable(f"the executors could not be asked: {lines[0]}") from why
+    finally:
+        timer.cancel()
 
 
 def answer(folder: str, mark: str) -> Answer:
@@ -98,10 +130,3 @@ def _leave(folder: Path, name: str) -> None:
     with NewFile(folder, name) as file:
         file.write(_TOKEN)
         file.publish()
-
-
-def _said(why: Exception) -> str:
-    """Return the line of what Spark tells that says most: the last error of Python, or the first line."""
-    lines = [line.strip() for line in str(why).splitlines() if line.strip()]
-    python = [line for line in lines if line.partition(":")[0].endswith("Error")]
-    return (python or lines or [type(why).__name__])[-1 if python else 0]

@@ -21,6 +21,7 @@ from penstock.checkpoint.store import CheckpointStore
 from penstock.checkpoint.takeover import survey
 from penstock.runtime.batch_report import moment
 from penstock.runtime.config_events import AirflowLogin
+from penstock.runtime.held_records import HeldRecords
 from penstock.runtime.roots import job_log
 from penstock.runtime.status import StatusRecords
 from penstock.supervise.posting import Poster
@@ -60,22 +61,28 @@ class AssetPoster(Poster):
         cursors = Records(self.store, "assets", job)
         found = cursors.newest()
         newest = _published_to(self.root / job, self.store, job)
+        released = HeldRecords(self.store, job).released()
         if found is None:
             # What was published before anybody listened is history, and not news.
-            cursors.put({"batch": newest if self.first_look else -1, "waiting": []})
+            history = {"batch": newest, "released": released} if self.first_look else {"batch": -1, "released": []}
+            cursors.put({**history, "waiting": []})
             found = cursors.newest()
             assert found is not None
         after, waiting = int(found.body["batch"]), list(found.body["waiting"])
-        if newest > after:
+        late = [batch for batch in released if batch not in found.body.get("released", [])]
+        if newest > after or late:
             # Fixed before it is posted, so that what comes twice is the same twice, and kept though commits are purged.
             for before, commits in _stretches(self.root / job, after, newest):
                 waiting += events_of_windows(job, commits, before=before)
-            cursors.put({"batch": newest, "waiting": waiting[-_MOST_WAITING:]})
+            for batch in late:
+                waiting += _events_of_release(self.root / job, job, batch)
+            waiting = waiting[-_MOST_WAITING:]
+            cursors.put({"batch": max(newest, after), "released": released, "waiting": waiting})
         for place, extra in enumerate(waiting, start=1):
             if not self.assets.post(asset_uri(job), {**extra, "tables": self._tables(job)}):
                 raise OSError(f"no DAG in Airflow waits for the asset {asset_uri(job)}, or speaks of it")
             log.info("asset.posted", job=job, step=extra["step"], batch=extra["batch"])
-            cursors.put({"batch": max(newest, after), "waiting": waiting[place:]})
+            cursors.put({"batch": max(newest, after), "released": released, "waiting": waiting[place:]})
         cursors.prune()
 
     def _tables(self, job: str) -> dict[str, int]:
@@ -115,6 +122,26 @@ def events_of_windows(job: str, commits: Sequence[Commit], *, before: Commit | N
             "rows": dict(rows),
             "verdicts": dict(verdicts),
         }
+
+
+def _events_of_release(folder: Path, job: str, batch: int) -> Iterator[dict[str, Any]]:
+    """Yield what to say of a batch that a gate held and somebody has released; nothing once its Commit is purged."""
+    found = job_log(folder)
+    assert found is not None
+    commit: Commit | None = None
+    before: Commit | None = None
+    for _, entry in found.entries_back(found.find_tail()):
+        if isinstance(entry, Commit) and commit is not None:
+            before = entry
+            break
+        if isinstance(entry, Restore) and commit is not None:
+            break
+        if isinstance(entry, Commit) and entry.batch == batch:
+            commit = entry
+    if commit is not None:
+        shown = commit.model_copy(update={"staged": commit.held, "verdicts": []})
+        for event in events_of_windows(job, [shown], before=before):
+            yield {**event, "released": True}
 
 
 def _published_to(folder: Path, store: CheckpointStore, job: str) -> int:

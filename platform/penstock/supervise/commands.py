@@ -53,7 +53,8 @@ class Command:
     With `revives` an id that was answered counts again where the stream has failed since; what it restores is restored
     once all the same, because the driver asks the log for the id.
     `start` and `available_now` are of START and RESTART. `limits` are of START, RESTART and LIMITS; None leaves them as
-    they are, but for LIMITS, where it gives them back to the configuration.
+    they are, but for LIMITS, where it gives them back to the configuration. A START of a stream that runs sets limits
+    and note, and begins nothing.
     """
 
     verb: Verb
@@ -127,7 +128,9 @@ def _started(stream: Stream, command: Command, now: int) -> Stream | None:
     if stream.wants_driver:
         if command.start != "last":
             raise _refused(command.verb, stream, f"it runs, and --from {command.start} begins anew: use restart")
-        return None
+        said = {"limits": command.limits or stream.limits, "note": command.note or stream.note}
+        changed = stream.having(**said)
+        return None if changed == stream else changed
     return _begun(stream, command, now, Wish.RUN)
 
 

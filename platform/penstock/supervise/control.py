@@ -17,7 +17,7 @@ from penstock.supervise.stream import Stream
 from penstock.supervise.supervisor import PATIENCE
 from penstock.time.clock import Clock
 
-__all__ = ["Asked", "StreamControl"]
+__all__ = ["Asked", "Silence", "StreamControl"]
 
 _POLL = 0.5
 
@@ -60,8 +60,8 @@ class StreamControl:
     records: StreamRecords = field(init=False)
 
     def __post_init__(self) -> None:
-        """Open the control root; it is made if it is not there."""
-        self.store = control_store(self.root)
+        """Open the control root; raises RootMissing, because a command that nobody reads would be lost in one."""
+        self.store = control_store(self.root, make=False)
         self.records = StreamRecords(self.store, self.job)
 
     def ask(self, command: Command) -> Asked:
@@ -89,7 +89,7 @@ class StreamControl:
         Raises StreamFailed where it came to another end, and SupervisorAbsent where nobody supervises it. A stream that
         a later command has begun anew is returned as it is.
         """
-        silence = Silence(LeaseRecords(self.store), self.clock, str(self.root))
+        silence = self.silence()
         while True:
             stream = self.newest()
             if until(stream) or stream.first > generation:
@@ -99,6 +99,10 @@ class StreamControl:
                 raise StreamFailed(f"{self.job} is {stream.phase.value}{why}", where=str(self.root))
             silence.check()
             self.clock.sleep(_POLL)
+
+    def silence(self) -> Silence:
+        """Return what tells, when it is asked again and again, that nobody supervises."""
+        return Silence(LeaseRecords(self.store), self.clock, str(self.root))
 
     def is_supervised(self) -> bool:
         """Return whether a supervisor gave a sign of life not long ago, by the wall clocks of both machines."""

@@ -48,8 +48,11 @@ class Launcher(Protocol):
     def look(self, job: str, slot: DriverSlot, logs: Path) -> Look:
         """Return whether a driver lives; UNKNOWN where that cannot be told, never a guess."""
 
-    def kill(self, handle: Handle) -> None:
-        """End a driver and all that belongs to it; of one that is gone, what it left behind. May be called again."""
+    def kill(self, handle: Handle) -> bool:
+        """End a driver and all that belongs to it; of one that is gone, what it left behind. May be called again.
+
+        Returns False for one that cannot be reached from here.
+        """
 
 
 def run_words(order: LaunchOrder) -> list[str]:

@@ -88,15 +88,16 @@ class LocalLauncher:
         code = child.poll() if child is not None else None  # it may have ended between the two questions
         return Look(Life.GONE, None if slot.foreign else read_exit(logs, slot.generation, code))
 
-    def kill(self, handle: Handle) -> None:
+    def kill(self, handle: Handle) -> bool:
         """End all processes of the driver's session, and delete what Spark has left in its temporary folder."""
         if handle.get("host") != self._host:
-            return
+            return False
         kill_session(int(str(handle["pid"])), str(handle["start"]), within=_DYING)
         scratch = Path(str(handle.get("scratch", "")))
         # Only what a launcher can have made: the record may have been written by somebody else.
         if scratch.parent == Path(tempfile.gettempdir()) and scratch.name.startswith(_SCRATCH):
             shutil.rmtree(scratch, ignore_errors=True)
+        return True
 
     def _find(self, job: str, generation: int, root: Path) -> Handle | None:
         """Return the driver of a generation that was started and whose start was not recorded.

@@ -45,6 +45,7 @@ def submit_words(order: LaunchOrder, settings: Settings, scratch: Path) -> list[
         *("--properties-file", str(file), "--load-spark-defaults"),
         str(Path(__file__).parents[1] / "__main__.py"),
         *run_words(order),
+        *("--logs", str(order.logs)),
     ]
 
 

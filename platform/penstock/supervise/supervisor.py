@@ -41,13 +41,14 @@ PATIENCE = 10.0
 class Supervisor:
     """Supervise the streams of one control root; `tick` is called every second or so.
 
-    `policy` gives a job's, and may raise ConfigError: then the last one that could be read holds.
+    `policy` gives a job's, by the folder of the code that runs, if any does, and may raise ConfigError: then the last
+    one that could be read holds.
     """
 
     root: Path
     project: Path
     launcher: Launcher
-    policy: Callable[[str], Policy]
+    policy: Callable[[str, Path | None], Policy]
     clock: Clock
     store: CheckpointStore = field(init=False)
     _lease: LeaseWatch = field(init=False)
@@ -111,7 +112,7 @@ class Supervisor:
         if before.driver is None and before.is_over:
             return
         seen = self._seen(job, before)
-        decided = step(before, seen, self._policy_of(job), self.clock.wall(), socket.gethostname())
+        decided = step(before, seen, self._policy_of(job, before), self.clock.wall(), socket.gethostname())
         after = decided.stream
         if seen.life is Life.GONE and before.driver is not None:
             self._bury(before.driver)
@@ -125,8 +126,9 @@ class Supervisor:
         if decided.action is Action.LAUNCH:
             self._launch(job, records, after)
         elif decided.action is Action.KILL and after.driver is not None and after.driver.handle is not None:
-            log.warning("driver.killed", job=job, generation=after.driver.generation, reason=after.reason)
-            self.launcher.kill(after.driver.handle)
+            reached = self.launcher.kill(after.driver.handle)
+            if reached:
+                log.warning("driver.killed", job=job, generation=after.driver.generation, reason=after.reason)
 
     def _launch(self, job: str, records: StreamRecords, stream: Stream) -> None:
         """Start the driver whose generation was just claimed, and write down how to find it."""
@@ -195,9 +197,11 @@ class Supervisor:
         beat = Beat(generation=driver.generation, still_for=silent_for + max(0, at - stepped), silent_for=silent_for)
         return beat, _handle_of(found.body.get("holder"))
 
-    def _policy_of(self, job: str) -> Policy:
+    def _policy_of(self, job: str, stream: Stream) -> Policy:
+        """Return the policy of the code that runs: what is edited meanwhile, typos as well, counts later."""
+        code = self._versions.folder(stream.version) if stream.version is not None else None
         try:
-            self._policies[job] = self.policy(job)
+            self._policies[job] = self.policy(job, code if code is not None and code.is_dir() else None)
         except PenstockError:
             if job not in self._policies:
                 raise

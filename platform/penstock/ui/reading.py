@@ -96,7 +96,7 @@ def _read(project: Project, job: str, clock: Clock, *, history: bool) -> JobView
     kept, recovered = found if found is not None else ([], None)
     status = read_status(settings, job, clock, recovered=recovered)
     stream, asked, supervised, changes = Stream(), False, False, list[tuple[int, Stream]]()
-    if settings.root.is_dir():  # a control root would be made by being opened
+    if settings.root.is_dir():
         control = StreamControl(settings.root, job, clock)
         asked = control.records.number() >= 0
         stream = control.newest()

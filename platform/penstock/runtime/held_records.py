@@ -1,0 +1,87 @@
+"""Keep what was decided on held batches: `<root>/_control/held/<job>/<batch>/`.
+
+Record 0 is the decision, and record 1 says that it was carried out. Imports nothing that is slow to load.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from penstock.checkpoint import format as fileformat
+from penstock.checkpoint.control import STRIDES, Records
+from penstock.checkpoint.sequence import Sequence
+from penstock.checkpoint.settle import settle
+from penstock.checkpoint.store import CheckpointStore
+
+__all__ = ["Decision", "HeldRecords", "Ruling"]
+
+_KIND = "held"
+
+
+class Decision(Enum):
+    """Say what becomes of a held batch."""
+
+    RELEASE = "release"
+    DISCARD = "discard"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """Hold what was decided on a batch, whether it was carried out, and how many rows of each sink it concerns."""
+
+    decision: Decision
+    done: bool
+    rows: Mapping[str, int]
+
+
+class HeldRecords:
+    """The decisions on one job's held batches; `store` is that of the folder which holds all jobs."""
+
+    def __init__(self, store: CheckpointStore, job: str) -> None:
+        self._store = store
+        self._job = job
+
+    def ruling(self, batch: int) -> Ruling | None:
+        """Return what was decided on a batch, None while nothing was."""
+        found = self._records(batch).newest()
+        return None if found is None else _ruling(found.body)
+
+    def decide(self, batch: int, decision: Decision, rows: Mapping[str, int], *, by: str) -> Ruling:
+        """Decide, unless somebody has; return the decision in force.
+
+        Raises CheckpointCorrupt when the record that stands there cannot be read.
+        """
+        path = Sequence(self._store, f"_control/{_KIND}/{self._folder(batch)}", STRIDES).path(0)
+        body = {"decision": decision.value, "done": False, "rows": dict(rows), "by": by}
+        data = fileformat.encode(_KIND, {"seq": 0, "id": secrets.token_hex(16), "body": body})
+        stands = settle(self._store, path, data)
+        if stands == data:
+            return _ruling(body)
+        _, record = fileformat.decode(stands, kind=_KIND, path=path)
+        return self.ruling(batch) or _ruling(record["body"])
+
+    def carried_out(self, batch: int, ruling: Ruling, *, by: str) -> None:
+        """Note that a decision was carried out."""
+        body = {"decision": ruling.decision.value, "done": True, "rows": dict(ruling.rows), "by": by}
+        self._records(batch).put(body)
+
+    def released(self) -> list[int]:
+        """Return the batches that were released and published, as a listing shows them."""
+        parts = (path.split("/") for path in self._store.list(f"_control/{_KIND}/{self._job}"))
+        batches = sorted({int(part[3]) for part in parts if len(part) > 4 and part[3].isdecimal()})  # noqa: PLR2004
+        rulings = ((batch, self.ruling(batch)) for batch in batches)
+        return [b for b, ruling in rulings if ruling and ruling.done and ruling.decision is Decision.RELEASE]
+
+    def _records(self, batch: int) -> Records:
+        return Records(self._store, _KIND, self._folder(batch))
+
+    def _folder(self, batch: int) -> str:
+        return f"{self._job}/{batch:012d}"
+
+
+def _ruling(body: Mapping[str, Any]) -> Ruling:
+    return Ruling(decision=Decision(body["decision"]), done=bool(body["done"]), rows=dict(body["rows"]))

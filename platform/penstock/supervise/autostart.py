@@ -1,0 +1,36 @@
+"""Start a supervisor from a task that found none, where the configuration allows it (`[supervise] autostart`)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+__all__ = ["start_supervisor"]
+
+_SETTINGS_OF_AIRFLOW = "AIRFLOW__"
+_STARTED: list[subprocess.Popen[bytes]] = []
+"""Kept, because Python warns of a process that is let go while it runs; these are meant to outlive us."""
+
+
+def start_supervisor(project: Path, root: Path) -> int:
+    """Start `penstock supervise` in a session of its own, and return its process.
+
+    It outlives the task, and says what it does in `<root>/_logs/supervisor.jsonl`. Two that are started at once do no
+    harm: one stands by. Of the task's environment it gets all but Airflow's own settings, which hold its secrets.
+    """
+    logs = root / "_logs"
+    logs.mkdir(exist_ok=True, mode=0o700)
+    with (logs / "supervisor.jsonl").open("ab") as log:
+        process = subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, "-P", "-m", "penstock", "supervise", "--json", "--project", str(project)],
+            cwd=project,
+            env={name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS_OF_AIRFLOW)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    _STARTED.append(process)
+    return process.pid

@@ -1,0 +1,163 @@
+"""WaitStream in every state that a stream can be in, and where nobody supervises.
+
+Airflow is loaded once, in a process of its own: when it is, it configures the logging of all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from project_samples import make_project
+
+from penstock.runtime.roots import control_store
+
+pytestmark = [pytest.mark.slow]
+
+SCRIPT = """
+import asyncio, json, sys
+from pathlib import Path
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from penstock.airflow import StartStream, WaitStream, operators
+from penstock.airflow.triggers import StreamTrigger
+from penstock.errors import PenstockError
+from penstock.supervise import control
+from penstock.supervise.stream import Phase, Stream, Wish
+
+control.PATIENCE = 0.2
+PROJECT = sys.argv[1]
+RECORDS = control.StreamControl(Path(PROJECT, "checkpoints"), "orders", None).records
+FACTS = {"job": "orders", "project": PROJECT}
+
+def become(**said):
+    RECORDS.update(lambda found: (Stream(first=3, generation=3, reason="because", **said), None))
+
+def tries(call):
+    try:
+        return ["done", call()]
+    except AirflowFailException as why:
+        return ["for good", str(why)]
+    except PenstockError as why:
+        return ["again", str(why)]
+    except TaskDeferred as deferred:
+        return ["deferred", deferred.kwargs]
+
+def waits(until, phase, **more):
+    become(phase=Phase[phase], wish=Wish.RUN)
+    wait = WaitStream(task_id="t", until=until, **FACTS)
+    return [wait.is_job_active(phase), wait.is_job_succeeded(phase), *tries(lambda: wait.poll_until_complete(3, {}))]
+
+said = {}
+for until in ("healthy", "end"):
+    for phase in Phase:
+        said[f"{until} {phase.value}"] = waits(until, phase.value)
+
+wait = WaitStream(task_id="t", until="end", **FACTS)
+become(phase=Phase.RUNNING, wish=Wish.RUN)
+said["superseded"] = [wait.get_job_status(2, {}), wait.is_job_active("SUPERSEDED"), wait.is_job_succeeded("SUPERSEDED"),
+                      *tries(lambda: wait.poll_until_complete(2, {}))]
+
+async def fires():
+    async for event in StreamTrigger(first=3, until="end", **FACTS).run():
+        return event.payload
+become(phase=Phase.SUBMITTING, wish=Wish.RUN)
+import penstock.airflow.triggers as triggers
+triggers._POLL = 0.1
+event = asyncio.run(fires())
+said["trigger"] = event
+late = WaitStream(task_id="t", until="healthy", deferrable=True, **FACTS)
+said["deferred"] = tries(lambda: late.execute_complete({}, event, first=3))
+said["looked at again"] = tries(lambda: late.execute_complete({}, None, first=3))
+
+begun = []
+def starts(project, root):
+    begun.append([str(project), str(root)])
+    become(phase=Phase.RUNNING, wish=Wish.RUN)
+    return 7
+operators.start_supervisor = starts
+Path(PROJECT, "conf/penstock.toml").open("a").write("\\n[supervise]\\nautostart = true\\n")
+healthy = WaitStream(task_id="t", until="healthy", **FACTS)
+said["autostart"] = tries(lambda: healthy.poll_until_complete(3, {}))
+operators.start_supervisor = lambda project, root: begun.append([str(project), str(root)]) or 8
+become(phase=Phase.SUBMITTING, wish=Wish.RUN)
+said["autostart in vain"] = tries(lambda: healthy.poll_until_complete(3, {}))
+said["begun"] = begun
+
+import shutil
+shutil.rmtree(Path(PROJECT, "checkpoints"))
+from types import SimpleNamespace
+ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=None)
+said["no root"] = tries(lambda: StartStream(task_id="t", **FACTS).execute({"ti": ti}))
+print(json.dumps(said))
+"""
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """What became of every wait."""
+    project = make_project(tmp_path_factory.mktemp("waits") / "project", rows=10)
+    control_store(project / "checkpoints")
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT.replace("\\\\n", "\\n"), str(project)],
+        env={**__import__("os").environ, "AIRFLOW_HOME": str(project / "airflow")},
+        capture_output=True, text=True, check=False, timeout=240,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-3_000:]
+    return {"project": str(project), **json.loads(ran.stdout.splitlines()[-1])}
+
+
+@pytest.mark.parametrize("until", ["healthy", "end"])
+@pytest.mark.parametrize(
+    ("phase", "healthy", "end"),
+    [
+        ("RUNNING", "done", "again"),
+        ("DRAINING", "done", "again"),
+        ("FINISHED", "done", "done"),
+        ("SUBMITTING", "for good", "again"),
+        ("BACKOFF", "for good", "again"),
+        ("UNHEALTHY", "for good", "again"),
+        ("PAUSED", "for good", "again"),
+        ("STOPPED", "for good", "done"),
+        ("SUSPENDED", "for good", "done"),
+        ("FAILED", "for good", "for good"),
+    ],
+)
+def test_a_wait_ends_as_the_stream_stands(said, until, phase, healthy, end):
+    """Nobody supervises here: a wait for the end may be tried again, because drivers go on; the other fails for good."""
+    active, succeeded, outcome, why = said[f"{until} {phase}"]
+    assert outcome == (healthy if until == "healthy" else end)
+    over = phase in ("FINISHED", "STOPPED", "SUSPENDED", "FAILED")
+    assert (active, succeeded) == (outcome != "done" and not over, outcome == "done")
+    if outcome != "done":
+        assert ("PEN-SUP-002" if over else "PEN-SUP-003") in why
+    if outcome != "done" and over:
+        assert f"orders is {phase}: because" in why
+
+
+def test_a_stream_begun_anew_ends_a_wait_and_is_attached_to_by_a_clear(said):
+    """A wait that goes on ends well; a new try of one that is over does not take the end of the old stream for its own."""
+    assert said["superseded"] == ["SUPERSEDED", False, False, "done", None]
+
+
+def test_a_deferred_wait_notices_that_nobody_supervises(said):
+    """The trigger says so, and the task looks itself before it fails."""
+    assert "no supervisor has given a sign of life" in said["trigger"]["absent"]
+    assert said["deferred"][0] == "for good"
+    assert "PEN-SUP-003" in said["deferred"][1]
+    assert said["looked at again"] == ["deferred", {"first": 3}]
+
+
+def test_a_task_starts_a_supervisor_where_the_configuration_says_so(said):
+    """Once a task: one that does not come is no reason to start another."""
+    project = said["project"]
+    assert said["autostart"] == ["done", None]
+    assert said["autostart in vain"][0] == "for good"
+    assert said["begun"] == [[project, f"{project}/checkpoints"]] * 2
+
+
+def test_a_task_whose_machine_has_no_control_root_says_so(said):
+    """And may be tried again, when it is mounted."""
+    outcome, why = said["no root"]
+    assert (outcome, "PEN-SUP-004 there is no control root" in why) == ("again", True)
