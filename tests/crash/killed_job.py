@@ -78,7 +78,7 @@ def make_job(folder: Path, kill: tuple[str, str, int] | None) -> Job:
 
 def main(folder: Path, kill: tuple[str, str, int] | None) -> None:
     """Run the job to the end of its input, or to the hook."""
-    spark = open_session("killed", master="local[2,4]")
+    spark = open_session("killed", master="local[2,4]", jars=Path(__file__).resolve().parents[2] / ".jars")
     run = JobRun.open(
         make_job(folder, kill),
         spark,
