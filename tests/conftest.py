@@ -16,7 +16,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Spark's Python workers and the processes that tests start see the modules that the tests see.
 # A function of a test module is sent to a worker by name, so the worker must find the module.
-_FOLDERS = [ROOT / "platform", ROOT, *sorted(path for path in (ROOT / "tests").iterdir() if path.is_dir())]
+_FOLDERS = [
+    ROOT / "platform",
+    ROOT,
+    ROOT / "tests",
+    *sorted(path for path in (ROOT / "tests").iterdir() if path.is_dir()),
+]
 os.environ["PYTHONPATH"] = os.pathsep.join([*map(str, _FOLDERS), *filter(None, [os.environ.get("PYTHONPATH")])])
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

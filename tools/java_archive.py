@@ -74,15 +74,17 @@ def make() -> bool:
 
 def main() -> int:
     """Make the archive unless there is one that fits; going without is no failure."""
-    wanted = fits()
-    if (FOLDER / ARCHIVE).is_file() and _STAMP.is_file() and _STAMP.read_text() == wanted:
-        return 0
-    print("setup: an archive of Spark's classes, so that drivers start sooner", flush=True)
-    (FOLDER / ARCHIVE).unlink(missing_ok=True)
-    if make():
+    try:
+        wanted = fits()
+        if _STAMP.is_file() and _STAMP.read_text() == wanted:
+            return 0
+        print("setup: an archive of Spark's classes, so that drivers start sooner", flush=True)
+        (FOLDER / ARCHIVE).unlink(missing_ok=True)
+        if not make():
+            print("setup: this Java makes none; drivers take some seconds longer to start", flush=True)
         _STAMP.write_text(wanted)
-    else:
-        print("setup: this Java makes no archive; drivers take some seconds longer to start", flush=True)
+    except (OSError, subprocess.SubprocessError) as why:
+        print(f"setup: no archive, so drivers take some seconds longer to start: {why}", flush=True)
     return 0
 
 

@@ -83,6 +83,8 @@ said["autostart"] = tries(lambda: healthy.poll_until_complete(3, {}))
 operators.start_supervisor = lambda project, root: begun.append([str(project), str(root)]) or 8
 become(phase=Phase.SUBMITTING, wish=Wish.RUN)
 said["autostart in vain"] = tries(lambda: healthy.poll_until_complete(3, {}))
+said["deferred, autostart"] = tries(lambda: late.execute_complete({}, event, first=3))
+said["deferred, autostart in vain"] = tries(lambda: late.execute_complete({}, event, first=3, begun=True))
 said["begun"] = begun
 
 import shutil
@@ -146,7 +148,9 @@ def test_a_deferred_wait_notices_that_nobody_supervises(said):
     assert "no supervisor has given a sign of life" in said["trigger"]["absent"]
     assert said["deferred"][0] == "for good"
     assert "PEN-SUP-003" in said["deferred"][1]
-    assert said["looked at again"] == ["deferred", {"first": 3}]
+    assert said["looked at again"] == ["deferred", {"first": 3, "begun": False}]
+    assert said["deferred, autostart"] == ["deferred", {"first": 3, "begun": True}]
+    assert said["deferred, autostart in vain"][0] == "for good"
 
 
 def test_a_task_starts_a_supervisor_where_the_configuration_says_so(said):
@@ -154,7 +158,7 @@ def test_a_task_starts_a_supervisor_where_the_configuration_says_so(said):
     project = said["project"]
     assert said["autostart"] == ["done", None]
     assert said["autostart in vain"][0] == "for good"
-    assert said["begun"] == [[project, f"{project}/checkpoints"]] * 2
+    assert said["begun"] == [[project, f"{project}/checkpoints"]] * 3
 
 
 def test_a_task_whose_machine_has_no_control_root_says_so(said):

@@ -277,6 +277,20 @@ def test_what_was_released_before_anybody_listened_is_no_news(tmp_path):
     assert world.listener.heard == []
 
 
+def test_a_cursor_of_an_earlier_version_makes_no_news_of_old_releases(world):
+    """It does not say which were told of: all that are there were released before."""
+    held = a_commit(0, action="hold", status="failed")
+    world.owned.append(offsets(0))
+    world.owned.append(held.model_copy(update={"staged": {}, "held": held.staged}))
+    records = HeldRecords(world.store, "orders")
+    records.carried_out(0, records.decide(0, Decision.RELEASE, {"totals": 3}, by="me"), by="me")
+    Records(world.store, "assets", "orders").put({"batch": 0, "waiting": []})
+    poster = world.poster()
+    poster.look()
+    poster.look()
+    assert world.listener.heard == []
+
+
 def test_windows_after_a_restore_follow_no_batch_before_it(world):
     """They come again; the range would be upside down."""
     for batch in range(4):

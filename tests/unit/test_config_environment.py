@@ -53,6 +53,17 @@ def test_a_variable_that_is_wrong_is_named(name, text, where, said):
     assert said in refused.value.what
 
 
+@pytest.mark.fault("F66")
+def test_what_each_job_says_for_itself_cannot_be_set_for_all(tmp_path, monkeypatch):
+    """It would change nothing without a word; a variable that holds a secret may begin alike."""
+    root = make_project(tmp_path / "p")
+    monkeypatch.setenv("PENSTOCK_AIRFLOW_PASSWORD", "a secret")
+    assert load_settings(root, "orders")[0].schedule is None
+    monkeypatch.setenv("PENSTOCK_AIRFLOW_SCHEDULE", "@daily")
+    with pytest.raises(ConfigError, match="there is no setting PENSTOCK_AIRFLOW_SCHEDULE"):
+        load_settings(root, "orders")
+
+
 def test_other_variables_are_nobodys_business():
     """Also those of tools of ours that begin alike."""
     around = {"PENSTOCK_PICTURES": "x", "PENSTOCK": "1", "SPARK_HOME": "y", "penstock_limits_rows": "5"}

@@ -345,6 +345,11 @@ def test_of_a_driver_on_another_host_nothing_can_be_told(tmp_path, handle):
     launcher = LocalLauncher()
     slot = DriverSlot(generation=3, at=0, host="elsewhere", handle=handle)
     assert launcher.look("flights", slot, tmp_path) == Look(Life.UNKNOWN)
+    said(tmp_path, BATCH)
+    assert launcher.look("flights", slot, tmp_path) == Look(Life.UNKNOWN)
+    said(tmp_path, BATCH, ended("finished"))  # on a disk that both machines see
+    assert launcher.look("flights", slot, tmp_path) == Look(Life.GONE, Exit(code=0, finished=True))
+    assert launcher.look("flights", slot.model_copy(update={"foreign": True}), tmp_path) == Look(Life.UNKNOWN)
 
 
 def test_a_handle_of_another_host_is_not_killed_here(small):

@@ -7,9 +7,13 @@ import shutil
 
 import pytest
 from project_samples import make_project
+from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
+from penstock.cli.supervise import _look_for_roots
+from penstock.errors import ConfigError, RootUnsafe
+from penstock.runtime.project import Project
 from penstock.runtime.roots import control_store
 
 
@@ -30,10 +34,9 @@ def run(root, *words):
 def test_all_jobs_are_listed_where_nothing_was_ever_started(root):
     """And looking makes no control root."""
     code, said, _ = run(root, "streams", "--json")
-    assert (code, [(s["job"], s["phase"]) for s in json.loads(said)]) == (
-        0,
-        [("orders", "STOPPED"), ("second", "STOPPED")],
-    )
+    rows = json.loads(said)
+    assert (code, [(row["job"], row["phase"]) for row in rows]) == (0, [("orders", "STOPPED"), ("second", "STOPPED")])
+    assert all("there is no control root" in row["reason"] for row in rows)
     assert not (root / "checkpoints").exists()
 
 
@@ -46,14 +49,16 @@ def test_a_command_without_a_control_root_is_refused(root):
 
 @pytest.mark.fault("F66")
 def test_a_job_whose_file_is_wrong_hides_no_other(root):
-    """Its row says what is wrong, and where."""
+    """Its row says what is wrong, and where, and how its stream stands; the command ends as trouble with a file does."""
     control_store(root / "checkpoints")
-    assert run(root, "start", "orders")[0] == 0
+    for job in ("orders", "second"):
+        assert run(root, "start", job)[0] == 0
     (root / "conf" / "jobs" / "second.toml").write_text("[sources\n")
-    code, said, _ = run(root, "streams", "--json")
+    code, said, err = run(root, "streams", "--json")
     rows = {s["job"]: s for s in json.loads(said)}
-    assert (code, rows["orders"]["phase"]) == (0, "SUBMITTING")
+    assert (code, rows["orders"]["phase"], rows["second"]["phase"]) == (78, "SUBMITTING", "SUBMITTING")
     assert "second.toml" in rows["second"]["reason"]
+    assert "PEN-CNF-001" in err
     assert "second.toml" in run(root, "streams")[1]
 
 
@@ -74,3 +79,37 @@ def test_a_start_of_a_stream_that_runs_says_what_it_set(root):
     code, said, _ = run(root, "start", "orders", "--rows", "7")
     assert (code, said) == (0, "orders: it runs (generation 1), with these limits and this note from now on\n")
     assert "nothing to do" in run(root, "start", "orders", "--rows", "7")[1]
+
+
+def test_an_editors_lock_and_a_name_that_is_none_are_no_jobs(root):
+    """The one is a link to nowhere, and the other could not be run."""
+    (root / "jobs" / ".#orders.py").symlink_to("me@host.123:456")
+    (root / "jobs" / "my-helper.py").touch()
+    code, said, _ = run(root, "streams", "--json")
+    assert (code, [s["job"] for s in json.loads(said)]) == (0, ["orders", "second"])
+
+
+def test_roots_are_looked_for_again_and_one_that_is_refused_keeps_no_other(root):
+    """A job with a root of its own is added, one is refused, and a broken file is mended, while a supervisor runs."""
+    made, known, told = [], {}, {}
+
+    def make(path):
+        if path.name == "refused":
+            raise RootUnsafe("others may write in it", where=str(path))
+        made.append(path.name)
+        return path
+
+    project = Project(root)
+    with capture_logs() as logs:
+        assert _look_for_roots(project, known, told, make) == [root / "checkpoints"]
+        (root / "conf" / "jobs" / "orders.toml").write_text('[checkpoint]\nroot = "refused"\n')
+        (root / "conf" / "jobs" / "second.toml").write_text("[checkpoint\n")
+        for _ in range(3):
+            assert _look_for_roots(project, known, told, make) == []
+        (root / "conf" / "jobs" / "second.toml").write_text('[checkpoint]\nroot = "own"\n')
+        assert _look_for_roots(project, known, told, make) == [root / "own"]
+    assert made == ["checkpoints", "own"]
+    assert sorted(line["job"] for line in logs) == ["orders", "second"]
+    (root / "conf" / "penstock.toml").write_text("[checkpoint\n")
+    with pytest.raises(ConfigError):
+        _look_for_roots(Project(root), {}, {}, make)

@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from project_samples import make_project
 
 from penstock.errors import EXIT_RETRY, ClusterUnavailable, EnvironmentUnfit, NotShared, StorageDenied
-from penstock.runtime import shared
+from penstock.runtime import session, shared
 from penstock.runtime.config import load_settings
+from penstock.runtime.launch import open_spark
+from penstock.runtime.project import Project
 from penstock.runtime.session import ARCHIVE, session_settings
 from penstock.runtime.shared import Answer, answer, judge, prove_shared
 from penstock.supervise.launcher import LaunchOrder
@@ -88,6 +90,20 @@ def test_a_driver_is_submitted_with_its_settings_in_a_file_of_its_own(tmp_path: 
 def test_executors_of_a_local_master_inherit_their_modules(tmp_path: Path) -> None:
     """They are on this machine, started by the driver's own JVM."""
     assert "spark.executorEnv.PYTHONPATH" not in session_settings(master="local[*]", modules=[tmp_path])
+
+
+def test_commands_run_here_without_what_means_the_machines_of_the_cluster(tmp_path, monkeypatch):
+    """A report does not wait for cores that the stream holds, and this machine may have no such interpreter."""
+    more = CLUSTER + 'spark.pyspark.python = "/only/there"\nspark.driver.host = "gate"\nspark.mine = "1"\n'
+    loaded = Project(make_project(tmp_path / "project", more=more)).load("orders")
+    asked = []
+    monkeypatch.setattr(
+        session, "open_session", lambda name, **how: asked.append((name, how["master"], how["settings"]))
+    )
+    open_spark(loaded, here=True)
+    open_spark(loaded)
+    assert asked[0] == ("penstock orders", "local[*]", {"spark.hidden": "a secret", "spark.mine": "1"})
+    assert asked[1] == ("penstock orders", "spark://here:1", loaded.settings.spark_conf)
 
 
 # --- folders that all machines see ----------------------------------------------------------------

@@ -226,10 +226,14 @@ def test_a_stream_leaves_a_machine_that_went_down(
     for _ in range(5):
         beats.put({"generation": 3, "at": clock.wall(), "holder": "elsewhere:7:1"})
         mine.tick()
-        clock.now += POLICY.silent
+        clock.now += 2 * POLICY.silent  # storage stood still, for this machine as well
+        mine.tick()
+        clock.now += 2 * SECOND
+        mine.tick()
     assert records(mine).newest().driver == slot
-    clock.now += SECOND
-    mine.tick()
+    for _ in range(7):  # four seconds of silence were seen before
+        clock.now += SECOND
+        mine.tick()
     assert (records(mine).newest().phase, records(mine).newest().driver) == (Phase.BACKOFF, None)
     clock.now += POLICY.backoff
     mine.tick()

@@ -151,7 +151,8 @@ class WaitStream(ResumableJobMixin, _StreamOperator):
     """Attach to a stream and wait: `until="healthy"` for a driver that runs, `until="end"` for the end of the stream.
 
     Fails where the stream comes to another end. One that a newer command has begun anew ends the wait well: whoever
-    gave that command waits for it. Killing the task, or marking it, changes nothing about the stream.
+    gave that command waits for it; a try that comes after that attaches to the new one. Killing the task, or marking
+    it, changes nothing about the stream.
     Where nobody supervises, a wait for the end fails so that a try may follow: drivers go on meanwhile.
     With `deferrable` the wait needs no worker; what the trigger says is looked up again, and not believed.
     """
@@ -172,14 +173,19 @@ class WaitStream(ResumableJobMixin, _StreamOperator):
             return self.execute_complete(context, None, first=self.submit_job(context))
         return self.execute_resumable(context)
 
-    def execute_complete(self, context: Context, event: Any, first: int) -> dict[str, Any]:
-        """Look, and defer while there is something to wait for; an event may have been sent too early."""
+    def execute_complete(self, context: Context, event: Any, first: int, *, begun: bool = False) -> dict[str, Any]:
+        """Look, and defer while there is something to wait for; an event may have been sent too early.
+
+        `begun` says that this task has started a supervisor before.
+        """
         if self.is_job_active(self.get_job_status(first, context)):
             absent = event.get("absent") if isinstance(event, dict) else None
-            if absent and not self._control().is_supervised() and not self._supervise():
-                self._give_up(SupervisorAbsent(absent, where=str(self._control().root)))
+            if absent and not self._control().is_supervised():
+                if begun or not self._supervise():
+                    self._give_up(SupervisorAbsent(absent, where=str(self._control().root)))
+                begun = True
             trigger = StreamTrigger(project=self.project, job=self.job, first=first, until=self.until)
-            self.defer(trigger=trigger, method_name="execute_complete", kwargs={"first": first})
+            self.defer(trigger=trigger, method_name="execute_complete", kwargs={"first": first, "begun": begun})
         return self._ended(first)
 
     def submit_job(self, context: Any) -> int:

@@ -44,6 +44,7 @@ def run_command(
 ) -> None:
     """Load the job, run it, and end with the exit code of DESIGN 11."""
     if logs is not None:
+        logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         _speak_to(*log_files(logs, generation))
     order = RunOrder(
         start=_start(start),

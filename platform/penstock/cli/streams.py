@@ -90,9 +90,11 @@ def streams_command(*, json: bool, project: Path | None, debug: bool) -> None:
     configure_events(json=False)
     with outcome(debug=debug):
         found = find_project(given=project)
-        streams = {job: _newest(found, job) for job in _jobs(found)}
+        wrong: list[ConfigError] = []
+        streams = {job: _newest(found, job, wrong) for job in _jobs(found)}
         if json:
             print(jsonlib.dumps([_facts(job, stream) for job, stream in streams.items()]))
+            _raise_first(wrong)
             return
         table = Table(box=None, pad_edge=False)
         for head in ("job", "state", "since", "generation", "restarts", "reason"):
@@ -102,6 +104,13 @@ def streams_command(*, json: bool, project: Path | None, debug: bool) -> None:
             counts = (str(stream.generation), str(stream.restarts))
             table.add_row(*(Text(x) for x in (job, stream.phase.value, since, *counts, stream.reason or "")))
         show(table)
+        _raise_first(wrong)
+
+
+def _raise_first(wrong: list[ConfigError]) -> None:
+    """Let the command end as trouble with a file does, once all that can be shown is shown."""
+    if wrong:
+        raise wrong[0]
 
 
 def limits_of(rows: str | None) -> Limits | None:
@@ -124,14 +133,19 @@ def _jobs(project: Project) -> list[str]:
     return sorted({*project.job_names(), *known})
 
 
-def _newest(project: Project, job: str) -> Stream:
-    """Return a job's stream; where its file cannot be read, one that says so."""
+def _newest(project: Project, job: str, wrong: list[ConfigError]) -> Stream:
+    """Return a job's stream; of one whose file cannot be read, what the project's own root says of it."""
     try:
         return _control(project, job).newest()
-    except RootMissing:
-        return Stream()
-    except ConfigError as why:
+    except RootMissing as why:
         return Stream(reason=f"{why.what} ({why.where})")
+    except ConfigError as why:
+        wrong.append(why)
+        reason = f"{why.what} ({why.where})"
+    try:
+        return StreamControl(checkpoint_root(project.root), job, SystemClock()).newest().having(reason=reason)
+    except (RootMissing, ConfigError):
+        return Stream(reason=reason)
 
 
 def _control(project: Project, job: str) -> StreamControl:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import structlog
 
 from penstock.cli.outcome import outcome
-from penstock.errors import ConfigError, RootMissing
+from penstock.errors import PenstockError
 from penstock.runtime.config import checkpoint_root
 from penstock.runtime.config_events import EventsSettings, load_events
 from penstock.runtime.events import configure_events
@@ -49,12 +50,14 @@ def supervise_command(*, json: bool, project: Path | None, debug: bool) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: asked.set())
         supervisors: dict[Path, Supervisor] = {}
+        told: dict[str, str] = {}
         launcher, looked = LocalLauncher(hidden=settings.variables()), -_LOOK_EVERY
         clock = SystemClock()
         while not asked.is_set():
             if clock.monotonic() - looked >= _LOOK_EVERY:
                 looked = clock.monotonic()
-                for new in _new_supervisors(found, supervisors, launcher, clock):
+                make = partial(_supervisor, found, launcher=launcher, clock=clock)
+                for new in _look_for_roots(found, supervisors, told, make):
                     _post_events(settings, new, asked)
             for supervisor in supervisors.values():
                 supervisor.tick()
@@ -83,37 +86,38 @@ def _post_events(settings: EventsSettings, supervisor: Supervisor, asked: thread
         threading.Thread(target=post, args=(poster,), name="penstock-events", daemon=True).start()
 
 
-def _new_supervisors(
-    project: Project, known: dict[Path, Supervisor], launcher: Launcher, clock: SystemClock
+def _look_for_roots(
+    project: Project,
+    known: dict[Path, Supervisor],
+    told: dict[str, str],
+    make: Callable[[Path], Supervisor],
 ) -> list[Supervisor]:
-    """Add a supervisor for each control root that is new; roots and files that cannot be read are tried again.
+    """Add a supervisor for each control root that is new: jobs are added, and files mended, while one runs.
 
-    Raises ConfigError and RootMissing where there is nothing to supervise at all.
+    What is wrong with one job's file or root is told once and tried again, and keeps no other from its supervisor;
+    `told` holds what is known to be wrong. Raises PenstockError where there is nothing to supervise at all.
     """
-    before = set(known)
-    try:
-        for root in sorted(_roots(project) - before):
-            known[root] = _supervisor(project, root, launcher, clock)
-    except (ConfigError, RootMissing) as why:
+    fresh: list[Supervisor] = []
+    wrong: dict[str, PenstockError | OSError] = {}
+    for job in ("", *project.job_names()):
+        try:
+            root = project.settings(job).root if job else checkpoint_root(project.root)
+            if root not in known:
+                known[root] = make(root)
+                fresh.append(known[root])
+        except (PenstockError, OSError) as why:
+            wrong[job] = why
+    for job, trouble in wrong.items():
         if not known:
-            raise
-        log.warning("supervisor.trouble", job=None, reason=str(why))
-    return [known[root] for root in known.keys() - before]
+            raise trouble
+        if told.get(job) != str(trouble):
+            log.warning("supervisor.trouble", job=job or None, reason=str(trouble))
+    told.clear()
+    told.update({job: str(trouble) for job, trouble in wrong.items()})
+    return fresh
 
 
-def _roots(project: Project) -> set[Path]:
-    """Return the control roots that the project's jobs have; a file that cannot be read is told by its job's commands.
-
-    Asked again and again: jobs are added, and files mended, while a supervisor runs.
-    """
-    roots = {checkpoint_root(project.root)}
-    for job in project.job_names():
-        with suppress(ConfigError):
-            roots.add(project.settings(job).root)
-    return roots
-
-
-def _supervisor(project: Project, root: Path, launcher: Launcher, clock: SystemClock) -> Supervisor:
+def _supervisor(project: Project, root: Path, *, launcher: Launcher, clock: SystemClock) -> Supervisor:
     def policy(job: str, code: Path | None) -> Policy:
         return policy_of(Project(project.root, code).settings(job))
 

@@ -36,5 +36,5 @@ class RootMissing(SupervisionError, FileNotFoundError):
     """The folder of checkpoints and commands is not on this machine."""
 
     code = "PEN-SUP-004"
-    remedy = "Mount it, or make the folder above it; `penstock supervise` and `penstock run` make the root itself."
+    remedy = "Mount it on this machine. Where there never was one, `penstock supervise` and `penstock run` make it."
     exit_code = EXIT_RETRY

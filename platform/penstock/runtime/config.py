@@ -13,7 +13,7 @@ from penstock.graph.durations import Duration
 from penstock.graph.sites import user_site
 from penstock.runtime.config_environment import from_environment, variable
 from penstock.runtime.config_errors import closest, line_of, read_model, shown_path
-from penstock.runtime.config_sections import JobFile, ProjectFile, ReplaySource
+from penstock.runtime.config_sections import AirflowSection, JobFile, ProjectFile, ReplaySource
 from penstock.runtime.config_values import is_local, parse_duration, parse_size, parse_trigger
 from penstock.runtime.toml_lines import KeyPath
 from penstock.runtime.triggers import Trigger
@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 _ROOT = "checkpoints"
+_AIRFLOW_KEYS = tuple(AirflowSection.model_fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,8 +144,8 @@ class JobConf:
 
 
 def _around() -> ProjectFile:
-    """Return what the environment says; sections that only a job's file has cannot be set for all jobs at once."""
-    return from_environment(ProjectFile, os.environ, others=JobFile.model_fields.keys() - ProjectFile.model_fields)
+    """Return what the environment says; what only a job's own file says cannot be set for all jobs at once."""
+    return from_environment(ProjectFile, os.environ, refused=[variable("airflow", key) for key in _AIRFLOW_KEYS])
 
 
 def checkpoint_root(root: Path) -> Path:

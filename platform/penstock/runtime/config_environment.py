@@ -26,21 +26,21 @@ def variable(section: str, key: str) -> str:
     return f"{PREFIX}{section}_{key}".upper()
 
 
-def from_environment(model: type[Model], environment: Mapping[str, str], *, others: Collection[str] = ()) -> Model:
+def from_environment(model: type[Model], environment: Mapping[str, str], *, refused: Collection[str] = ()) -> Model:
     """Return what the environment says of a configuration; what it does not say is absent.
 
-    Keys with one value can be set, tables cannot. A variable that begins like those of a section, or of `others`, and
-    is none is refused, because it would change nothing without a word. Raises ConfigError, with the variable as the
-    place.
+    Keys with one value can be set, tables cannot. A variable that begins like those of a section and is none, or that
+    is one of `refused`, is refused, because it would change nothing without a word. Raises ConfigError, with the
+    variable as the place.
     """
     known = {variable(section, key): (section, key, field) for section, key, field in _keys(model)}
-    sections = tuple(f"{PREFIX}{section}_".upper() for section in (*model.model_fields, *others))
+    sections = tuple(f"{PREFIX}{section}_".upper() for section in model.model_fields)
     found: dict[str, dict[str, Any]] = {}
     for name, text in sorted(environment.items()):
         if name in known:
             section, key, field = known[name]
             found.setdefault(section, {})[key] = _value(name, text, field)
-        elif name.startswith(sections):
+        elif name.startswith(sections) or name in refused:
             raise ConfigError(
                 f"there is no setting {name}; {closest(name, list(known))}", where="the environment variables"
             )

@@ -32,6 +32,9 @@ from penstock.time.clock import SystemClock
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_OF_CLUSTER = ("spark.pyspark.", "spark.driver.host", "spark.driver.bindAddress", "spark.executorEnv.")
+"""Settings that mean the machines of a cluster, and nothing on this one."""
+
 __all__ = ["RunOrder", "choose_trigger", "launch", "spark_of"]
 
 
@@ -195,11 +198,15 @@ def open_spark(loaded: LoadedJob, *, here: bool = False) -> SparkSession:
     from penstock.runtime.session import open_session
 
     settings = loaded.settings
+    master, conf = settings.master, dict(settings.spark_conf)
+    if here and not is_local(master):
+        master = "local[*]"
+        conf = {key: value for key, value in conf.items() if not key.startswith(_OF_CLUSTER)}
     return open_session(
         f"penstock {loaded.job.name}",
-        master="local[*]" if here and not is_local(settings.master) else settings.master,
+        master=master,
         jars=loaded.project.jars,
-        settings=settings.spark_conf,
+        settings=conf,
         modules=loaded.project.modules,
     )
 

@@ -68,8 +68,8 @@ class Project:
         return self.root / ".jars"
 
     def job_names(self) -> list[str]:
-        """Return the names of the modules in `jobs/`."""
-        return sorted(p.stem for p in (self._source / "jobs").glob("*.py") if not p.stem.startswith("_"))
+        """Return the names of the modules in `jobs/`; what has no job's name, such as an editor's lock, is none."""
+        return sorted(p.stem for p in (self._source / "jobs").glob("*.py") if NAME.fullmatch(p.stem))
 
     def settings(self, name: str) -> Settings:
         """Return the settings of a job, without loading its code: for commands that only look.

@@ -15,13 +15,10 @@ __all__ = ["control_store", "job_log", "reports_folder"]
 def control_store(root: Path, *, make: bool = True) -> CheckpointStore:
     """Return the store of the folder that holds all jobs; `make` it, for its user alone, if it is not there.
 
-    Raises RootMissing where it is not there and is not to be made, or the folder that it is to stand in is not: a disk
-    that is not mounted must not be taken for one that is empty.
+    Raises RootMissing where it is not there and is not to be made: by who only looks, or writes what others read.
     """
     if not make and not root.is_dir():
         raise RootMissing("there is no control root", where=str(root))
-    if not root.parent.is_dir():
-        raise RootMissing("the folder that is to hold the control root is not there", where=str(root.parent))
     return LocalStore(root)
 
 

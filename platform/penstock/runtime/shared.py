@@ -17,6 +17,7 @@ from penstock.errors import (
     NotShared,
     StateMissing,
     StorageDenied,
+    StorageUnavailable,
 )
 from penstock.state.files import NewFile, read_file
 
@@ -48,12 +49,6 @@ def prove_shared(spark: SparkSession, folders: Sequence[Path]) -> None:
     ClusterUnavailable where none ran anything within a minute and a half.
     """
     mark = f".shared-{secrets.token_hex(8)}"
-    for folder in folders:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as why:
-            raise StorageDenied(f"the folder cannot be made: {why.strerror}", where=str(folder)) from why
-        _leave(folder, mark)
     named = [str(folder) for folder in folders]
 
     def ask(_: Iterable[int]) -> Iterator[Answer]:
@@ -61,6 +56,9 @@ def prove_shared(spark: SparkSession, folders: Sequence[Path]) -> None:
             yield answer(folder, mark)
 
     try:
+        for folder in folders:
+            _make(folder)
+            _leave(folder, mark)
         judge(_answers(spark, ask))
     finally:
         for folder in folders:
@@ -89,7 +87,7 @@ def _answers(spark: SparkSession, ask: Callable[[Iterable[int]], Iterator[Answer
         if late.is_set():
             raise ClusterUnavailable(f"no executor has run a task within {_WITHIN:g} s") from why
         lines = [line.strip() for line in str(why).splitlines() if line.strip()] or [type(why).__name__]
-        of_python = [line for line in lines if line.partition(":")[0].endswith("Error")]
+        of_python = [line for line in lines if line.partition(":")[0].endswith("Error") and "java" not in line]
         if of_python:
             raise EnvironmentUnfit(f"the executors cannot run our code: {of_python[-1]}") from why
         raise ClusterUnavailable(f"the executors could not be asked: {lines[0]}") from why
@@ -124,6 +122,15 @@ def judge(answers: Iterable[Answer]) -> None:
                 trouble = f"the driver does not see a file that it has written: {why.what}"
         if trouble is not None:
             raise NotShared(f"[checkpoint] says shared, and on host {found.host}: {trouble}", where=found.folder)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (PermissionError, FileExistsError, NotADirectoryError) as why:
+        raise StorageDenied(f"the folder cannot be made: {why.strerror}", where=str(folder)) from why
+    except OSError as why:
+        raise StorageUnavailable(f"the folder cannot be made: {why.strerror}", where=str(folder)) from why
 
 
 def _leave(folder: Path, name: str) -> None:

@@ -69,10 +69,11 @@ class AssetPoster(Poster):
             found = cursors.newest()
             assert found is not None
         after, waiting = int(found.body["batch"]), list(found.body["waiting"])
-        late = [batch for batch in released if batch not in found.body.get("released", [])]
-        if newest > after or late:
+        # A cursor of an earlier version says nothing of them: what was released before is history as well.
+        late = [batch for batch in released if batch not in found.body.get("released", released)]
+        if newest > after or late or "released" not in found.body:
             # Fixed before it is posted, so that what comes twice is the same twice, and kept though commits are purged.
-            for before, commits in _stretches(self.root / job, after, newest):
+            for before, commits in _stretches(self.root / job, after, newest) if newest > after else ():
                 waiting += events_of_windows(job, commits, before=before)
             for batch in late:
                 waiting += _events_of_release(self.root / job, job, batch)
@@ -127,7 +128,8 @@ def events_of_windows(job: str, commits: Sequence[Commit], *, before: Commit | N
 def _events_of_release(folder: Path, job: str, batch: int) -> Iterator[dict[str, Any]]:
     """Yield what to say of a batch that a gate held and somebody has released; nothing once its Commit is purged."""
     found = job_log(folder)
-    assert found is not None
+    if found is None:
+        return
     commit: Commit | None = None
     before: Commit | None = None
     for _, entry in found.entries_back(found.find_tail()):

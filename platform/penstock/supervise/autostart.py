@@ -9,7 +9,7 @@ from pathlib import Path
 
 __all__ = ["start_supervisor"]
 
-_SETTINGS_OF_AIRFLOW = "AIRFLOW__"
+_OF_AIRFLOW = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_")
 _STARTED: list[subprocess.Popen[bytes]] = []
 """Kept, because Python warns of a process that is let go while it runs; these are meant to outlive us."""
 
@@ -18,7 +18,8 @@ def start_supervisor(project: Path, root: Path) -> int:
     """Start `penstock supervise` in a session of its own, and return its process.
 
     It outlives the task, and says what it does in `<root>/_logs/supervisor.jsonl`. Two that are started at once do no
-    harm: one stands by. Of the task's environment it gets all but Airflow's own settings, which hold its secrets.
+    harm: one stands by. Of the task's environment it gets all but Airflow's settings, connections and variables, which
+    hold secrets.
     """
     logs = root / "_logs"
     logs.mkdir(exist_ok=True, mode=0o700)
@@ -26,7 +27,7 @@ def start_supervisor(project: Path, root: Path) -> int:
         process = subprocess.Popen(  # noqa: S603 - our own program
             [sys.executable, "-P", "-m", "penstock", "supervise", "--json", "--project", str(project)],
             cwd=project,
-            env={name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS_OF_AIRFLOW)},
+            env={name: value for name, value in os.environ.items() if not name.startswith(_OF_AIRFLOW)},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -54,8 +54,18 @@ class LocalLauncher:
         order.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         events, errors = log_files(order.logs, order.stream.generation)
         scratch = tempfile.mkdtemp(prefix=_SCRATCH)
+        try:
+            return self._started(order, events, errors, scratch)
+        except BaseException as why:
+            shutil.rmtree(scratch, ignore_errors=True)
+            if isinstance(why, PenstockError):
+                raise OSError(str(why)) from why
+            raise
+
+    def _started(self, order: LaunchOrder, events: Path, errors: Path, scratch: str) -> Handle:
         words, environment = _program(order, Path(scratch))
         with events.open("ab") as out, errors.open("ab") as err:
+            _drop_old(order.logs)
             child = subprocess.Popen(  # noqa: S603 - our own program, and words that were checked
                 words,
                 cwd=order.project,
@@ -65,21 +75,21 @@ class LocalLauncher:
                 stderr=err,
                 start_new_session=True,
             )
-        _drop_old(order.logs)
         self._children[child.pid] = child
         return {"host": self._host, "pid": child.pid, "start": process_start(child.pid), "scratch": scratch}
 
     def look(self, job: str, slot: DriverSlot, logs: Path) -> Look:
         """Return whether the driver's process runs."""
+        host = slot.host if slot.handle is None else slot.handle.get("host")
+        if host != self._host:
+            # It cannot be looked at; what it has said at its end stands where all machines see it.
+            said = None if slot.foreign else read_exit(logs, slot.generation, None)
+            return Look(Life.UNKNOWN) if said in (None, Exit()) else Look(Life.GONE, said)
         if slot.handle is None:
-            if slot.host != self._host:
-                return Look(Life.UNKNOWN)
             found = self._find(job, slot.generation, logs.parent.parent)
             if found is None:
                 return Look(Life.GONE, Exit(error="it was never started"))
             return Look(Life.RUNS, handle=found)
-        if slot.handle.get("host") != self._host:
-            return Look(Life.UNKNOWN)
         pid, start = int(str(slot.handle["pid"])), str(slot.handle["start"])
         child = self._children.get(pid)
         if (child is None or child.poll() is None) and process_runs(pid, start):

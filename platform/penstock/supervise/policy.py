@@ -8,6 +8,8 @@ from penstock.supervise.machine import Policy
 
 __all__ = ["policy_of"]
 
+_LEAST_SILENCE = 10.0
+"""Seconds; a heartbeat is due every two, and its way through storage that others use as well may take some."""
 _SPARE = 15.0
 """Seconds beside its deadline in which a driver that was told to stop hears of it and leaves Spark."""
 
@@ -23,5 +25,5 @@ def policy_of(settings: Settings) -> Policy:
         deadline=own.progress_within.micros,
         start_within=own.start_within.micros,
         stop_within=int((settings.deadline + GRACE + _SPARE) * 1_000_000),
-        silent=int(settings.takeover_after * 1_000_000),
+        silent=int(max(settings.takeover_after, _LEAST_SILENCE) * 1_000_000),
     )

@@ -26,7 +26,12 @@ class Poster(ABC):
 
     def look(self) -> None:
         """Post what is new; what cannot be posted now is told once, and posted later."""
-        for job in supervised_jobs(self.store):
+        try:
+            jobs = supervised_jobs(self.store)
+        except (PenstockError, OSError) as why:
+            self._tell("", str(why))
+            return
+        for job in jobs:
             try:
                 self.post_news(job)
             except (PenstockError, OSError) as why:

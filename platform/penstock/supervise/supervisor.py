@@ -33,6 +33,8 @@ __all__ = ["PATIENCE", "Supervisor", "logs_of"]
 
 log = structlog.get_logger()
 
+_LOOKED_AT = 2.0
+"""Seconds between two looks at a heartbeat that count at most."""
 PATIENCE = 10.0
 """Seconds without a sign of life of the supervisor after which one that stands by takes its place."""
 
@@ -55,7 +57,7 @@ class Supervisor:
     _versions: Versions = field(init=False)
     _leads: bool | None = None
     _policies: dict[str, Policy] = field(default_factory=dict)
-    _beats: dict[str, tuple[int, float]] = field(default_factory=dict)
+    _beats: dict[str, tuple[int, float, float, float]] = field(default_factory=dict)
     _troubled: dict[str, str] = field(default_factory=dict)
     _told: dict[str, tuple[object, ...]] = field(default_factory=dict)
 
@@ -186,15 +188,17 @@ class Supervisor:
         if found is None or not _is_of(found, driver):
             return None, None
         now = self.clock.monotonic()
-        number, since = self._beats.get(job, (-1, now))
+        number, since, silent, looked = self._beats.get(job, (-1, now, 0.0, now))
         if number != found.seq:
-            since = now
-        self._beats[job] = (found.seq, since)
+            since, silent, looked = now, 0.0, now
+        # Storage that stood still silenced driver and supervisor alike: only time that was looked at counts.
+        silent += min(now - looked, _LOOKED_AT)
+        self._beats[job] = (found.seq, since, silent, now)
         stage = found.body.get("stage")
         at = int(found.body.get("at", 0))
         stepped = int(stage.get("since", at)) if isinstance(stage, dict) else at
-        silent_for = int((now - since) * 1_000_000)
-        beat = Beat(generation=driver.generation, still_for=silent_for + max(0, at - stepped), silent_for=silent_for)
+        still_for = int((now - since) * 1_000_000) + max(0, at - stepped)
+        beat = Beat(generation=driver.generation, still_for=still_for, silent_for=int(silent * 1_000_000))
         return beat, _handle_of(found.body.get("holder"))
 
     def _policy_of(self, job: str, stream: Stream) -> Policy:
