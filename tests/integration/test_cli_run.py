@@ -14,6 +14,8 @@ import pytest
 from project_samples import JOB, expected_totals, job_toml, make_project
 from shells import PATIENCE, Shell
 
+from penstock.runtime.processes import argv_of, session_members
+
 pytestmark = pytest.mark.timeout(900)
 
 SLOW = JOB.replace(
@@ -166,11 +168,15 @@ def on_a_terminal(shell: Shell) -> str:
 
 
 @pytest.mark.fault("F02")
-@pytest.mark.parametrize(("number", "after"), [(signal.SIGINT, 0.0), (signal.SIGTERM, 2.0), (signal.SIGTERM, 4.0)])
-def test_a_stop_while_spark_starts_leaves_nothing_behind(shell, number, after):
+@pytest.mark.parametrize(
+    ("number", "java", "after"), [(signal.SIGINT, False, 0.0), (signal.SIGTERM, True, 0.0), (signal.SIGTERM, True, 1.0)]
+)
+def test_a_stop_while_spark_starts_leaves_nothing_behind(shell, number, java, after):
     """Neither an error nor a checkpoint nor a process, though the whole group gets the signal, Java included."""
     run = shell.start("run", "orders")
     events(run, "run.starting")
+    while java and not any("org.apache.spark.deploy.SparkSubmit" in argv_of(pid) for pid in session_members(run.pid)):
+        time.sleep(0.05)
     time.sleep(after)
     os.killpg(run.pid, number)
     out, err = run.communicate(timeout=PATIENCE)

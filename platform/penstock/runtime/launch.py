@@ -77,6 +77,7 @@ def launch(loaded: LoadedJob, order: RunOrder, progress: ProgressView, orders: O
             return ending
         except (KeyboardInterrupt, StoppedWaiting):  # the first only while Spark starts, before it is listened to again
             watch.refuse_if_over()
+            switch.wait_until_told()
             progress.ended(Ending.STOPPED, batches=0, rows=0, seconds=0.0)
             return Ending.STOPPED
 

@@ -74,6 +74,7 @@ class Runner:
             self._end("failed", why)
             raise
         self._end("finished" if ending is Ending.FINISHED else "stopped", None)
+        self.switch.wait_until_told()
         self.progress.ended(ending, batches=self.batches, rows=self.rows, seconds=self.clock.monotonic() - started)
         return ending
 

@@ -58,6 +58,7 @@ class StopSwitch:
         self._grace = grace
         self._leave = leave
         self._ear, self._mouth = -1, -1
+        self._told = threading.Event()
 
     @contextmanager
     def armed(self) -> Iterator[None]:
@@ -87,6 +88,11 @@ class StopSwitch:
         """Ask for a stop, as the first signal does."""
         self._heard(signal.SIGTERM, None)
 
+    def wait_until_told(self) -> None:
+        """Let what a stop has to say come before what is said next; returns at once where none was heard."""
+        if self.heard:
+            self._told.wait(self._grace)
+
     def _heard(self, number: int, frame: FrameType | None) -> None:
         self.heard = True
         os.write(self._mouth, _WORDS[signal.Signals(number)])
@@ -95,7 +101,10 @@ class StopSwitch:
         if self._next(None) == _OVER:
             return
         self.asked.set()
-        self.told()
+        try:
+            self.told()
+        finally:
+            self._told.set()
         ends = self._clock.monotonic() + self.deadline
         while (left := ends - self._clock.monotonic()) > 0:
             word = self._next(left)
