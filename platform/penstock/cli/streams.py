@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.outcome import command_id, outcome, show
-from penstock.errors import ConfigError, JobNotFound, RootMissing
+from penstock.errors import ConfigError, JobNotFound, PenstockError, RootMissing
 from penstock.runtime.batch_report import shown_moment
 from penstock.runtime.config import checkpoint_root
 from penstock.runtime.events import configure_events
@@ -90,7 +90,7 @@ def streams_command(*, json: bool, project: Path | None, debug: bool) -> None:
     configure_events(json=False)
     with outcome(debug=debug):
         found = find_project(given=project)
-        wrong: list[ConfigError] = []
+        wrong: list[PenstockError] = []
         streams = {job: _newest(found, job, wrong) for job in _jobs(found)}
         if json:
             print(jsonlib.dumps([_facts(job, stream) for job, stream in streams.items()]))
@@ -107,8 +107,8 @@ def streams_command(*, json: bool, project: Path | None, debug: bool) -> None:
         _raise_first(wrong)
 
 
-def _raise_first(wrong: list[ConfigError]) -> None:
-    """Let the command end as trouble with a file does, once all that can be shown is shown."""
+def _raise_first(wrong: list[PenstockError]) -> None:
+    """Let the command end as the trouble of a job does, once all that can be shown is shown."""
     if wrong:
         raise wrong[0]
 
@@ -128,24 +128,26 @@ def limits_of(rows: str | None) -> Limits | None:
 
 def _jobs(project: Project) -> list[str]:
     """Return the project's jobs, and those whose code is gone and whose streams are not."""
-    root = checkpoint_root(project.root)
-    known = supervised_jobs(control_store(root, make=False)) if root.is_dir() else []
-    return sorted({*project.job_names(), *known})
+    return sorted({*project.job_names(), *_supervised(checkpoint_root(project.root))})
 
 
-def _newest(project: Project, job: str, wrong: list[ConfigError]) -> Stream:
-    """Return a job's stream; of one whose file cannot be read, what the project's own root says of it."""
+def _supervised(root: Path) -> list[str]:
+    """Return the jobs that have streams in a control root, which may not be there."""
+    return supervised_jobs(control_store(root, make=False)) if root.is_dir() else []
+
+
+def _newest(project: Project, job: str, wrong: list[PenstockError]) -> Stream:
+    """Return a job's stream; where its file or root is in trouble, what the project's own root says of it."""
     try:
         return _control(project, job).newest()
-    except RootMissing as why:
-        return Stream(reason=f"{why.what} ({why.where})")
-    except ConfigError as why:
-        wrong.append(why)
-        reason = f"{why.what} ({why.where})"
-    try:
-        return StreamControl(checkpoint_root(project.root), job, SystemClock()).newest().having(reason=reason)
-    except (RootMissing, ConfigError):
-        return Stream(reason=reason)
+    except PenstockError as why:
+        trouble = why
+    if not isinstance(trouble, RootMissing):  # which is how a project looks before its first start
+        wrong.append(trouble)
+    stream, root = Stream(), checkpoint_root(project.root)
+    if isinstance(trouble, ConfigError) and job in _supervised(root):
+        stream = StreamControl(root, job, SystemClock()).newest()
+    return stream.having(reason=f"{trouble.what} ({trouble.where})")
 
 
 def _control(project: Project, job: str) -> StreamControl:
@@ -154,7 +156,7 @@ def _control(project: Project, job: str) -> StreamControl:
         root = project.settings(job).root
     except JobNotFound:
         root = checkpoint_root(project.root)
-        if not root.is_dir() or job not in supervised_jobs(control_store(root, make=False)):
+        if job not in _supervised(root):
             raise
     return StreamControl(root, job, SystemClock())
 

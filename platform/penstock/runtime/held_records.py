@@ -6,7 +6,7 @@ Record 0 is the decision, and record 1 says that it was carried out. Imports not
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -69,11 +69,11 @@ class HeldRecords:
         body = {"decision": ruling.decision.value, "done": True, "rows": dict(ruling.rows), "by": by}
         self._records(batch).put(body)
 
-    def released(self) -> list[int]:
-        """Return the batches that were released and published, as a listing shows them."""
+    def released(self, *, but: Collection[int] = ()) -> list[int]:
+        """Return the batches that were released and published, as a listing shows them, without those of `but`."""
         parts = (path.split("/") for path in self._store.list(f"_control/{_KIND}/{self._job}"))
         batches = sorted({int(part[3]) for part in parts if len(part) > 4 and part[3].isdecimal()})  # noqa: PLR2004
-        rulings = ((batch, self.ruling(batch)) for batch in batches)
+        rulings = ((batch, self.ruling(batch)) for batch in batches if batch not in but)
         return [b for b, ruling in rulings if ruling and ruling.done and ruling.decision is Decision.RELEASE]
 
     def _records(self, batch: int) -> Records:

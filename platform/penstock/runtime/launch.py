@@ -32,10 +32,10 @@ from penstock.time.clock import SystemClock
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+__all__ = ["RunOrder", "choose_trigger", "launch", "spark_of"]
+
 _OF_CLUSTER = ("spark.pyspark.", "spark.driver.host", "spark.driver.bindAddress", "spark.executorEnv.")
 """Settings that mean the machines of a cluster, and nothing on this one."""
-
-__all__ = ["RunOrder", "choose_trigger", "launch", "spark_of"]
 
 
 @dataclass(frozen=True, kw_only=True)

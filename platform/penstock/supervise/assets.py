@@ -61,17 +61,21 @@ class AssetPoster(Poster):
         cursors = Records(self.store, "assets", job)
         found = cursors.newest()
         newest = _published_to(self.root / job, self.store, job)
-        released = HeldRecords(self.store, job).released()
+        held = HeldRecords(self.store, job)
         if found is None:
             # What was published before anybody listened is history, and not news.
-            history = {"batch": newest, "released": released} if self.first_look else {"batch": -1, "released": []}
+            history = (
+                {"batch": newest, "released": held.released()} if self.first_look else {"batch": -1, "released": []}
+            )
             cursors.put({**history, "waiting": []})
             found = cursors.newest()
             assert found is not None
         after, waiting = int(found.body["batch"]), list(found.body["waiting"])
+        told = found.body.get("released")
+        late = held.released(but=told) if told is not None else []
         # A cursor of an earlier version says nothing of them: what was released before is history as well.
-        late = [batch for batch in released if batch not in found.body.get("released", released)]
-        if newest > after or late or "released" not in found.body:
+        released = [*told, *late] if told is not None else held.released()
+        if newest > after or late or told is None:
             # Fixed before it is posted, so that what comes twice is the same twice, and kept though commits are purged.
             for before, commits in _stretches(self.root / job, after, newest) if newest > after else ():
                 waiting += events_of_windows(job, commits, before=before)

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 
@@ -33,10 +34,19 @@ __all__ = ["PATIENCE", "Supervisor", "logs_of"]
 
 log = structlog.get_logger()
 
-_LOOKED_AT = 2.0
-"""Seconds between two looks at a heartbeat that count at most."""
 PATIENCE = 10.0
 """Seconds without a sign of life of the supervisor after which one that stands by takes its place."""
+_LOOKED_AT = 2.0
+"""Seconds between two looks at a heartbeat that count at most."""
+
+
+class _Pulse(NamedTuple):
+    """The newest heartbeat of a driver: its number, when it was first seen, how long it stood, and the last look."""
+
+    number: int
+    since: float
+    silent: float
+    looked: float
 
 
 @dataclass(kw_only=True)
@@ -57,7 +67,7 @@ class Supervisor:
     _versions: Versions = field(init=False)
     _leads: bool | None = None
     _policies: dict[str, Policy] = field(default_factory=dict)
-    _beats: dict[str, tuple[int, float, float, float]] = field(default_factory=dict)
+    _pulses: dict[str, _Pulse] = field(default_factory=dict)
     _troubled: dict[str, str] = field(default_factory=dict)
     _told: dict[str, tuple[object, ...]] = field(default_factory=dict)
 
@@ -188,16 +198,16 @@ class Supervisor:
         if found is None or not _is_of(found, driver):
             return None, None
         now = self.clock.monotonic()
-        number, since, silent, looked = self._beats.get(job, (-1, now, 0.0, now))
-        if number != found.seq:
-            since, silent, looked = now, 0.0, now
+        pulse = self._pulses.get(job)
+        if pulse is None or pulse.number != found.seq:
+            pulse = _Pulse(found.seq, since=now, silent=0.0, looked=now)
         # Storage that stood still silenced driver and supervisor alike: only time that was looked at counts.
-        silent += min(now - looked, _LOOKED_AT)
-        self._beats[job] = (found.seq, since, silent, now)
+        silent = pulse.silent + min(now - pulse.looked, _LOOKED_AT)
+        self._pulses[job] = pulse._replace(silent=silent, looked=now)
         stage = found.body.get("stage")
         at = int(found.body.get("at", 0))
         stepped = int(stage.get("since", at)) if isinstance(stage, dict) else at
-        still_for = int((now - since) * 1_000_000) + max(0, at - stepped)
+        still_for = int((now - pulse.since) * 1_000_000) + max(0, at - stepped)
         beat = Beat(generation=driver.generation, still_for=still_for, silent_for=int(silent * 1_000_000))
         return beat, _handle_of(found.body.get("holder"))
 
