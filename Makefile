@@ -12,6 +12,8 @@ venv := $(CURDIR)/.venv/bin/python
 # Spark's workers must be the interpreter of the driver; tests and programs find the package without installing it again.
 export PYSPARK_PYTHON := $(venv)
 export PYSPARK_DRIVER_PYTHON := $(venv)
+# Images like to set this. Python then compiles every module anew in each process: two thirds of a start of Airflow.
+unexport PYTHONDONTWRITEBYTECODE
 
 fits := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 # All of that name on PATH: where pyenv's comes first and is of no version that fits, the system's may.

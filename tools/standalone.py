@@ -5,6 +5,7 @@ It runs in a session of its own, because its parts survive a signal to the first
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -14,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -30,6 +30,8 @@ _DYING = 30.0
 _TRIES = 5
 _PATIENT_DATABASE = 60
 """Seconds that SQLite waits for its lock; its own five are too few for Airflow on a busy machine."""
+_PATIENT_REQUEST = _PATIENT_DATABASE + 30.0
+"""Longer, so that Airflow itself can say that it did not get the lock."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -49,7 +51,7 @@ class Standalone:
         self.url = f"http://127.0.0.1:{self.port}"
         self._env = {**env, **self._settings(dags)}
         self._processes: list[tuple[subprocess.Popen[bytes], str]] = []
-        self._http = httpx.Client(base_url=self.url, timeout=60.0)
+        self._http = httpx.Client(base_url=self.url, timeout=_PATIENT_REQUEST)
         self._token: str | None = None
 
     def __enter__(self) -> Self:
@@ -153,15 +155,16 @@ class Standalone:
         errors = self.call("GET", "/importErrors")["import_errors"]
         if errors:
             raise StandaloneFailed(errors[0]["stack_trace"])
-        return bool(self.ask("GET", f"/dags/{dag}").is_success)
+        return self._answered("GET", f"/dags/{dag}", None).is_success
 
     # --- inside ------------------------------------------------------------------------------
     def _answered(self, method: str, path: str, body: Any) -> httpx.Response:
-        """Ask again where Airflow says that it is broken: on SQLite, where two of its parts write at once."""
+        """Ask again where Airflow is broken or silent: on SQLite, where two of its parts write at once."""
         for _ in range(_TRIES - 1):
-            answer = self.ask(method, path, body)
-            if not answer.is_server_error:
-                return answer
+            with contextlib.suppress(httpx.HTTPError):
+                answer = self.ask(method, path, body)
+                if not answer.is_server_error:
+                    return answer
             time.sleep(1.0)
         return self.ask(method, path, body)
 
@@ -196,6 +199,6 @@ class Standalone:
 
 
 def _free_port() -> int:
-    with closing(socket.socket()) as found:
+    with contextlib.closing(socket.socket()) as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])

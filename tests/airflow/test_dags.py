@@ -1,6 +1,7 @@
 """The DAG files: what the factory makes of a project, and what reading them loads.
 
 They are read in a process of its own, as Airflow does: once it is loaded it configures the logging of all of it.
+One such process reads the files of all tests; it ends with its input.
 """
 
 from __future__ import annotations
@@ -29,33 +30,51 @@ SCRIPT = """
 import json, runpy, sys
 from pathlib import Path
 import airflow.sdk
-found = {}
-for path in sorted(Path(sys.argv[1]).rglob("*.py")):
-    made = runpy.run_path(str(path)).values()
-    for dag in {id(one): one for one in made if isinstance(one, airflow.sdk.DAG)}.values():
-        found[dag.dag_id] = {
-            "file": path.name, "lines": len(path.read_text().splitlines()), "tasks": sorted(dag.task_dict),
-            "schedule": str(dag.schedule), "params": sorted(dag.params), "runs": dag.max_active_runs,
-            "now": [t.available_now for t in dag.tasks if hasattr(t, "available_now")],
-            "assets": sorted(a.uri for a in getattr(dag.schedule, "objects", [])),
-            "offers": {n: dag.params.get_param(n).schema.get("examples") for n in ("start", "checkpoint")
-                       if n in dag.params},
-        }
-heavy = [name for name in ("pyspark", "great_expectations", "pandas", "pyarrow", "deltalake") if name in sys.modules]
-print(json.dumps({"dags": found, "heavy": heavy}))
+for folder in map(str.strip, sys.stdin):
+    found = {}
+    for path in sorted(Path(folder).rglob("*.py")):
+        made = runpy.run_path(str(path)).values()
+        for dag in {id(one): one for one in made if isinstance(one, airflow.sdk.DAG)}.values():
+            found[dag.dag_id] = {
+                "file": path.name, "lines": len(path.read_text().splitlines()), "tasks": sorted(dag.task_dict),
+                "schedule": str(dag.schedule), "params": sorted(dag.params), "runs": dag.max_active_runs,
+                "now": [t.available_now for t in dag.tasks if hasattr(t, "available_now")],
+                "assets": sorted(a.uri for a in getattr(dag.schedule, "objects", [])),
+                "offers": {n: dag.params.get_param(n).schema.get("examples") for n in ("start", "checkpoint")
+                           if n in dag.params},
+            }
+    heavy = {"pyspark", "great_expectations", "pandas", "pyarrow", "deltalake"} & sys.modules.keys()
+    print(ANSWER, json.dumps({"dags": found, "heavy": sorted(heavy)}), flush=True)
 """
+ANSWER = "DAGS READ: "
 
 
-def read(project):
-    """Read the DAG files of a project; return what was made, and which heavy modules were loaded."""
-    ran = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(project / "dags")],
-        env={**os.environ, "AIRFLOW_HOME": str(project / "airflow")},
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    said = json.loads(ran.stdout.splitlines()[-1])
-    return said["dags"], said["heavy"]
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory):
+    """A process that has loaded Airflow, and reads the DAG files of one project after another."""
+    home = tmp_path_factory.mktemp("reader")
+    with (home / "said").open("w") as said, subprocess.Popen(
+        [sys.executable, "-c", f"ANSWER = {ANSWER!r}\n{SCRIPT}"],
+        env={**os.environ, "AIRFLOW_HOME": str(home)},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True,
+    ) as process:  # fmt: skip
+        yield process, home / "said"
+
+
+@pytest.fixture
+def read(reader, project):
+    """Read the DAG files of the project; return what was made, and which heavy modules are loaded."""
+    process, log = reader
+
+    def once():
+        process.stdin.write(f"{project / 'dags'}\n")
+        process.stdin.flush()
+        answer = next((line for line in process.stdout if line.startswith(ANSWER)), None)
+        assert answer is not None, log.read_text()
+        said = json.loads(answer.removeprefix(ANSWER))
+        return said["dags"], said["heavy"]
+
+    return once
 
 
 @pytest.fixture
@@ -66,9 +85,9 @@ def project(tmp_path):
     return root
 
 
-def test_a_project_has_a_dag_for_each_job_and_three_for_all(project):
+def test_a_project_has_a_dag_for_each_job_and_three_for_all(project, read):
     """Files of about ten lines, which load nothing heavy."""
-    dags, heavy = read(project)
+    dags, heavy = read()
     assert heavy == []
     assert {name: dag["tasks"] for name, dag in dags.items()} == {
         "stream_orders": ["deploy", "healthy", "supervise"],
@@ -83,7 +102,7 @@ def test_a_project_has_a_dag_for_each_job_and_three_for_all(project):
     assert dags["stream_orders"]["now"] == [False]
 
 
-def test_forms_offer_what_can_be_restored_and_a_dag_of_a_stream_that_runs_stands_still(project):
+def test_forms_offer_what_can_be_restored_and_a_dag_of_a_stream_that_runs_stands_still(project, read):
     """The newest batches and no more; Airflow keeps every version of a DAG, and a stream commits all day."""
     records = StreamRecords(control_store(project / "checkpoints"), "orders")
     owned = own(Log(LocalStore(project / "checkpoints" / "orders")))
@@ -93,7 +112,7 @@ def test_forms_offer_what_can_be_restored_and_a_dag_of_a_stream_that_runs_stands
             run_batch(owned, batch)
         wish = Wish.RUN if phase is Phase.RUNNING else Wish.STOP
         records.update(lambda found, p=phase, w=wish: (found.having(phase=p, wish=w), None))
-        dags, _ = read(project)
+        dags, _ = read()
         offered.append(
             (dags["stream_orders"]["offers"]["start"], dags["restart_from_checkpoint"]["offers"]["checkpoint"])
         )
@@ -102,33 +121,33 @@ def test_forms_offer_what_can_be_restored_and_a_dag_of_a_stream_that_runs_stands
     assert offered[1] == (["last", "empty"], [f"orders {s}" for s in ("last", *newest[1], "empty")])
 
 
-def test_reading_the_dag_files_makes_nothing(project):
+def test_reading_the_dag_files_makes_nothing(project, read):
     """A control root that is not there may be on a disk that is not mounted."""
-    read(project)
+    read()
     assert not (project / "checkpoints").exists()
 
 
-def test_a_job_with_a_schedule_runs_until_what_is_there_is_done(project):
+def test_a_job_with_a_schedule_runs_until_what_is_there_is_done(project, read):
     """One run at a time; a job without a file in conf has no DAG."""
     (project / "conf" / "jobs" / "orders.toml").write_text(job_toml(more='\n[airflow]\nschedule = "15 * * * *"\n'))
     (project / "jobs" / "other.py").write_text("")
-    dags, _ = read(project)
+    dags, _ = read()
     mine = dags["stream_orders"]
     assert (mine["schedule"], mine["now"], mine["runs"]) == ("15 * * * *", [True], 1)
     assert "stream_other" not in dags
 
 
 @pytest.mark.fault("F66")
-def test_a_job_whose_file_is_wrong_hides_no_other(project):
+def test_a_job_whose_file_is_wrong_hides_no_other(project, read):
     """It has its DAG, whose run says what is wrong."""
     shutil.copy(project / "jobs" / "orders.py", project / "jobs" / "second.py")
     (project / "conf" / "jobs" / "second.toml").write_text("[sources\n")
-    dags, _ = read(project)
+    dags, _ = read()
     assert {"stream_orders", "stream_second"} <= set(dags)
 
 
-def test_a_project_without_jobs_has_dags_that_can_be_read(project):
+def test_a_project_without_jobs_has_dags_that_can_be_read(project, read):
     """There is nothing to wait for then."""
     (project / "conf" / "jobs" / "orders.toml").unlink()
-    dags, _ = read(project)
+    dags, _ = read()
     assert sorted(dags) == ["checkpoint_upkeep", "quality_reports", "restart_from_checkpoint"]

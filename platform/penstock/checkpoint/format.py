@@ -16,7 +16,6 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from penstock.checkpoint.store import corrupt
@@ -28,6 +27,7 @@ MAX_DEPTH = 32
 _MAX_HEADER = 1_024
 _HEADER = re.compile(rb'(\{.*),"header":"([0-9a-f]{16})"\}')
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_NESTED = (dict, list, tuple)
 _FIELDS = {"kind": str, "version": int, "length": int, "sha256": str}
 
 
@@ -129,17 +129,14 @@ def _check(body: dict[str, Any], refuse: Any) -> None:
     for _ in range(MAX_DEPTH):
         below: list[Any] = []
         for value in level:
+            inner = value
             if isinstance(value, dict):
-                if not all(isinstance(key, str) for key in value):
-                    raise refuse("a key is no string")
-                below.extend(_nested(value.values()))
-            else:
-                below.extend(_nested(value))
+                for key in value:
+                    if not isinstance(key, str):
+                        raise refuse("a key is no string")
+                inner = value.values()
+            below += [one for one in inner if isinstance(one, _NESTED)]
         if not below:
             return
         level = below
     raise refuse(f"deeper than {MAX_DEPTH}")
-
-
-def _nested(values: Iterable[Any]) -> list[Any]:
-    return [value for value in values if isinstance(value, dict | list | tuple)]

@@ -9,6 +9,7 @@ import re
 import secrets
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Protocol
 
 from penstock.errors import AlreadyExists, CheckpointCorrupt, NotExclusive, PathEscapes
@@ -66,6 +67,7 @@ class CheckpointStore(Protocol):
         ...
 
 
+@lru_cache(maxsize=4_096)  # a driver asks after the same few names again and again
 def elements(path: str) -> tuple[str, ...]:
     """Split a path into its elements, or raise `PathEscapes` (F61).
 

@@ -79,6 +79,7 @@ class _Builder:
         self.spark = spark
         self.readers = readers
         self.suites = suites
+        self.starts: dict[str, ChainFrame] = {}
         self.ports: dict[str, pa.Schema] = {}
         self.counted: set[str] = set()
         self.inputs_of: dict[str, int] = {}
@@ -102,8 +103,14 @@ class _Builder:
     # --- stages ------------------------------------------------------------------------------
 
     def _source(self, branch: Branch) -> ChainFrame:
+        """Return the rows of a branch; branches of one source share what is analysed up to where they part."""
         node = branch.port
         assert isinstance(node, SourceNode)
+        if node.name not in self.starts:
+            self.starts[node.name] = self._start(node)
+        return self._follow(self.starts[node.name], branch)
+
+    def _start(self, node: SourceNode) -> ChainFrame:
         reader = self.readers[node.name]
         with at_site(node.site):
             refuse_taken(reader.schema.names)
@@ -125,7 +132,7 @@ class _Builder:
             site=node.site,
         )
         self.ports.setdefault(port_name(node), reader.schema)
-        return self._follow(start, branch)
+        return start
 
     def _hop(self, frame: DataFrame, stage: Hop, number: int) -> DataFrame:
         from pyspark.sql import functions as F

@@ -100,26 +100,26 @@ def source_frame(
     """Add event time and fate to what a source's reader yields (SEMANTICS 2.7, 2.9, 9.3)."""
     from pyspark.sql import functions as F
 
+    columns = [quoted(name) for name in visible]
     with at_site(site):
-        time: Column = F.lit(None).cast("long")
+        time = F.expr("CAST(NULL AS BIGINT)")
         if event_time is not None:
-            kind = frame.select(F.expr(event_time)).schema[0].dataType.typeName()
+            given = F.expr(event_time)
+            kind = frame.select(given).schema[0].dataType.typeName()
             if kind not in ("timestamp", "null"):
                 hint = f"; if it is UTC, say CAST({event_time} AS TIMESTAMP)" if kind == "timestamp_ntz" else ""
                 raise BadExpression(f"event_time {event_time!r} is a {kind}, not a timestamp{hint}", where=str(site))
-            time = F.when(F.col(ERROR).isNull(), F.unix_micros(F.expr(event_time)))
+            time = F.when(F.expr(f"{ERROR} IS NULL"), F.unix_micros(given))
         frame = frame.withColumn(TIME, time)
-        fate = F.when(F.col(ERROR).isNotNull(), F.lit(BAD_RECORD))
-        if event_time is not None:
-            fate = fate.when(F.col(TIME).isNull(), F.lit(NO_EVENT_TIME))
-        if bounded_ahead:
-            fate = fate.when(F.col(TIME) > F.col(FUTURE), F.lit(TOO_FAR_AHEAD))
-        frame = frame.withColumn(FATE, fate.otherwise(F.lit(0)))
-        columns = [quoted(name) for name in visible]
-        raw = F.when(F.col(FATE) < 0, F.coalesce(F.col(RAW), F.to_json(F.struct(*columns))))
-        frame = frame.withColumn(RAW, raw)
+    # What is not the user's is one text: that costs one call to Java, an expression made in Python one for each part.
+    no_time = f"WHEN {TIME} IS NULL THEN {NO_EVENT_TIME}" if event_time is not None else ""
+    ahead = f"WHEN {TIME} > {FUTURE} THEN {TOO_FAR_AHEAD}" if bounded_ahead else ""
+    fate = f"CASE WHEN {ERROR} IS NOT NULL THEN {BAD_RECORD} {no_time} {ahead} ELSE 0 END"
+    frame = frame.selectExpr("*", f"{fate} AS {FATE}")
+    raw = f"CASE WHEN {FATE} < 0 THEN coalesce({RAW}, to_json(struct({', '.join(columns)}))) END"
+    kept = (f"{raw} AS {RAW}" if name == RAW else name for name in _KEPT)
     # Guarded: a row that is in quarantine must not fail an expression behind the source.
-    return ChainFrame(frame.select(*columns, *_KEPT), visible, guarded=True)
+    return ChainFrame(frame.selectExpr(*columns, *kept), visible, guarded=True)
 
 
 def follow_chain(start: ChainFrame, chain: tuple[Node, ...]) -> ChainFrame:
@@ -156,12 +156,14 @@ def _filter(current: ChainFrame, node: FilterNode) -> ChainFrame:
     from pyspark.sql import functions as F
 
     predicate = F.expr(node.predicate)
-    kind = current.frame.select(predicate).schema[0].dataType.typeName()
+    judged = current.frame.select(predicate)
+    kind = judged.schema[0].dataType.typeName()
     if kind not in ("boolean", "void"):
         raise BadExpression(f"filter {node.predicate!r} is a {kind}, not a boolean", where=str(node.site))
-    refuse_functions(current.frame.select(predicate), [node.predicate])
+    refuse_functions(judged, [node.predicate])
     number = len(current.filters) + 1
-    fate = F.when(F.col(FATE) != 0, F.col(FATE)).when(predicate.cast("boolean"), F.lit(0)).otherwise(F.lit(number))
+    known, kept, dropped = (F.expr(text) for text in (FATE, "0", str(number)))
+    fate = F.when(F.expr(f"{FATE} <> 0"), known).when(predicate.cast("boolean"), kept).otherwise(dropped)
     frame = current.frame.withColumn(FATE, fate)
     return _next(current, frame, current.visible, [*current.filters, node.name])
 

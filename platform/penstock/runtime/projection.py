@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -44,44 +45,53 @@ class Projection:
     def __init__(self, chain: ChainFrame) -> None:
         self.chain = chain
         self._columns: dict[str, Any] = {}
+        """Name to what is computed; None for a column that the user sees."""
 
     def keep_visible(self) -> None:
         """Add every column that the user sees."""
-        from pyspark.sql import functions as F
-
-        self._columns.update({name: F.col(quoted(name)) for name in self.chain.visible})
+        self._columns.update(dict.fromkeys(self.chain.visible))
 
     def add(self, name: str, column: Any, *, plain: str | None = None) -> str:
         """Add a column; where `plain` is the name of a visible one and nothing is computed (None), that is kept."""
-        from pyspark.sql import functions as F
-
-        if column is None or (
-            plain is not None and plain.strip("` ") in self.chain.visible and not name.startswith(KEY)
-        ):
+        if column is None or (self._is_visible(plain) and not name.startswith(KEY)):
             assert plain is not None
-            visible = plain.strip("` ")
-            self._columns[visible] = F.col(quoted(visible))
-            return visible
+            name, column = plain.strip("` "), None
         self._columns[name] = column
         return name
 
     def column(self, name: str) -> Any:
         """Return a column that was added."""
-        return self._columns[name]
+        from pyspark.sql import functions as F
+
+        computed = self._columns[name]
+        return F.col(quoted(name)) if computed is None else computed
 
     def type_of(self, expression: str) -> pa.DataType:
         """Return the type of an expression over the branch's columns."""
         from pyspark.sql import functions as F
 
+        if self._is_visible(expression):
+            return self._types.field(expression.strip("` ")).type
         return self._arrow(self.chain.frame.select(F.expr(expression).alias("c"))).field("c").type
 
     def schema(self, names: tuple[str, ...]) -> pa.Schema:
         """Return the types of columns of the branch."""
-        return self._arrow(self.chain.frame.select(*(quoted(n) for n in names)))
+        return pa.schema([self._types.field(name) for name in names])
 
     def frame(self, hidden: list[str]) -> DataFrame:
         """Return the frame of the columns that were added, and of these hidden ones."""
-        return self.chain.frame.select(*(c.alias(n) for n, c in self._columns.items()), *hidden)
+        computed = {name: column for name, column in self._columns.items() if column is not None}
+        frame = self.chain.frame.withColumns(computed) if computed else self.chain.frame
+        # As texts: each is one call to Java, a column made in Python is several.
+        return frame.selectExpr(*map(quoted, self._columns), *hidden)
+
+    # --- inside ------------------------------------------------------------------------------
+    @cached_property
+    def _types(self) -> pa.Schema:
+        return self._arrow(self.chain.frame)
+
+    def _is_visible(self, expression: str | None) -> bool:
+        return expression is not None and expression.strip("` ") in self.chain.visible
 
     def _arrow(self, frame: DataFrame) -> pa.Schema:
         from pyspark.sql.pandas.types import to_arrow_schema
