@@ -8,11 +8,13 @@ import signal
 import socket
 import subprocess
 import urllib.request
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pyspark
+import pytest
 from waiting import until
 
 from penstock.runtime.processes import argv_of, kill_session, process_start, session_members
@@ -51,11 +53,28 @@ class Cluster:
         self.master = self._start_master()
         until(self.workers, "the worker to come back")
 
-    def renew_worker(self) -> None:
-        """Kill the worker with its executors, and start another."""
+    def renew_worker(self, *before: str) -> None:
+        """Kill the worker with its executors, and start another, with these words before its command."""
         self._kill(self.worker)
-        self.worker = self._start_worker()
+        until(lambda: not self.executors(), "the executors to end with their worker")
+        self.worker = self._start_worker(*before)
         until(self.workers, "the new worker to be known")
+
+    @contextmanager
+    def worker_apart(self, folder: Path) -> Iterator[None]:
+        """Let the worker have another disk at a folder; skips where the system lets nobody mount one."""
+        mounts = 'mount -t tmpfs none "$0" && exec "$@"'
+        folder.mkdir(parents=True, exist_ok=True)
+        for namespace in (["--mount"], ["--user", "--map-root-user", "--mount"]):
+            words = ["unshare", *namespace, "sh", "-c", mounts, str(folder)]
+            with suppress(FileNotFoundError):
+                if subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0:
+                    break
+        else:
+            pytest.skip("a disk of its own for a process cannot be mounted here: unshare(1) does not work")
+        self.renew_worker(*words)
+        yield
+        self.renew_worker()
 
     def end(self) -> None:
         """Kill all that was started."""
@@ -70,11 +89,12 @@ class Cluster:
         until(lambda: bool(self._state()), "the master to answer")
         return started
 
-    def _start_worker(self) -> subprocess.Popen[bytes]:
+    def _start_worker(self, *before: str) -> subprocess.Popen[bytes]:
         place = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0", "--work-dir", str(self.folder)]
-        return self._start("org.apache.spark.deploy.worker.Worker", *place, "-c", "2", "-m", "1g", self.url)
+        name = "org.apache.spark.deploy.worker.Worker"
+        return self._start(name, *place, "-c", "2", "-m", "1g", self.url, before=before)
 
-    def _start(self, name: str, *words: str) -> subprocess.Popen[bytes]:
+    def _start(self, name: str, *words: str, before: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         # As on another machine: nothing of the tests' own paths, so that executors find the engine where it is installed.
         kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         # A master without recovery forgets its applications, and tells workers to end executors that it does not know.
@@ -82,7 +102,7 @@ class Cluster:
         java = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {recovery}"
         with (self.folder / "daemons.log").open("ab") as log:
             process = subprocess.Popen(
-                [str(_CLASS), name, *words],
+                [*before, str(_CLASS), name, *words],
                 env={**kept, "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": java},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -101,7 +121,7 @@ class Cluster:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._page}/json/", timeout=60) as answer:
                 return json.load(answer)
-        except OSError:
+        except (OSError, ValueError):  # while it starts, a page of HTML stands there
             return {"workers": [], "activeapps": []} if self._started[-1][0].poll() is None else {}
 
 

@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from project_samples import expected_totals
 from shells import PATIENCE, Shell
 
 from penstock.checkpoint.entries import Commit
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
-from penstock.runtime.processes import kill_session
+from penstock.runtime.processes import argv_of, kill_session, leaders
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import Stream
 
@@ -69,6 +70,19 @@ class Yard(Shell):
     def until_commits(self, count: int) -> None:
         """Wait until so many batches are committed."""
         self.until(lambda _: self.commits() >= count)
+
+    def drivers(self) -> list[int]:
+        """Return the drivers of the stream that run, whatever the records say."""
+        ours = str(self.root / "checkpoints")
+        words = {pid: argv_of(pid) for pid in leaders()}
+        return [pid for pid, argv in words.items() if "run" in argv and any(word.startswith(ours) for word in argv)]
+
+    def undisturbed(self) -> None:
+        """See that one driver runs, and that the table shows the beginning of what it would have shown in peace."""
+        assert self.drivers() == [self.pid()]
+        shown = self.totals() if (self.root / "tables" / "totals").is_dir() else []
+        assert len(shown) == len(set(shown))
+        assert set(shown) <= set(expected_totals())
 
     def end(self) -> None:
         """Kill supervisors first, then every driver that a record names."""

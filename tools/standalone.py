@@ -106,21 +106,26 @@ class Standalone:
     # --- REST --------------------------------------------------------------------------------
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """Return the answer to a request that must succeed, and that may be sent again."""
-        return self._content(self._answered(method, path, body), method, path)
+        return self._content(self.ask(method, path, body), method, path)
 
     def ask(self, method: str, path: str, body: Any = None) -> httpx.Response:
-        """Return the answer to a request, whatever it is."""
-        if self._token is None:
-            said = {"username": self.user, "password": self.password}
-            self._token = self._http.post("/auth/token", json=said).raise_for_status().json()["access_token"]
-        headers = {"Authorization": f"Bearer {self._token}"}
-        return self._http.request(method, f"/api/v2{path}", json=body, headers=headers)
+        """Return the answer to a request that may be sent again, whatever it is.
+
+        It is sent again where Airflow is broken or silent: on SQLite, where two of its parts write at once.
+        """
+        for _ in range(_TRIES - 1):
+            with contextlib.suppress(httpx.HTTPError):
+                answer = self._once(method, path, body)
+                if not answer.is_server_error:
+                    return answer
+            time.sleep(1.0)
+        return self._once(method, path, body)
 
     def trigger(self, dag: str, **conf: Any) -> str:
         """Trigger a DAG with what its form would send; return the run."""
         run = f"manual__{secrets.token_hex(8)}"
         path = f"/dags/{dag}/dagRuns"
-        answer = self._answered("POST", path, {"dag_run_id": run, "logical_date": None, "conf": conf})
+        answer = self.ask("POST", path, {"dag_run_id": run, "logical_date": None, "conf": conf})
         if answer.status_code != httpx.codes.CONFLICT:  # it landed at a try that was answered with an error
             self._content(answer, "POST", path)
         return run
@@ -155,18 +160,15 @@ class Standalone:
         errors = self.call("GET", "/importErrors")["import_errors"]
         if errors:
             raise StandaloneFailed(errors[0]["stack_trace"])
-        return self._answered("GET", f"/dags/{dag}", None).is_success
+        return self.ask("GET", f"/dags/{dag}").is_success
 
     # --- inside ------------------------------------------------------------------------------
-    def _answered(self, method: str, path: str, body: Any) -> httpx.Response:
-        """Ask again where Airflow is broken or silent: on SQLite, where two of its parts write at once."""
-        for _ in range(_TRIES - 1):
-            with contextlib.suppress(httpx.HTTPError):
-                answer = self.ask(method, path, body)
-                if not answer.is_server_error:
-                    return answer
-            time.sleep(1.0)
-        return self.ask(method, path, body)
+    def _once(self, method: str, path: str, body: Any) -> httpx.Response:
+        if self._token is None:
+            said = {"username": self.user, "password": self.password}
+            self._token = self._http.post("/auth/token", json=said).raise_for_status().json()["access_token"]
+        headers = {"Authorization": f"Bearer {self._token}"}
+        return self._http.request(method, f"/api/v2{path}", json=body, headers=headers)
 
     def _content(self, answer: httpx.Response, method: str, path: str) -> Any:
         if answer.is_error:

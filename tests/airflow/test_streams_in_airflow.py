@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -133,6 +134,7 @@ def test_a_stream_outlives_everything_in_airflow(yard, airflow, monkeypatch):
     os.kill(task, signal.SIGKILL)
     reaches(airflow, STREAM, run, "supervise", "running", attempt=attempt + 1)
     assert (yard.pid(), yard.stream().generation) == (driver, 1)
+    yard.undisturbed()
 
     path = f"/dags/{STREAM}/dagRuns/{run}/taskInstances/supervise"
     airflow.call("PATCH", path, {"new_state": "failed"})
@@ -141,14 +143,9 @@ def test_a_stream_outlives_everything_in_airflow(yard, airflow, monkeypatch):
     clear(airflow, STREAM, run, "deploy", downstream=True)
     reaches(airflow, STREAM, run, "supervise", "running")
     assert (yard.pid(), yard.stream().generation, yard.stream().phase) == (driver, 1, Phase.RUNNING)
+    yard.undisturbed()
 
-    (scheduler,) = workers(airflow, "airflow scheduler")
-    os.kill(scheduler, signal.SIGKILL)
-    supervisor.kill()
-    yard.supervise()
-    os.kill(driver, signal.SIGKILL)
-    yard.until(lambda s: s.generation == 2 and s.phase is Phase.RUNNING)
-    airflow.run("scheduler")
+    outlives_its_keepers(yard, airflow, supervisor, driver)
     assert yard.json("limits", "orders", "--rows", "none")["outcome"] == "done"
     yard.until(lambda s: s.phase is Phase.FINISHED)
     assert yard.totals() == expected_totals()
@@ -163,6 +160,22 @@ def test_a_stream_outlives_everything_in_airflow(yard, airflow, monkeypatch):
     windows_that_come_again_are_reported(yard, airflow)
     airflow.call("PATCH", "/dags/quality_reports", {"is_paused": True})  # it has been seen, and costs much
     stale_stops_and_drains(yard, airflow, first=run)
+
+
+def outlives_its_keepers(yard: Yard, airflow: Standalone, supervisor: subprocess.Popen[str], driver: int) -> None:
+    """See the scheduler, the supervisor and the driver die, and one driver go on each time."""
+    (scheduler,) = workers(airflow, "airflow scheduler")
+    os.kill(scheduler, signal.SIGKILL)
+    yard.until_commits(yard.commits() + 2)
+    yard.undisturbed()
+    supervisor.kill()
+    yard.until_commits(yard.commits() + 2)
+    yard.undisturbed()
+    yard.supervise()
+    os.kill(driver, signal.SIGKILL)
+    yard.until(lambda s: s.generation == 2 and s.phase is Phase.RUNNING)
+    yard.undisturbed()
+    airflow.run("scheduler")
 
 
 def goes_back_once(yard: Yard, airflow: Standalone) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +13,7 @@ from clusters import Cluster
 from project_samples import expected_totals, make_project
 from yards import QUICK, Yard
 
-from penstock.checkpoint.entries import Takeover
+from penstock.checkpoint.entries import Restore, Takeover
 from penstock.runtime.processes import argv_of, session_members
 from penstock.supervise.local import log_files
 from penstock.supervise.stream import Phase, Stream
@@ -93,11 +95,35 @@ def test_a_stream_on_a_cluster_goes_on_whatever_dies(yard, cluster):
     yard.until(lambda s: s.generation == 2 and s.phase is Phase.RUNNING)
     assert any("was killed" in (stream.reason or "") for _, stream in yard.records.history())
     assert session_members(driver) == []
-    yard.run("limits", "orders", "--rows", "none")
-    assert yard.until(lambda s: s.phase.is_final).phase is Phase.FINISHED
-    assert yard.totals() == expected_totals()
-    assert [t.generation for t in yard.entries(Takeover)] == [1, 2]
+    goes_back_and_drains(yard)
     assert yard.until(lambda _: not cluster.executors())
-    events, errors = log_files(yard.root / "checkpoints" / "_logs" / "orders", 2)
+
+
+def goes_back_and_drains(yard: Yard) -> None:
+    """See a restart from a batch, which stops the driver as it stops elsewhere, and then a drain."""
+    yard.until_commits(yard.commits() + 2)
+    batch = [c["batch"] for c in yard.json("checkpoints", "orders")["checkpoints"] if c["restorable"]][-2]
+    before = yard.stream().generation
+    assert yard.json("restart", "orders", "--from", f"batch={batch}", "--wait")["phase"] == "RUNNING"
+    logs = yard.root / "checkpoints" / "_logs" / "orders"
+    stopped = [json.loads(line) for line in log_files(logs, before)[0].read_text().splitlines()][-1]
+    assert (stopped["event"], stopped["ending"]) == ("run.ended", "stopped")
+    yard.run("limits", "orders", "--rows", "none")
+    assert yard.json("drain", "orders", "--wait")["phase"] == "FINISHED"
+    assert [r.batch for r in yard.entries(Restore)] == [batch]
+    assert sorted(set(yard.totals())) == expected_totals()
+    # The restore takes the log over, and so does the run behind it.
+    assert [t.generation for t in yard.entries(Takeover)] == [1, 2, 3, 3]
+    events, errors = log_files(logs, yard.stream().generation)
     assert all(line.startswith("{") for line in events.read_text().splitlines())
     assert "Traceback" not in errors.read_text()
+
+
+def test_an_executor_with_another_disk_is_named(yard, cluster):
+    """What it writes is on its own disk: refused with the folder and the host before anything stands in the log."""
+    with cluster.worker_apart(yard.root / "checkpoints"):
+        code, _, err = yard.run("run", "orders")
+    assert (code, "PEN-CKP-023" in err) == (78, True), err
+    assert f"host {socket.gethostname()}" in err
+    assert str(yard.root / "checkpoints") in err
+    assert yard.commits() == 0

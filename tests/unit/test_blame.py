@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock import Job
-from penstock.runtime.blame import data_exception, site_of
+from penstock.runtime.blame import data_exception, java_failure, site_of
 
 DIVIDED = """[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate divisor being 0 and return NULL instead. \
 If necessary set "spark.sql.ansi.enabled" to "false" to bypass this error. SQLSTATE: 22012
@@ -62,3 +62,35 @@ def test_the_line_is_that_of_the_step_whose_sql_is_quoted() -> None:
     assert site_of(RAISED, graph) is None
     wide.select("10 div v AS x").write("more", object())
     assert site_of(DIVIDED, job.graph()) is None
+
+
+FAILED = """An error occurred while calling o172.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times.
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2935)
+\t... 1 more
+Caused by: org.apache.spark.SparkException: Python worker exited unexpectedly
+\tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:640)
+Caused by: java.io.EOFException
+\tat java.base/java.io.DataInputStream.readInt(DataInputStream.java:386)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            FAILED,
+            "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times. "
+            "Caused by java.io.EOFException",
+        ),
+        ("An error occurred while calling o1.x.\n: java.lang.OutOfMemoryError: heap\n\tat a.b(c)\n",
+         "java.lang.OutOfMemoryError: heap"),
+        ("no memory", "no memory"),
+        ("a: b\nCaused by: b", "a: b"),
+        ("An error occurred while calling o1.x.", "An error occurred while calling o1.x."),
+    ],
+    ids=["causes", "no cause", "one line", "a cause that was said", "nothing said"],
+)  # fmt: skip
+def test_a_failure_of_spark_is_told_by_its_cause(text, said):
+    """Not by the name of a method that py4j called."""
+    assert java_failure(text) == said

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import FilterNode, Node, SelectNode, SourceNode, WindowNode, WithColumnsNode
 
-__all__ = ["data_exception", "site_of"]
+__all__ = ["data_exception", "java_failure", "site_of"]
 
 _CONDITION = re.compile(r"(\[[A-Z][A-Z0-9_.]*\] .*?) *SQLSTATE: (22\w{3}|21000|P0001)", re.DOTALL)
 """Spark names its data exceptions by the SQL standard: class 22, a scalar query with several rows, raise_error."""
@@ -24,6 +24,15 @@ def data_exception(text: str) -> str | None:
     said = re.sub(r" If necessary set .* to bypass this error\.", "", " ".join(found[1].split()))
     fragment = _FRAGMENT.search(text)
     return f"{said} In `{fragment[1]}`." if fragment else said
+
+
+def java_failure(text: str) -> str:
+    """Return what a failure of Spark says in one line: its first words, and the cause at the bottom of it all."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = [line for line in lines if not line.startswith(("An error occurred while calling", "at ", "... "))]
+    first = said[0].removeprefix(": ") if said else lines[0]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return first if not causes or causes[-1] in first else f"{first} Caused by {causes[-1]}"
 
 
 def site_of(text: str, graph: JobGraph) -> str | None:

@@ -60,7 +60,7 @@ def launch(loaded: LoadedJob, order: RunOrder, progress: ProgressView, orders: O
     """Run a job until it is done or stopped, by a signal or by its orders; from the main thread, which hears signals.
 
     Raises PenstockError; HolderAlive before Spark is started where another driver lives, and Fenced where the
-    generation is over.
+    generation was over before anything began.
     """
     settings = loaded.settings
     system = SystemClock()
@@ -72,9 +72,8 @@ def launch(loaded: LoadedJob, order: RunOrder, progress: ProgressView, orders: O
         try:
             watch.look()
             with watch.watching():
-                ending = _launched(loaded, order, progress, switch, StoppableClock(system, switch.asked), watch)
-            watch.refuse_if_over()
-            return ending
+                # One that ends because a newer generation was claimed has ended, and has said so.
+                return _launched(loaded, order, progress, switch, StoppableClock(system, switch.asked), watch)
         except (KeyboardInterrupt, StoppedWaiting):  # the first only while Spark starts, before it is listened to again
             watch.refuse_if_over()
             switch.wait_until_told()

@@ -23,7 +23,7 @@ from penstock.graph.graph import JobGraph
 from penstock.graph.policies import OnEnd
 from penstock.quality.partials import Partial
 from penstock.quality.verdict import Status, Verdict
-from penstock.runtime.blame import data_exception, site_of
+from penstock.runtime.blame import data_exception, java_failure, site_of
 from penstock.runtime.build import BuiltJob, build_job
 from penstock.runtime.dataframes import at_site
 from penstock.runtime.facts import PROPERTY, BatchFacts
@@ -229,6 +229,5 @@ def _explained(why: Exception, batch: int, graph: JobGraph) -> PenstockError:
     if said_of_value is not None:
         return UserFunctionError(f"batch {batch}: {said_of_value}", where=site_of(text, graph))
     if isinstance(why, Py4JError) or hasattr(why, "getCondition") or "spark" in type(why).__module__:
-        first = next((line for line in text.splitlines() if line.strip()), kind_name)
-        return ComputeFailed(f"batch {batch}: {kind_name}: {first}")
+        return ComputeFailed(f"batch {batch}: {java_failure(text or kind_name)}")
     raise why
