@@ -24,7 +24,7 @@ from tools.standalone import Standalone
 
 pytestmark = [pytest.mark.timeout(1_500), pytest.mark.integration]
 DAGS = Path(__file__).resolve().parents[2] / "dags"
-STREAM = "stream_orders"
+STREAM, EXAMPLE = "stream_orders", "new_windows"
 KEEP_ALL = "\n[checkpoint]\nkeep = 1000\n"
 SUITE = {
     "name": "sane",
@@ -60,6 +60,8 @@ def yard(tmp_path) -> Iterator[Yard]:
     root = make_project(tmp_path / "project", rows_per_batch=100, job=CHECKED, more=QUICK + KEEP_ALL)
     shutil.copytree(DAGS, root / "dags", ignore=shutil.ignore_patterns("__pycache__"))
     (root / "dags" / "ends.py").write_text(ENDS.replace("PROJECT", repr(str(root))))
+    example = root / "dags" / "examples" / "new_windows.py"
+    example.write_text(example.read_text().replace("flights", "orders"))
     found = Yard(root)
     yield found
     found.end()
@@ -119,7 +121,9 @@ def test_a_stream_outlives_everything_in_airflow(yard, airflow, monkeypatch):
     reaches(airflow, STREAM, run, "healthy", "failed")
     # Cleared before that, the scheduler may still mark `supervise` for the failure that is no more.
     airflow.until(lambda: airflow.state(STREAM, run) == "failed", "the run to fail", seconds=PATIENCE)
-    assert "PEN-SUP-003" in airflow.log(STREAM, run, "healthy")
+    told = airflow.log(STREAM, run, "healthy")
+    assert "PEN-SUP-003" in told
+    assert "Start one with `penstock supervise`" in told
     assert (yard.stream().note, yard.stream().phase) == (hostile, Phase.SUBMITTING)
 
     supervisor = yard.supervise()
@@ -156,9 +160,11 @@ def test_a_stream_outlives_everything_in_airflow(yard, airflow, monkeypatch):
     reports_that_count_once(yard, airflow)
     upkeep_that_finds_damage(yard, airflow)
 
+    airflow.call("PATCH", f"/dags/{EXAMPLE}", {"is_paused": False})
     goes_back_once(yard, airflow)
     windows_that_come_again_are_reported(yard, airflow)
-    airflow.call("PATCH", "/dags/quality_reports", {"is_paused": True})  # it has been seen, and costs much
+    for dag in ("quality_reports", EXAMPLE):
+        airflow.call("PATCH", f"/dags/{dag}", {"is_paused": True})  # they have been seen, and cost much
     stale_stops_and_drains(yard, airflow, first=run)
 
 
@@ -221,6 +227,11 @@ def windows_that_come_again_are_reported(yard: Yard, airflow: Standalone) -> Non
     said = [event["extra"] for event in events]
     assert {(one["job"], one["step"]) for one in said} == {("orders", "minutely")}
     assert len({one["batch"] for one in said}) == len(said)
+    assert all(one["windows"]["until"] and "verdicts" in one for one in said)
+    assert {path for one in said for path in one["tables"]} == {str(yard.root / "tables" / "totals")}
+    example = next(run for run in airflow.call("GET", f"/dags/{EXAMPLE}/dagRuns")["dag_runs"])["dag_run_id"]
+    airflow.until(lambda: airflow.state(EXAMPLE, example) == "success", "who waits for windows", seconds=PATIENCE)
+    assert "minutely: windows until" in airflow.log(EXAMPLE, example, "tell")
     assert sum(one["rows"].get("totals", 0) for one in said) >= len(expected_totals())
     assert "YARD_PASSWORD" not in str(said)
     assert airflow.password not in "".join(p.read_text(errors="replace") for p in yard.root.rglob("*.jsonl"))
@@ -249,4 +260,5 @@ def stale_stops_and_drains(yard: Yard, airflow: Standalone, *, first: str) -> No
     for task in ("drain", "end"):
         reaches(airflow, "drains", drains, task, "success")
     assert yard.stream().phase is Phase.FINISHED
+    assert "as DEFERRED" in airflow.log("drains", drains, "end")
     assert not [t for t in airflow.tasks(STREAM, first).values() if t[0] != "success"]

@@ -19,8 +19,9 @@ pytestmark = [pytest.mark.slow]
 SCRIPT = """
 import asyncio, json, sys
 from pathlib import Path
+from types import SimpleNamespace
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
-from penstock.airflow import StartStream, WaitStream, operators
+from penstock.airflow import DrainStream, RestartStream, StartStream, StopStream, WaitStream, operators
 from penstock.airflow.triggers import StreamTrigger
 from penstock.errors import PenstockError
 from penstock.supervise import control
@@ -58,6 +59,13 @@ wait = WaitStream(task_id="t", until="end", **FACTS)
 become(phase=Phase.RUNNING, wish=Wish.RUN)
 said["superseded"] = [wait.get_job_status(2, {}), wait.is_job_active("SUPERSEDED"), wait.is_job_succeeded("SUPERSEDED"),
                       *tries(lambda: wait.poll_until_complete(2, {}))]
+
+ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1)
+for name, kind in (("stop", StopStream), ("drain", DrainStream), ("restart", RestartStream)):
+    stale = kind(task_id="t", generation="2", **FACTS)
+    said[f"stale {name}"] = [*tries(lambda: stale.execute({"ti": ti})), RECORDS.newest().wish.value, RECORDS.newest().first]
+nobody = StopStream(task_id="t", job="nope", project=PROJECT)
+said["unknown job"] = tries(lambda: nobody.execute({"ti": ti}))
 
 async def fires():
     async for event in StreamTrigger(first=3, until="end", **FACTS).run():
@@ -141,6 +149,19 @@ def test_a_wait_ends_as_the_stream_stands(said, until, phase, healthy, end):
 def test_a_stream_begun_anew_ends_a_wait_and_is_attached_to_by_a_clear(said):
     """A wait that goes on ends well; a new try of one that is over does not take the end of the old stream for its own."""
     assert said["superseded"] == ["SUPERSEDED", False, False, "done", None]
+
+
+@pytest.mark.parametrize("name", ["stop", "drain", "restart"])
+def test_a_command_for_a_stream_that_is_over_ends_well_and_changes_nothing(said, name):
+    """A stale attempt can never touch a newer generation (DESIGN 11)."""
+    outcome, answer, wish, first = said[f"stale {name}"]
+    assert (outcome, answer["outcome"], wish, first) == ("done", "stale", "RUN", 3)
+
+
+def test_a_job_that_is_none_fails_for_good_by_its_name(said):
+    """No try makes it one."""
+    outcome, why = said["unknown job"]
+    assert (outcome, "nope" in why) == ("for good", True)
 
 
 def test_a_deferred_wait_notices_that_nobody_supervises(said):

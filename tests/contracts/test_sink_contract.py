@@ -5,6 +5,8 @@ A sink of your own: subclass `PublisherContract`, give the fixture `world`, and 
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +16,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from penstock.errors import SinkAhead
+from penstock.errors import SinkAhead, StorageDenied, StorageFull, StorageUnavailable
 from penstock.sinks import Console, Delta, MemorySink
 from penstock.sinks.base import Publication, Publisher, Staged, stage_table
 
@@ -148,3 +150,43 @@ def test_the_console_says_that_it_cannot_dedupe(tmp_path: Path, capsys: pytest.C
     assert said.count("batch 0") == said.count("11") == said.count("1 more rows") == 2
     assert "13" not in said
     assert publisher.version(APP) is None
+
+
+# --- files that are staged -------------------------------------------------------------------
+
+
+@pytest.mark.fault("F27")
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [
+        (errno.ENOSPC, StorageFull),
+        (errno.EDQUOT, StorageFull),
+        (errno.EFBIG, StorageFull),
+        (errno.EPERM, StorageDenied),
+        (errno.EROFS, StorageDenied),
+        (errno.EIO, StorageUnavailable),
+        (errno.ENOENT, StorageUnavailable),
+    ],
+    ids=lambda value: errno.errorcode.get(value) if isinstance(value, int) else None,
+)
+def test_a_file_that_cannot_be_staged_is_told_by_its_cause(
+    number: int, error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`stage_table`: only a full disk is called full, since a retry helps there; no part keeps the name."""
+
+    def failing(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(error, match=r"a\.parquet"):
+        stage_table(pa.table({"k": [1]}), tmp_path / "staged", "a.parquet")
+    assert list((tmp_path / "staged").iterdir()) == []
+
+
+def test_a_file_that_stands_in_the_way_is_left(tmp_path: Path) -> None:
+    """`stage_table`: somebody else's rows may be in it, and be named by a Commit."""
+    stage_table(pa.table({"k": [1]}), tmp_path, "a.parquet")
+    before = (tmp_path / "a.parquet").read_bytes()
+    with pytest.raises(StorageUnavailable, match="File exists"):
+        stage_table(pa.table({"k": [2]}), tmp_path, "a.parquet")
+    assert (tmp_path / "a.parquet").read_bytes() == before

@@ -9,6 +9,7 @@ from penstock.checkpoint.entries import Offsets
 from penstock.checkpoint.takeover import View
 from penstock.errors import HolderAlive
 from penstock.runtime.loop import Driver
+from penstock.runtime.triggers import AsFastAsPossible
 from penstock.time.clock import ManualClock
 
 GRAPH = plain_job()
@@ -51,6 +52,29 @@ def test_rows_that_come_while_a_tick_is_waited_for_are_of_its_batch() -> None:
     first, second = owned(driver, 2)
     assert (first.time, first.ranges["numbers"]["end"]) == (SECOND, {"at": 2})
     assert (second.time, second.ranges["numbers"]["end"]) == (2 * SECOND, {"at": 4})
+
+
+class SetBack(ManualClock):
+    """An hour back at every look, and nobody has the patience to wait for it."""
+
+    def wall(self) -> int:
+        """Go back."""
+        self.now -= 3_600 * SECOND
+        return self.now
+
+    def sleep_until(self, wall: int) -> None:
+        """Fail: it would take an hour."""
+        raise AssertionError(f"slept until {wall}")
+
+
+@pytest.mark.fault("F45")
+def test_a_clock_that_is_set_back_holds_up_no_job_without_ticks() -> None:
+    """Its batch times creep on until the clock has caught up (SEMANTICS 1.1, 1.4)."""
+    world = World(times=[0.0, 1.0, 2.0], batch_rows=1)
+    driver = make_driver(world, Witness(), "a", graph=GRAPH)
+    driver.clock, driver.trigger = SetBack(10**15), AsFastAsPossible()
+    first, second, third = (offsets.time for offsets in owned(driver, 3))
+    assert (second, third) == (first + 1, first + 2)
 
 
 class Prepared(FakeEngine):

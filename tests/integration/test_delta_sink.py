@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 import threading
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -12,10 +14,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from penstock import Job
-from penstock.errors import SinkAhead, SinkConflict, SinkError, SinkSchemaMismatch
+from penstock.errors import (
+    RootUnsafe,
+    SinkAhead,
+    SinkConflict,
+    SinkError,
+    SinkSchemaMismatch,
+    StorageDenied,
+    StorageFull,
+    StorageUnavailable,
+)
 from penstock.sinks import Delta
 from penstock.sinks.base import Publication, Staged, stage_table
 from penstock.sinks.delta import DeltaPublisher
@@ -179,6 +190,109 @@ def test_a_table_that_never_takes_the_commit_ends_in_a_conflict(
     assert shown(tmp_path / "table") == []
 
 
+# --- what the system says --------------------------------------------------------------------
+
+
+@pytest.mark.fault("F27")
+def test_a_table_without_room_is_told_and_takes_the_batch_later(tmp_path: Path) -> None:
+    """F27: for a table that is made, and for a commit; a publisher that is asked again publishes once."""
+    path = tmp_path / "table"
+    publisher = opened(prepared(path), tmp_path / "staged")
+    asked = publication(0, stage(path, "a", 1))
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(StorageFull, match="File too large") as caught:
+            publisher.publish(asked)
+        with pytest.raises(StorageFull):
+            prepared(tmp_path / "other")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert (caught.value.where, caught.value.exit_code, shown(path)) == (str(path), 75, [])
+    publisher.publish(asked)
+    assert shown(path) == [1]
+
+
+def _said(text: str) -> str:
+    # The form of delta-rs.
+    return (
+        f"Generic LocalFileSystem error\n  \x1b[31m↳\x1b[0m Unable to copy data to file\n   \x1b[31m↳\x1b[0m {text}\n"
+    )
+
+
+REFUSALS: list[tuple[str, Exception, type[Exception], str]] = [
+    ("denied", OSError(_said("Permission denied (os error 13)")), StorageDenied, "Permission denied"),
+    ("read only", DeltaError("Log: Read-only file system (os error 30)"), StorageDenied, "Read-only file system"),
+    ("full", OSError(_said("No space left on device (os error 28)")), StorageFull, "No space left"),
+    ("broken", OSError(_said("Input/output error (os error 5)")), StorageUnavailable, "Input/output error"),
+    ("gone", DeltaError("No such file or directory (os error 2)"), StorageUnavailable, "No such file"),
+    ("by Python", PermissionError(13, "Permission denied"), StorageDenied, "Permission denied"),
+    ("else", DeltaError("Kernel error: bad\n   0: <unknown>\n"), SinkError, "Kernel error: bad"),
+    ("else, by the system", OSError(_said("it is odd")), SinkError, "Unable to copy data to file: it is odd"),
+]
+
+
+@pytest.mark.fault("F58")
+@pytest.mark.parametrize("outcome", ["landed", "lost"])
+@pytest.mark.parametrize(("why", "error", "said"), [r[1:] for r in REFUSALS], ids=[r[0] for r in REFUSALS])
+def test_a_commit_whose_answer_is_an_error_is_told_and_asked_for_at_the_next_start(
+    why: Exception, error: type[Exception], said: str, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F58: by what the system said; whether the commit landed is read back, by this publisher as by another."""
+    path = tmp_path / "table"
+    sink = prepared(path)
+    publisher = opened(sink, tmp_path / "staged")
+    commit = DeltaPublisher._commit
+
+    def failing(self: DeltaPublisher, view: Any, asked: Publication) -> None:
+        if outcome == "landed":
+            commit(self, view, asked)
+        raise why
+
+    asked = publication(0, stage(path, "a", 1))
+    monkeypatch.setattr(DeltaPublisher, "_commit", failing)
+    with pytest.raises(error, match=said) as caught:
+        publisher.publish(asked)
+    assert type(caught.value) is error
+    assert "\n" not in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+    assert caught.value.where == str(path)
+    monkeypatch.undo()
+    assert publisher.version(APP) == (0 if outcome == "landed" else None)
+    opened(sink, tmp_path / "staged").publish(asked)
+    publisher.publish(asked)
+    assert shown(path) == [1]
+
+
+def test_a_folder_that_may_not_be_made_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """StorageDenied, with the table."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(13, os.strerror(13))
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+    with pytest.raises(StorageDenied, match="Permission denied") as caught:
+        prepared(tmp_path / "table")
+    assert caught.value.where == str(tmp_path / "table")
+
+
+def test_a_table_that_cannot_be_read_is_told_wherever_it_is_asked(tmp_path: Path) -> None:
+    """At the start and at a commit: a file in place of the table, a log that is no log."""
+    path = tmp_path / "table"
+    sink = prepared(path)
+    publisher = opened(sink, tmp_path / "staged")
+    assert publisher.version(APP) is None
+    (path / "_delta_log" / f"{1:020}.json").write_text("no log")
+    asked = publication(0, stage(tmp_path / "staged", "a", 1))
+    for call in (lambda: prepared(path), lambda: publisher.version(APP), lambda: publisher.publish(asked)):
+        with pytest.raises(SinkError, match="(?i)json") as caught:
+            call()
+        assert caught.value.where == str(path)
+    (tmp_path / "file").touch()
+    with pytest.raises(RootUnsafe, match="a file stands"):
+        prepared(tmp_path / "file")
+
+
 # --- the table -------------------------------------------------------------------------------
 
 
@@ -210,6 +324,26 @@ def test_a_table_with_other_columns_is_refused(columns: list[Any], tmp_path: Pat
     with pytest.raises(SinkSchemaMismatch, match="the stream has k int64, p string and the table has k ") as caught:
         prepared(path)
     assert (caught.value.where, caught.value.exit_code) == (str(path), 78)
+    assert DeltaTable(str(path)).version() == 0
+
+
+@pytest.mark.fault("F42")
+@pytest.mark.parametrize(
+    ("there", "asked"), [((), ("p",)), (("p",), ("k",)), (("k", "p"), ("p", "k"))], ids=["none", "another", "order"]
+)
+def test_a_table_with_other_partitions_is_refused(
+    there: tuple[str, ...], asked: tuple[str, ...], tmp_path: Path
+) -> None:
+    """F42: with both sides named; a sink that asks for none takes the table as it is."""
+    path = tmp_path / "table"
+    prepared(path, partition_by=there)
+    with pytest.raises(SinkSchemaMismatch, match="partition_by") as caught:
+        prepared(path, partition_by=asked)
+    assert (caught.value.where, caught.value.exit_code) == (str(path), 78)
+    assert str(list(asked)) in str(caught.value)
+    assert str(list(there)) in str(caught.value)
+    prepared(path, partition_by=there)
+    prepared(path)
     assert DeltaTable(str(path)).version() == 0
 
 

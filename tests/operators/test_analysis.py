@@ -6,10 +6,11 @@ value that an expression cannot take, ends the batch with a named error, and not
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock import Job, Stream, agg, seconds
@@ -232,3 +233,32 @@ def test_an_expression_that_raises_ends_the_batch_and_nothing_of_it_is_kept(
         shown = h.output()["out"]
         assert len(shown) == 3
         assert [r["w"] for r in shown].count(None) == 1
+
+
+def _only_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if 3 in batch["v"].to_pylist():
+            raise ValueError("three is too many")  # RAISED
+        yield batch
+
+
+@pytest.mark.fault("F48")
+def test_a_python_function_that_raises_in_a_task_is_told_with_its_line(tmp_path: Path) -> None:
+    """Its own error and the user's file and line; no Commit, no sink write, and the batch is done again."""
+    source, sink = MemorySource(ORDERS), Delta(tmp_path / "table")
+
+    def job(fn: Callable[..., Iterator[pa.RecordBatch]]) -> Job:
+        made = Job("raising", partitions=1)
+        orders = made.source("orders", source)
+        orders.transform("small", lambda frame: frame.mapInArrow(fn, frame.schema)).write("out", sink)
+        return made
+
+    with Harness(job(_only_small), tmp_path / "checkpoints") as h:
+        h.batch({"orders": [{"user": "1", "t": 1, "v": 1}]})
+        with pytest.raises(UserFunctionError, match="batch 1: ValueError: three is too many") as caught:
+            h.batch({"orders": [{"user": "2", "t": 2, "v": 3}]})
+        assert caught.value.where is not None
+        assert Path(__file__).name in caught.value.where
+        assert (h.commit().batch, len(h.output()["out"])) == (0, 1)
+        h.restart(job(lambda batches: batches))
+        assert (h.commit().batch, len(h.output()["out"])) == (1, 2)

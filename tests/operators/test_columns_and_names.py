@@ -16,7 +16,7 @@ from penstock.errors import BadExpression, JobError, PenstockError
 from penstock.graph.job import Stream
 from penstock.quality import OnFail
 from penstock.sinks import Delta, MemorySink
-from penstock.sources import MemorySource
+from penstock.sources import FileReplay, MemorySource
 from penstock.testing import Harness
 from penstock.windows import Tumbling
 
@@ -206,6 +206,23 @@ def test_a_value_is_taken_as_it_is_or_put_in_quarantine(tmp_path: Path, kind: st
     with Harness(job, tmp_path) as h:
         found = h.batch({"orders": [{"x": value, "t": 1}]})
     assert (len(found["out"]), len(found["bad"])) == (0, 1)
+
+
+@pytest.mark.fault("F40")
+def test_a_null_of_a_file_is_taken_where_the_schema_allows_it_or_put_in_quarantine(tmp_path: Path) -> None:
+    """SEMANTICS 9.3: NOT NULL means the same of a file as of rows that a test feeds."""
+    path = tmp_path / "rows.csv"
+    path.write_text("x,y\n1,\n,2\n3,3\n")
+    job = Job("nulls", partitions=1)
+    rows = job.source("rows", FileReplay(path, order_by="y", schema="x int NOT NULL, y int"))
+    rows.filter("x IS NOT NULL").write("out", MemorySink())
+    job.quarantine("rows").select("_reason").write("bad", MemorySink())
+    with Harness(job, tmp_path / "checkpoints") as h:
+        found = h.batch()
+    assert found["out"] == [{"x": 3, "y": 3}, {"x": 1, "y": None}]
+    assert found["bad"] == [
+        {"_reason": "record 2 of the file: column 'x' is null, and the schema says NOT NULL"},
+    ]
 
 
 def test_a_number_is_seconds_wherever_a_timestamp_stands(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from penstock.checkpoint.entries import Commit
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.recovery import recover
-from penstock.errors import GateStopped, JobError
+from penstock.errors import GateError, GateStopped, JobError
 from penstock.quality import OnFail
+from penstock.quality.compile import CompiledGate
+from penstock.quality.partials import Partial
 from penstock.runtime.loop import DriverSettings
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
@@ -119,6 +122,30 @@ def test_a_gate_that_stops_the_job_lets_nothing_of_the_batch_out(tmp_path: Path)
             h.restart()
         assert h.commit().batch == before
         h.restart(gated_job(source, NOTED, gate=OnFail.STOP))
+        assert sorted(plain(h.output()["gate_out"])) == sorted(BAD)
+
+
+@pytest.mark.fault("F53")
+def test_a_gate_that_raises_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its policy: an error of its own kind, no Commit and no row; the same batch is judged again (11.8)."""
+    decide = CompiledGate.decide_units
+
+    def broken(gate: CompiledGate, partials: Iterable[Partial]) -> list[Any]:
+        if seen := list(partials):
+            raise KeyError("no such column")
+        return decide(gate, seen)
+
+    with Harness(gated_job(gate=OnFail.WARN), tmp_path) as h:
+        with monkeypatch.context() as patched:
+            patched.setattr(CompiledGate, "decide_units", broken)
+            with pytest.raises(GateError, match="check 'gate' raised KeyError"):
+                feed(h)
+            before = h.commit().batch
+            with pytest.raises(GateError):
+                h.restart()
+            assert h.output() == {"gate_out": []}
+        h.restart()
+        assert h.commit().batch > before
         assert sorted(plain(h.output()["gate_out"])) == sorted(BAD)
 
 

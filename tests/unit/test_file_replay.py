@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
+import resource
 import stat
 import tempfile
 from pathlib import Path
@@ -12,7 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.errors import BadRecordFound, ConfigError, RootUnsafe, SourceChanged, SourceNotFound
+from penstock.errors import (
+    BadRecordFound,
+    ConfigError,
+    RootUnsafe,
+    SourceChanged,
+    SourceNotFound,
+    StorageDenied,
+    StorageFull,
+    StorageUnavailable,
+)
 from penstock.sources import BadRecord, FileReplay
 from penstock.sources import replay as replay_module
 from penstock.sources.base import ERROR, POSITION, RAW, ReadLimit
@@ -121,6 +133,63 @@ def test_a_bad_record_is_a_null_row_with_its_text_and_reason(record: str, said: 
     assert raw is not None
     assert [bool(r) for r in raw.to_pylist()] == [False, True, False]
     assert all(field in raw[1].as_py() for field in record.split(","))
+
+
+@pytest.mark.fault("F40")
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_null_where_the_schema_says_not_null_is_a_bad_record(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SEMANTICS 9.3: in the words of a MemorySource, also beside a value that does not fit; other nulls are kept."""
+    path = csv(tmp_path, "id,k,s\n1,1,a\n,2,b\n,x,c\n4,4,\n")
+    if suffix == "parquet":
+        table = pa.table({"id": pa.array([1, None, None, 4]), "k": ["1", "2", "x", "4"], "s": ["a", "b", "c", None]})
+        path = tmp_path / "rows.parquet"
+        pq.write_table(table, path)
+    schema = pa.schema([pa.field("k", pa.int32()), pa.field("id", pa.int32(), nullable=False), ("s", pa.string())])
+    monkeypatch.setattr(replay_module, "arrow_schema", lambda _: schema)
+    found = rows(FileReplay(path, order_by="k", schema="k int, id int NOT NULL, s string").open(None))
+    said = "column 'id' is null, and the schema says NOT NULL"
+    told = [f"record {n} of the file: {said}" if suffix == "csv" else said for n in (2, 3)]
+    assert found[ERROR].to_pylist() == [None, None, *told]
+    assert found["id"].to_pylist() == [1, 4, None, None]
+    assert found["k"].to_pylist() == [1, 4, None, None]
+    assert found["s"].to_pylist() == ["a", None, None, None]
+    assert [None if r is None else json.loads(r) for r in found[RAW].to_pylist()] == [
+        None,
+        None,
+        {"k": "2", "id": None, "s": "b"},
+        {"k": "x", "id": None, "s": "c"},
+    ]
+
+
+UNREADABLE = [
+    ("text as a list", pa.array(["[1]"]), pa.list_(pa.int32()), "column 'k' is string in the file, .* array<int>"),
+    ("a number as a date", pa.array([1.5]), pa.date32(), "column 'k' is double in the file, .* date"),
+    (
+        "a struct without what it must have",
+        pa.array([{"a": 1}]),
+        pa.struct([pa.field("b", pa.int64(), nullable=False)]),
+        "column 'k' is struct<a: int64> in the file, .* struct<b:bigint>",
+    ),
+]
+
+
+@pytest.mark.parametrize(("values", "kind", "said"), [u[1:] for u in UNREADABLE], ids=[u[0] for u in UNREADABLE])
+def test_a_type_that_no_value_of_the_file_can_become_is_refused(
+    values: pa.Array, kind: pa.DataType, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FileReplay: schema. That is not a bad record: it is said with the column and both types."""
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"k": values}), path)
+    monkeypatch.setattr(replay_module, "arrow_schema", lambda _: pa.schema([("k", kind)]))
+    with pytest.raises(ConfigError, match=said) as caught:
+        FileReplay(path, order_by="k", schema="as above").open(None)
+    assert caught.value.where == str(path)
+    if pa.types.is_string(values.type):
+        with pytest.raises(ConfigError, match=said) as caught:
+            read_csv(csv(tmp_path, "k\n[1]\n"), pa.schema([("k", kind)]), ("",))
+        assert caught.value.where == str(tmp_path / "rows.csv")
 
 
 def test_bad_records_of_both_kinds_keep_their_places(tmp_path: Path) -> None:
@@ -309,3 +378,90 @@ def _other_user_after(me: int) -> object:
     """Return a getuid that names the folder of this user and then is another: the folder is not theirs."""
     answers = iter([me])
     return lambda: next(answers, me + 1)
+
+
+@pytest.mark.parametrize("damage", ["empty", "torn", "zeros"])
+def test_a_sorted_copy_that_cannot_be_read_is_made_again(damage: str, tmp_path: Path) -> None:
+    """A power cut may have left its name to less than was written; no start may fail on that for ever."""
+    replay = FileReplay(csv(tmp_path, "k,s\n2,a\n1,b\n"), order_by="k")
+    copy = replay.open(None).prepared
+    whole = copy.read_bytes()
+    copy.write_bytes({"empty": b"", "torn": whole[:-7], "zeros": bytes(len(whole))}[damage])
+    assert rows(replay.open(None))["k"].to_pylist() == [1, 2]
+    assert copy.read_bytes() == whole
+
+
+def test_a_sorted_copy_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name must not outlive a power cut that the rows do not."""
+    synced: list[tuple[int, int]] = []
+    named: list[tuple[int, int]] = []
+    sync, rename = os.fsync, Path.rename
+
+    def noted_sync(descriptor: int) -> None:
+        found = os.fstat(descriptor)
+        synced.append((found.st_ino, found.st_size))
+        sync(descriptor)
+
+    def noted_rename(self: Path, target: Path) -> Path:
+        found = self.stat()
+        named.append((found.st_ino, found.st_size))
+        assert named == synced
+        return rename(self, target)
+
+    monkeypatch.setattr(os, "fsync", noted_sync)
+    monkeypatch.setattr(Path, "rename", noted_rename)
+    FileReplay(csv(tmp_path, "k\n1\n"), order_by="k").open(None)
+    assert len(named) == 1
+
+
+@pytest.mark.fault("F27")
+def test_a_sorted_copy_that_has_no_room_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    """F27: with the name of the copy; it is made once there is room."""
+    replay = FileReplay(csv(tmp_path, "k\n1\n"), order_by="k")
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(StorageFull, match=r"\.arrow"):
+            replay.open(None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    (folder,) = (tmp_path / "tmp").iterdir()
+    assert list(folder.iterdir()) == []
+    assert rows(replay.open(None))["k"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("number", "error"), [(errno.ENOSPC, StorageFull), (errno.EROFS, StorageDenied), (errno.EIO, StorageUnavailable)]
+)
+@pytest.mark.parametrize("call", ["fsync", "mkdir"])
+def test_a_sorted_copy_that_cannot_be_written_is_told(
+    call: str, number: int, error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what the system said, and not in its words alone."""
+    path = csv(tmp_path, "k\n1\n")
+
+    def failing(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(*((os, "fsync", failing) if call == "fsync" else (Path, "mkdir", failing)))
+    with pytest.raises(error, match="penstock-replay-"):
+        FileReplay(path, order_by="k").open(None)
+    assert [p for p in (tmp_path / "tmp").rglob("*") if p.is_file()] == []
+
+
+def test_a_temporary_folder_that_is_gone_is_told(tmp_path: Path, private_temporary_folder: Path) -> None:
+    """Python says the same where it finds no folder that it can write."""
+    private_temporary_folder.rmdir()
+    with pytest.raises(StorageUnavailable, match="penstock-replay-"):
+        FileReplay(csv(tmp_path, "k\n1\n"), order_by="k").open(None)
+
+
+def test_a_machine_without_a_temporary_folder_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Python says where all temporary folders are full."""
+
+    def nowhere() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    with pytest.raises(StorageUnavailable, match="No usable temporary directory"):
+        FileReplay(csv(tmp_path, "k\n1\n"), order_by="k").open(None)

@@ -181,7 +181,7 @@ def test_a_held_file_that_is_not_what_the_commit_names_is_not_published(world, d
     """Nothing is decided, so the file can be put back."""
     world.hold(0)
     damage(world.table / "000000000000-out.parquet")
-    with pytest.raises(CheckpointCorrupt, match="held file"):
+    with pytest.raises(CheckpointCorrupt, match="staged file"):
         world.release(0)
     assert (world.shown(), world.found(0).ruling) == ([], None)
 

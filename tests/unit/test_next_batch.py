@@ -235,3 +235,17 @@ def test_after_a_drain_nothing_is_read_any_more() -> None:
     assert due is not None
     assert due.offsets is not None
     assert due.offsets.ranges["s0"]["span"] is None
+
+
+def test_a_drain_closes_what_the_end_of_a_source_has_left_open() -> None:
+    """SEMANTICS 10.6: all windows, also those behind a source whose end closes none; then nothing is left to do."""
+    engine = FakeEngine(windowed_job(), {"s0": 4})
+    marks = {"w": 3 * S, "x": 3 * S}
+    left = commit_of(4, ended=True, watermarks_out=marks, watermarks_in=marks, due={"w": 5 * S, "x": None})
+    assert planned(engine, left) is None
+    last = planned(engine, left, drain=True)
+    assert last is not None
+    assert last.offsets is not None
+    assert last.offsets.settings["drain"] is True
+    closed = commit_of(4, ended=True, watermarks_out=marks, watermarks_in=marks, due={"w": None, "x": None})
+    assert planned(engine, closed, drain=True) is None

@@ -6,7 +6,7 @@ import pytest
 from policy_samples import POLICY, SECOND
 
 from penstock.errors import EXIT_FENCED, EXIT_PERSON
-from penstock.supervise.commands import Command, Verb, fold
+from penstock.supervise.commands import Command, Outcome, Verb, fold
 from penstock.supervise.machine import Action, Beat, Exit, Holder, Life, Policy, Seen, Step, step
 from penstock.supervise.stream import DriverSlot, Phase, Stream, Wish
 
@@ -49,6 +49,27 @@ def test_a_launch_is_newer_than_the_log() -> None:
     asked, _ = fold(Stream(), Command(verb=Verb.START, id="a"), T)
     after = at(asked, Seen(holder=Holder(generation=8)))
     assert (after.stream.generation, after.stream.first) == (9, 1)
+
+
+@pytest.mark.parametrize(("generation", "outcome"), [(1, Outcome.DONE), (5, Outcome.STALE), (8, Outcome.STALE),
+                                                     (9, Outcome.DONE), (10, Outcome.STALE)])  # fmt: skip
+def test_what_was_meant_for_drivers_before_the_record_stops_nothing(generation: int, outcome: Outcome) -> None:
+    """Generations that only the log has seen were of another stream; its own are what was claimed and what ran."""
+    asked, _ = fold(Stream(), Command(verb=Verb.START, id="a"), T)
+    launched = at(asked, Seen(holder=Holder(generation=8))).stream
+    assert fold(launched, Command(verb=Verb.STOP, id="b", generation=generation), T)[1] is outcome
+
+
+def test_a_driver_that_has_done_nothing_yet_is_not_healthy() -> None:
+    """It beats while its first batch computes; one that dies of that batch again and again is to be given up."""
+    begins = Seen(life=Life.RUNS, beat=Beat(generation=5, still_for=0, works=False))
+    stream = like(RUNNING, phase=Phase.SUBMITTING, stable="old", failures=(T,), streak=1)
+    for now in (T, T + POLICY.healthy_after + 1, T + 2 * POLICY.healthy_after):
+        stream = at(stream, begins, now).stream
+    assert (stream.phase, stream.stable, stream.streak) == (Phase.SUBMITTING, "old", 1)
+    died = at(stream, gone(), T + 2 * POLICY.healthy_after).stream
+    assert (len(died.failures), died.streak, died.phase) == (2, 2, Phase.BACKOFF)
+    assert at(stream, ALIVE).stream.phase is Phase.RUNNING
 
 
 def test_a_sign_of_life_makes_it_run() -> None:

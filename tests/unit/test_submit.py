@@ -64,9 +64,10 @@ def test_settings_come_back_as_they_were(settings: dict[str, str]) -> None:
     assert read_properties(properties_text(settings)) == settings
 
 
-def test_a_driver_is_submitted_with_its_settings_in_a_file_of_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("master", ["spark://here:1", "spark://a:1,b:2", "yarn", "k8s://https://here:6443"])
+def test_a_driver_is_submitted_with_its_settings_in_a_file_of_its_own(tmp_path: Path, master: str) -> None:
     """The words, which everybody on the machine can see, hold no setting; the executors find the copied modules."""
-    project = make_project(tmp_path / "project", more=CLUSTER)
+    project = make_project(tmp_path / "project", more=CLUSTER.replace("spark://here:1", master))
     version = project / "checkpoints" / "_versions" / "v"
     version.mkdir(parents=True)
     (version / "jobs").symlink_to(project / "jobs")
@@ -81,7 +82,7 @@ def test_a_driver_is_submitted_with_its_settings_in_a_file_of_its_own(tmp_path: 
     assert words[words.index("--generation") + 1] == "4"
     assert "a secret" not in " ".join(words)
     said = read_properties(file.read_text())
-    assert said["spark.master"] == "spark://here:1"
+    assert said["spark.master"] == master
     assert said["spark.hidden"] == "a secret"
     assert said["spark.executorEnv.PYTHONPATH"] == f"{version}:{project}:/theirs"
     assert said["spark.pyspark.driver.python"] == said["spark.pyspark.python"] == sys.executable

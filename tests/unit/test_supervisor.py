@@ -9,7 +9,8 @@ import pytest
 from policy_samples import POLICY, SECOND
 from structlog.testing import capture_logs
 
-from penstock.errors import ConfigError
+from penstock.checkpoint.control import Records
+from penstock.errors import ConfigError, EnvironmentUnfit
 from penstock.runtime.status import StatusRecords
 from penstock.supervise.commands import Command, Verb, fold
 from penstock.supervise.launcher import Handle, LaunchOrder, Look
@@ -30,7 +31,7 @@ class Drivers:
         self.launched: list[LaunchOrder] = []
         self.killed: list[Handle] = []
         self.sees = Look(Life.RUNS)
-        self.refuses: OSError | None = None
+        self.refuses: Exception | None = None
 
     def launch(self, order: LaunchOrder) -> Handle:
         """Note the order."""
@@ -129,16 +130,19 @@ def test_a_stop_between_the_look_and_the_claim_prevents_the_launch(
 def test_a_driver_that_could_not_be_started_is_a_failure_like_any_other(
     mine: Supervisor, drivers: Drivers, clock: ManualClock
 ) -> None:
-    """It was claimed, is looked for, and is not there."""
+    """And the record says why; what nobody but a person can mend is not tried again."""
     drivers.refuses = OSError("no room for a process")
     ask(mine, Verb.START)
     mine.tick()
-    drivers.sees = Look(Life.GONE)
-    mine.tick()
     after = records(mine).newest()
     assert (after.phase, after.driver, len(after.failures)) == (Phase.BACKOFF, None, 1)
-    drivers.refuses = None
+    assert after.reason == "the driver is gone: it could not be started: no room for a process"
+    drivers.refuses = EnvironmentUnfit("no Java")
     clock.now += 10 * SECOND
+    mine.tick()
+    assert records(mine).newest().phase is Phase.FAILED
+    ask(mine, Verb.START, "again")
+    drivers.refuses = None
     mine.tick()
     assert len(drivers.launched) == 1
 
@@ -192,6 +196,30 @@ def test_versions_that_another_stream_runs_are_kept(mine: Supervisor, drivers: D
     assert len(kept) < 15
 
 
+def test_a_stream_whose_record_cannot_be_read_stops_no_other(mine: Supervisor, drivers: Drivers) -> None:
+    """Nobody can say which code it runs, so all of it is kept; the others are started."""
+    Records(mine.store, "streams", "a").put({"wish": "of a later version"})
+    ask(mine, Verb.START)
+    with capture_logs() as told:
+        mine.tick()
+    assert [order.job for order in drivers.launched] == ["j"]
+    assert {"supervisor.trouble", "versions.not_pruned"} <= {said["event"] for said in told}
+
+
+def test_a_driver_that_was_not_looked_at_is_not_killed_for_it(
+    mine: Supervisor, drivers: Drivers, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor stood still for long; the heartbeats of that time were not seen, which is no sign of anything."""
+    monkeypatch.setattr(clock, "monotonic", lambda: clock.now / SECOND)
+    slot = DriverSlot(generation=3, at=clock.wall(), handle=HANDLE, version="v")
+    put(mine, Stream(wish=Wish.RUN, phase=Phase.RUNNING, first=3, generation=3, driver=slot, launches=1))
+    StatusRecords(mine.store, "j").put({"generation": 3, "at": clock.wall()})
+    mine.tick()
+    clock.now += 3 * POLICY.deadline
+    mine.tick()
+    assert (drivers.killed, records(mine).newest().phase) == ([], Phase.RUNNING)
+
+
 def test_a_job_whose_configuration_cannot_be_read_does_not_stop_the_others(mine: Supervisor, drivers: Drivers) -> None:
     """It is told once, and the next one is tended; the job starts when its file can be read again."""
     broken = {"a"}
@@ -226,7 +254,7 @@ def test_a_stream_leaves_a_machine_that_went_down(
     for _ in range(5):
         beats.put({"generation": 3, "at": clock.wall(), "holder": "elsewhere:7:1"})
         mine.tick()
-        clock.now += 2 * POLICY.silent  # storage stood still, for this machine as well
+        clock.now += 2 * POLICY.silent + 2 * POLICY.deadline  # storage stood still, for this machine as well
         mine.tick()
         clock.now += 2 * SECOND
         mine.tick()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from penstock.errors import CannotRestore, CommandRefused, ConfigError, JobNotFound, PenstockError
+from penstock.errors import EXIT_PERSON, PenstockError
 from penstock.runtime.project import find_project
 from penstock.supervise.commands import Command, is_id
 from penstock.supervise.control import Asked, StreamControl
@@ -20,16 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ask", "command_id", "control_of", "limits_of"]
 
-_HOPELESS = (CannotRestore, CommandRefused, ConfigError, JobNotFound)
-"""What trying again does not change."""
-
 
 def control_of(project: str, job: str) -> StreamControl:
     """Return the control of a job's stream; AirflowFailException for what is no job of the project."""
-    try:
+    with _for_good():
         return StreamControl(find_project(given=Path(project)).settings(job).root, job, SystemClock())
-    except _HOPELESS as why:
-        raise AirflowFailException(str(why)) from why
 
 
 def command_id(context: Context) -> str:
@@ -44,13 +41,20 @@ def command_id(context: Context) -> str:
 
 def ask(control: StreamControl, command: Command) -> Asked:
     """Carry out a command; a refusal that stays fails the task at once, whatever its retries."""
-    try:
+    with _for_good():
         return control.ask(command)
-    except ValueError as why:
-        if isinstance(why, PenstockError) and not isinstance(why, _HOPELESS):
+
+
+@contextmanager
+def _for_good() -> Iterator[None]:
+    """Turn what only a person can mend, by its exit code, into a failure that Airflow does not try again."""
+    try:
+        yield
+    except PenstockError as why:
+        if why.exit_code != EXIT_PERSON:
             raise
         raise AirflowFailException(str(why)) from why
-    except _HOPELESS as why:
+    except ValueError as why:
         raise AirflowFailException(str(why)) from why
 
 

@@ -30,6 +30,9 @@ _BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 _NOTE = 500
 _OFFERED = 20
 _RETRY = timedelta(seconds=5)
+_TRIES = 3
+_TRIES_OF_A_LIFE = 100
+"""Of the task that follows a stream for months: workers are renewed and storage has bad hours in such a time."""
 _START = "(last|empty|batch=[0-9]{1,12})"
 
 
@@ -70,6 +73,8 @@ def restart_dag(file: str) -> DAG:
             project=str(project.root),
             rows="{{ params.rows or '' }}",
             note="{{ params.note or '' }}",
+            retries=_TRIES,
+            retry_delay=_RETRY,
         )
     return dag
 
@@ -178,9 +183,9 @@ def _stream_dag(project: Project, job: str) -> DAG:
         },
         schedule=schedule,
     ) as dag:
-        facts: dict[str, Any] = {"job": job, "project": str(project.root)}
-        # A wait whose worker died attaches again; what failed for good is not tried again.
-        waits = {**facts, "retries": 3, "retry_delay": _RETRY}
+        # A command given again is carried out once, and a wait whose worker died attaches again; what failed for good
+        # is not tried again.
+        facts: dict[str, Any] = {"job": job, "project": str(project.root), "retries": _TRIES, "retry_delay": _RETRY}
         deploy = StartStream(
             task_id="deploy",
             start="{{ params.start }}",
@@ -190,8 +195,8 @@ def _stream_dag(project: Project, job: str) -> DAG:
             note="{{ params.note or '' }}",
             **facts,
         )
-        healthy = WaitStream(task_id="healthy", until="healthy", **waits)
-        deploy >> healthy >> WaitStream(task_id="supervise", until="end", **waits)
+        healthy = WaitStream(task_id="healthy", until="healthy", **facts)
+        deploy >> healthy >> WaitStream(task_id="supervise", until="end", **{**facts, "retries": _TRIES_OF_A_LIFE})
     return dag
 
 

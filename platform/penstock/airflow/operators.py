@@ -118,12 +118,14 @@ class StartStream(_StreamOperator):
         self.available_now = available_now
         self.rows = rows
         self.note = note
+        self.generation: int | str | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask for the stream."""
         command = Command(
             verb=Verb.RESTART if _is_true(self.restart) else Verb.START,
             id=command_id(context),
+            generation=_generation_of(self.generation),
             start=self.start,
             available_now=self.available_now,
             limits=limits_of(self.rows),
@@ -135,14 +137,22 @@ class StartStream(_StreamOperator):
 
 
 class RestartStream(StartStream):
-    """End the driver of a stream and begin anew from `start`; succeeds when it runs, or has finished."""
+    """End the driver of a stream and begin anew from `start`; succeeds when it runs, or has finished.
 
-    def __init__(self, **rest: Any) -> None:
+    With `generation` only the stream that is meant is restarted; one that a newer command has begun is left alone.
+    """
+
+    template_fields: Sequence[str] = (*StartStream.template_fields, "generation")
+
+    def __init__(self, *, generation: int | str | None = None, **rest: Any) -> None:
         super().__init__(restart=True, **rest)
+        self.generation = generation
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask, then wait until the stream runs."""
         said = super().execute(context)
+        if said["outcome"] == Outcome.STALE.value:
+            return said
         self._wait(said["generation"], lambda stream: stream.phase in (*_HEALTHY, Phase.FINISHED))
         return said
 
@@ -252,10 +262,7 @@ class StopStream(_StreamOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask, and wait for the end."""
-        meant = str(self.generation) if self.generation not in (None, "", "None") else None
-        if meant is not None and not meant.isdecimal():
-            raise AirflowFailException(f"{meant!r} is not a generation")
-        generation = int(meant) if meant is not None else None
+        generation = _generation_of(self.generation)
         asked = self._ask(context, Command(verb=self.verb, id=command_id(context), generation=generation))
         if asked.outcome is not Outcome.STALE:
             self._wait(asked.generation, lambda stream: stream.phase in self.reached)
@@ -267,6 +274,15 @@ class DrainStream(StopStream):
 
     verb = Verb.DRAIN
     reached = (Phase.FINISHED,)
+
+
+def _generation_of(said: object) -> int | None:
+    """Return what a template gave; raises AirflowFailException for what is no generation."""
+    if said in (None, "", "None"):
+        return None
+    if not str(said).isdecimal():
+        raise AirflowFailException(f"{str(said)!r} is not a generation")
+    return int(str(said))
 
 
 def _is_true(said: object) -> bool:

@@ -51,7 +51,7 @@ class LocalStore:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = os.path.abspath(os.fspath(root))
         self._durable: set[tuple[str, ...]] = set()
-        with _named(self._root):
+        with named_errors(self._root):
             self._make_root()
             self._check_root()
 
@@ -64,7 +64,7 @@ class LocalStore:
         """Write a new file whole and durably, or raise `AlreadyExists`; no failure leaves a part under the name."""
         *parents, name = elements(path)
         try:
-            with _named(path), self._folder(tuple(parents), path, make=True) as folder:
+            with named_errors(path), self._folder(tuple(parents), path, make=True) as folder:
                 created = _publish(folder, name, data)
                 # Also when the name was taken: whoever acts upon another's entry must not lose it to a power cut.
                 _make_durable(folder, path)
@@ -77,7 +77,7 @@ class LocalStore:
         """Return the file's bytes; raises `NotFound`, or `CheckpointCorrupt` when no plain file stands there."""
         *parents, name = elements(path)
         try:
-            with _named(path), self._folder(tuple(parents), path) as folder:
+            with named_errors(path), self._folder(tuple(parents), path) as folder:
                 return _read(os.open(name, _OLD, dir_fd=folder), path)
         except FileNotFoundError as error:
             raise NotFound("no such file", where=path, path=path) from error
@@ -86,7 +86,7 @@ class LocalStore:
         """Say whether a plain file is there; a symbolic link raises `RootUnsafe`."""
         *parents, name = elements(path)
         try:
-            with _named(path), self._folder(tuple(parents), path) as folder:
+            with named_errors(path), self._folder(tuple(parents), path) as folder:
                 mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
         except FileNotFoundError:
             return False
@@ -98,7 +98,7 @@ class LocalStore:
         """List the files below a folder, sorted; names that no store writes are passed over."""
         start = folder_elements(prefix)
         found = []
-        with _named(prefix):
+        with named_errors(prefix):
             for folder, names in self._walk(start):
                 for name in names:
                     with suppress(PathEscapes):
@@ -109,7 +109,7 @@ class LocalStore:
     def delete(self, path: str) -> None:
         """Remove the file if it is there."""
         *parents, name = elements(path)
-        with suppress(FileNotFoundError), _named(path), self._folder(tuple(parents), path) as folder:
+        with suppress(FileNotFoundError), named_errors(path), self._folder(tuple(parents), path) as folder:
             try:
                 os.unlink(name, dir_fd=folder)
             except IsADirectoryError as error:
@@ -122,7 +122,7 @@ class LocalStore:
         a writer whose temporary file is taken away fails and has written nothing.
         """
         removed = 0
-        with _named(self._root):
+        with named_errors(self._root):
             for parts, names in self._walk(()):
                 left = [name for name in names if _TEMP.fullmatch(name)]
                 with suppress(FileNotFoundError), self._folder(parts, self._root) as folder:
@@ -264,7 +264,7 @@ def _make_durable(folder: int, path: str) -> None:
 
 
 @contextmanager
-def _named(path: str) -> Iterator[None]:
+def named_errors(path: str) -> Iterator[None]:
     """Turn what the operating system says into the errors of a store; `FileNotFoundError` is left to the caller."""
     try:
         yield

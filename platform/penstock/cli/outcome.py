@@ -22,11 +22,18 @@ _WIDE = 200
 """Columns of a table that goes to a file or a pipe, where nobody's screen bounds it."""
 
 
+class _Unforeseen(PenstockError):
+    """What no one has raised on purpose."""
+
+    remedy = "This is an error in Penstock. Report it with what --debug shows."
+    exit_code = EXIT_SOFTWARE
+
+
 @contextmanager
 def outcome(*, debug: bool, tell: Callable[[PenstockError], None] | None = None) -> Iterator[None]:
     """Turn what a command raises into an exit code, with a short message on standard error.
 
-    `tell` is called with an error as well, to say it in another form.
+    `tell` is called with an error as well, to say it in another form; one that nobody foresaw has the code PEN-000.
     """
     try:
         yield
@@ -38,11 +45,11 @@ def outcome(*, debug: bool, tell: Callable[[PenstockError], None] | None = None)
     except OSError as why:
         if why.errno == errno.EPIPE:  # whoever read our output has left, as `head` does
             raise
-        raise _unexpected(why, debug=debug) from None
+        raise _unexpected(why, debug=debug, tell=tell) from None
     except Exception as why:
         if type(why).__module__.split(".")[0] in ("typer", "click"):
             raise
-        raise _unexpected(why, debug=debug) from None
+        raise _unexpected(why, debug=debug, tell=tell) from None
 
 
 def command_id(text: str | None) -> str | None:
@@ -79,17 +86,13 @@ def _show(error: PenstockError, *, debug: bool) -> None:
     _block(error.code, lines)
 
 
-def _unexpected(why: Exception, *, debug: bool) -> typer.Exit:
-    if debug:
-        traceback.print_exc()
+def _unexpected(why: Exception, *, debug: bool, tell: Callable[[PenstockError], None] | None) -> typer.Exit:
     frame = traceback.extract_tb(why.__traceback__)[-1]
-    lines = [
-        f"{type(why).__name__}: {why}",
-        f"where: {frame.filename}:{frame.lineno}",
-        "do: This is an error in Penstock. Report it with what --debug shows.",
-    ]
-    _block("PEN-000", lines)
-    return typer.Exit(EXIT_SOFTWARE)
+    error = _Unforeseen(f"{type(why).__name__}: {why}", where=f"{frame.filename}:{frame.lineno}")
+    if tell is not None:
+        tell(error)
+    _show(error, debug=debug)
+    return typer.Exit(error.exit_code)
 
 
 def _block(title: str, lines: list[str]) -> None:

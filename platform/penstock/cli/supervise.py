@@ -63,8 +63,8 @@ def supervise_command(*, json: bool, project: Path | None, debug: bool) -> None:
                 supervisor.tick()
             asked.wait(_EVERY)
         for supervisor in supervisors.values():
-            going = sorted(job for job, s in supervisor.streams().items() if s.driver is not None)
             supervisor.leave()
+            going = sorted(job for job, s in supervisor.streams().items() if s.driver is not None)
             log.info("supervisor.left", root=str(supervisor.root), go_on=going)
 
 

@@ -78,7 +78,7 @@ def start(
 
     It runs until its sources end or it is stopped, with
     the code and the configuration of this moment: what is edited later counts from the next start or restart.
-    Of a stream that runs already nothing is changed.
+    A stream that runs already goes on, with these limits and this note where they are given.
 
     \b
     Examples:
@@ -113,6 +113,7 @@ def restart(
     available_now: AvailableNow = False,
     rows: Rows = None,
     note: Note = None,
+    generation: Meant = None,
     command: CommandId = None,
     wait: Wait = False,
     json: Json = False,
@@ -140,6 +141,7 @@ def restart(
         available_now=available_now,
         limits=limits_of(rows),
         note=note,
+        generation=generation,
         name=command,
         wait=wait,
         json=json,
@@ -236,6 +238,7 @@ def suspend(
 def resume(
     job: JobName,
     *,
+    generation: Meant = None,
     command: CommandId = None,
     wait: Wait = False,
     json: Json = False,
@@ -252,6 +255,7 @@ def resume(
     stream_command(
         job,
         Verb.RESUME,
+        generation=generation,
         name=command,
         wait=wait,
         json=json,
@@ -265,6 +269,7 @@ def limits(
     job: JobName,
     *,
     rows: Rows = "default",
+    generation: Meant = None,
     command: CommandId = None,
     wait: Wait = False,
     json: Json = False,
@@ -286,6 +291,7 @@ def limits(
         job,
         Verb.LIMITS,
         limits=limits_of(rows),
+        generation=generation,
         name=command,
         wait=wait,
         json=json,

@@ -65,6 +65,9 @@ class Engine(Protocol):
     def decide(self, check: str, partials: Sequence[Mapping[str, str]]) -> list[tuple[int | None, Verdict]]:
         """Return the verdict on each unit of a check from what its tasks measured."""
 
+    def verify_staged(self, sink: str, files: Sequence[StagedFile]) -> None:
+        """Raise CheckpointCorrupt where staged files are not what a Commit says."""
+
     def publish(self, sink: str, app: str, batch: int, files: Sequence[StagedFile]) -> None:
         """Make staged files visible under (app, batch). Raises SinkAhead."""
 

@@ -7,7 +7,6 @@ Where decisions are kept, `held_records` says.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +16,10 @@ import pyarrow.parquet as pq
 
 from penstock.checkpoint.entries import Commit, Restore, StagedFile
 from penstock.checkpoint.recovery import Recovered
-from penstock.checkpoint.store import corrupt
 from penstock.errors import HeldDecided, HeldNotFound, PenstockError, UnknownName
 from penstock.graph.graph import JobGraph
 from penstock.runtime.held_records import Decision, HeldRecords, Ruling
+from penstock.runtime.staging import verify_staged
 from penstock.sinks.base import Publication, Staged
 
 __all__ = ["HeldBatch", "HeldPins", "discard", "held_app", "release", "undecided"]
@@ -136,7 +135,7 @@ def release(
         return _decided(records, held, Decision.RELEASE, by=by)
     sinks = {sink: _sink(graph, sink) for sink in held.files}
     for name, files in held.files.items():
-        _verify(sinks[name].staging(staged / name), files)
+        verify_staged(sinks[name].staging(staged / name), files)
     ruling = _decided(records, held, Decision.RELEASE, by=by)
     if ruling.done:
         return ruling
@@ -214,14 +213,3 @@ def _sink(graph: JobGraph, name: str) -> Any:
         if node.name == name:
             return node.sink
     raise UnknownName(f"rows of sink {name!r} are held, and the job has {[n.name for n in graph.sinks]} only")
-
-
-def _verify(folder: Path, files: Iterable[StagedFile]) -> None:
-    for file in files:
-        path = folder / file.path
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            raise corrupt(str(path), "the held file is gone") from None
-        if len(data) != file.size or hashlib.sha256(data).hexdigest() != file.checksum:
-            raise corrupt(str(path), "the held file is not what the Commit names")

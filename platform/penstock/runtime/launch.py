@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from penstock.checkpoint.answered import find_restore
 from penstock.checkpoint.recovery import recover
 from penstock.checkpoint.takeover import View, survey
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["RunOrder", "choose_trigger", "launch", "spark_of"]
+
+log = structlog.get_logger()
 
 _OF_CLUSTER = ("spark.pyspark.", "spark.driver.host", "spark.driver.bindAddress", "spark.executorEnv.")
 """Settings that mean the machines of a cluster, and nothing on this one."""
@@ -155,6 +159,7 @@ def _start_step(switch: StopSwitch) -> Iterator[None]:
         yield
     except Exception as why:
         if switch.heard:
+            log.warning("run.failed_while_stopping", reason=f"{type(why).__name__}: {why}")
             raise StoppedWaiting from why
         raise
     if switch.heard:

@@ -17,7 +17,7 @@ from penstock.checkpoint.log import Log, OwnedLog
 from penstock.checkpoint.recovery import Damage, Recovered, find_restorable, recover
 from penstock.checkpoint.replay import Damaged
 from penstock.checkpoint.takeover import View, claim, confirm, survey
-from penstock.errors import CannotRestore, Fenced, SinkAhead, StateTooLarge
+from penstock.errors import CannotRestore, CheckpointCorrupt, Fenced, SinkAhead, StateTooLarge
 from penstock.runtime.commit import Decision, decide
 from penstock.runtime.dropped import refuse_dropped
 from penstock.runtime.engine import Engine
@@ -27,7 +27,7 @@ from penstock.runtime.janitor import Janitor
 from penstock.runtime.next_batch import NextBatch, available, next_batch, spans_of
 from penstock.runtime.outcome import check_accounting, collect
 from penstock.runtime.settings import DriverSettings, Identity
-from penstock.runtime.sink_evidence import refuse_lost_commit, refuse_old_copy
+from penstock.runtime.sink_evidence import find_damaged, refuse_lost_commit, refuse_old_copy, refuse_unpublished
 from penstock.runtime.stages import (
     AckSources,
     CommitBatch,
@@ -89,6 +89,7 @@ class Driver:
         self.zero: int | None = None
         self.last_time: int | None = None
         self._published: dict[str, int] = {}
+        self._damaged: CheckpointCorrupt | None = None
         self._decision: Decision | None = None
         self._timings: dict[str, float] = {}
         self._target: Mapping[str, Any] | None = None
@@ -111,8 +112,8 @@ class Driver:
             if planned.offsets is None:
                 yield Hook("Wait", "before")
                 self.clock.sleep(planned.wait / 1_000_000)
-            elif planned.offsets.time > self.clock.wall():
-                # Planned again at the tick: rows that come meanwhile belong to this batch.
+            elif planned.wait and planned.offsets.time > self.clock.wall():
+                # Rows that come meanwhile belong to this batch. Without ticks a clock set back is no reason to wait.
                 self.clock.sleep_until(planned.offsets.time)
             else:
                 yield from self.run_batch(planned.offsets)
@@ -154,8 +155,11 @@ class Driver:
             self.engine.accept(recovered)
         self.engine.prepare()
         refuse_old_copy(self.engine, self.sinks, self.app, recovered)
-        if recovered.last_published_commit is not None:
-            last = recovered.last_published_commit
+        last = recovered.last_published_commit
+        self._damaged = None if last is None else find_damaged(self.engine, self.sinks, self.app, last)
+        if self._damaged is not None and damage is Damage.FAIL:
+            raise self._damaged
+        if last is not None and self._damaged is None:
             try:
                 yield from self._run_stage(PublishSinks(last.batch, self.sinks), commit=last)
             except SinkAhead:
@@ -177,6 +181,7 @@ class Driver:
         if batch is not None:
             try:
                 find_restorable(recovered, batch=batch)
+                refuse_unpublished(self._damaged, recovered.last_published_commit, batch)
             except CannotRestore:
                 yield from self.release()
                 raise
@@ -265,9 +270,10 @@ class Driver:
             case PublishSinks():
                 yield from self._publish(commit or self._committed())
             case AckSources():
-                self._ack()
+                for source, progress in self._committed().sources.items():
+                    self.engine.ack(source, progress.position)
             case Purge():
-                self._purge()
+                self.janitor.sweep(self._committed(), self.log, self.engine)
         self._timings[name] = round((self.clock.monotonic() - started) * 1000, 3)
         yield Hook(name, "after", batch)
 
@@ -336,13 +342,6 @@ class Driver:
     def app(self, sink: str) -> str:
         """Return the app id under which a sink dedupes the batches of this checkpoint."""
         return f"{self.uuid}/{sink}"
-
-    def _ack(self) -> None:
-        for source, progress in self._committed().sources.items():
-            self.engine.ack(source, progress.position)
-
-    def _purge(self) -> None:
-        self.janitor.sweep(self._committed(), self.log, self.engine)
 
     # --- helpers -----------------------------------------------------------------------------
 

@@ -61,7 +61,8 @@ def next_batch(
     ending = False
     if not fresh and not _due(graph, commit, tick.time) and not _closing(engine, commit, ranges):
         going = [name for name, r in ranges.items() if not (_has_ended(commit, name) or engine.ended(name, r["end"]))]
-        if not going or (target is not None and not drain):
+        left_open = drain and _is_open(commit)  # also by sources whose end closes nothing
+        if not (going or left_open) or (target is not None and not drain):
             return None
         if not drain:
             return NextBatch(None, wait=max(_POLL, tick.wait))
@@ -117,7 +118,7 @@ def _due(graph: JobGraph, commit: Commit | None, time: int) -> bool:
         mark = commit.watermarks_out.get(step)
         if end is not None and mark is not None and mark >= end:
             return True
-    if not any(end is not None for end in commit.due.values()):
+    if not _is_open(commit):
         return False
     for source in graph.sources:
         progress = commit.sources.get(source.name)
@@ -125,6 +126,11 @@ def _due(graph: JobGraph, commit: Commit | None, time: int) -> bool:
         if at is not None and at <= time:
             return True
     return False
+
+
+def _is_open(commit: Commit | None) -> bool:
+    """Return whether windows are open."""
+    return commit is not None and any(end is not None for end in commit.due.values())
 
 
 def _has_ended(commit: Commit | None, source: str) -> bool:

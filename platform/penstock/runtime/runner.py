@@ -6,9 +6,11 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import structlog
+
 from penstock.checkpoint.entries import Commit
 from penstock.checkpoint.recovery import Recovered
-from penstock.errors import ComputeFailed, EngineGone, Fenced, PenstockError
+from penstock.errors import ComputeFailed, EngineGone, Fenced
 from penstock.runtime.batch_report import BatchReport
 from penstock.runtime.engine import Engine
 from penstock.runtime.holder import StoppedWaiting
@@ -20,6 +22,8 @@ from penstock.runtime.stopping import Ending, StopSwitch
 from penstock.time.clock import Clock
 
 __all__ = ["Runner", "Steppable"]
+
+log = structlog.get_logger()
 
 
 class Steppable(Protocol):
@@ -129,6 +133,7 @@ class Runner:
             # Also before the deadline: who stops a whole group of processes stops the JVM as well, as systemd does.
             if not self.switch.heard or not _may_be_from_stopping(why):
                 raise
+            log.warning("run.failed_while_stopping", reason=f"{type(why).__name__}: {why}")
             return self._abandon(driver, points)
         return Ending.FINISHED if driver.finished else Ending.STOPPED
 
@@ -164,5 +169,6 @@ class Runner:
 
 
 def _may_be_from_stopping(why: Exception) -> bool:
-    """Tell whether stopping Spark can have caused an error: Spark's own failures, not a broken rule of ours."""
-    return isinstance(why, ComputeFailed | EngineGone) or not isinstance(why, PenstockError)
+    """Tell whether stopping Spark can have caused an error: Spark's own failures, and no error of ours."""
+    of_spark = type(why).__module__.partition(".")[0] in ("py4j", "pyspark")
+    return of_spark or isinstance(why, ComputeFailed | EngineGone | ConnectionError)

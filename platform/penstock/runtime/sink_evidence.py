@@ -1,15 +1,16 @@
-"""Ask the sinks what they show, where the log alone cannot be trusted: old copies, and an end that cannot be read."""
+"""Ask the sinks what they show, where the log alone cannot be trusted: old copies, an unreadable end, damage."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from penstock.checkpoint.entries import Commit
 from penstock.checkpoint.recovery import Recovered
 from penstock.checkpoint.replay import Damaged
-from penstock.errors import CheckpointCorrupt, SinkAhead
+from penstock.errors import CannotRestore, CheckpointCorrupt, SinkAhead
 from penstock.runtime.engine import Engine
 
-__all__ = ["refuse_lost_commit", "refuse_old_copy"]
+__all__ = ["find_damaged", "refuse_lost_commit", "refuse_old_copy", "refuse_unpublished"]
 
 AppOf = Callable[[str], str]
 
@@ -41,3 +42,22 @@ def refuse_lost_commit(engine: Engine, sinks: Sequence[str], app: AppOf, damaged
                 f"slot {damaged.slot} cannot be read, and {sink} shows batch {seen}, so it was more than offsets",
                 where=damaged.path,
             )
+
+
+def find_damaged(engine: Engine, sinks: Sequence[str], app: AppOf, commit: Commit) -> CheckpointCorrupt | None:
+    """Return what is wrong with files of a Commit that a sink does not show yet: they are read before it takes them."""
+    for sink in sinks:
+        files = commit.staged.get(sink)
+        seen = engine.version(sink, app(sink)) if files else None
+        if files and (seen is None or seen < commit.batch):
+            try:
+                engine.verify_staged(sink, files)
+            except CheckpointCorrupt as why:
+                return why
+    return None
+
+
+def refuse_unpublished(damaged: CheckpointCorrupt | None, commit: Commit | None, batch: int) -> None:
+    """Raise CannotRestore for a batch whose rows could never be published, because their files are damaged."""
+    if damaged is not None and commit is not None and batch >= commit.batch:
+        raise CannotRestore(f"the rows of batch {commit.batch} are damaged ({damaged}): go back to one before it")

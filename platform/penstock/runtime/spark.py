@@ -31,6 +31,7 @@ from penstock.runtime.gates import UNIT
 from penstock.runtime.partition_state import PartitionState
 from penstock.runtime.plan import JobPlan, plan_job
 from penstock.runtime.rows import receipts_of
+from penstock.runtime.staging import verify_staged
 from penstock.sinks.base import Publication, Publisher, Staged
 from penstock.sources.base import Position, ReadLimit, SourceReader, Span
 
@@ -182,6 +183,10 @@ class SparkEngine:
     def staging(self) -> Mapping[str, str]:
         """Return each sink's staging folder."""
         return {name: str(folder) for name, folder in self._staging.items()}
+
+    def verify_staged(self, sink: str, files: Sequence[StagedFile]) -> None:
+        """Raise CheckpointCorrupt where staged files are not what a Commit says."""
+        verify_staged(self._staging[sink], files)
 
     def publish(self, sink: str, app: str, batch: int, files: Sequence[StagedFile]) -> None:
         """Make staged files visible under (app, batch)."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
+from penstock.checkpoint.entries import StagedFile
+from penstock.checkpoint.store import corrupt
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.rows import Item, receipt
 from penstock.runtime.specs import Outlet
 from penstock.sinks.base import stage_table
 
-__all__ = ["TaskFiles", "pour"]
+__all__ = ["TaskFiles", "pour", "verify_staged"]
 
 
 class TaskFiles:
@@ -58,3 +61,15 @@ def pour(table: pa.Table, outlet: Outlet, files: TaskFiles) -> Iterator[Item]:
     yield from files.stage(table.select(outlet.schema.names), outlet.sinks)
     for lane in outlet.lanes:
         yield Item(lane, table)
+
+
+def verify_staged(folder: Path, files: Iterable[StagedFile]) -> None:
+    """Read files that a Commit names, before they are published; raises CheckpointCorrupt for what is not as it was."""
+    for file in files:
+        path = folder / file.path
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            raise corrupt(str(path), "the staged file is gone") from None
+        if len(data) != file.size or hashlib.sha256(data).hexdigest() != file.checksum:
+            raise corrupt(str(path), "the staged file is not what the Commit names")

@@ -64,12 +64,13 @@ class RunStatus:
     """Listen to a driver and hold what its next record says; read by the heartbeat's thread.
 
     `facts` do not change: holder, writer, generation, code_version.
-    `left` are the rows that a bounded source still has, by source.
+    `left` are the rows that a bounded source still has, by source. `works` says that a batch was published, or that
+    the driver waits for rows: a supervisor calls it healthy then, and not while its first batch computes.
     """
 
     facts: dict[str, Any]
     clock: Clock
-    _changing: dict[str, Any] = field(default_factory=lambda: {"state": "running"})
+    _changing: dict[str, Any] = field(default_factory=lambda: {"state": "running", "works": False})
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def on_hook(self, hook: Hook) -> None:
@@ -78,18 +79,20 @@ class RunStatus:
 
     def on_nap(self) -> None:
         """Note that the driver waits for rows or for a tick."""
-        self._note(stage={"name": "Wait", "when": "before", "batch": None, "since": self.clock.wall()})
+        self._note(works=True, stage={"name": "Wait", "when": "before", "batch": None, "since": self.clock.wall()})
 
     def on_takeover(self, recovered: Recovered, left: dict[str, int | None]) -> None:
         """Note the epoch and where the job stands."""
         epoch = recovered.last_takeover.epoch if recovered.last_takeover is not None else None
-        self._note(epoch=epoch, next_batch=recovered.next_batch, left=left)
+        # Whatever it waited for before, it begins now.
+        self._note(works=False, epoch=epoch, next_batch=recovered.next_batch, left=left)
 
     def on_progress(self, commit: Commit, *, ms: float, left: dict[str, int | None]) -> None:
         """Note a batch that was committed and published."""
         report = BatchReport.of(commit)
         speed = round(report.rows / ms * 1000) if ms > 0 else None
-        self._note(epoch=commit.epoch, last=report.to_json(), ms=round(ms, 1), rows_per_second=speed, left=left)
+        done = {"last": report.to_json(), "ms": round(ms, 1), "rows_per_second": speed, "left": left}
+        self._note(works=True, epoch=commit.epoch, **done)
 
     def end(self, state: str, error: Exception | None = None) -> None:
         """Note how the run ended: finished, stopped or failed, and with what."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,9 +14,10 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.errors import StorageDenied, StorageFull
+from penstock.checkpoint.local import named_errors
+from penstock.errors import PenstockError, StorageUnavailable
 
-__all__ = ["Publication", "Publisher", "Sink", "Staged", "stage_table"]
+__all__ = ["Publication", "Publisher", "Sink", "Staged", "stage_table", "storage_errors"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,20 +76,33 @@ class Sink(Protocol):
         """Return one line for `penstock explain`."""
 
 
+@contextmanager
+def storage_errors(where: str) -> Iterator[None]:
+    """Turn what the system says into StorageFull, StorageDenied, RootUnsafe or StorageUnavailable, with the path."""
+    try:
+        with named_errors(where):
+            yield
+    except FileNotFoundError as why:
+        if isinstance(why, PenstockError):
+            raise
+        raise StorageUnavailable(f"a folder or a file was taken away: {why.strerror}", where=where) from why
+
+
 def stage_table(table: pa.Table, folder: Path, name: str) -> dict[str, Any]:
     """Write rows to `folder/name`, durable on return, and return the file's facts.
 
     The folder is made if need be.
-    Raises StorageFull and StorageDenied with the path; no partial file keeps the name.
+    Raises as `storage_errors` does; no partial file keeps the name, and a file that has it is left.
     """
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer, compression="snappy")
     data = buffer.getvalue()
     path = folder / name
-    try:
+    with storage_errors(str(path)):
         folder.mkdir(parents=True, exist_ok=True)
+        file = path.open("xb")
         try:
-            with path.open("xb") as file:
+            with file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -99,10 +114,6 @@ def stage_table(table: pa.Table, folder: Path, name: str) -> dict[str, Any]:
             os.fsync(handle)
         finally:
             os.close(handle)
-    except PermissionError as why:
-        raise StorageDenied("a task may not write output", where=str(path)) from why
-    except OSError as why:
-        raise StorageFull(f"a task could not write output: {why.strerror}", where=str(path)) from why
     return {"path": name, "size": data.size, "rows": table.num_rows, "checksum": hashlib.sha256(data).hexdigest()}
 
 

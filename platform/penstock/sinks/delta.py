@@ -7,16 +7,20 @@ table features, constraints and the like.
 from __future__ import annotations
 
 import json
+import os
+import re
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.errors import JobError, SinkAhead, SinkConflict, SinkError, SinkSchemaMismatch
-from penstock.sinks.base import Publication, Publisher
+from penstock.errors import JobError, PenstockError, SinkAhead, SinkConflict, SinkError, SinkSchemaMismatch
+from penstock.sinks.base import Publication, Publisher, storage_errors
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -26,6 +30,10 @@ __all__ = ["Delta"]
 _TRIES = 10
 _PLAIN_WRITER = 2
 """The newest writer protocol without table features: appending files is all it asks for."""
+_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
+"""What delta-rs says of an error of the system, whatever the class of its own."""
+_DRAWN = re.compile(r"\s*\x1b\[\d+m↳\x1b\[0m\s*")
+"""What delta-rs draws between an error and its cause."""
 _ASKS_FOR_MORE = ("delta.constraints.", "delta.columnMapping.mode", "delta.enableChangeDataFeed", "delta.feature.")
 
 
@@ -34,6 +42,7 @@ class Delta:
     """Describe a Delta table; it is made with the stream's columns if it is not there.
 
     `partition_by` names columns of a new table; such tables are committed by delta-spark, which is slower.
+    Where it is given, a table that is there must be partitioned by just these.
     """
 
     path: str | Path
@@ -66,6 +75,12 @@ class Delta:
             raise SinkSchemaMismatch(
                 f"the stream has {_said(_as_delta(schema))} and the table has {_said(found)}", where=str(self.path)
             )
+        partitions = table.metadata().partition_columns
+        if self.partition_by and list(self.partition_by) != partitions:
+            raise SinkSchemaMismatch(
+                f"partition_by is {list(self.partition_by)} and the table is partitioned by {partitions}",
+                where=str(self.path),
+            )
 
     def open(self, staging: Path, spark: Any) -> Publisher:
         """Return the publisher."""
@@ -78,10 +93,10 @@ class Delta:
     def _create(self, schema: pa.Schema) -> None:
         from deltalake import DeltaTable, Schema
 
-        Path(self.path).mkdir(parents=True, exist_ok=True)
-        DeltaTable.create(
-            str(self.path), Schema.from_arrow(schema), mode="ignore", partition_by=list(self.partition_by) or None
-        )
+        columns = Schema.from_arrow(schema)
+        with _named_errors(self.path):
+            Path(self.path).mkdir(parents=True, exist_ok=True)
+            DeltaTable.create(str(self.path), columns, mode="ignore", partition_by=list(self.partition_by) or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +126,7 @@ class DeltaPublisher:
         """Commit the files; if the table has the batch already, do nothing.
 
         A failed commit is never taken as proof of anything: the table is read again and asked (FACTS 3).
+        After any error but a lost race the next start asks, since nothing here could mend the cause.
         """
         if not publication.files:
             return
@@ -128,11 +144,12 @@ class DeltaPublisher:
                 )
             if view.seen == publication.batch:
                 return
-            try:
-                self._commit(view, publication)
-            except CommitFailedError:
-                time.sleep(0.02 * attempt)
-                continue
+            with _named_errors(self.sink.path):
+                try:
+                    self._commit(view, publication)
+                except CommitFailedError:
+                    time.sleep(0.02 * attempt)
+                    continue
             # The handle is shown what was just committed while the next batch computes: half the time of a commit.
             self._ahead = self._pool.submit(self._look, publication.app, reload=True)
             return
@@ -155,14 +172,15 @@ class DeltaPublisher:
         return self._look(app, reload=reload)
 
     def _look(self, app: str, *, reload: bool) -> _View:
-        if self._table is None:
-            self._table = _load(Path(self.sink.path))
-        elif reload:
-            self._table.update_incremental()
-        table = self._table
-        if table is None:
-            raise SinkError("the table is gone", where=str(self.sink.path))
-        return _View(app, table.transaction_version(app), _plain(table), table.schema())
+        with _named_errors(self.sink.path):
+            if self._table is None:
+                self._table = _load(Path(self.sink.path))
+            elif reload:
+                self._table.update_incremental()
+            table = self._table
+            if table is None:
+                raise SinkError("the table is gone", where=str(self.sink.path))
+            return _View(app, table.transaction_version(app), _plain(table), table.schema())
 
     def _commit(self, view: _View, publication: Publication) -> None:
         if not view.plain:
@@ -208,6 +226,29 @@ def _refusal(text: str, batch: int, where: str) -> Exception:
     return (SinkError if fits else SinkSchemaMismatch)(told, where=where)
 
 
+@contextmanager
+def _named_errors(path: str | Path) -> Iterator[None]:
+    """Turn what the system and delta-rs say of a table into errors of a store, or else into SinkError.
+
+    None of them says that a commit did not land: its answer may have been lost.
+    """
+    from deltalake.exceptions import DeltaError
+
+    with storage_errors(str(path)):
+        try:
+            yield
+        except PenstockError:
+            raise
+        except (OSError, DeltaError) as why:
+            number = _SYSTEM_ERROR.search(str(why))
+            if number is not None:
+                raise OSError(int(number[1]), os.strerror(int(number[1]))) from why
+            if isinstance(why, OSError) and why.errno is not None:
+                raise
+            said = _DRAWN.sub(": ", str(why).strip()).splitlines()[0]
+            raise SinkError(f"delta-rs failed: {said}", where=str(path)) from why
+
+
 def _as_delta(schema: pa.Schema) -> pa.Schema:
     """Return the schema as a table would give it back, where the items of a list have another name."""
     from deltalake import Schema
@@ -218,9 +259,8 @@ def _as_delta(schema: pa.Schema) -> pa.Schema:
 def _load(path: Path) -> DeltaTable | None:
     from deltalake import DeltaTable
 
-    if not DeltaTable.is_deltatable(str(path)):
-        return None
-    return DeltaTable(str(path))
+    with _named_errors(path):
+        return DeltaTable(str(path)) if DeltaTable.is_deltatable(str(path)) else None
 
 
 def _plain(table: DeltaTable) -> bool:

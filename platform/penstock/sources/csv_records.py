@@ -21,7 +21,8 @@ def read_csv(path: Path, schema: pa.Schema | None, nulls: Sequence[str]) -> Read
 
     Errors name the record's number in the file, the header not counted, from 1.
     Without a schema the types are those that the values suggest, and a time without a zone is UTC.
-    Raises KeyError for a column of the schema that the file lacks, ArrowInvalid for text that is not UTF-8.
+    Raises KeyError for a column of the schema that the file lacks, ArrowInvalid for text that is not UTF-8, and
+    ConfigError for a type that text cannot become.
     """
     convert = pa_csv.ConvertOptions(null_values=list(nulls), strings_can_be_null=True)
     if schema is not None:
@@ -36,7 +37,7 @@ def read_csv(path: Path, schema: pa.Schema | None, nulls: Sequence[str]) -> Read
     if schema is None:
         table = _in_utc(table)
     else:
-        table, errors, raw = cast_columns(table, schema)
+        table, errors, raw = cast_columns(table, schema, where=str(path))
     return _with_bad(table, errors, raw, bad)
 
 

@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.errors import ConfigError
+
 __all__ = ["arrow_schema", "cast_columns", "rows_to_table"]
 
 _UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
@@ -51,7 +53,11 @@ def _misfit(row: Mapping[str, Any], schema: pa.Schema) -> str | None:
     if unknown:
         return f"unknown column {unknown[0]!r}"
     missing = next((f.name for f in schema if not f.nullable and row.get(f.name) is None), None)
-    return f"column {missing!r} is null, and the schema says NOT NULL" if missing is not None else None
+    return _said_of_null(missing) if missing is not None else None
+
+
+def _said_of_null(name: str) -> str:
+    return f"column {name!r} is null, and the schema says NOT NULL"
 
 
 def _value(value: Any, kind: pa.DataType) -> Any:
@@ -108,19 +114,25 @@ def _spark_name(kind: pa.DataType) -> str:
     return str(from_arrow_type(kind).simpleString())
 
 
-def cast_columns(table: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Array | None, pa.Array | None]:
-    """Cast columns of text to the schema; bad records become null rows with an error and their raw text.
+def cast_columns(
+    table: pa.Table, schema: pa.Schema, *, where: str
+) -> tuple[pa.Table, pa.Array | None, pa.Array | None]:
+    """Cast the columns of a file to the schema; bad records become null rows with an error and their raw text.
 
     A time without a zone is UTC.
+    Raises ConfigError with `where`, the file, for a type that no value of a column can become.
     """
     columns: list[pa.ChunkedArray] = []
-    errors: dict[int, str] = {}
+    errors = _nulls(table, schema)
     for field in schema:
         column = table[field.name]
         try:
             columns.append(_cast(column, field.type))
         except pa.ArrowInvalid:
             columns.append(_cast_slowly(column, field, errors))
+        except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as why:
+            said = f"column {field.name!r} is {column.type} in the file, and the schema says {_spark_name(field.type)}"
+            raise ConfigError(said, where=where) from why
     if not errors:
         return pa.table(columns, schema=schema), None, None
     n = table.num_rows
@@ -133,6 +145,16 @@ def cast_columns(table: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Array
     for i in errors:
         raw[i] = json.dumps({name: table[name][i].as_py() for name in table.column_names}, default=str)
     return pa.table(columns, schema=schema), messages, pa.array(raw, pa.string())
+
+
+def _nulls(table: pa.Table, schema: pa.Schema) -> dict[int, str]:
+    """Return the rows with a null where the schema allows none, and the first such column of each in words."""
+    errors: dict[int, str] = {}
+    for field in schema:
+        if not field.nullable and table[field.name].null_count:
+            for i in np.flatnonzero(pc.is_null(table[field.name])):
+                errors.setdefault(int(i), _said_of_null(field.name))
+    return errors
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

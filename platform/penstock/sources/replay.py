@@ -9,7 +9,7 @@ import stat
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.errors import BadRecordFound, ConfigError, RootUnsafe, SourceChanged, SourceNotFound
+from penstock.checkpoint.local import named_errors
+from penstock.errors import (
+    BadRecordFound,
+    ConfigError,
+    RootUnsafe,
+    SourceChanged,
+    SourceNotFound,
+    StorageUnavailable,
+)
 from penstock.graph.policies import BadRecord, OnEnd
 from penstock.sources.base import ERROR, HIDDEN, Position, ReadLimit, Span, with_hidden
 from penstock.sources.csv_records import read_csv
@@ -73,7 +81,7 @@ class FileReplay:
         facts: dict[str, Any] = _fingerprint(path)
         facts["read_as"] = _read_as(self)
         prepared = _cache_path(path, facts)
-        if not prepared.exists():
+        if not _whole(prepared):
             table = _prepare(self, path, spark)
             if {**_fingerprint(path), "read_as": facts["read_as"]} != facts:
                 raise SourceChanged("the file changed while it was read", where=str(path))
@@ -183,20 +191,50 @@ def _cache_path(path: Path, facts: dict[str, Any]) -> Path:
 
 def _cache_folder() -> Path:
     """Return the folder of sorted copies; one that another user could have filled is refused (F65)."""
-    folder = Path(tempfile.gettempdir()) / f"penstock-replay-{os.getuid()}"
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    found = folder.lstat()
+    with _storage_errors("TMPDIR"):
+        folder = Path(tempfile.gettempdir()) / f"penstock-replay-{os.getuid()}"
+    with _storage_errors(str(folder)):
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise RootUnsafe("the folder of sorted copies is not private", where=str(folder))
     return folder
 
 
+@contextmanager
+def _storage_errors(where: str) -> Iterator[None]:
+    """Turn what the system says of the sorted copies into the errors of a store."""
+    try:
+        with named_errors(where):
+            yield
+    except FileNotFoundError as why:
+        raise StorageUnavailable(f"no folder for the sorted copy: {why.strerror}", where=where) from why
+
+
+def _whole(path: Path) -> bool:
+    """Return whether the sorted copy is there and can be read; after a power cut a part of it may have its name."""
+    try:
+        with pa.memory_map(str(path)) as file:
+            pa.ipc.open_file(file).read_all()
+    except (OSError, pa.ArrowException):
+        return False
+    return True
+
+
 def _write_atomically(path: Path, table: pa.Table) -> None:
     temporary = path.with_suffix(f".{uuid.uuid4().hex}.tmp")
-    with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table)
-    temporary.rename(path)
+    with _storage_errors(str(path)):
+        try:
+            with temporary.open("xb") as file:
+                with pa.ipc.new_file(file, table.schema) as writer:
+                    writer.write_table(table)
+                file.flush()
+                os.fsync(file.fileno())  # a power cut could leave the name without the rows
+            temporary.rename(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 def _prepare(spec: FileReplay, path: Path, spark: Any) -> pa.Table:
@@ -234,7 +272,9 @@ def _load(spec: FileReplay, path: Path) -> tuple[pa.Table, pa.Array | None, pa.A
         if path.suffix == ".csv":
             return read_csv(path, wanted, spec.nulls)
         table = pq.read_table(path)
-        return (_micros(table), None, None) if wanted is None else cast_columns(table.select(wanted.names), wanted)
+        if wanted is None:
+            return _micros(table), None, None
+        return cast_columns(table.select(wanted.names), wanted, where=str(path))
     except KeyError as why:
         raise ConfigError(f"the file has no such column: {why}", where=str(path)) from why
     except pa.ArrowInvalid as why:

@@ -64,9 +64,8 @@ class AssetPoster(Poster):
         held = HeldRecords(self.store, job)
         if found is None:
             # What was published before anybody listened is history, and not news.
-            history = (
-                {"batch": newest, "released": held.released()} if self.first_look else {"batch": -1, "released": []}
-            )
+            old = self.first_look(job)
+            history = {"batch": newest if old else -1, "released": held.released() if old else []}
             cursors.put({**history, "waiting": []})
             found = cursors.newest()
             assert found is not None
@@ -77,14 +76,16 @@ class AssetPoster(Poster):
         released = [*told, *late] if told is not None else held.released()
         if newest > after or late or told is None:
             # Fixed before it is posted, so that what comes twice is the same twice, and kept though commits are purged.
+            fresh: list[dict[str, Any]] = []
             for before, commits in _stretches(self.root / job, after, newest) if newest > after else ():
-                waiting += events_of_windows(job, commits, before=before)
+                fresh += events_of_windows(job, commits, before=before)
             for batch in late:
-                waiting += _events_of_release(self.root / job, job, batch)
-            waiting = waiting[-_MOST_WAITING:]
+                fresh += _events_of_release(self.root / job, job, batch)
+            tables = self._tables(job) if fresh else {}
+            waiting = [*waiting, *({**extra, "tables": tables} for extra in fresh)][-_MOST_WAITING:]
             cursors.put({"batch": max(newest, after), "released": released, "waiting": waiting})
         for place, extra in enumerate(waiting, start=1):
-            if not self.assets.post(asset_uri(job), {**extra, "tables": self._tables(job)}):
+            if not self.assets.post(asset_uri(job), extra):
                 raise OSError(f"no DAG in Airflow waits for the asset {asset_uri(job)}, or speaks of it")
             log.info("asset.posted", job=job, step=extra["step"], batch=extra["batch"])
             cursors.put({"batch": max(newest, after), "released": released, "waiting": waiting[place:]})

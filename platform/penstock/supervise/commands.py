@@ -42,7 +42,7 @@ class Outcome(Enum):
     ALREADY = "already"
     """It was carried out before, or what it wants is so already."""
     STALE = "stale"
-    """It means a generation that is over; nothing was changed."""
+    """It means a generation that is over, or that never was; nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ def fold(stream: Stream, command: Command, now: int) -> tuple[Stream, Outcome]:
     again = command.revives and stream.phase is Phase.FAILED
     if not again and generation_of(stream, command.id) is not None:
         return stream, Outcome.ALREADY
-    if command.generation is not None and command.generation < stream.first:
+    if command.generation is not None and not stream.is_of(command.generation):
         return stream, Outcome.STALE
     changed = _changed(stream, command, now)
     if changed is None:
@@ -137,7 +137,9 @@ def _started(stream: Stream, command: Command, now: int) -> Stream | None:
 def _drained(stream: Stream, command: Command, now: int) -> Stream | None:
     if stream.wants_driver:
         return None if stream.wish is Wish.DRAIN else stream.having(wish=Wish.DRAIN, asked_at=now)
-    return None if stream.phase is Phase.FINISHED else _begun(stream, command, now, Wish.DRAIN)
+    # Windows may be open behind the end of sources that closes none, and of a run of what was there.
+    drained = stream.phase is Phase.FINISHED and stream.wish is Wish.DRAIN
+    return None if drained else _begun(stream, command, now, Wish.DRAIN)
 
 
 def _begun(stream: Stream, command: Command, now: int, wish: Wish) -> Stream:
@@ -160,6 +162,7 @@ def _begun(stream: Stream, command: Command, now: int, wish: Wish) -> Stream:
         failures=(),
         streak=0,
         launches=0,
+        entered=None,
         healthy_since=None,
         version=stream.version if resumes else None,
         rolled_back=None,

@@ -72,7 +72,7 @@ class StreamControl:
         now = self.clock.wall()
         # Before the record is written: the driver that runs would be ended for a start that must fail.
         found = self.newest()
-        over = command.generation is not None and command.generation < found.first
+        over = command.generation is not None and not found.is_of(command.generation)
         if command.verb in (Verb.START, Verb.RESTART) and not over and generation_of(found, command.id) is None:
             self._refuse_unkept(command.start)
         stream, outcome = self.records.update(lambda found: fold(found, command, now))

@@ -42,7 +42,7 @@ class Launcher(Protocol):
     def launch(self, order: LaunchOrder) -> Handle:
         """Start the driver and return what finds it again, as plain JSON.
 
-        Raises OSError where nothing was started.
+        Raises OSError or PenstockError where nothing was started.
         """
 
     def look(self, job: str, slot: DriverSlot, logs: Path) -> Look:

@@ -56,10 +56,8 @@ class LocalLauncher:
         scratch = tempfile.mkdtemp(prefix=_SCRATCH)
         try:
             return self._started(order, events, errors, scratch)
-        except BaseException as why:
+        except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
-            if isinstance(why, PenstockError):
-                raise OSError(str(why)) from why
             raise
 
     def _started(self, order: LaunchOrder, events: Path, errors: Path, scratch: str) -> Handle:

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from penstock.errors import EXIT_FENCED, EXIT_PERSON
 from penstock.supervise.stream import DriverSlot, Phase, Stream, Wish
 
-__all__ = ["Action", "Beat", "Exit", "Holder", "Life", "Policy", "Seen", "Step", "step"]
+__all__ = ["Action", "Beat", "Exit", "Holder", "Life", "Policy", "Seen", "Step", "not_launched", "step"]
 
 _HOUR = 3_600_000_000
 _ENDINGS = {Wish.STOP: Phase.STOPPED, Wish.SUSPEND: Phase.SUSPENDED}
@@ -80,11 +80,13 @@ class Beat:
     """The newest status record of a driver: its `generation`, and for how long (microseconds) its mark has stood.
 
     `still_for` counts from the last record or the last step of its loop, whichever is longer ago; a driver that waits
-    for rows steps, so it is healthy. `silent_for` counts from the last record.
+    for rows steps. `silent_for` counts from the last record. `works`: it has published a batch, or has waited for rows;
+    before that nothing is known of its code but that it could be loaded.
     """
 
     generation: int
     still_for: int
+    works: bool = True
     silent_for: int = 0
 
 
@@ -175,7 +177,7 @@ def _watched(stream: Stream, driver: DriverSlot, seen: Seen, policy: Policy, now
         late = beat.still_for > 2 * policy.deadline
         reason = f"no progress for more than {policy.deadline / 1e6:g} s"
         return Step(_phase(stream, Phase.UNHEALTHY, reason, now), Action.KILL if late else Action.NOTHING)
-    return Step(_healthy(stream, driver, policy, now))
+    return Step(_healthy(stream, driver, policy, now) if beat.works else stream)
 
 
 def _healthy(stream: Stream, driver: DriverSlot, policy: Policy, now: int) -> Stream:
@@ -191,6 +193,12 @@ def _healthy(stream: Stream, driver: DriverSlot, policy: Policy, now: int) -> St
 
 
 # --- a driver that is gone ---------------------------------------------------------------------
+def not_launched(stream: Stream, why: Exit, policy: Policy, now: int) -> Stream:
+    """Return the stream whose driver could not be started, and for what reason."""
+    assert stream.driver is not None
+    return _after(stream, stream.driver, Seen(life=Life.GONE, exit=why), policy, now)
+
+
 def _after(stream: Stream, driver: DriverSlot, seen: Seen, policy: Policy, now: int) -> Stream:
     """Return the stream after the end of its driver."""
     ended = seen.exit or (Exit(error=_OUT_OF_SIGHT) if seen.life is Life.UNKNOWN else Exit())
@@ -235,8 +243,9 @@ def _failed(stream: Stream, ended: Exit, policy: Policy, now: int) -> Stream:
         undo = ""
         if stream.rolled_back is not None:
             undo = (
-                f". Version {stream.rolled_back} ran before it and was rolled back: find a batch from before that with "
-                "penstock checkpoints, and go back with penstock restart --from batch=N"
+                f". Version {stream.rolled_back} ran before it and was rolled back: put the code of before back into "
+                "the project, because a restart takes what is there; find a batch from before that with penstock "
+                "checkpoints, and go back with penstock restart --from batch=N"
             )
         return _phase(stream, Phase.FAILED, f"{spent}{reason}{undo}", now, until=None)
     until = now + _delay(policy, stream.streak)
@@ -258,7 +267,9 @@ def _launch(stream: Stream, holder: Holder, host: str, now: int) -> Step:
     unused = stream.launches == 0
     generation = max(stream.generation if unused else stream.generation + 1, holder.generation + 1)
     slot = DriverSlot(generation=generation, at=now, host=host)
-    begun = stream.having(generation=generation, driver=slot, until=None, launches=stream.launches + 1)
+    entered = generation if unused else stream.entered
+    launches = stream.launches + 1
+    begun = stream.having(generation=generation, driver=slot, until=None, launches=launches, entered=entered)
     return Step(_phase(begun, Phase.SUBMITTING, stream.reason, now), Action.LAUNCH)
 
 

@@ -21,7 +21,8 @@ class Poster(ABC):
     """Post the news of the streams of one control root; `look` is called every few seconds."""
 
     store: CheckpointStore
-    first_look: bool = True
+    _first: bool = True
+    _at_first: set[str] = field(default_factory=set)
     _troubled: dict[str, str] = field(default_factory=dict)
 
     def look(self) -> None:
@@ -31,6 +32,8 @@ class Poster(ABC):
         except (PenstockError, OSError) as why:
             self._tell("", str(why))
             return
+        if self._first:
+            self._first, self._at_first = False, set(jobs)
         for job in jobs:
             try:
                 self.post_news(job)
@@ -40,7 +43,11 @@ class Poster(ABC):
                 self._tell(job, f"unexpected: {type(why).__name__}")
             else:
                 self._troubled.pop(job, None)
-        self.first_look = False
+                self._at_first.discard(job)
+
+    def first_look(self, job: str) -> bool:
+        """Return whether a job was there before anybody listened, and no look at it was ever done to its end."""
+        return job in self._at_first
 
     def _tell(self, job: str, reason: str) -> None:
         if self._troubled.get(job) != reason:

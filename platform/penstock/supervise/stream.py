@@ -93,7 +93,8 @@ class Stream(Record):
     `generation` counts starts of drivers: each start has its own, and the newest claimed is the only one that may run.
     `first` is the generation that the wish in force began with. A command that names a generation means the stream
     that was started by it; the supervisor's own restarts have later generations and are the same stream.
-    `launches` are the drivers that were started for it.
+    `launches` are the drivers that were started for it. `entered` is the generation of the first of them, later than
+    `first` where the log had seen later ones; None before it was started.
     `command` is the id of the command that began it; its restore, if `start` is one, is done once.
     `limits` is None where nobody set any: then the configuration's hold.
     `version` names the code that runs, None for "take the newest"; `stable` the last that was healthy long enough.
@@ -119,6 +120,7 @@ class Stream(Record):
     failures: tuple[int, ...] = ()
     streak: int = 0
     launches: int = 0
+    entered: int | None = None
     healthy_since: int | None = None
     version: str | None = None
     stable: str | None = None
@@ -132,6 +134,11 @@ class Stream(Record):
     def wants_driver(self) -> bool:
         """Return whether a driver should run, now or after a pause."""
         return self.wish in (Wish.RUN, Wish.DRAIN) and not self.is_over
+
+    def is_of(self, generation: int) -> bool:
+        """Return whether a command that names a generation means this stream."""
+        begun = self.first if self.entered is None else self.entered
+        return generation == self.first or begun <= generation <= self.generation
 
     @property
     def restarts(self) -> int:

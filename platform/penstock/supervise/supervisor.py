@@ -24,7 +24,7 @@ from penstock.runtime.holder import HolderName
 from penstock.runtime.roots import control_store, job_log
 from penstock.runtime.status import StatusRecords
 from penstock.supervise.launcher import Handle, Launcher, LaunchOrder
-from penstock.supervise.machine import Action, Beat, Holder, Life, Policy, Seen, step
+from penstock.supervise.machine import Action, Beat, Exit, Holder, Life, Policy, Seen, not_launched, step
 from penstock.supervise.records import LeaseWatch, StreamRecords, supervised_jobs
 from penstock.supervise.stream import DriverSlot, Stream
 from penstock.supervise.versions import Versions
@@ -41,10 +41,9 @@ _LOOKED_AT = 2.0
 
 
 class _Pulse(NamedTuple):
-    """The newest heartbeat of a driver: its number, when it was first seen, how long it stood, and the last look."""
+    """The newest heartbeat of a driver: its number, for how long it was seen to stand, and the last look."""
 
     number: int
-    since: float
     silent: float
     looked: float
 
@@ -147,7 +146,7 @@ class Supervisor:
         slot, version = stream.driver, stream.version
         assert slot is not None
         assert version is not None
-        self._versions.prune({name for s in self.streams().values() for name in _versions_of(s)})
+        self._prune_versions()
         order = LaunchOrder(
             job=job,
             project=self.project,
@@ -157,9 +156,15 @@ class Supervisor:
         )
         try:
             handle = self.launcher.launch(order)
-        except OSError as why:
+        except (PenstockError, OSError) as why:
             self._trouble(job, why)
-            return  # looked for and not found, it counts as a failure at the next tick
+            ended = Exit(
+                code=why.exit_code if isinstance(why, PenstockError) else None, error=f"it could not be started: {why}"
+            )
+            policy, now = self._policy_of(job, stream), self.clock.wall()
+            # Where a command was faster, the driver that is looked for and not found counts as a failure all the same.
+            records.replace(stream, not_launched(stream, ended, policy, now))
+            return
         log.info("driver.launched", job=job, generation=slot.generation, version=version, **handle)
 
         def noted(found: Stream) -> tuple[Stream, None]:
@@ -168,6 +173,13 @@ class Supervisor:
             return found.having(driver=slot.model_copy(update={"handle": handle})), None
 
         records.update(noted)
+
+    def _prune_versions(self) -> None:
+        """Delete copies of code that no stream may run again; none while a stream cannot be asked which it runs."""
+        try:
+            self._versions.prune({name for s in self.streams().values() for name in _versions_of(s)})
+        except (PenstockError, OSError) as why:
+            log.warning("versions.not_pruned", reason=str(why))
 
     def _bury(self, driver: DriverSlot) -> None:
         """End what a driver of ours has left behind, before the next one starts."""
@@ -200,15 +212,20 @@ class Supervisor:
         now = self.clock.monotonic()
         pulse = self._pulses.get(job)
         if pulse is None or pulse.number != found.seq:
-            pulse = _Pulse(found.seq, since=now, silent=0.0, looked=now)
+            pulse = _Pulse(found.seq, silent=0.0, looked=now)
         # Storage that stood still silenced driver and supervisor alike: only time that was looked at counts.
         silent = pulse.silent + min(now - pulse.looked, _LOOKED_AT)
         self._pulses[job] = pulse._replace(silent=silent, looked=now)
         stage = found.body.get("stage")
         at = int(found.body.get("at", 0))
         stepped = int(stage.get("since", at)) if isinstance(stage, dict) else at
-        still_for = int((now - pulse.since) * 1_000_000) + max(0, at - stepped)
-        beat = Beat(generation=driver.generation, still_for=still_for, silent_for=int(silent * 1_000_000))
+        silent_for = int(silent * 1_000_000)
+        beat = Beat(
+            generation=driver.generation,
+            still_for=silent_for + max(0, at - stepped),
+            silent_for=silent_for,
+            works=bool(found.body.get("works", True)),  # drivers of an earlier version do not say
+        )
         return beat, _handle_of(found.body.get("holder"))
 
     def _policy_of(self, job: str, stream: Stream) -> Policy:
