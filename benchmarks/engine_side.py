@@ -41,7 +41,7 @@ class BatchTime:
 
     @property
     def outside(self) -> float:
-        """Return the time outside the Spark job."""
+        """Return the time outside the call that has Spark plan, run and collect the batch."""
         return self.whole - self.spark
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import statistics
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.beside_spark import scratch
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run_steady"]
 
-COLUMNS = ("batches", "plan, characters", "files beside the log", "slots of the log", "heap, MiB")
+COLUMNS = ("batches", "plan, characters", "files beside the log", "slots of the log", "heap, MiB", "driver, MiB")
 BATCHES, EVERY = 300, 50
 MIB = 2**20
 
@@ -31,12 +32,12 @@ def run_steady(spark: SparkSession, *, quick: bool) -> list[Claim]:
     with report("300 batches") as found, scratch() as root:
         side = EngineSide(spark, given, sliding_job("v", root / "table"), root / "checkpoints")
         side.batches(warm)
-        seen: list[tuple[int, int, int, int, float]] = []
+        seen: list[tuple[int, int, int, int, float, float]] = []
         times: list[BatchTime] = []
         for _ in range(0, BATCHES, EVERY):
             times += side.batches(EVERY)
             slots, files = _files(side)
-            seen.append((len(times), _plan_size(side), files, slots, _heap_mib(spark)))
+            seen.append((len(times), _plan_size(side), files, slots, _heap_mib(spark), _resident_mib()))
         side.close()
         found.table("after so many batches", COLUMNS, seen)
         found.note("the log keeps every slot after the newest multiple of 4,096, two a batch, and then begins anew")
@@ -53,6 +54,7 @@ def run_steady(spark: SparkSession, *, quick: bool) -> list[Claim]:
             Claim("plan size, last by first", seen[-1][1] / seen[0][1], 1.0, at_most=True),
             Claim("files beside the log, last by first", seen[-1][2] / seen[0][2], 1.25, at_most=True),
             Claim("heap, last by first", seen[-1][4] / seen[0][4], 1.25, at_most=True),
+            Claim("memory of the driver's Python, last by first", seen[-1][5] / seen[0][5], 1.25, at_most=True),
             Claim("compaction, the most of 4x bytes written + 1 MiB", max(ratios), 1.0, at_most=True),
         )
     return found.claims
@@ -68,6 +70,12 @@ def _plan_size(side: EngineSide) -> int:
     """Return the characters of the plan as Spark prints it, numbers as one: they grow by a digit now and then."""
     shown = side.run.engine.built.frame.select("*")._jdf.queryExecution().toString()  # noqa: SLF001 - no public way
     return len(re.sub(r"\d+", "0", shown))
+
+
+def _resident_mib() -> float:
+    """Return what the driver's Python process has in memory."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return float(re.findall(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)[0]) / 1024
 
 
 def _heap_mib(spark: SparkSession) -> float:

@@ -153,6 +153,7 @@ class ByAirflow:
         """Say where to look, and stay until Ctrl-C."""
         say(f"Airflow: {self._airflow.url}, user {self._airflow.user}, password {self._airflow.password}")
         say(f"the run: {self._airflow.url}/dags/{_DAG}/runs/{self._run}")
+        say(f"its page, with windows, checkpoints and reports: {self._airflow.url}/plugin/penstock")
         say("restart it from a batch: the DAG restart_from_checkpoint")
         say("Ctrl-C ends all of it")
         signal.pause()

@@ -8,12 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from penstock.checkpoint.answered import find_restore
 from penstock.checkpoint.recovery import recover
 from penstock.checkpoint.takeover import View, survey
-from penstock.errors import CannotRestore, ConfigError
+from penstock.errors import (
+    CannotRestore,
+    ClusterUnavailable,
+    ComputeFailed,
+    ConfigError,
+    EngineGone,
+    EnvironmentUnfit,
+    PenstockError,
+)
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
 from penstock.runtime.config import Settings
@@ -36,7 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RunOrder", "choose_trigger", "launch", "spark_of"]
 
-log = structlog.get_logger()
+_OF_SPARK = (ClusterUnavailable, ComputeFailed, EngineGone, EnvironmentUnfit)
+"""What Spark fails with, also where somebody ends it."""
 
 _OF_CLUSTER = ("spark.pyspark.", "spark.driver.host", "spark.driver.bindAddress", "spark.executorEnv.")
 """Settings that mean the machines of a cluster, and nothing on this one."""
@@ -153,13 +160,12 @@ def _launched(
 def _start_step(switch: StopSwitch) -> Iterator[None]:
     """Leave after a slow step of the start, or out of it, when told to stop: nothing is owned yet.
 
-    What fails then is no error: who signals a whole group of processes ends Java as well, as systemd does.
+    What Spark fails with then is no error: who signals a whole group of processes ends Java as well, as systemd does.
     """
     try:
         yield
     except Exception as why:
-        if switch.heard:
-            log.warning("run.failed_while_stopping", reason=f"{type(why).__name__}: {why}")
+        if switch.heard and (isinstance(why, _OF_SPARK) or not isinstance(why, PenstockError)):
             raise StoppedWaiting from why
         raise
     if switch.heard:

@@ -133,7 +133,8 @@ class Runner:
             # Also before the deadline: who stops a whole group of processes stops the JVM as well, as systemd does.
             if not self.switch.heard or not _may_be_from_stopping(why):
                 raise
-            log.warning("run.failed_while_stopping", reason=f"{type(why).__name__}: {why}")
+            if not self.switch.expired.is_set():  # else it was cancelled
+                log.warning("run.failed_while_stopping", reason=f"{type(why).__name__}: {why}")
             return self._abandon(driver, points)
         return Ending.FINISHED if driver.finished else Ending.STOPPED
 
