@@ -9,12 +9,12 @@ import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyspark
-import pytest
+from mounts import ANOTHER, mounted
 from waiting import until
 
 from penstock.runtime.processes import argv_of, kill_session, process_start, session_members
@@ -63,15 +63,7 @@ class Cluster:
     @contextmanager
     def worker_apart(self, folder: Path) -> Iterator[None]:
         """Let the worker have another disk at a folder; skips where the system lets nobody mount one."""
-        mounts = 'mount -t tmpfs none "$0" && exec "$@"'
-        folder.mkdir(parents=True, exist_ok=True)
-        for namespace in (["--mount"], ["--user", "--map-root-user", "--mount"]):
-            words = ["unshare", *namespace, "sh", "-c", mounts, str(folder)]
-            with suppress(FileNotFoundError):
-                if subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0:
-                    break
-        else:
-            pytest.skip("a disk of its own for a process cannot be mounted here: unshare(1) does not work")
+        words = mounted(ANOTHER, folder)
         self.renew_worker(*words)
         yield
         self.renew_worker()

@@ -59,7 +59,8 @@ class ByHand:
     title = "penstock start flights, under penstock supervise"
 
     def start(self, stream: DemoStream, say: Say) -> None:
-        """Give the command."""
+        """Give the command, as soon as there is somebody to give it to."""
+        stream.until_supervised()
         stream.ask("start", "flights")
 
     def disturb(self, say: Say) -> None:

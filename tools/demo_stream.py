@@ -29,6 +29,8 @@ _SILENCE = 240.0
 """Seconds without an event after which a stream is given up; starting Spark on a loaded machine takes the longest."""
 _DYING = 20.0
 """Seconds that killed processes have to be gone."""
+_BEGINNING = 60.0
+"""Seconds that the supervisor has to begin."""
 _LOOK_EVERY = 0.05
 _TAIL = 15
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -82,6 +84,15 @@ class DemoStream:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def until_supervised(self) -> None:
+        """Wait until the supervisor has made the control root, without which nothing can be asked; or DemoFailed."""
+        assert self._supervisor is not None
+        ends = time.monotonic() + _BEGINNING
+        while not self._root.is_dir():
+            if self._supervisor.poll() is not None or time.monotonic() > ends:
+                raise DemoFailed(f"the supervisor does not begin; see {self._log}")
+            time.sleep(_LOOK_EVERY)
 
     def ask(self, *words: str) -> None:
         """Run a command; DemoFailed where it is refused."""

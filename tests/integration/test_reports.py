@@ -277,6 +277,15 @@ def test_a_limit_lets_a_report_take_its_windows_in_turns(world):
     assert told == [(2, True), (1, False), (0, False)]
 
 
+def test_windows_above_a_threshold_are_judged_by_spark(world):
+    """`[reports] pandas_rows`; both kinds are in one report."""
+    world.configure("[reports]\npandas_rows = 1")
+    world.publish(1, 2, 2)
+    assert world.report()["windows"] == 2
+    rows = Results(world.folder / "results").read().to_pylist()
+    assert [row["engine"] for row in sorted(rows, key=lambda row: row["window_start"])] == ["pandas", "spark"]
+
+
 def documented(world) -> list[int]:
     """Return the minutes that the windows of the Data Docs begin at; each has one page."""
     names = [path.name for path in (world.folder / "docs" / "validations").rglob("*.html")]

@@ -13,12 +13,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from mounts import READ_ONLY, mounted
 from project_samples import JOB, expected_totals, make_project
-from shells import PATIENCE
+from shells import COMMAND, PATIENCE
 from yards import QUICK, Yard
 
 from penstock.checkpoint.entries import Offsets, Takeover
 from penstock.runtime.processes import session_members
+from penstock.runtime.roots import control_store
 from penstock.supervise.stream import Phase, Stream
 
 pytestmark = pytest.mark.timeout(900)
@@ -145,6 +147,29 @@ def test_a_stream_is_suspended_restarted_rolled_back_and_drained(yard):
     assert again.count("go-back") >= 1
     assert not [pid for _, s in yard.records.history() if s.driver and s.driver.handle
                 for pid in session_members(int(str(s.driver.handle["pid"])))]  # fmt: skip
+
+
+def test_a_control_root_that_cannot_be_written_is_named(yard):
+    """What, where, and what to do about it: a command ends, and a supervisor waits until it can be written again."""
+    control_store(yard.root / "checkpoints")
+    before = mounted(READ_ONLY, yard.root / "checkpoints")
+    remedy = "Give the job's user write permission on the checkpoint root"
+    asked = subprocess.run(
+        [*before, *COMMAND, "start", "orders"],
+        cwd=yard.root, capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert (asked.returncode, asked.stdout) == (78, "")
+    assert "PEN-CKP-008" in asked.stderr
+    assert remedy in asked.stderr
+    with subprocess.Popen(
+        [*before, *COMMAND, "supervise", "--json"], cwd=yard.root, stdout=subprocess.PIPE, text=True
+    ) as supervisor:
+        assert supervisor.stdout is not None
+        told = json.loads(supervisor.stdout.readline())
+        supervisor.terminate()
+    assert told["event"] == "supervisor.trouble"
+    assert "PEN-CKP-008" in told["reason"]
+    assert remedy in told["reason"]
 
 
 @pytest.mark.fault("F07")
