@@ -1,4 +1,4 @@
-"""Run benchmarks: `python -m benchmarks [p1|p6|steady|all] [--quick]`."""
+"""Run benchmarks: `python -m benchmarks [p1|p6|steady|harness|all] [--quick]`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks import beside_spark, steady
+from benchmarks import beside_spark, harness, steady
 from benchmarks.report import console
 from benchmarks.spark_side import ROCKSDB
 from penstock.runtime.session import open_session
@@ -16,6 +16,7 @@ PROGRAMS = {
     "p1": beside_spark.run_p1,
     "p6": beside_spark.run_p6,
     "steady": steady.run_steady,
+    "harness": harness.run_harness,
 }
 
 

@@ -195,7 +195,8 @@ def _sort_files(engine: Engine, outcome: Outcome, units: Units) -> tuple[Files, 
             if fate == ("published" if sink in guarded else "quarantined"):
                 (held if check in holding else staged).setdefault(sink, []).append(file)
             if counts is not None:
-                name = "held" if fate == "published" and check in holding else fate
+                # Rows for the quarantine wait with the rest: who discards the batch discards them too.
+                name = "held" if fate != "dropped" and check in holding else fate
                 counts[name] = counts.get(name, 0) + file.rows
     return staged, held
 
