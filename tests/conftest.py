@@ -58,12 +58,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class LongestFirst:
-    """Put files with real processes first, then the slow ones: the workers then end at about the same time."""
+    """Put files with real processes first: the workers then end at about the same time."""
 
     @pytest.hookimpl(trylast=True)  # after all were put in a random order
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Keep the order of the rest."""
-        items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("integration", "slow")])
+        items.sort(key=lambda item: item.get_closest_marker("integration") is None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
