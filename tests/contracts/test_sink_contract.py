@@ -15,8 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from system_errors import OF_WRITES, name_of
 
-from penstock.errors import SinkAhead, StorageDenied, StorageFull, StorageUnavailable
+from penstock.errors import SinkAhead, StorageUnavailable
 from penstock.sinks import Console, Delta, MemorySink
 from penstock.sinks.base import Publication, Publisher, Staged, stage_table
 
@@ -156,19 +157,7 @@ def test_the_console_says_that_it_cannot_dedupe(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.fault("F27")
-@pytest.mark.parametrize(
-    ("number", "error"),
-    [
-        (errno.ENOSPC, StorageFull),
-        (errno.EDQUOT, StorageFull),
-        (errno.EFBIG, StorageFull),
-        (errno.EPERM, StorageDenied),
-        (errno.EROFS, StorageDenied),
-        (errno.EIO, StorageUnavailable),
-        (errno.ENOENT, StorageUnavailable),
-    ],
-    ids=lambda value: errno.errorcode.get(value) if isinstance(value, int) else None,
-)
+@pytest.mark.parametrize(("number", "error"), [*OF_WRITES, (errno.ENOENT, StorageUnavailable)], ids=name_of)
 def test_a_file_that_cannot_be_staged_is_told_by_its_cause(
     number: int, error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

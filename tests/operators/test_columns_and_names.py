@@ -244,3 +244,15 @@ def test_a_check_does_not_overwrite_a_column_in_quarantine(tmp_path: Path) -> No
     job.quarantine("gate").write("bad", MemorySink())
     with pytest.raises(JobError, match=r"'_rules'.*test_columns_and_names\.py"), Harness(job, tmp_path):
         pass
+
+
+def test_a_column_that_nothing_reads_may_be_of_a_type_that_arrow_lacks(tmp_path: Path) -> None:
+    """Only what a step hands to its Python stage has to be a type of Arrow's."""
+    job = Job("unread", partitions=1)
+    spans = orders(job).with_columns(span="make_interval(0, v)")
+    spans.key_by("user").window("w", Tumbling(seconds(10)).drop_late()).aggregate(n=agg.count()).write(
+        "out", MemorySink()
+    )
+    with Harness(job, tmp_path) as h:
+        found = h.batch({"orders": [order("a", 1), order("a", 20)]})["out"]
+    assert [(row["user"], row["n"]) for row in found] == [("a", 1)]

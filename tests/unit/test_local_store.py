@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from system_errors import OF_WRITES, name_of
 
 from penstock.checkpoint.local import LocalStore
 from penstock.errors import (
@@ -20,8 +21,6 @@ from penstock.errors import (
     NotExclusive,
     PathEscapes,
     RootUnsafe,
-    StorageDenied,
-    StorageFull,
     StorageUnavailable,
 )
 
@@ -180,19 +179,7 @@ def test_a_write_whose_temporary_file_was_taken_away_fails_whole(
 
 
 @pytest.mark.fault("F27")
-@pytest.mark.parametrize(
-    ("number", "error"),
-    [
-        (errno.ENOSPC, StorageFull),
-        (errno.EDQUOT, StorageFull),
-        (errno.EFBIG, StorageFull),
-        (errno.EACCES, StorageDenied),
-        (errno.EPERM, StorageDenied),
-        (errno.EROFS, StorageDenied),
-        (errno.EIO, StorageUnavailable),
-    ],
-    ids=lambda value: errno.errorcode.get(value) if isinstance(value, int) else None,
-)
+@pytest.mark.parametrize(("number", "error"), OF_WRITES, ids=name_of)
 @pytest.mark.parametrize("call", ["write", "fsync", "link"])
 def test_a_write_that_fails_leaves_nothing(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, error: type[Exception]

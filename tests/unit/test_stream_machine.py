@@ -72,6 +72,17 @@ def test_a_driver_that_has_done_nothing_yet_is_not_healthy() -> None:
     assert at(stream, ALIVE).stream.phase is Phase.RUNNING
 
 
+def test_a_driver_that_waits_for_its_first_tick_runs_and_proves_nothing() -> None:
+    """Its interval may be longer than `healthy_after`, and its first batch the end of it."""
+    waits = Seen(life=Life.RUNS, beat=Beat(generation=5, still_for=0, proved=False))
+    stream = like(RUNNING, phase=Phase.SUBMITTING, stable="old", failures=(T,), streak=1)
+    for now in (T, T + POLICY.healthy_after + 1, T + 2 * POLICY.healthy_after):
+        stream = at(stream, waits, now).stream
+    assert (stream.phase, stream.stable, stream.streak) == (Phase.RUNNING, "old", 1)
+    after = at(stream, ALIVE, T + 2 * POLICY.healthy_after).stream
+    assert (after.stable, after.streak, after.failures) == ("new", 0, ())
+
+
 def test_a_sign_of_life_makes_it_run() -> None:
     """And a stream that drains is DRAINING."""
     submitted = like(RUNNING, phase=Phase.SUBMITTING)

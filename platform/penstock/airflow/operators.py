@@ -118,14 +118,16 @@ class StartStream(_StreamOperator):
         self.available_now = available_now
         self.rows = rows
         self.note = note
-        self.generation: int | str | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask for the stream."""
+        return self._begin(context)
+
+    def _begin(self, context: Context, *, generation: int | None = None) -> dict[str, Any]:
         command = Command(
             verb=Verb.RESTART if _is_true(self.restart) else Verb.START,
             id=command_id(context),
-            generation=_generation_of(self.generation),
+            generation=generation,
             start=self.start,
             available_now=self.available_now,
             limits=limits_of(self.rows),
@@ -150,7 +152,7 @@ class RestartStream(StartStream):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask, then wait until the stream runs."""
-        said = super().execute(context)
+        said = self._begin(context, generation=_generation_of(self.generation))
         if said["outcome"] == Outcome.STALE.value:
             return said
         self._wait(said["generation"], lambda stream: stream.phase in (*_HEALTHY, Phase.FINISHED))

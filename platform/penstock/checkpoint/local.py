@@ -264,6 +264,18 @@ def _make_durable(folder: int, path: str) -> None:
 
 
 @contextmanager
+def storage_errors(path: str) -> Iterator[None]:
+    """Turn what the operating system says into the errors of a store, also that something was taken away."""
+    try:
+        with named_errors(path):
+            yield
+    except FileNotFoundError as error:
+        if isinstance(error, PenstockError):
+            raise
+        raise StorageUnavailable(f"a folder or a file was taken away: {error.strerror}", where=path) from error
+
+
+@contextmanager
 def named_errors(path: str) -> Iterator[None]:
     """Turn what the operating system says into the errors of a store; `FileNotFoundError` is left to the caller."""
     try:

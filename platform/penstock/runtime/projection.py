@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ from penstock.runtime.dataframes import ChainFrame, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 __all__ = ["KEY", "Projection", "map_in_arrow"]
 
@@ -71,12 +71,15 @@ class Projection:
         from pyspark.sql import functions as F
 
         if self._is_visible(expression):
-            return self._types.field(expression.strip("` ")).type
-        return self._arrow(self.chain.frame.select(F.expr(expression).alias("c"))).field("c").type
+            return self.schema((expression.strip("` "),)).field(0).type
+        return _arrow(self.chain.frame.select(F.expr(expression).alias("c")).schema).field("c").type
 
     def schema(self, names: tuple[str, ...]) -> pa.Schema:
         """Return the types of columns of the branch."""
-        return pa.schema([self._types.field(name) for name in names])
+        from pyspark.sql.types import StructType
+
+        # Not of the whole frame: what nothing reads may be of a type that Arrow lacks.
+        return _arrow(StructType([self.chain.frame.schema[name] for name in names]))
 
     def frame(self, hidden: list[str]) -> DataFrame:
         """Return the frame of the columns that were added, and of these hidden ones."""
@@ -86,16 +89,13 @@ class Projection:
         return frame.selectExpr(*map(quoted, self._columns), *hidden)
 
     # --- inside ------------------------------------------------------------------------------
-    @cached_property
-    def _types(self) -> pa.Schema:
-        return self._arrow(self.chain.frame)
-
     def _is_visible(self, expression: str | None) -> bool:
         return expression is not None and expression.strip("` ") in self.chain.visible
 
-    def _arrow(self, frame: DataFrame) -> pa.Schema:
-        from pyspark.sql.pandas.types import to_arrow_schema
 
-        found = to_arrow_schema(frame.schema, timezone="UTC")
-        # Whether a column can be null is nobody's promise: an expression behind a filter is null for dropped rows.
-        return pa.schema([f.with_nullable(nullable=True) for f in found])
+def _arrow(types: StructType) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    found = to_arrow_schema(types, timezone="UTC")
+    # Whether a column can be null is nobody's promise: an expression behind a filter is null for dropped rows.
+    return pa.schema([f.with_nullable(nullable=True) for f in found])

@@ -30,6 +30,7 @@ EVERY = 2.0
 LEAST = 0.5
 """Seconds between two records at least, however fast batches follow each other."""
 _PRUNE_EVERY = 64
+_BEGINS = {"works": False, "proved": False}
 
 
 class StatusRecords:
@@ -65,17 +66,20 @@ class RunStatus:
 
     `facts` do not change: holder, writer, generation, code_version.
     `left` are the rows that a bounded source still has, by source. `works` says that a batch was published, or that
-    the driver waits for rows: a supervisor calls it healthy then, and not while its first batch computes.
+    the driver has waited: it runs, while one whose first batch computes has still to show that. `proved` says that a
+    batch was published, or that there was none to do: to wait for a tick proves nothing of the code.
     """
 
     facts: dict[str, Any]
     clock: Clock
-    _changing: dict[str, Any] = field(default_factory=lambda: {"state": "running", "works": False})
+    _changing: dict[str, Any] = field(default_factory=lambda: {"state": "running", **_BEGINS})
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def on_hook(self, hook: Hook) -> None:
         """Note the stage that the driver is in: progress is watched, not only life (DESIGN 11)."""
-        self._note(stage={"name": hook.stage, "when": hook.when, "batch": hook.batch, "since": self.clock.wall()})
+        proved = {"proved": True} if hook.stage == "Wait" else {}
+        stage = {"name": hook.stage, "when": hook.when, "batch": hook.batch, "since": self.clock.wall()}
+        self._note(**proved, stage=stage)
 
     def on_nap(self) -> None:
         """Note that the driver waits for rows or for a tick."""
@@ -85,14 +89,14 @@ class RunStatus:
         """Note the epoch and where the job stands."""
         epoch = recovered.last_takeover.epoch if recovered.last_takeover is not None else None
         # Whatever it waited for before, it begins now.
-        self._note(works=False, epoch=epoch, next_batch=recovered.next_batch, left=left)
+        self._note(**_BEGINS, epoch=epoch, next_batch=recovered.next_batch, left=left)
 
     def on_progress(self, commit: Commit, *, ms: float, left: dict[str, int | None]) -> None:
         """Note a batch that was committed and published."""
         report = BatchReport.of(commit)
         speed = round(report.rows / ms * 1000) if ms > 0 else None
         done = {"last": report.to_json(), "ms": round(ms, 1), "rows_per_second": speed, "left": left}
-        self._note(works=True, epoch=commit.epoch, **done)
+        self._note(works=True, proved=True, epoch=commit.epoch, **done)
 
     def end(self, state: str, error: Exception | None = None) -> None:
         """Note how the run ended: finished, stopped or failed, and with what."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,10 +13,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.checkpoint.local import named_errors
-from penstock.errors import PenstockError, StorageUnavailable
+from penstock.checkpoint.local import storage_errors
 
-__all__ = ["Publication", "Publisher", "Sink", "Staged", "stage_table", "storage_errors"]
+__all__ = ["Publication", "Publisher", "Sink", "Staged", "stage_table"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,23 +74,12 @@ class Sink(Protocol):
         """Return one line for `penstock explain`."""
 
 
-@contextmanager
-def storage_errors(where: str) -> Iterator[None]:
-    """Turn what the system says into StorageFull, StorageDenied, RootUnsafe or StorageUnavailable, with the path."""
-    try:
-        with named_errors(where):
-            yield
-    except FileNotFoundError as why:
-        if isinstance(why, PenstockError):
-            raise
-        raise StorageUnavailable(f"a folder or a file was taken away: {why.strerror}", where=where) from why
-
-
 def stage_table(table: pa.Table, folder: Path, name: str) -> dict[str, Any]:
     """Write rows to `folder/name`, durable on return, and return the file's facts.
 
     The folder is made if need be.
-    Raises as `storage_errors` does; no partial file keeps the name, and a file that has it is left.
+    Raises StorageFull, StorageDenied, RootUnsafe or StorageUnavailable; no partial file keeps the name, and a file that
+    has it is left.
     """
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer, compression="snappy")

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.checkpoint.local import storage_errors
 from penstock.errors import JobError, PenstockError, SinkAhead, SinkConflict, SinkError, SinkSchemaMismatch
-from penstock.sinks.base import Publication, Publisher, storage_errors
+from penstock.sinks.base import Publication, Publisher
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -9,7 +9,7 @@ import stat
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.checkpoint.local import named_errors
+from penstock.checkpoint.local import storage_errors
 from penstock.errors import (
     BadRecordFound,
     ConfigError,
     RootUnsafe,
     SourceChanged,
     SourceNotFound,
-    StorageUnavailable,
 )
 from penstock.graph.policies import BadRecord, OnEnd
 from penstock.sources.base import ERROR, HIDDEN, Position, ReadLimit, Span, with_hidden
@@ -191,25 +190,15 @@ def _cache_path(path: Path, facts: dict[str, Any]) -> Path:
 
 def _cache_folder() -> Path:
     """Return the folder of sorted copies; one that another user could have filled is refused (F65)."""
-    with _storage_errors("TMPDIR"):
+    with storage_errors("TMPDIR"):
         folder = Path(tempfile.gettempdir()) / f"penstock-replay-{os.getuid()}"
-    with _storage_errors(str(folder)):
+    with storage_errors(str(folder)):
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
         found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise RootUnsafe("the folder of sorted copies is not private", where=str(folder))
     return folder
-
-
-@contextmanager
-def _storage_errors(where: str) -> Iterator[None]:
-    """Turn what the system says of the sorted copies into the errors of a store."""
-    try:
-        with named_errors(where):
-            yield
-    except FileNotFoundError as why:
-        raise StorageUnavailable(f"no folder for the sorted copy: {why.strerror}", where=where) from why
 
 
 def _whole(path: Path) -> bool:
@@ -224,7 +213,7 @@ def _whole(path: Path) -> bool:
 
 def _write_atomically(path: Path, table: pa.Table) -> None:
     temporary = path.with_suffix(f".{uuid.uuid4().hex}.tmp")
-    with _storage_errors(str(path)):
+    with storage_errors(str(path)):
         try:
             with temporary.open("xb") as file:
                 with pa.ipc.new_file(file, table.schema) as writer:

@@ -80,13 +80,15 @@ class Beat:
     """The newest status record of a driver: its `generation`, and for how long (microseconds) its mark has stood.
 
     `still_for` counts from the last record or the last step of its loop, whichever is longer ago; a driver that waits
-    for rows steps. `silent_for` counts from the last record. `works`: it has published a batch, or has waited for rows;
-    before that nothing is known of its code but that it could be loaded.
+    for rows steps. `silent_for` counts from the last record. `works`: it has published a batch, or has waited;
+    before that it is only being started. `proved`: it has published a batch, or there was none to do; before that
+    nothing is known of its code but that it could be loaded.
     """
 
     generation: int
     still_for: int
     works: bool = True
+    proved: bool = True
     silent_for: int = 0
 
 
@@ -177,17 +179,17 @@ def _watched(stream: Stream, driver: DriverSlot, seen: Seen, policy: Policy, now
         late = beat.still_for > 2 * policy.deadline
         reason = f"no progress for more than {policy.deadline / 1e6:g} s"
         return Step(_phase(stream, Phase.UNHEALTHY, reason, now), Action.KILL if late else Action.NOTHING)
-    return Step(_healthy(stream, driver, policy, now) if beat.works else stream)
+    return Step(_healthy(stream, driver, beat, policy, now) if beat.works else stream)
 
 
-def _healthy(stream: Stream, driver: DriverSlot, policy: Policy, now: int) -> Stream:
+def _healthy(stream: Stream, driver: DriverSlot, beat: Beat, policy: Policy, now: int) -> Stream:
     phase = Phase.DRAINING if stream.wish is Wish.DRAIN else Phase.RUNNING
     reason = _HELD if driver.foreign else None
     if stream.phase is not phase:
         stream = _phase(stream, phase, reason, now, healthy_since=now)
     since = stream.healthy_since or now
-    proved = (stream.streak, stream.failures, stream.stable) == (0, (), stream.version)
-    if not proved and not driver.foreign and _passed(since, policy.healthy_after, now):
+    noted = (stream.streak, stream.failures, stream.stable) == (0, (), stream.version)
+    if beat.proved and not noted and not driver.foreign and _passed(since, policy.healthy_after, now):
         stream = stream.having(streak=0, failures=(), stable=stream.version)
     return stream
 

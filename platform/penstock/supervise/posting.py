@@ -21,8 +21,7 @@ class Poster(ABC):
     """Post the news of the streams of one control root; `look` is called every few seconds."""
 
     store: CheckpointStore
-    _first: bool = True
-    _at_first: set[str] = field(default_factory=set)
+    _at_first: set[str] | None = None
     _troubled: dict[str, str] = field(default_factory=dict)
 
     def look(self) -> None:
@@ -32,8 +31,8 @@ class Poster(ABC):
         except (PenstockError, OSError) as why:
             self._tell("", str(why))
             return
-        if self._first:
-            self._first, self._at_first = False, set(jobs)
+        if self._at_first is None:
+            self._at_first = set(jobs)
         for job in jobs:
             try:
                 self.post_news(job)
@@ -47,7 +46,7 @@ class Poster(ABC):
 
     def first_look(self, job: str) -> bool:
         """Return whether a job was there before anybody listened, and no look at it was ever done to its end."""
-        return job in self._at_first
+        return self._at_first is not None and job in self._at_first
 
     def _tell(self, job: str, reason: str) -> None:
         if self._troubled.get(job) != reason:

@@ -224,7 +224,8 @@ class Supervisor:
             generation=driver.generation,
             still_for=silent_for + max(0, at - stepped),
             silent_for=silent_for,
-            works=bool(found.body.get("works", True)),  # drivers of an earlier version do not say
+            works=bool(found.body.get("works", True)),  # drivers of an earlier version say neither
+            proved=bool(found.body.get("proved", True)),
         )
         return beat, _handle_of(found.body.get("holder"))
 
