@@ -5,7 +5,7 @@ PYTHON ?= .venv/bin/python python3.11 python3.12 python3.13 python3
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-engine test check bench lock clean machine checkers
+.PHONY: help setup demo demo-engine test check bench lock clean machine packages archive checkers mypy
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 venv := $(CURDIR)/.venv/bin/python
@@ -24,8 +24,7 @@ no_python := Python 3.11, 3.12 or 3.13 is needed and none of `$(PYTHON)` is one:
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-setup: machine ## install all that is needed into .venv and .jars (a second time takes no time)
-	@$(python) -m tools.setup
+setup: packages archive ## install all that is needed into .venv and .jars (a second time takes no time)
 
 demo: setup ## run the flights stream on real data through Airflow: killed, recovered, compared with pandas (KEEP=1)
 	@$(venv) -m tools.demo
@@ -33,10 +32,13 @@ demo: setup ## run the flights stream on real data through Airflow: killed, reco
 demo-engine: setup ## the same without Airflow
 	@$(venv) -m tools.demo --engine
 
-test: setup checkers ## run the checkers, then all tests, in two processes
+# Two of the long steps take one core each: they run side by side.
+test: machine ## run the checkers, then all tests, in two processes
+	@$(MAKE) --jobs=2 setup checkers
 	@$(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-check: setup checkers ## run the checkers and the fast tests: what one runs all day, under two minutes
+check: machine ## run the checkers and the fast tests: what one runs all day, under two minutes
+	@$(MAKE) --jobs=2 setup checkers
 	@$(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not integration and not spark"
 
 bench: setup ## measure side by side with the peers and print the ratios
@@ -60,10 +62,18 @@ machine:
 	$(if $(trouble),$(error $(trouble)))
 	@:
 
-checkers: setup
+packages: machine
+	@$(python) -m tools.setup
+
+archive: packages
+	@$(venv) -m tools.java_archive
+
+mypy: packages
+	@$(venv) -m mypy
+
+checkers: packages mypy
 	@$(venv) -m ruff format --check --quiet . || { echo "format: run .venv/bin/ruff format ." >&2; exit 1; }
 	@$(venv) -m ruff check --quiet .
-	@$(venv) -m mypy
 	@$(venv) -m tools.check_tree
 	@$(venv) -m tools.check_layers
 	@$(venv) -m tools.check_light_imports

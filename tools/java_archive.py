@@ -54,7 +54,9 @@ def make() -> bool:
     """Run a few batches on a Java that writes down what it loaded; return whether there is an archive then."""
     fresh = FOLDER / f"{ARCHIVE}.new"
     fresh.unlink(missing_ok=True)
-    keeps = f"-XX:ArchiveClassesAtExit={fresh} -Xlog:cds=off -Xlog:cds+dynamic=off"
+    # To compile thoroughly what ends in seconds takes a third longer; what is kept is the same.
+    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    keeps = f"{quick} -XX:ArchiveClassesAtExit={fresh} -Xlog:cds=off -Xlog:cds+dynamic=off"
     options = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {keeps}".strip()
     with tempfile.TemporaryDirectory() as root:
         # Its output is read to the end, which is that of Java, after it has written the archive.

@@ -138,7 +138,6 @@ def main() -> int:
             STAMP.write_text(wanted)
         if jars.main() != 0:
             return 1
-        run(PYTHON, "-m", "tools.java_archive")
         close_to_others(CHECKPOINTS)
     except SetupFailed as failed:
         print(f"setup: this failed, see above: {failed}", file=sys.stderr)
@@ -146,7 +145,7 @@ def main() -> int:
     except KeyboardInterrupt:
         print("setup: interrupted; `make setup` goes on from here", file=sys.stderr)
         return 130
-    say(f"ready ({time.monotonic() - begin:.1f} s)")
+    say(f"packages and jars are there ({time.monotonic() - begin:.1f} s)")
     return 0
 
 

@@ -28,8 +28,10 @@ __all__ = ["Standalone", "StandaloneFailed"]
 _UP_WITHIN = 240.0
 _DYING = 30.0
 _TRIES = 5
-_PATIENT_DATABASE = 60
-"""Seconds that SQLite waits for its lock; its own five are too few for Airflow on a busy machine."""
+_PATIENT_DATABASE = 15
+"""Seconds that SQLite waits for its lock; its own five are too few for Airflow on a busy machine.
+
+Now and then two requests wait for each other, and all of Airflow for them, until this is over."""
 _PATIENT_REQUEST = _PATIENT_DATABASE + 30.0
 """Longer, so that Airflow itself can say that it did not get the lock."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -110,7 +110,8 @@ def test_a_stream_outlives_its_supervisor_and_a_driver_that_hangs(yard, alerts):
 def test_a_stream_is_suspended_restarted_rolled_back_and_drained(yard):
     """The commands of DESIGN 11 on one stream, with code that breaks in between."""
     toml = yard.root / "conf" / "jobs" / "orders.toml"
-    toml.write_text(toml.read_text().replace('order_by = "t"', 'order_by = "t"\non_end = "keep_open"'))
+    text = toml.read_text().replace('order_by = "t"', 'order_by = "t"\non_end = "keep_open"')
+    toml.write_text(text + "\n[checkpoint]\nkeep = 1000\n")
     code, _, err = yard.run("resume", "orders")
     assert (code, "PEN-SUP-001" in err, "only a suspended stream is resumed" in err) == (78, True, True)
     code, _, err = yard.run("start", "orders", "--from", "batch=1")

@@ -211,3 +211,25 @@ def test_a_driver_that_comes_after_its_stream_was_given_up_ends(phase):
 def test_a_generation_that_is_counted_elsewhere_is_not_over():
     """`penstock run --generation N` without a supervisor: nobody has written a record, and nobody wants a stop."""
     assert StreamOrders(records(), 2).look() == Order()
+
+
+def test_the_batch_that_a_restart_goes_back_to_is_kept_until_the_older_driver_has_ended():
+    """It commits for a moment yet, and would purge what was there when the restart was accepted."""
+    mine = records()
+    put(mine, RUNNING)
+    watch = OrderWatch(StreamOrders(mine, 4), StopSwitch(60.0, clock=SystemClock()), first=FIRST)
+    assert watch.needed() == set()
+    ask(mine, Verb.RESTART, 5, start="batch=7")
+    assert watch.needed() == {7}
+    ask(mine, Verb.RESTART, 6, start="empty")
+    assert watch.needed() == set()
+
+
+def test_the_driver_that_went_back_to_a_batch_keeps_it_no_longer_than_others():
+    """And where storage does not answer, retention goes on."""
+    inner = MemoryStore()
+    put(records(inner), RUNNING.model_copy(update={"start": "batch=7"}))
+    store = FaultyStore(inner, Plan(Fault.BEFORE, at=4, lasting=Lasting.FROM_THEN_ON))
+    watch = OrderWatch(StreamOrders(records(store), 4), StopSwitch(60.0, clock=SystemClock()), first=FIRST)
+    assert [watch.needed() for _ in range(5)] == [set()] * 5
+    assert store.fired

@@ -61,11 +61,13 @@ class JobRun:
         may_take_over: Callable[[View], None] = anybody_may,
         listeners: tuple[Any, ...] = (),
         store: CheckpointStore | None = None,
+        needed: Callable[[], set[int]] = set,
         shared: bool = False,
     ) -> JobRun:
         """Analyse the job, then open its checkpoint; nothing is written before the job is sound.
 
-        `root` is the folder of all jobs; what is decided on held batches stands there. `shared` says that executors
+        `root` is the folder of all jobs; what is decided on held batches stands there. `needed` names batches that
+        must be kept, asked at each batch. `shared` says that executors
         run on other machines, which is then proved.
         """
         graph = job.graph()
@@ -84,7 +86,7 @@ class JobRun:
             clock=clock,
             trigger=trigger,
             identity=identity or Identity(holder=holder_name()),
-            janitor=Janitor(folder, keep=settings.keep, pinned_batches=held),
+            janitor=Janitor(folder, keep=settings.keep, pinned_batches=lambda: held() | needed()),
             settings=settings,
             may_take_over=may_take_over,
             listeners=(held, *listeners),

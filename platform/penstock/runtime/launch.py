@@ -150,6 +150,7 @@ def _launched(
                 identity=identity,
                 may_take_over=watch.may_take_over,
                 listeners=(runner,),
+                needed=orders.needed,
                 shared=not is_local(settings.master),
             )
         orders.on_drain(run.driver.drain)

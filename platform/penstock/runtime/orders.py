@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,12 +30,14 @@ EVERY = 1.0
 class Order:
     """What is wanted of a driver now; `over` says why its generation is not the newest, None where it is.
 
+    `begins` is the batch that the newer generation begins at, None where it goes on from the last.
     `limit` is None where nothing was ever said: then the configuration's holds.
     """
 
     stop: bool = False
     drain: bool = False
     over: str | None = None
+    begins: int | None = None
     limit: ReadLimit | None = None
 
 
@@ -66,6 +68,13 @@ class OrderWatch:
     def limit(self) -> ReadLimit:
         """Return what bounds the next batch."""
         return self._first if self._order.limit is None else self._order.limit
+
+    def needed(self) -> set[int]:
+        """Look whether the next driver is to begin at a batch, which must not be purged then; empty if it is not."""
+        with suppress(PenstockError, OSError):  # the thread tells it
+            begins = self._orders.look().begins
+            return set() if begins is None else {begins}
+        return set()
 
     def on_drain(self, drain: Callable[[], None]) -> None:
         """Take who is told to drain."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.runtime.orders import Order
+from penstock.runtime.restoring import parse_start
 from penstock.sources.base import ReadLimit
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import Stream, Wish
@@ -42,7 +43,7 @@ class StreamOrders:
             return Order(limit=limit)
         if self._generation < stream.generation:
             over = f"generation {stream.generation} was claimed after this driver's, {self._generation}"
-            return Order(over=over, stop=True, limit=limit)
+            return Order(over=over, begins=parse_start(stream.start).batch, stop=True, limit=limit)
         # A stream that was given up is over too: its last driver may have been launched later than anybody waited.
         stop = stream.is_over or stream.wish in (Wish.STOP, Wish.SUSPEND)
         return Order(stop=stop, drain=stream.wish is Wish.DRAIN, limit=limit)
