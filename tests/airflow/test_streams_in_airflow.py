@@ -96,6 +96,14 @@ def workers(airflow: Standalone, doing: str) -> list[int]:
     return [pid for pid in airflow.members() if doing in " ".join(argv_of(pid))]
 
 
+def kill(airflow: Standalone, dag: str, run: str, task: str) -> None:
+    """Kill the process that runs a task, as a machine that is out of memory does."""
+    name = airflow.call("GET", f"/dags/{dag}/dagRuns/{run}/taskInstances/{task}")["id"]
+    airflow.until(lambda: workers(airflow, f"airflow worker -- {name}") != [], "its process", seconds=PATIENCE)
+    (process,) = workers(airflow, f"airflow worker -- {name}")
+    os.kill(process, signal.SIGKILL)
+
+
 def forms_refuse(airflow: Standalone) -> None:
     """See that what is no start, no number and no checkpoint is answered with 400."""
     for conf in ({"start": "batch=../../etc"}, {"start": "empty; rm -r /"}, {"rows": 0}, {"rows": "1 OR 1=1"},
@@ -132,10 +140,8 @@ def test_a_stream_outlives_everything_in_airflow(yard, airflow, monkeypatch):
     yard.until_commits(3)
     driver = yard.pid()
 
-    name = airflow.call("GET", f"/dags/{STREAM}/dagRuns/{run}/taskInstances/supervise")["id"]
     attempt = airflow.tasks(STREAM, run)["supervise"][1]
-    (task,) = workers(airflow, f"airflow worker -- {name}")
-    os.kill(task, signal.SIGKILL)
+    kill(airflow, STREAM, run, "supervise")
     reaches(airflow, STREAM, run, "supervise", "running", attempt=attempt + 1)
     assert (yard.pid(), yard.stream().generation) == (driver, 1)
     yard.undisturbed()
@@ -185,18 +191,27 @@ def outlives_its_keepers(yard: Yard, airflow: Standalone, supervisor: subprocess
 
 
 def goes_back_once(yard: Yard, airflow: Standalone) -> None:
-    """See a restore that a clear does not repeat, and one that is refused."""
-    back = airflow.trigger("restart_from_checkpoint", checkpoint="orders batch=2", note="again")
+    """See a restore that neither the death of its task nor a clear repeats, a stream that is stopped, and a refusal."""
+    dag = "restart_from_checkpoint"
+    before = yard.commits()
+    back = airflow.trigger(dag, checkpoint="orders batch=2", rows=4, note="again")
+    reaches(airflow, dag, back, "restart", "running")
+    kill(airflow, dag, back, "restart")
     # Cleared before its run has ended, the task would be left to the end of its first try.
-    airflow.until(lambda: airflow.state("restart_from_checkpoint", back) == "success", "the restart", seconds=PATIENCE)
-    clear(airflow, "restart_from_checkpoint", back, "restart")
-    reaches(airflow, "restart_from_checkpoint", back, "restart", "success", attempt=2)
+    airflow.until(lambda: airflow.state(dag, back) == "success", "the restart", seconds=PATIENCE)
+    assert airflow.tasks(dag, back)["restart"][1] == 2
+    clear(airflow, dag, back, "restart")
+    reaches(airflow, dag, back, "restart", "success", attempt=3)
     assert [r.batch for r in yard.entries(Restore)] == [2]
-    yard.until(lambda s: s.phase is Phase.FINISHED)
-    gone = airflow.trigger("restart_from_checkpoint", checkpoint="orders batch=99999")
-    reaches(airflow, "restart_from_checkpoint", gone, "restart", "failed")
-    assert "PEN-CKP-014" in airflow.log("restart_from_checkpoint", gone, "restart")
-    assert yard.stream().phase is Phase.FINISHED
+    yard.until_commits(before + 60)  # some windows are published again
+    began = yard.stream().first
+    stop = airflow.trigger("ends", generation=began)
+    reaches(airflow, "ends", stop, "stop", "success")
+    assert (yard.stream().phase, yard.stream().first, yard.drivers()) == (Phase.STOPPED, began, [])
+    gone = airflow.trigger(dag, checkpoint="orders batch=99999")
+    reaches(airflow, dag, gone, "restart", "failed")
+    assert "PEN-CKP-014" in airflow.log(dag, gone, "restart")
+    assert yard.stream().phase is Phase.STOPPED
 
 
 def reports_that_count_once(yard: Yard, airflow: Standalone) -> None:

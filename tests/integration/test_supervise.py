@@ -150,6 +150,27 @@ def test_a_stream_is_suspended_restarted_rolled_back_and_drained(yard):
                 for pid in session_members(int(str(s.driver.handle["pid"])))]  # fmt: skip
 
 
+def test_a_stream_on_a_schedule_does_what_is_there_and_ends_each_time(yard):
+    """Nothing is closed early, and a run that finds nothing changes nothing (SEMANTICS 1.5)."""
+    toml = yard.root / "conf" / "jobs" / "orders.toml"
+    text = toml.read_text().replace('order_by = "t"', 'order_by = "t"\non_end = "keep_open"')
+    toml.write_text(text.replace("rows = 4", "rows = 500"))
+    yard.supervise()
+    yard.json("start", "orders", "--available-now", "--command", "schedule/monday")
+    monday = yard.until(lambda s: s.phase is Phase.FINISHED)
+    shown, commits = yard.totals(), yard.commits()
+    windows = sorted({window for _, window, *_ in expected_totals()})
+    closed = {window for _, window, *_ in shown}
+    assert set(shown) <= set(expected_totals())
+    assert closed == set(windows[: len(closed)])
+    assert 0 < len(closed) < len(windows)
+    yard.json("start", "orders", "--available-now", "--command", "schedule/tuesday")
+    tuesday = yard.until(lambda s: s.phase is Phase.FINISHED and s.generation > monday.generation)
+    assert (tuesday.launches, tuesday.failures) == (1, ())
+    assert (yard.totals(), yard.commits()) == (shown, commits)
+    assert [t.command for t in yard.entries(Takeover)] == ["schedule/monday", "schedule/tuesday"]
+
+
 def test_a_control_root_that_cannot_be_written_is_named(yard):
     """What, where, and what to do about it: a command ends, and a supervisor waits until it can be written again."""
     control_store(yard.root / "checkpoints")

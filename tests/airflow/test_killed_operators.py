@@ -1,0 +1,190 @@
+"""Tasks that are killed at each call to storage and tried again, cleared, or overtaken: nothing is done twice.
+
+Airflow is loaded once, in a process of its own: when it is, it configures the logging of all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from project_samples import make_project
+
+from penstock.runtime.roots import control_store
+
+pytestmark = [pytest.mark.slow]
+KINDS = ["start", "start anew", "restart", "restart what is meant", "stop", "stop what is meant", "drain"]
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from types import SimpleNamespace
+from penstock.airflow import DrainStream, RestartStream, StartStream, StopStream, operators
+from penstock.checkpoint.memory import MemoryStore
+from penstock.supervise.commands import Command, Verb, fold
+from penstock.supervise.control import StreamControl
+from penstock.supervise.records import StreamRecords
+from penstock.supervise.stream import Phase, Stream, Wish
+
+PROJECT = sys.argv[1]
+FACTS = {"task_id": "t", "job": "orders", "project": PROJECT}
+STOPPED = Stream(first=2, generation=3, launches=1)
+RUNNING = STOPPED.having(wish=Wish.RUN, phase=Phase.RUNNING)
+TASKS = {
+    "start": (STOPPED, lambda: StartStream(rows="5", note="n", **FACTS)),
+    "start anew": (RUNNING, lambda: StartStream(start="empty", restart="True", **FACTS)),
+    "restart": (RUNNING, lambda: RestartStream(start="empty", **FACTS)),
+    "restart what is meant": (RUNNING, lambda: RestartStream(generation="3", **FACTS)),
+    "stop": (RUNNING, lambda: StopStream(**FACTS)),
+    "stop what is meant": (RUNNING, lambda: StopStream(generation="3", **FACTS)),
+    "drain": (RUNNING, lambda: DrainStream(**FACTS)),
+}
+
+class Killed(BaseException):
+    pass
+
+class Mortal:
+    # A store whose user is killed before or behind one of its calls.
+    def __init__(self, inner, at, behind):
+        self.inner, self.left, self.behind = inner, at, behind
+    def __getattr__(self, name):
+        def call(*args):
+            self.left -= 1
+            if not self.left and not self.behind:
+                raise Killed
+            done = getattr(self.inner, name)(*args)
+            if not self.left:
+                raise Killed
+            return done
+        return call
+
+class World:
+    # One stream in a store of its own, with a supervisor that does something whenever a task naps.
+    def __init__(self, stream):
+        self.store = MemoryStore()
+        self.records = StreamRecords(self.store, "orders")
+        self.records.update(lambda _: (stream, None))
+        self.began = []
+    def wall(self):
+        return 5_000_000
+    def monotonic(self):
+        return 0.0
+    def sleep(self, seconds):
+        self.supervise()
+    def supervise(self):
+        def goes_on(s):
+            if s.wish is Wish.STOP and not s.is_over:
+                return s.having(phase=Phase.STOPPED)
+            if s.wish is Wish.DRAIN and not s.is_over:
+                return s.having(phase=Phase.FINISHED if s.phase is Phase.DRAINING else Phase.DRAINING)
+            return s.having(phase=Phase.RUNNING, launches=1) if s.phase is Phase.SUBMITTING else s
+        before = self.records.newest()
+        after, _ = self.records.update(lambda s: (goes_on(s), None))
+        if after.launches > before.launches:
+            self.began.append(after.first)
+    def run(self, task, at=0, behind=False):
+        def control(project, job):
+            made = StreamControl(Path(project, "checkpoints"), job, self)
+            made.store = Mortal(self.store, at, behind)
+            made.records = StreamRecords(made.store, job)
+            return made
+        operators.control_of = control
+        ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1)
+        try:
+            return task().execute({"ti": ti})
+        except Killed:
+            return None
+    def shows(self):
+        for _ in range(3):
+            self.supervise()
+        stream = self.records.newest()
+        return [json.loads(stream.model_dump_json()), self.began]
+    def another_begins_it_anew(self):
+        self.records.update(lambda s: fold(s, Command(verb=Verb.RESTART, id="another"), 6_000_000))
+
+def killed(stream, task, *, between):
+    # What the stream shows after a kill at each call, and what then comes to pass.
+    found = []
+    for behind in (False, True):
+        at, ended = 0, None
+        while ended is None:
+            at += 1
+            world = World(stream)
+            ended = world.run(task, at, behind)
+            if ended is None:
+                found.append(between(world))
+    return found
+
+def tried_again(task, slept):
+    def between(world):
+        for _ in range(slept):
+            world.supervise()
+        answer = world.run(task)
+        return [answer["generation"], *world.shows()]
+    return between
+
+def overtaken(task):
+    def between(world):
+        world.another_begins_it_anew()
+        first = world.records.newest().first
+        world.supervise()
+        world.run(task)
+        now = world.records.newest()
+        return [first, now.first, now.phase.value, now.wish.value, world.began.count(first)]
+    return between
+
+said = {}
+for name, (stream, task) in TASKS.items():
+    peace = World(stream)
+    answer = peace.run(task)
+    whole = [answer["generation"], *peace.shows()]
+    cleared = peace.run(task)
+    said[name] = {
+        "peace": whole,
+        "cleared": [cleared["generation"], *peace.shows()],
+        "killed": [one for slept in (0, 1, 3) for one in killed(stream, task, between=tried_again(task, slept))],
+        "overtaken": killed(stream, task, between=overtaken(task)),
+    }
+print(json.dumps(said))
+"""
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """What became of the stream of each operator."""
+    project = make_project(tmp_path_factory.mktemp("killed") / "project", rows=10)
+    control_store(project / "checkpoints")
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(project)],
+        env={**os.environ, "AIRFLOW_HOME": str(project / "airflow")},
+        capture_output=True, text=True, check=False, timeout=240,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-3_000:]
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
+@pytest.mark.fault("F08", "F12")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_task_that_is_killed_at_any_call_and_tried_again_does_no_more_than_one_in_peace(said, kind):
+    """Whatever the supervisor has done meanwhile; each call to storage is one at which it is killed, before and behind."""
+    assert len(said[kind]["killed"]) > 20
+    for found in said[kind]["killed"]:
+        assert found == said[kind]["peace"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_task_that_is_cleared_changes_nothing(said, kind):
+    """It finds what its first run has done."""
+    assert said[kind]["cleared"] == said[kind]["peace"]
+
+
+@pytest.mark.fault("F08")
+@pytest.mark.parametrize("kind", ["restart what is meant", "stop what is meant"])
+def test_a_task_that_is_tried_again_after_another_began_the_stream_anew_leaves_it_alone(said, kind):
+    """A stale attempt can never end a newer generation (DESIGN 11)."""
+    assert len(said[kind]["overtaken"]) > 6
+    for first, *found in said[kind]["overtaken"]:
+        assert found == [first, "RUNNING", "RUN", 1]
