@@ -54,13 +54,14 @@ totals = "tables/totals"
 
 def make_project(folder: Path, *, rows: int = 1_000, rows_per_batch: int = 100, job: str = JOB, more: str = "") -> Path:
     """Write the project, with so many orders a second apart, and return its root."""
-    (folder / "conf" / "jobs").mkdir(parents=True)
-    (folder / "jobs").mkdir()
+    (folder / "conf" / "jobs").mkdir(parents=True, exist_ok=True)
+    (folder / "jobs").mkdir(exist_ok=True)
     (folder / "conf" / "penstock.toml").write_text(PROJECT_TOML)
     (folder / "conf" / "jobs" / "orders.toml").write_text(job_toml(rows_per_batch=rows_per_batch, more=more))
     (folder / "jobs" / "orders.py").write_text(job)
     # Drivers start a third sooner with the archive of Spark's classes that lies there.
-    (folder / ".jars").symlink_to(JARS)
+    if not (folder / ".jars").is_symlink():
+        (folder / ".jars").symlink_to(JARS)
     times = pa.array([START + timedelta(seconds=i) for i in range(rows)], pa.timestamp("us", tz="UTC"))
     users = [f"u{i % USERS}" for i in range(rows)]
     table = pa.table({"user": users, "t": times, "v": pa.array(range(rows), pa.int64())})

@@ -23,6 +23,7 @@ from penstock import Job, agg, seconds
 from penstock.runtime.jobrun import JobRun
 from penstock.runtime.loop import DriverSettings
 from penstock.runtime.session import open_session
+from penstock.runtime.stages import Hook
 from penstock.runtime.triggers import AsFastAsPossible
 from penstock.sinks import Delta
 from penstock.sources import FileReplay
@@ -77,8 +78,16 @@ def make_job(folder: Path, kill: tuple[str, str, int] | None) -> Job:
 
 
 def main(folder: Path, kill: tuple[str, str, int] | None) -> None:
-    """Run the job to the end of its input, or to the hook."""
+    """Run the job to the end of its input, or to the hook, in a session of its own."""
     spark = open_session("killed", master="local[2,4]", jars=Path(__file__).resolve().parents[2] / ".jars")
+    for hook in hooks(folder, spark, kill):
+        if kill == (hook.stage, hook.when, hook.batch):
+            os.kill(os.getpid(), signal.SIGKILL)
+    spark.stop()
+
+
+def hooks(folder: Path, spark: Any, kill: tuple[str, str, int] | None = None) -> Iterator[Hook]:
+    """Yield the hooks of a driver that runs the job to the end of its input."""
     run = JobRun.open(
         make_job(folder, kill),
         spark,
@@ -88,10 +97,7 @@ def main(folder: Path, kill: tuple[str, str, int] | None) -> None:
         suites={},
         settings=DriverSettings(),
     )
-    for hook in run.driver.run():
-        if kill == (hook.stage, hook.when, hook.batch):
-            os.kill(os.getpid(), signal.SIGKILL)
-    spark.stop()
+    yield from run.driver.run()
 
 
 if __name__ == "__main__":

@@ -1,97 +1,34 @@
-"""The pages in a real Airflow, seen with a real browser: behind its login, in its frame, and with its rights."""
+"""A walk through the pages in a real Airflow with a real browser: behind its login, in its frame, with its rights."""
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
-import httpx
-import pytest
-from browser import PHONE, WIDE, Browser, chromium
-from project_samples import make_project
+from browser import PHONE, WIDE, Browser
 from report_samples import a_month
 from shells import PATIENCE
-from yards import QUICK, Yard
+from yards import Yard
 
 from penstock.checkpoint.entries import Restore
 from penstock.quality.reports.pages import history_page, run_page, write_page
 from penstock.supervise.stream import Phase
-from penstock.ui.app import pages
 from tools.standalone import Standalone
 
-pytestmark = [pytest.mark.timeout(1_500), pytest.mark.integration]
-DAGS = Path(__file__).resolve().parents[2] / "dags"
 STREAM, BACK = "stream_orders", "restart_from_checkpoint"
-KEEP_ALL = "\n[checkpoint]\nkeep = 10000\n"
 HOSTILE = "<img src=x onerror=alert(1)>"
 SCRIPTED = "<!doctype html><title>as it was</title><h1>Scripted</h1><script>document.title = 'ran'</script>"
 
 
-@pytest.fixture(scope="module")
-def yard(tmp_path_factory) -> Iterator[Yard]:
-    """A project with the DAG files of this one, orders for many small batches, and reports of a month."""
-    root = make_project(
-        tmp_path_factory.mktemp("pages") / "project", rows=40_000, rows_per_batch=40_000, more=QUICK + KEEP_ALL
-    )
-    shutil.copytree(DAGS, root / "dags", ignore=shutil.ignore_patterns("__pycache__"))
-    found = Yard(root)
-    folder = root / "checkpoints" / "_reports" / "orders"
+def write_reports(folder: Path) -> None:
+    """Write the pages of a month of reports, and one that holds a script."""
     month = a_month(43_200, alternating=False)
     write_page(folder / "index.html", history_page("orders", month, kept=["r29", "scripted"]))
     write_page(folder / "runs" / "r29.html", run_page("orders", month.slice(month.num_rows - 7 * 1_440), run="r29"))
     write_page(folder / "runs" / "scripted.html", SCRIPTED)
-    yield found
-    found.end()
 
 
-@pytest.fixture(scope="module")
-def airflow(yard) -> Iterator[Standalone]:
-    """Airflow with those DAGs; the plugin comes from the installed package."""
-    with Standalone(yard.root.parent / "airflow", yard.root / "dags", env=os.environ) as found:
-        found.until(lambda: found.has_dag(STREAM), "the DAG of the stream", seconds=PATIENCE)
-        yield found
-
-
-@pytest.fixture
-def browser(tmp_path) -> Iterator[Browser]:
-    """A browser that nobody has logged in with."""
-    with chromium(tmp_path / "chromium") as found:
-        yield found
-
-
-def log_in(airflow: Standalone, browser: Browser) -> None:
-    """Log in as a person does."""
-    browser.open(f"{airflow.url}/auth/login/")
-    browser.see("input[name=username]").send_keys(airflow.user)
-    browser.see("input[name=password]").send_keys(airflow.password)
-    browser.click("button[type=submit]")
-    browser.until(lambda: "/auth/login" not in browser.driver.current_url, "the login to be done")
-
-
-def test_nobody_without_a_login_gets_anything(airflow):
-    """Every route answers 401 without a login, and 403 with a forged one; what is no route gives nothing away."""
-    routes = [route.path.replace("{job}", "orders") for route in pages(lambda: None).routes]
-    assert len(routes) >= 5
-    for path in [
-        *(path.replace("{path:path}", "index.html") for path in routes),
-        "/reports/orders/docs/static/x.css",
-        "/jobs/nope",
-        "/jobs/orders/restart?batch=1",
-    ]:
-        for headers in ({}, {"Cookie": "_token=forged"}, {"Authorization": "Bearer forged"}):
-            answer = httpx.get(f"{airflow.url}/penstock{path}", headers=headers, timeout=PATIENCE)
-            assert answer.status_code == (403 if headers else 401), (path, headers, answer.text)
-            assert "orders" not in answer.text
-    assert httpx.get(f"{airflow.url}/penstock/static/penstock.css", timeout=PATIENCE).status_code == 404
-    plugins = airflow.call("GET", "/plugins")
-    assert [p["source"] for p in plugins["plugins"] if p["name"] == "penstock"] != []
-    assert airflow.call("GET", "/plugins/importErrors")["import_errors"] == []
-
-
-def test_a_stream_is_seen_and_restarted_from_a_batch_that_is_clicked(yard, airflow, browser):
+def walk(yard: Yard, airflow: Standalone, browser: Browser) -> None:
     """Log in, see it run in Airflow's frame, pick a batch, send the form that is filled in, and see it begin anew."""
     yard.supervise()
     run = airflow.trigger(STREAM, note=HOSTILE)
@@ -140,6 +77,15 @@ def test_a_stream_is_seen_and_restarted_from_a_batch_that_is_clicked(yard, airfl
             "Stream": "/plugin/penstock/penstock/jobs/orders"
         }
     begun_anew(yard, airflow, browser, first=after.first)
+
+
+def log_in(airflow: Standalone, browser: Browser) -> None:
+    """Log in as a person does."""
+    browser.open(f"{airflow.url}/auth/login/")
+    browser.see("input[name=username]").send_keys(airflow.user)
+    browser.see("input[name=password]").send_keys(airflow.password)
+    browser.click("button[type=submit]")
+    browser.until(lambda: "/auth/login" not in browser.driver.current_url, "the login to be done")
 
 
 def refused(browser: Browser) -> None:

@@ -1,4 +1,4 @@
-"""Streams commanded from a real Airflow, which is disturbed in every way while they run (DESIGN 11, FACTS 6)."""
+"""A real Airflow: streams that it commands and that outlive all of it, and the pages in it (DESIGN 11, FACTS 6)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
+from browser import Browser, chromium
+from page_walk import walk, write_reports
 from project_samples import JOB, expected_totals, make_project
 from shells import PATIENCE
 from yards import QUICK, Yard
@@ -20,12 +24,13 @@ from penstock.quality.reports.summary import runs
 from penstock.runtime.processes import argv_of
 from penstock.runtime.roots import reports_folder
 from penstock.supervise.stream import Phase
+from penstock.ui.app import pages
 from tools.standalone import Standalone
 
 pytestmark = [pytest.mark.timeout(1_500), pytest.mark.integration]
 DAGS = Path(__file__).resolve().parents[2] / "dags"
 STREAM, EXAMPLE = "stream_orders", "new_windows"
-KEEP_ALL = "\n[checkpoint]\nkeep = 1000\n"
+KEEP_ALL = "\n[checkpoint]\nkeep = 10000\n"
 SUITE = {
     "name": "sane",
     "expectations": [
@@ -54,25 +59,62 @@ with DAG("drains", schedule=None, is_paused_upon_creation=False) as drains:
 """
 
 
-@pytest.fixture
-def yard(tmp_path) -> Iterator[Yard]:
-    """A project with the DAG files of this one, and 1,000 orders in 250 small batches."""
-    root = make_project(tmp_path / "project", rows_per_batch=100, job=CHECKED, more=QUICK + KEEP_ALL)
+def begin(root: Path, **project: Any) -> Yard:
+    """Begin a project anew, under the eyes of Airflow: other orders and code, nothing in tables and checkpoints."""
+    for name in ("checkpoints", "tables"):
+        shutil.rmtree(root / name, ignore_errors=True)
+    return Yard(make_project(root, **project))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    """The root of a project with the DAG files of this one."""
+    root = make_project(tmp_path_factory.mktemp("in-airflow") / "project")
     shutil.copytree(DAGS, root / "dags", ignore=shutil.ignore_patterns("__pycache__"))
     (root / "dags" / "ends.py").write_text(ENDS.replace("PROJECT", repr(str(root))))
     example = root / "dags" / "examples" / "new_windows.py"
     example.write_text(example.read_text().replace("flights", "orders"))
-    found = Yard(root)
-    yield found
-    found.end()
+    return root
+
+
+@pytest.fixture(scope="module")
+def airflow(root) -> Iterator[Standalone]:
+    """Airflow with those DAGs and the plugin of the installed package; all its processes are in one session."""
+    with Standalone(root.parent / "airflow", root / "dags", env=os.environ) as found:
+        found.until(lambda: found.has_dag(STREAM), "the DAG of the stream", seconds=PATIENCE)
+        yield found
 
 
 @pytest.fixture
-def airflow(yard, tmp_path) -> Iterator[Standalone]:
-    """Airflow with those DAGs; all its processes are in one session."""
-    with Standalone(tmp_path / "airflow", yard.root / "dags", env=os.environ) as found:
-        found.until(lambda: found.has_dag(STREAM), "the DAG of the stream", seconds=PATIENCE)
+def yard(root, airflow) -> Iterator[Yard]:
+    """1,000 orders in 250 small batches, with a check."""
+    found = begin(root, rows_per_batch=100, job=CHECKED, more=QUICK + KEEP_ALL)
+    yield found
+    found.end()
+    give_up(airflow)
+
+
+@pytest.fixture
+def long_yard(root, airflow) -> Iterator[Yard]:
+    """Orders for many small batches, and reports of a month."""
+    found = begin(root, rows=40_000, rows_per_batch=40_000, more=QUICK + KEEP_ALL)
+    write_reports(root / "checkpoints" / "_reports" / "orders")
+    yield found
+    found.end()
+    give_up(airflow)
+
+
+@pytest.fixture
+def browser(tmp_path) -> Iterator[Browser]:
+    """A browser that nobody has logged in with."""
+    with chromium(tmp_path / "chromium") as found:
         yield found
+
+
+def give_up(airflow: Standalone) -> None:
+    """End the runs that still wait for a stream, so that they do not attach to that of the next test."""
+    for run in airflow.call("GET", f"/dags/{STREAM}/dagRuns?state=running")["dag_runs"]:
+        airflow.call("PATCH", f"/dags/{STREAM}/dagRuns/{run['dag_run_id']}", {"state": "failed"})
 
 
 def reaches(airflow: Standalone, dag: str, run: str, task: str, *states: str, attempt: int | None = None) -> None:
@@ -112,6 +154,31 @@ def forms_refuse(airflow: Standalone) -> None:
         assert answer.status_code == 400, (conf, answer.text)
     other = {"logical_date": None, "conf": {"checkpoint": "../orders batch=1"}}
     assert airflow.ask("POST", "/dags/restart_from_checkpoint/dagRuns", other).status_code == 400
+
+
+def test_nobody_without_a_login_gets_anything(airflow):
+    """Every route answers 401 without a login, and 403 with a forged one; what is no route gives nothing away."""
+    routes = [route.path.replace("{job}", "orders") for route in pages(lambda: None).routes]
+    assert len(routes) >= 5
+    for path in [
+        *(path.replace("{path:path}", "index.html") for path in routes),
+        "/reports/orders/docs/static/x.css",
+        "/jobs/nope",
+        "/jobs/orders/restart?batch=1",
+    ]:
+        for headers in ({}, {"Cookie": "_token=forged"}, {"Authorization": "Bearer forged"}):
+            answer = httpx.get(f"{airflow.url}/penstock{path}", headers=headers, timeout=PATIENCE)
+            assert answer.status_code == (403 if headers else 401), (path, headers, answer.text)
+            assert "orders" not in answer.text
+    assert httpx.get(f"{airflow.url}/penstock/static/penstock.css", timeout=PATIENCE).status_code == 404
+    plugins = airflow.call("GET", "/plugins")
+    assert [p["source"] for p in plugins["plugins"] if p["name"] == "penstock"] != []
+    assert airflow.call("GET", "/plugins/importErrors")["import_errors"] == []
+
+
+def test_a_stream_is_seen_and_restarted_from_a_batch_that_is_clicked(long_yard, airflow, browser):
+    """Log in, see it run in Airflow's frame, pick a batch, send the form that is filled in, and see it begin anew."""
+    walk(long_yard, airflow, browser)
 
 
 @pytest.mark.fault("F09", "F12", "F63")
