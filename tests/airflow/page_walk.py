@@ -116,8 +116,10 @@ def begun_anew(yard: Yard, airflow: Standalone, browser: Browser, *, first: int)
     assert "43,200" in browser.see("main").text
     took = browser.run("return performance.getEntriesByType('navigation')[0].duration")
     print(f"the history of 43,200 windows was open after {took:.0f} ms")  # noqa: T201 - measured, not asserted
+    look(browser, "history")
     browser.click("a[href='runs/r29.html']")
     assert "1,440" in browser.see("main").text
+    look(browser, "report")
     browser.open(f"{airflow.url}/penstock/reports/orders/runs/scripted.html")
     assert browser.see("h1").text == "Scripted"
     assert browser.run("return document.title") == "as it was"

@@ -293,6 +293,8 @@ def reports_that_count_once(yard: Yard, airflow: Standalone) -> None:
     rows = results.read()
     (found,) = runs(rows)
     assert (found.check, found.windows, found.failed, found.verdict) == ("sane", 17, 1, "failed")
+    link = airflow.call("GET", f"/dags/quality_reports/dagRuns/{run}/taskInstances/report/links?map_index=0")
+    assert link["extra_links"] == {"Stream": "/plugin/penstock/penstock/jobs/orders"}
     clear(airflow, "quality_reports", run, "report")
     reaches(airflow, "quality_reports", run, "report", "success", attempt=2)
     assert results.read().num_rows == rows.num_rows == 34

@@ -40,9 +40,9 @@ SCHEMA = pa.schema([("k", pa.int64()), ("p", pa.string())])
 APP = "uuid/out"
 
 
-def stage(folder: Path, name: str, *ks: int) -> Staged:
+def stage(folder: Path, name: str, *ks: int | None) -> Staged:
     """Return a staged file of rows."""
-    table = pa.table([list(ks), [f"p{k % 2}" for k in ks]], schema=SCHEMA)
+    table = pa.table([list(ks), [f"p{(k or 0) % 2}" for k in ks]], schema=SCHEMA)
     return Staged(**stage_table(table, folder, f"{name}.parquet"))
 
 
@@ -403,12 +403,15 @@ def test_every_type_comes_back_as_it_was(tmp_path: Path) -> None:
 def _demanding(kind: str, path: Path, spark: SparkSession) -> Delta:
     if kind == "partitioned":
         return prepared(path, spark, partition_by=("p",))
+    if kind == "not null":
+        spark.sql(f"CREATE TABLE delta.`{path}` (k BIGINT NOT NULL, p STRING) USING delta")
+        return prepared(path, spark)
     prepared(path, spark)
     spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT positive CHECK (k >= 0)")
     return prepared(path, spark)
 
 
-@pytest.mark.parametrize("kind", ["partitioned", "constrained"])
+@pytest.mark.parametrize("kind", ["partitioned", "constrained", "not null"])
 def test_a_table_that_asks_for_more_is_committed_by_delta_spark(kind: str, tmp_path: Path, spark: SparkSession) -> None:
     """FACTS 3: with txnAppId and txnVersion, once; its files are staged below the checkpoint, not in the table."""
     path, staged = tmp_path / "table", tmp_path / "staged"
@@ -428,8 +431,9 @@ def test_a_table_that_asks_for_more_is_committed_by_delta_spark(kind: str, tmp_p
     if kind == "partitioned":
         assert {p.name for p in path.glob("p=*")} == {"p=p0", "p=p1"}
     else:
-        with pytest.raises(SinkSchemaMismatch, match="CHECK constraint positive") as caught:
-            publisher.publish(publication(4, stage(staged, "d", -1)))
+        wrong, said = (-1, "CHECK constraint positive") if kind == "constrained" else (None, "NOT NULL constraint")
+        with pytest.raises(SinkSchemaMismatch, match=said) as caught:
+            publisher.publish(publication(4, stage(staged, "d", wrong)))
         assert caught.value.exit_code == 78, "no retry makes the row fit"
         assert shown(path) == [1, 2, 3]
 

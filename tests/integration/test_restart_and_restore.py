@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from harness_jobs import ORDERS, order, plain, windowed_job
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock import Job, seconds
 from penstock.errors import CannotRestore, PartitionsChanged, PenstockError, StepsChanged
@@ -140,3 +144,45 @@ def test_a_drain_closes_all_windows_and_ends_the_job(tmp_path: Path, stage: str)
         h.batch({"orders": [order("b", 14, 4)]})
         assert plain(h.batch(watermark=20)["out"]) == [("b", 10.0, 20.0, 2, 7)]
         assert h.late("late") == []
+
+
+def test_batch_times_go_on_behind_a_batch_that_a_restore_gives_up(tmp_path: Path) -> None:
+    """SEMANTICS 1.1: they strictly increase, also where the newest was fixed and never committed."""
+    with Harness(windowed_job(Tumbling(seconds(10)).drop_late()), tmp_path) as h:
+        for at in (1, 2, 3):
+            h.batch({"orders": [order("a", at)]}, at=at)
+        h.crash_after("FixOffsets")
+        with pytest.raises(Crashed):
+            h.batch({"orders": [order("a", 4)]}, at=40)
+        h.restore(batch=1)
+        h.batch()
+        assert h.commit().time > 40_000_000
+
+
+def drawing(frame: DataFrame) -> DataFrame:
+    """Return the frame with a column that is another each time it is made."""
+
+    def draw(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in batches:
+            yield rows.append_column("run", pa.array([uuid.uuid4().hex for _ in range(rows.num_rows)]))
+
+    return frame.mapInArrow(draw, StructType([*frame.schema.fields, StructField("run", StringType())]))
+
+
+@pytest.mark.fault("F50")
+@pytest.mark.parametrize("stage", ["Compute", "CommitBatch"])
+def test_rows_that_a_function_makes_anew_each_time_are_published_once(stage: str, tmp_path: Path) -> None:
+    """What a run staged before it died is in no table: a batch is of one run, whatever a function makes of its rows."""
+    job = Job("random", partitions=1)
+    orders = job.source("orders", MemorySource(schema=ORDERS), event_time="t", max_out_of_order=seconds(0))
+    orders.transform("draw", drawing).write("out", Delta(tmp_path / "out"))
+    with Harness(job, tmp_path / "root") as h:
+        h.batch({"orders": [order("a", 1), order("b", 2)]})
+        h.crash_after(stage)
+        with pytest.raises(Crashed):
+            h.batch({"orders": [order("c", 3), order("d", 4)]})
+        h.restart()
+        h.batch({"orders": [order("e", 5)]})
+        shown = h.output()["out"]
+    assert sorted(row["user"] for row in shown) == ["a", "b", "c", "d", "e"]
+    assert len({row["run"] for row in shown}) == len(shown)

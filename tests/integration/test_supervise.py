@@ -18,7 +18,7 @@ from project_samples import JOB, expected_totals, make_project
 from shells import COMMAND, PATIENCE
 from yards import QUICK, Yard
 
-from penstock.checkpoint.entries import Offsets, Takeover
+from penstock.checkpoint.entries import Offsets, Restore, Takeover
 from penstock.runtime.processes import session_members
 from penstock.runtime.roots import control_store
 from penstock.supervise.stream import Phase, Stream
@@ -65,7 +65,9 @@ def test_a_stream_outlives_its_supervisor_and_a_driver_that_hangs(yard, alerts):
     # Long enough for the first batch on a slow machine; it is killed after twice that.
     toml.write_text(toml.read_text().replace("[supervise]", '[supervise]\nprogress_within = "12 seconds"'))
     first = yard.supervise()
-    asked = [yard.json("start", "orders", "--command", "dag/run/start") for _ in range(2)]
+    # Its drivers all get these words; only the first of them may begin with nothing.
+    words = ("start", "orders", "--from", "empty", "--command", "dag/run/start")
+    asked = [yard.json(*words) for _ in range(2)]
     assert [a["outcome"] for a in asked] == ["done", "already"]
     yard.until_commits(3)
     driver = yard.pid()
@@ -95,7 +97,8 @@ def test_a_stream_outlives_its_supervisor_and_a_driver_that_hangs(yard, alerts):
     said = [o.limits for o in yard.entries(Offsets)]
     assert (said[0], said[-1]) == ({"rows": 4}, {})
     assert yard.totals() == expected_totals()
-    assert [t.generation for t in yard.entries(Takeover)] == [1, 2]
+    assert [t.generation for t in yard.entries(Takeover)] == [1, 1, 2]  # to restore, and to run
+    assert [r.command for r in yard.entries(Restore)] == ["dag/run/start"]
     phases = [stream.phase for _, stream in yard.records.history()]
     assert {Phase.UNHEALTHY, Phase.BACKOFF} <= set(phases)
     yard.until(lambda _: "RUNNING" in [alert["phase"] for alert in alerts])

@@ -131,6 +131,16 @@ def test_a_stream_that_is_in_trouble_when_somebody_begins_to_listen_is_told():
     assert world.phases() == ["FAILED"]
 
 
+def test_the_first_news_of_a_stream_that_begins_while_somebody_listens_are_told():
+    """However much of it came between two looks."""
+    world = World()
+    poster = AlertPoster(store=world.store, post=world.post)
+    poster.look()
+    world.be(BACKOFF, Phase.SUBMITTING, RUNS)
+    poster.look()
+    assert world.phases() == ["BACKOFF", "RUNNING"]
+
+
 @pytest.mark.parametrize(
     "why", [OSError("no route"), ConfigError("there is no secret")], ids=["no answer", "no secret"]
 )

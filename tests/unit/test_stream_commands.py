@@ -98,6 +98,25 @@ def test_a_resume_goes_on_with_the_limits_and_the_code_of_before() -> None:
     assert (outcome, after.limits, after.version, after.generation) == (Outcome.DONE, Limits(rows=4), "v1", 6)
 
 
+def test_a_resume_does_the_restore_that_nobody_has_done_yet() -> None:
+    """The log tells by the command's id whether somebody has."""
+    back, _ = fold(RUNNING, Command(verb=Verb.RESTART, id="back", start="batch=2"), NOW)
+    suspended, _ = fold(back, ask(Verb.SUSPEND), NOW + 1)
+    after, _ = fold(suspended.having(phase=Phase.SUSPENDED), Command(verb=Verb.RESUME, id="go"), NOW + 2)
+    assert (after.start, after.command, after.generation) == ("batch=2", "back", 7)
+
+
+def test_a_stream_that_is_drained_or_ends_otherwise_is_not_taken_for_the_one_that_is_asked_for() -> None:
+    """Who waits for it would wait for ever, or see the end of another for its own."""
+    drained = RUNNING.having(wish=Wish.DRAIN)
+    with pytest.raises(CommandRefused, match="ends when it is drained"):
+        fold(drained, ask(Verb.START), NOW)
+    with pytest.raises(CommandRefused, match="runs on, unlike what is asked for"):
+        fold(RUNNING, Command(verb=Verb.START, id="s", available_now=True), NOW)
+    with pytest.raises(CommandRefused, match="ends when what was there is done"):
+        fold(RUNNING.having(available_now=True), ask(Verb.START), NOW)
+
+
 @pytest.mark.parametrize("phase", [Phase.STOPPED, Phase.FAILED, Phase.FINISHED])
 @pytest.mark.parametrize("verb", [Verb.RESUME, Verb.SUSPEND])
 def test_only_what_was_suspended_is_resumed_and_only_what_runs_is_suspended(verb: Verb, phase: Phase) -> None:
@@ -178,6 +197,17 @@ def test_an_answered_id_that_revives_counts_again_where_the_stream_failed(phase:
         assert generation_of(after, "a") == 7
     else:
         assert (outcome, after) == (Outcome.ALREADY, ended)
+
+
+def test_a_restart_of_one_generation_that_failed_is_begun_again_by_its_own_task_only() -> None:
+    """What it meant is over by what it has begun itself; of what another began since it stays stale."""
+    mine = Command(verb=Verb.RESTART, id="r", generation=5, revives=True)
+    begun, _ = fold(RUNNING, mine, NOW)
+    after, outcome = fold(begun.having(phase=Phase.FAILED), mine, NOW + 1)
+    assert (outcome, after.phase, after.first) == (Outcome.DONE, Phase.SUBMITTING, 7)
+    other, _ = fold(begun, ask(Verb.RESTART), NOW + 1)
+    failed = other.having(phase=Phase.FAILED)
+    assert fold(failed, mine, NOW + 2) == (failed, Outcome.STALE)
 
 
 def test_an_answered_id_that_does_not_revive_counts_once() -> None:

@@ -42,6 +42,10 @@ def batch(number, rows=10, **more):
     return commit(number, accounting=counts, time=NOW - SECOND, **more)
 
 
+RUNS = (Phase.RUNNING, Phase.UNHEALTHY, Phase.FAILED)
+"""Phases that go before what a driver says of itself."""
+
+
 def view(*commits, status=None, stream=None, undone=(), **more):
     """Return the view of a job with these batches."""
     facts = {"state": State.RUNNING, "last": BatchReport.of(commits[-1]) if commits else None, **(status or {})}
@@ -75,7 +79,7 @@ def test_a_job_that_never_ran_has_nothing_to_show():
 )  # fmt: skip
 def test_the_state_is_the_streams_where_one_was_asked_for(phase, tone):
     """What a supervisor says goes before what the log says."""
-    found = view(stream=Stream(phase=phase))
+    found = view(stream=Stream(phase=phase), status={"state": State.RUNNING if phase in RUNS else State.STOPPED})
     assert (found.state, found.tone) == (phase.value, tone)
 
 
@@ -86,6 +90,13 @@ def test_the_state_is_the_jobs_where_somebody_runs_it_by_hand(state, tone):
     """`penstock run` has no stream."""
     found = view(status={"state": state}, asked=False)
     assert (found.state, found.tone) == (state.value, tone)
+
+
+def test_a_driver_that_somebody_runs_by_hand_is_seen_where_the_stream_is_over():
+    """What was stopped days ago is no news beside rows that move."""
+    over = Stream(phase=Phase.STOPPED, generation=3)
+    assert view(status={"state": State.RUNNING}, stream=over).state == State.RUNNING.value
+    assert view(status={"state": State.STOPPED}, stream=over).state == Phase.STOPPED.value
 
 
 def test_lag_is_rows_where_each_source_knows_them_and_time_otherwise():

@@ -61,7 +61,7 @@ class _PenstockOperator(BaseOperator):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,
+            process_group=0,  # to be killed with what it starts; in the session of Airflow, to end with that
         ) as process:
             self._process = process
             assert process.stderr is not None

@@ -47,6 +47,7 @@ class Recovered:
     `lost_saves`: named checkpoints whose entry cannot be read, and why; files that only they pin are unknown.
     `problems`: what `Damage.FAIL` would have raised.
     `used`: the highest batch id that was begun or may have been, which a Restore goes on above; -1 for none.
+    `time`: the latest batch time, also of a batch that was given up; None for none.
     """
 
     tail: int
@@ -65,6 +66,7 @@ class Recovered:
     damaged: tuple[Damaged, ...] = ()
     problems: tuple[CheckpointError, ...] = ()
     used: int = -1
+    time: int | None = None
     published: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -123,6 +125,7 @@ def _read_once(log: Log, damage: Damage) -> Recovered:
         damaged=tuple(standing.damaged),
         problems=tuple(problems),
         used=used,
+        time=standing.time,
         published=standing.published,
     )
 

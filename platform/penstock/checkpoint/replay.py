@@ -61,12 +61,14 @@ class Standing:
 
     `decided` is the Commit or Restore that gives the state, None before the first; `redo` the Commit to publish again,
     and `published` what the Release behind it says of each sink.
-    `used` is the highest batch id that was or may have been used, None while no entry has told.
+    `used` is the highest batch id that was or may have been used, `time` the latest batch time; None while no entry
+    has told.
     `problems` are breaches of the protocol, with their slots.
     """
 
     path_of: Callable[[int], str]
     used: int | None = None
+    time: int | None = None
     decided: Commit | Restore | None = None
     restored_at: int = -1
     pending: Offsets | None = None
@@ -97,6 +99,8 @@ class Standing:
                 self._restore(slot, entry)
             case Void() if entry.batch is not None:
                 self.used = max(self._last_used(), entry.batch)
+        if isinstance(entry, Offsets | Commit):
+            self.time = entry.time if self.time is None else max(self.time, entry.time)
         match entry:
             case Offsets():
                 self._offsets(slot, entry)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.answered import find_restore
-from penstock.checkpoint.recovery import recover
+from penstock.checkpoint.recovery import Damage, recover
 from penstock.checkpoint.takeover import View, survey
 from penstock.errors import (
     CannotRestore,
@@ -24,6 +24,7 @@ from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
 from penstock.runtime.config import Settings
 from penstock.runtime.config_values import is_local
+from penstock.runtime.held_records import HeldRecords
 from penstock.runtime.holder import HolderWatch, StoppedWaiting
 from penstock.runtime.orders import Orders, OrderWatch
 from penstock.runtime.progress import ProgressView
@@ -257,18 +258,19 @@ def _watch(
 def _look_first(folder: Path, watch: HolderWatch, order: RunOrder, progress: ProgressView) -> StartFrom:
     """Refuse, before Spark takes its seconds, what the log refuses already; say what a restore leaves behind.
 
-    Returns where to start: where there is no checkpoint yet there is nothing to empty, and what this command has
-    restored before is not restored again.
+    Returns where to start: what this command has restored before is not restored again. That is what a Restore in the
+    log says, so a command that begins with nothing writes one also where there is no checkpoint yet.
     """
     start, log = order.start, job_log(folder)
     if log is None:
         if start.batch is not None:
             raise CannotRestore(f"there is no checkpoint to go back to batch {start.batch} in", where=str(folder))
-        return LAST
+        return start if order.command is not None else LAST
     watch.may_take_over(survey(log))
     if start.restore and order.command is not None and find_restore(log, order.command) is not None:
         progress.answered(order.command)
         return LAST
     if start.restore:
-        progress.superseded(find_superseded(recover(log), start.batch))
+        released = HeldRecords(control_store(folder.parent), folder.name).released()
+        progress.superseded(find_superseded(recover(log, Damage.LIST), start.batch, released=released))
     return start

@@ -370,8 +370,7 @@ class Driver:
         self.commit = recovered.commit
         self.next_id = recovered.next_batch
         if recovered.kept:
-            newest = recovered.kept[-1].commit
-            self.zero, self.last_time = newest.zero, newest.time
+            self.zero, self.last_time = recovered.kept[-1].commit.zero, recovered.time
         self.janitor.adopt(recovered)
         self._tell("on_takeover", recovered)
         return recovered

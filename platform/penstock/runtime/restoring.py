@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,24 +74,25 @@ class Superseded:
         return {"back_to": self.batch, "sinks": sinks, "uncounted_before": self.before}
 
 
-def find_superseded(recovered: Recovered, batch: int | None) -> Superseded:
+def find_superseded(recovered: Recovered, batch: int | None, *, released: Collection[int] = ()) -> Superseded:
     """Return what sinks published after `batch`, or at all where it is None.
 
+    `released` are the held batches that a person has released: their rows were published as well.
     Raises CannotRestore when the batch is not kept.
     """
     if batch is not None:
         find_restorable(recovered, batch=batch)
-    after = [kept.commit for kept in recovered.kept if batch is None or kept.batch > batch]
-    sinks = sorted({sink for commit in after for sink, files in commit.staged.items() if files})
+    rows: dict[str, dict[int, int]] = {}
+    for commit in (kept.commit for kept in recovered.kept if batch is None or kept.batch > batch):
+        for published in (commit.staged, commit.held if commit.batch in released else {}):
+            for sink, files in published.items():
+                if files:
+                    known = rows.setdefault(sink, {})
+                    known[commit.batch] = known.get(commit.batch, 0) + sum(file.rows for file in files)
     return Superseded(
         batch=batch,
         sinks=tuple(
-            SinkRows(
-                sink=sink,
-                batches=tuple(c.batch for c in after if c.staged.get(sink)),
-                rows=sum(f.rows for c in after for f in c.staged.get(sink, [])),
-            )
-            for sink in sinks
+            SinkRows(sink=sink, batches=tuple(found), rows=sum(found.values())) for sink, found in sorted(rows.items())
         ),
         before=recovered.floor if batch is None and recovered.floor > 0 else None,
     )

@@ -24,7 +24,7 @@ from penstock.errors import JobError, PenstockError, SinkAhead, SinkConflict, Si
 from penstock.sinks.base import Publication, Publisher
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, Field
 
 __all__ = ["Delta"]
 
@@ -272,9 +272,22 @@ def _plain(table: DeltaTable) -> bool:
     return (
         protocol.min_writer_version <= _PLAIN_WRITER
         and not metadata.partition_columns
+        and not any(_asks(field) for field in table.schema().fields)
         and not any(
             name.startswith(_ASKS_FOR_MORE) and value not in ("none", "false") for name, value in settings.items()
         )
+    )
+
+
+def _asks(field: Field) -> bool:
+    """Return whether a column, or one inside it, wants its values looked at before they are taken."""
+    return not field.nullable or "delta.invariants" in field.metadata or _asks_inside(field.type)
+
+
+def _asks_inside(kind: Any) -> bool:
+    inside = (getattr(kind, name, None) for name in ("element_type", "key_type", "value_type"))
+    return any(_asks(field) for field in getattr(kind, "fields", ())) or any(
+        _asks_inside(one) for one in inside if one is not None
     )
 
 

@@ -46,7 +46,8 @@ class AlertPoster(Poster):
             return
         if found is None:
             # What happened before anybody listened is history; whether it is in trouble now, is not.
-            told.put({"record": history[-1][0] - 1, "phase": None, "trouble": False})
+            before = history[-1][0] - 1 if self.first_look(job) else -1
+            told.put({"record": before, "phase": None, "trouble": False})
             found = told.newest()
             assert found is not None
         at = _Told(int(found.body["record"]), found.body["phase"], trouble=bool(found.body["trouble"]))

@@ -86,7 +86,8 @@ def fold(stream: Stream, command: Command, now: int) -> tuple[Stream, Outcome]:
     again = command.revives and stream.phase is Phase.FAILED
     if not again and generation_of(stream, command.id) is not None:
         return stream, Outcome.ALREADY
-    if command.generation is not None and not stream.is_of(command.generation):
+    mine = again and stream.command == command.id  # what failed is what this command has begun
+    if command.generation is not None and not (mine or stream.is_of(command.generation)):
         return stream, Outcome.STALE
     changed = _changed(stream, command, now)
     if changed is None:
@@ -128,6 +129,11 @@ def _started(stream: Stream, command: Command, now: int) -> Stream | None:
     if stream.wants_driver:
         if command.start != "last":
             raise _refused(command.verb, stream, f"it runs, and --from {command.start} begins anew: use restart")
+        if stream.wish is Wish.DRAIN:
+            raise _refused(command.verb, stream, "it ends when it is drained: start it then, or use restart")
+        if command.available_now != stream.available_now:
+            ends = "ends when what was there is done" if stream.available_now else "runs on"
+            raise _refused(command.verb, stream, f"the stream that runs {ends}, unlike what is asked for: use restart")
         said = {"limits": command.limits or stream.limits, "note": command.note or stream.note}
         changed = stream.having(**said)
         return None if changed == stream else changed
@@ -143,16 +149,19 @@ def _drained(stream: Stream, command: Command, now: int) -> Stream | None:
 
 
 def _begun(stream: Stream, command: Command, now: int, wish: Wish) -> Stream:
-    """Return the stream with a generation of its own; RESUME goes on with what it was suspended with."""
+    """Return the stream with a generation of its own; RESUME goes on with what it was suspended with.
+
+    That is also a restore that nobody has done yet; one that was done, the log answers by the command's id.
+    """
     resumes = command.verb is Verb.RESUME
     return stream.having(
         wish=wish,
         asked_at=now,
         first=stream.generation + 1,
         generation=stream.generation + 1,
-        start="last" if resumes else command.start,
+        start=stream.start if resumes else command.start,
         available_now=stream.available_now if resumes else command.available_now,
-        command=command.id,
+        command=stream.command if resumes else command.id,
         note=command.note,
         limits=command.limits or stream.limits,
         phase=Phase.SUBMITTING,

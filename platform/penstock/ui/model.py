@@ -195,10 +195,12 @@ def view_of(reading: Reading) -> JobView:
     watermark, delay = _watermark(status.watermarks, reading.now)
     runs = status.state is State.RUNNING
     rate = status.record.get("rows_per_second")
+    # Beside a stream that somebody ended, or that finished, a driver that runs was started by hand.
+    of_stream = reading.asked and not (runs and stream.is_over and stream.phase is not Phase.FAILED)
     return JobView(
         reading=reading,
-        state=stream.phase.value if reading.asked else status.state.value,
-        tone=_TONES.get(stream.phase, Tone.WAITS) if reading.asked else _STATE_TONES.get(status.state, Tone.QUIET),
+        state=stream.phase.value if of_stream else status.state.value,
+        tone=_TONES.get(stream.phase, Tone.WAITS) if of_stream else _STATE_TONES.get(status.state, Tone.QUIET),
         newest=newest,
         rate=float(rate) if runs and isinstance(rate, int | float) else None,
         rows_left=_rows_left(status.record.get("left")),

@@ -1,0 +1,92 @@
+"""What a driver decides before Spark is started: whether it may, and where it begins (SEMANTICS 10.1, DESIGN 11)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from checkpoint_samples import commit, leave, offsets, own
+
+from penstock.checkpoint.entries import Restore, StagedFile
+from penstock.checkpoint.local import LocalStore
+from penstock.checkpoint.log import Log
+from penstock.errors import CannotRestore
+from penstock.runtime.held_records import Decision, HeldRecords
+from penstock.runtime.launch import RunOrder, _look_first
+from penstock.runtime.restoring import LAST, StartFrom
+
+EMPTY, BACK = StartFrom(restore=True), StartFrom(restore=True, batch=1)
+WATCH = SimpleNamespace(may_take_over=lambda view: None)
+
+
+class Told:
+    """What is told of a restore."""
+
+    def __init__(self):
+        self.answers = []
+        self.lines = []
+
+    def answered(self, command):
+        self.answers.append(command)
+
+    def superseded(self, found):
+        self.lines += found.lines()
+
+
+def looked(folder, start, command="a"):
+    """Return where a driver of a command begins, and what it tells."""
+    told = Told()
+    return _look_first(folder, WATCH, RunOrder(start=start, command=command), told), told
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The checkpoint of a job with batches 0 to 3, the third of which was held, and left."""
+    (tmp_path / "job").mkdir(mode=0o700)
+    log = Log(LocalStore(tmp_path / "job"))
+    owned = own(log)
+    for batch in range(4):
+        owned.append(offsets(batch))
+        files = {"sink": [StagedFile(path="x", size=1, rows=7, checksum="", stats={})]}
+        owned.append(commit(batch, held=files if batch == 2 else {}))
+    leave(owned)
+    return tmp_path / "job"
+
+
+@pytest.mark.fault("F13")
+def test_one_goes_back_behind_a_commit_that_cannot_be_read(folder):
+    """That is what the error of the damage tells one to do."""
+    newest = sorted((folder / "log").iterdir())[-2]
+    data = newest.read_bytes()
+    newest.chmod(0o600)
+    newest.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
+    assert looked(folder, BACK)[0] == BACK
+
+
+@pytest.mark.fault("F12")
+def test_a_command_that_begins_with_nothing_leaves_a_restore_also_in_a_new_checkpoint(tmp_path):
+    """By that its next driver knows that it has begun; without, each would empty the state again."""
+    (tmp_path / "job").mkdir(mode=0o700)
+    assert looked(tmp_path / "job", EMPTY)[0] == EMPTY
+    assert looked(tmp_path / "job", EMPTY, command=None)[0] == LAST
+    log = Log(LocalStore(tmp_path / "job"))
+    owned = own(log, command="a")
+    said = {"batch": None, "source": "empty", "saved": None, "partitions": None}
+    owned.append(Restore(epoch=owned.epoch, writer=owned.writer, command="a", **said))
+    found, told = looked(tmp_path / "job", EMPTY)
+    assert (found, told.answers) == (LAST, ["a"])
+
+
+def test_there_is_no_batch_to_go_back_to_in_a_new_checkpoint(tmp_path):
+    """Whoever asks."""
+    with pytest.raises(CannotRestore, match="no checkpoint to go back to batch 1"):
+        looked(tmp_path / "job", BACK)
+
+
+def test_held_rows_that_were_released_are_among_those_that_stay_published(folder):
+    """Rows that still wait are not."""
+    assert looked(folder, BACK)[1].lines == ["back to batch 1: no sink has published rows after it"]
+    records = HeldRecords(LocalStore(folder.parent), "job")
+    ruling = records.decide(2, Decision.RELEASE, {"sink": 7}, by="me")
+    records.carried_out(2, ruling, by="me")
+    assert looked(folder, BACK)[1].lines[1:] == ["  sink: 7 rows of batch 2"]
