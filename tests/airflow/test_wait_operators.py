@@ -60,7 +60,7 @@ become(phase=Phase.RUNNING, wish=Wish.RUN)
 said["superseded"] = [wait.get_job_status(2, {}), wait.is_job_active("SUPERSEDED"), wait.is_job_succeeded("SUPERSEDED"),
                       *tries(lambda: wait.poll_until_complete(2, {}))]
 
-ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1)
+ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1, try_number=1)
 for name, kind in (("stop", StopStream), ("drain", DrainStream), ("restart", RestartStream)):
     stale = kind(task_id="t", generation="2", **FACTS)
     said[f"stale {name}"] = [*tries(lambda: stale.execute({"ti": ti})), RECORDS.newest().wish.value, RECORDS.newest().first]
@@ -98,7 +98,7 @@ said["begun"] = begun
 import shutil
 shutil.rmtree(Path(PROJECT, "checkpoints"))
 from types import SimpleNamespace
-ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=None)
+ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=None, try_number=1)
 said["no root"] = tries(lambda: StartStream(task_id="t", **FACTS).execute({"ti": ti}))
 print(json.dumps(said))
 """

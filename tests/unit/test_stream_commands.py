@@ -210,6 +210,16 @@ def test_a_restart_of_one_generation_that_failed_is_begun_again_by_its_own_task_
     assert fold(failed, mine, NOW + 2) == (failed, Outcome.STALE)
 
 
+@pytest.mark.parametrize("verb", [Verb.RESTART, Verb.STOP, Verb.DRAIN, Verb.SUSPEND])
+def test_what_was_meant_before_the_stream_began_ends_it_not(verb: Verb) -> None:
+    """Unless both are of one run of a DAG: its tasks follow each other."""
+    begun, _ = fold(RUNNING, Command(verb=Verb.RESTART, id="dag/run-2/restart"), NOW)
+    late = Command(verb=verb, id="dag/run-1/t", meant_at=NOW - 1)
+    assert fold(begun, late, NOW + 5) == (begun, Outcome.STALE)
+    for meant in (Command(verb=verb, id="dag/run-2/t", meant_at=NOW - 1), late.meant(NOW), late.meant(None)):
+        assert fold(begun, meant, NOW + 5)[1] is Outcome.DONE
+
+
 def test_an_answered_id_that_does_not_revive_counts_once() -> None:
     """Also where the stream failed since."""
     begun, _ = fold(Stream(generation=5), ask(Verb.START), NOW)

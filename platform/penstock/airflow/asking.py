@@ -20,7 +20,7 @@ from penstock.time.clock import SystemClock
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-__all__ = ["ask", "command_id", "control_of", "limits_of"]
+__all__ = ["ask", "command_id", "control_of", "limits_of", "meant_at"]
 
 
 def control_of(project: str, job: str) -> StreamControl:
@@ -37,6 +37,17 @@ def command_id(context: Context) -> str:
         said = f"{said}/{ti.map_index}"
     # A run may be named by whoever triggers it.
     return said if is_id(said) else hashlib.sha256(said.encode()).hexdigest()
+
+
+def meant_at(context: Context) -> int | None:
+    """Return, for a try that is not the first, when its run was meant: what began after that, it does not mean.
+
+    The first try comes at once, and two machines' clocks may differ; None for it.
+    """
+    if context["ti"].try_number <= 1:
+        return None
+    when = context["dag_run"].run_after
+    return int(when.timestamp() * 1_000_000)
 
 
 def ask(control: StreamControl, command: Command) -> Asked:

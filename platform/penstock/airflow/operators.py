@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator, ResumableJobMixin
 from airflow.sdk.exceptions import AirflowFailException
 
-from penstock.airflow.asking import ask, command_id, control_of, limits_of
+from penstock.airflow.asking import ask, command_id, control_of, limits_of, meant_at
 from penstock.airflow.triggers import StreamTrigger
 from penstock.errors import StreamFailed, SupervisorAbsent
 from penstock.runtime.project import find_project
@@ -45,7 +45,7 @@ class _StreamOperator(BaseOperator):
     def _ask(self, context: Context, command: Command) -> Asked:
         """Ask, and say in the log what became of it."""
         control = self._control()
-        asked = ask(control, command)
+        asked = ask(control, command.meant(meant_at(context)))
         self.log.info(
             "%s %s: %s; the stream is %s, generation %s",
             command.verb.value,

@@ -7,8 +7,9 @@ out once. One that names a generation which is not the stream's any more changes
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Self
 
 from penstock.errors import CommandRefused
 from penstock.runtime.restoring import parse_start
@@ -34,6 +35,9 @@ class Verb(Enum):
     LIMITS = "limits"
 
 
+_ENDING = (Verb.RESTART, Verb.STOP, Verb.DRAIN, Verb.SUSPEND)
+
+
 class Outcome(Enum):
     """What became of a command."""
 
@@ -49,7 +53,8 @@ class Outcome(Enum):
 class Command:
     """Ask something of a stream.
 
-    `id` stays the same over the tries of one command. `generation` is the one that is meant, None for whatever runs.
+    `id` stays the same over the tries of one command. `generation` is the one that is meant, None for whatever runs,
+    or, with `meant_at`, for what ran then or was begun by the same run of a DAG: it ends nothing that is newer.
     With `revives` an id that was answered counts again where the stream has failed since; what it restores is restored
     once all the same, because the driver asks the log for the id.
     `start` and `available_now` are of START and RESTART. `limits` are of START, RESTART and LIMITS; None leaves them as
@@ -65,11 +70,16 @@ class Command:
     limits: Limits | None = None
     note: str | None = None
     revives: bool = False
+    meant_at: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is no id."""
         if not is_id(self.id):
             raise ValueError(f"{self.id!r} is no id: it takes {ID_RULE}")
+
+    def meant(self, at: int | None) -> Self:
+        """Return the command as one that was meant at a time."""
+        return replace(self, meant_at=at)
 
 
 def is_id(text: str) -> bool:
@@ -86,6 +96,8 @@ def fold(stream: Stream, command: Command, now: int) -> tuple[Stream, Outcome]:
     again = command.revives and stream.phase is Phase.FAILED
     if not again and generation_of(stream, command.id) is not None:
         return stream, Outcome.ALREADY
+    if _is_late(stream, command):
+        return stream, Outcome.STALE
     mine = again and stream.command == command.id  # what failed is what this command has begun
     if command.generation is not None and not (mine or stream.is_of(command.generation)):
         return stream, Outcome.STALE
@@ -93,6 +105,17 @@ def fold(stream: Stream, command: Command, now: int) -> tuple[Stream, Outcome]:
     if changed is None:
         return _remember(stream, command), Outcome.ALREADY
     return _remember(changed, command), Outcome.DONE
+
+
+def _is_late(stream: Stream, command: Command) -> bool:
+    """Return whether a try that comes after others would end what somebody has asked for since."""
+    if command.generation is not None or command.meant_at is None or command.verb not in _ENDING:
+        return False
+    return stream.asked_at > command.meant_at and _run_of(stream.command or "") != _run_of(command.id)
+
+
+def _run_of(command_id: str) -> list[str]:
+    return command_id.split("/")[:2]
 
 
 def generation_of(stream: Stream, command_id: str) -> int | None:
