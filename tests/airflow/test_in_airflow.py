@@ -141,9 +141,14 @@ def workers(airflow: Standalone, doing: str) -> list[int]:
 def kill(airflow: Standalone, dag: str, run: str, task: str) -> None:
     """Kill the process that runs a task, as a machine that is out of memory does."""
     name = airflow.call("GET", f"/dags/{dag}/dagRuns/{run}/taskInstances/{task}")["id"]
-    airflow.until(lambda: workers(airflow, f"airflow worker -- {name}") != [], "its process", seconds=PATIENCE)
-    (process,) = workers(airflow, f"airflow worker -- {name}")
-    os.kill(process, signal.SIGKILL)
+    found: list[int] = []
+
+    def there() -> bool:
+        found[:] = workers(airflow, f"airflow worker -- {name}")
+        return len(found) == 1
+
+    airflow.until(there, "its process", seconds=PATIENCE)
+    os.kill(found[0], signal.SIGKILL)
 
 
 def forms_refuse(airflow: Standalone) -> None:

@@ -94,7 +94,7 @@ class World:
             return made
         operators.control_of = control
         ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1, try_number=attempt)
-        run = SimpleNamespace(run_after=datetime.fromtimestamp(4, UTC))
+        run = SimpleNamespace(start_date=datetime.fromtimestamp(4, UTC))
         try:
             return task().execute({"ti": ti, "dag_run": run})
         except Killed:

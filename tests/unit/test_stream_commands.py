@@ -99,11 +99,14 @@ def test_a_resume_goes_on_with_the_limits_and_the_code_of_before() -> None:
 
 
 def test_a_resume_does_the_restore_that_nobody_has_done_yet() -> None:
-    """The log tells by the command's id whether somebody has."""
+    """And none where a driver was launched for it."""
     back, _ = fold(RUNNING, Command(verb=Verb.RESTART, id="back", start="batch=2"), NOW)
     suspended, _ = fold(back, ask(Verb.SUSPEND), NOW + 1)
     after, _ = fold(suspended.having(phase=Phase.SUSPENDED), Command(verb=Verb.RESUME, id="go"), NOW + 2)
     assert (after.start, after.command, after.generation) == ("batch=2", "back", 7)
+    launched = suspended.having(phase=Phase.SUSPENDED, launches=1)
+    after, _ = fold(launched, Command(verb=Verb.RESUME, id="go"), NOW + 2)
+    assert (after.start, after.command, after.generation) == ("last", "go", 7)
 
 
 def test_a_stream_that_is_drained_or_ends_otherwise_is_not_taken_for_the_one_that_is_asked_for() -> None:
@@ -218,6 +221,11 @@ def test_what_was_meant_before_the_stream_began_ends_it_not(verb: Verb) -> None:
     assert fold(begun, late, NOW + 5) == (begun, Outcome.STALE)
     for meant in (Command(verb=verb, id="dag/run-2/t", meant_at=NOW - 1), late.meant(NOW), late.meant(None)):
         assert fold(begun, meant, NOW + 5)[1] is Outcome.DONE
+    drained, _ = fold(begun, Command(verb=Verb.DRAIN, id="dag/run-1/drain"), NOW + 1)
+    if verb is not Verb.DRAIN:  # the newest wish is of its own run, whoever began the stream
+        assert fold(drained, late, NOW + 5)[1] is Outcome.DONE
+    if verb is Verb.RESTART:  # and what is over cannot be ended
+        assert fold(begun.having(phase=Phase.FAILED), late, NOW + 5)[1] is Outcome.DONE
 
 
 def test_an_answered_id_that_does_not_revive_counts_once() -> None:

@@ -96,6 +96,8 @@ def test_a_driver_that_somebody_runs_by_hand_is_seen_where_the_stream_is_over():
     """What was stopped days ago is no news beside rows that move."""
     over = Stream(phase=Phase.STOPPED, generation=3)
     assert view(status={"state": State.RUNNING}, stream=over).state == State.RUNNING.value
+    old = {"state": State.RUNNING, "record": {"generation": 3}}  # its own driver, whose end is not known yet
+    assert view(status=old, stream=over).state == Phase.STOPPED.value
     assert view(status={"state": State.STOPPED}, stream=over).state == Phase.STOPPED.value
 
 

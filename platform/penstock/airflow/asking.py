@@ -35,18 +35,21 @@ def command_id(context: Context) -> str:
     said = f"{ti.dag_id}/{ti.run_id}/{ti.task_id}"
     if ti.map_index is not None and ti.map_index >= 0:
         said = f"{said}/{ti.map_index}"
-    # A run may be named by whoever triggers it.
-    return said if is_id(said) else hashlib.sha256(said.encode()).hexdigest()
+    if is_id(said):
+        return said
+    # A run may be named by whoever triggers it; tasks of one run are still to be told from those of others.
+    return "/".join(hashlib.sha256(part.encode()).hexdigest() for part in (ti.dag_id, ti.run_id, said))
 
 
 def meant_at(context: Context) -> int | None:
-    """Return, for a try that is not the first, when its run was meant: what began after that, it does not mean.
+    """Return, for a try that is not the first, when its run began, or was cleared: what is newer, it does not mean.
 
     The first try comes at once, and two machines' clocks may differ; None for it.
     """
     if context["ti"].try_number <= 1:
         return None
-    when = context["dag_run"].run_after
+    run = context["dag_run"]
+    when = run.start_date or run.run_after
     return int(when.timestamp() * 1_000_000)
 
 

@@ -61,7 +61,7 @@ class _PenstockOperator(BaseOperator):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            process_group=0,  # to be killed with what it starts; in the session of Airflow, to end with that
+            process_group=0,  # to be killed with what it starts; in the session of Airflow, for who ends all of that
         ) as process:
             self._process = process
             assert process.stderr is not None

@@ -370,7 +370,8 @@ class Driver:
         self.commit = recovered.commit
         self.next_id = recovered.next_batch
         if recovered.kept:
-            self.zero, self.last_time = recovered.kept[-1].commit.zero, recovered.time
+            self.zero = recovered.kept[-1].commit.zero
+        self.last_time = recovered.time
         self.janitor.adopt(recovered)
         self._tell("on_takeover", recovered)
         return recovered

@@ -17,8 +17,8 @@ from penstock.supervise.stream import Answered, Limits, Phase, Stream, Wish
 
 __all__ = ["ID_RULE", "Command", "Outcome", "Verb", "fold", "generation_of", "is_id"]
 
-ID_RULE = "1 to 250 letters, digits and characters of _ . : + @ / -"
-_ID = re.compile(r"[A-Za-z0-9_.:+@/-]{1,250}")
+ID_RULE = "1 to 250 letters, digits and characters of _ . : + @ / ~ -"
+_ID = re.compile(r"[A-Za-z0-9_.:+@/~-]{1,250}")
 _REMEMBERED = 200
 """How many ids of commands a record holds: a retry comes within days, and a stream has a few commands a day."""
 
@@ -104,14 +104,16 @@ def fold(stream: Stream, command: Command, now: int) -> tuple[Stream, Outcome]:
     changed = _changed(stream, command, now)
     if changed is None:
         return _remember(stream, command), Outcome.ALREADY
+    if (changed.wish, changed.first) != (stream.wish, stream.first):
+        changed = changed.having(asked_by=command.id)
     return _remember(changed, command), Outcome.DONE
 
 
 def _is_late(stream: Stream, command: Command) -> bool:
     """Return whether a try that comes after others would end what somebody has asked for since."""
-    if command.generation is not None or command.meant_at is None or command.verb not in _ENDING:
+    if command.generation is not None or command.meant_at is None or command.verb not in _ENDING or stream.is_over:
         return False
-    return stream.asked_at > command.meant_at and _run_of(stream.command or "") != _run_of(command.id)
+    return stream.asked_at > command.meant_at and _run_of(stream.asked_by or "") != _run_of(command.id)
 
 
 def _run_of(command_id: str) -> list[str]:
@@ -174,17 +176,18 @@ def _drained(stream: Stream, command: Command, now: int) -> Stream | None:
 def _begun(stream: Stream, command: Command, now: int, wish: Wish) -> Stream:
     """Return the stream with a generation of its own; RESUME goes on with what it was suspended with.
 
-    That is also a restore that nobody has done yet; one that was done, the log answers by the command's id.
+    That is also a restore, where it was suspended before any driver was launched to do it.
     """
     resumes = command.verb is Verb.RESUME
+    waits = resumes and stream.launches == 0
     return stream.having(
         wish=wish,
         asked_at=now,
         first=stream.generation + 1,
         generation=stream.generation + 1,
-        start=stream.start if resumes else command.start,
+        start=stream.start if waits else "last" if resumes else command.start,
         available_now=stream.available_now if resumes else command.available_now,
-        command=stream.command if resumes else command.id,
+        command=stream.command if waits else command.id,
         note=command.note,
         limits=command.limits or stream.limits,
         phase=Phase.SUBMITTING,

@@ -22,16 +22,14 @@ class StreamOrders:
         self._records = records
         self._generation = generation
         self._before = frozenset() if generation else frozenset(known.id for known in records.newest().answered)
-        self._number = -2
-        self._last = Order()
+        self._seen = (-2, Order())  # one value: two threads look
 
     def look(self) -> Order:
         """Return what is wanted now; the record is read when there is a new one."""
         number = self._records.number()
-        if number != self._number:
-            self._last = self._order(self._records.newest())
-            self._number = number
-        return self._last
+        if number != self._seen[0]:
+            self._seen = (number, self._order(self._records.newest()))
+        return self._seen[1]
 
     def _order(self, stream: Stream) -> Order:
         limit = ReadLimit(rows=stream.limits.rows) if stream.limits is not None else None

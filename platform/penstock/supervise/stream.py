@@ -95,7 +95,8 @@ class Stream(Record):
     that was started by it; the supervisor's own restarts have later generations and are the same stream.
     `launches` are the drivers that were started for it. `entered` is the generation of the first of them, later than
     `first` where the log had seen later ones; None before it was started.
-    `command` is the id of the command that began it; its restore, if `start` is one, is done once.
+    `command` is the id of the command that began it; its restore, if `start` is one, is done once. `asked_by` is the id
+    of the command that the wish in force came with, at `asked_at`.
     `limits` is None where nobody set any: then the configuration's hold.
     `version` names the code that runs, None for "take the newest"; `stable` the last that was healthy long enough.
     """
@@ -103,6 +104,7 @@ class Stream(Record):
     # what is wanted
     wish: Wish = Wish.STOP
     asked_at: int = 0
+    asked_by: str | None = None
     first: int = 0
     start: str = "last"
     available_now: bool = False

@@ -196,7 +196,8 @@ def view_of(reading: Reading) -> JobView:
     runs = status.state is State.RUNNING
     rate = status.record.get("rows_per_second")
     # Beside a stream that somebody ended, or that finished, a driver that runs was started by hand.
-    of_stream = reading.asked and not (runs and stream.is_over and stream.phase is not Phase.FAILED)
+    by_hand = runs and stream.is_over and not status.record.get("generation")
+    of_stream = reading.asked and not (by_hand and stream.phase is not Phase.FAILED)
     return JobView(
         reading=reading,
         state=stream.phase.value if of_stream else status.state.value,
