@@ -15,10 +15,17 @@ from typing import Any
 
 import pyspark
 from mounts import ANOTHER, mounted
+from project_samples import JARS
 from waiting import until
 
 from penstock.runtime.processes import argv_of, kill_session, process_start, session_members
+from penstock.runtime.session import ARCHIVE
 
+QUICK_JAVA = (
+    f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile={JARS / ARCHIVE} "
+    "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
+)
+"""For Java processes that live for seconds: hardly compiled, and with the classes of `make setup`'s archive."""
 _CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 
@@ -91,7 +98,7 @@ class Cluster:
         kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         # A master without recovery forgets its applications, and tells workers to end executors that it does not know.
         recovery = f"-Dspark.deploy.recoveryMode=FILESYSTEM -Dspark.deploy.recoveryDirectory={self.folder}"
-        java = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {recovery}"
+        java = f"{QUICK_JAVA} {recovery}"
         with (self.folder / "daemons.log").open("ab") as log:
             process = subprocess.Popen(
                 [*before, str(_CLASS), name, *words],

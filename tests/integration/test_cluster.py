@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from clusters import Cluster
+from clusters import QUICK_JAVA, Cluster
 from project_samples import expected_totals, make_project
 from yards import QUICK, Yard
 
@@ -29,7 +29,7 @@ master = "{url}"
 
 [spark.conf]
 spark.executor.memory = "512m"
-spark.executor.extraJavaOptions = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+spark.executor.extraJavaOptions = "{java}"
 spark.hidden = "seen by nobody"
 """
 
@@ -46,7 +46,7 @@ def cluster(tmp_path) -> Iterator[Cluster]:
 @pytest.fixture
 def yard(tmp_path, cluster) -> Iterator[Yard]:
     """A project whose jobs run on the cluster."""
-    found = Yard(make_project(tmp_path / "project", more=QUICK + ON_CLUSTER.format(url=cluster.url)))
+    found = Yard(make_project(tmp_path / "project", more=QUICK + ON_CLUSTER.format(url=cluster.url, java=QUICK_JAVA)))
     yield found
     found.end()
 
