@@ -19,13 +19,10 @@ from project_samples import JARS
 from waiting import until
 
 from penstock.runtime.processes import argv_of, kill_session, process_start, session_members
-from penstock.runtime.session import ARCHIVE
+from penstock.runtime.session import archive_options
 
-QUICK_JAVA = (
-    f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile={JARS / ARCHIVE} "
-    "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
-)
-"""For Java processes that live for seconds: hardly compiled, and with the classes of `make setup`'s archive."""
+QUICK_JAVA = " ".join([os.environ["SPARK_SUBMIT_OPTS"], *archive_options(JARS)])
+"""For Java processes that live for seconds: as the drivers of tests have it, with the archive of `make setup`."""
 _CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 

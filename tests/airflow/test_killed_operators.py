@@ -1,19 +1,9 @@
-"""Tasks that are killed at each call to storage and tried again, cleared, or overtaken: nothing is done twice.
-
-Airflow is loaded once, in a process of its own: when it is, it configures the logging of all of it.
-"""
+"""Tasks that are killed at each call to storage and tried again, cleared, or overtaken: nothing is done twice."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
-from project_samples import make_project
-
-from penstock.runtime.roots import control_store
+from apart import run_apart
 
 pytestmark = [pytest.mark.slow]
 KINDS = ["start", "start anew", "restart", "restart what is meant", "stop", "stop what is meant", "drain"]
@@ -157,15 +147,7 @@ print(json.dumps(said))
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
     """What became of the stream of each operator."""
-    project = make_project(tmp_path_factory.mktemp("killed") / "project", rows=10)
-    control_store(project / "checkpoints")
-    ran = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(project)],
-        env={**os.environ, "AIRFLOW_HOME": str(project / "airflow")},
-        capture_output=True, text=True, check=False, timeout=240,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr[-3_000:]
-    return json.loads(ran.stdout.splitlines()[-1])
+    return run_apart(SCRIPT, tmp_path_factory.mktemp("killed"))[1]
 
 
 @pytest.mark.fault("F08", "F12")

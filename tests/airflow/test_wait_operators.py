@@ -1,18 +1,9 @@
-"""WaitStream in every state that a stream can be in, and where nobody supervises.
-
-Airflow is loaded once, in a process of its own: when it is, it configures the logging of all of it.
-"""
+"""WaitStream in every state that a stream can be in, and where nobody supervises."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-
 import pytest
-from project_samples import make_project
-
-from penstock.runtime.roots import control_store
+from apart import run_apart
 
 pytestmark = [pytest.mark.slow]
 
@@ -107,15 +98,8 @@ print(json.dumps(said))
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
     """What became of every wait."""
-    project = make_project(tmp_path_factory.mktemp("waits") / "project", rows=10)
-    control_store(project / "checkpoints")
-    ran = subprocess.run(
-        [sys.executable, "-c", SCRIPT.replace("\\\\n", "\\n"), str(project)],
-        env={**__import__("os").environ, "AIRFLOW_HOME": str(project / "airflow")},
-        capture_output=True, text=True, check=False, timeout=240,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr[-3_000:]
-    return {"project": str(project), **json.loads(ran.stdout.splitlines()[-1])}
+    project, found = run_apart(SCRIPT.replace("\\\\n", "\\n"), tmp_path_factory.mktemp("waits"))
+    return {"project": str(project), **found}
 
 
 @pytest.mark.parametrize("until", ["healthy", "end"])

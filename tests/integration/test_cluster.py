@@ -29,7 +29,7 @@ master = "{url}"
 
 [spark.conf]
 spark.executor.memory = "512m"
-spark.executor.extraJavaOptions = "{java}"
+spark.executor.extraJavaOptions = '{java}'
 spark.hidden = "seen by nobody"
 """
 

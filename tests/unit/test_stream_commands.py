@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -219,7 +221,11 @@ def test_what_was_meant_before_the_stream_began_ends_it_not(verb: Verb) -> None:
     begun, _ = fold(RUNNING, Command(verb=Verb.RESTART, id="dag/run-2/restart"), NOW)
     late = Command(verb=verb, id="dag/run-1/t", meant_at=NOW - 1)
     assert fold(begun, late, NOW + 5) == (begun, Outcome.STALE)
-    for meant in (Command(verb=verb, id="dag/run-2/t", meant_at=NOW - 1), late.meant(NOW), late.meant(None)):
+    for meant in (
+        Command(verb=verb, id="dag/run-2/t", meant_at=NOW - 1),
+        replace(late, meant_at=NOW),
+        replace(late, meant_at=None),
+    ):
         assert fold(begun, meant, NOW + 5)[1] is Outcome.DONE
     drained, _ = fold(begun, Command(verb=Verb.DRAIN, id="dag/run-1/drain"), NOW + 1)
     if verb is not Verb.DRAIN:  # the newest wish is of its own run, whoever began the stream

@@ -7,6 +7,7 @@ the stream that was meant.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -45,7 +46,7 @@ class _StreamOperator(BaseOperator):
     def _ask(self, context: Context, command: Command) -> Asked:
         """Ask, and say in the log what became of it."""
         control = self._control()
-        asked = ask(control, command.meant(meant_at(context)))
+        asked = ask(control, replace(command, meant_at=meant_at(context)))
         self.log.info(
             "%s %s: %s; the stream is %s, generation %s",
             command.verb.value,

@@ -14,7 +14,7 @@ from penstock.runtime.config_values import is_local
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ARCHIVE", "open_session", "session_settings"]
+__all__ = ["ARCHIVE", "archive_options", "open_session", "session_settings"]
 
 _FIXED = {
     "spark.sql.session.timeZone": "UTC",
@@ -49,6 +49,14 @@ _PYTHON = "spark.pyspark.python"
 _WAIT = "spark.scheduler.minRegisteredResourcesRatio"
 
 
+def archive_options(jars: Path) -> list[str]:
+    """Return the options by which Java takes Spark's classes from the archive beside these jars.
+
+    It goes without one that is not there or does not fit it, and is not to say so in a driver's log.
+    """
+    return [f'"-XX:SharedArchiveFile={jars.absolute() / ARCHIVE}"', "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+
+
 def session_settings(
     *,
     master: str,
@@ -60,8 +68,7 @@ def session_settings(
     found = sorted(jars.glob("*.jar")) if jars is not None and jars.is_dir() else []
     options = [f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"]
     if jars is not None and (jars / ARCHIVE).is_file():
-        # Java goes without an archive that does not fit it, and is not to say so in a driver's log.
-        options += [f'"-XX:SharedArchiveFile={jars.absolute() / ARCHIVE}"', "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+        options += archive_options(jars)
     own = (settings or {}).get(_OPTIONS)
     chosen = {"spark.driver.memory": "2g", **_FIXED}
     if found:

@@ -7,9 +7,8 @@ out once. One that names a generation which is not the stream's any more changes
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
-from typing import Self
 
 from penstock.errors import CommandRefused
 from penstock.runtime.restoring import parse_start
@@ -76,10 +75,6 @@ class Command:
         """Refuse what is no id."""
         if not is_id(self.id):
             raise ValueError(f"{self.id!r} is no id: it takes {ID_RULE}")
-
-    def meant(self, at: int | None) -> Self:
-        """Return the command as one that was meant at a time."""
-        return replace(self, meant_at=at)
 
 
 def is_id(text: str) -> bool:
