@@ -25,7 +25,7 @@ from penstock.quality.reports.suites import read_suite
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-SEEDS = range(3)
+SEEDS = range(2)
 EXPECTATIONS = 15
 MINUTE = 60_000_000
 UTC = pa.timestamp("us", tz="UTC")
