@@ -14,7 +14,9 @@ from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.recovery import recover
 from penstock.runtime import janitor
+from penstock.runtime.janitor import sweep_left
 from penstock.runtime.loop import Driver, DriverSettings
+from penstock.runtime.verify import verify
 
 GRAPH = windowed_job()
 TIMES = [float(i) for i in range(24)]
@@ -79,6 +81,52 @@ def test_a_sweep_may_be_cut_short_at_any_file(tmp_path: Path, monkeypatch: pytes
         again = world.rows("raw")
         assert sorted(set(again)) == list(range(len(TIMES)))
         assert len(again) - len(set(again)) == 2 * (len(kept) - 1), "only what came after the restored batch"
+
+
+@pytest.mark.fault("F04", "F15", "F30")
+@pytest.mark.parametrize("until", [5, 9, None])
+def test_upkeep_sweeps_what_a_driver_has_left_below_the_floor_while_another_may_run(
+    tmp_path: Path, until: int | None
+) -> None:
+    """At whatever hook the driver is: all that is kept can be gone back to, and the rest comes out as it would have."""
+    world, store = World(root=tmp_path, times=TIMES), Witness()
+    strayed, deleted = False, []
+    for hook in sweeper(world, store).run():
+        if until is not None and hook.batch == until:
+            if not strayed:
+                for path in strays(tmp_path):
+                    path.parent.mkdir(exist_ok=True)
+                    path.write_text("not what the real task wrote")
+            strayed = True
+            deleted.append(sweep_left(tmp_path, Log(store), keep=2, now=0.0))
+    if until is None:
+        for path in strays(tmp_path):
+            path.write_text("not what the real task wrote")
+        deleted.append(sweep_left(tmp_path, Log(store), keep=2, now=0.0))
+    assert deleted[0] >= len(strays(tmp_path))
+    assert [path for path in strays(tmp_path) if path.exists()] == []
+    assert judge(ledger_of(world, store, GRAPH, finished=True)) == []
+    kept = [known.batch for known in recover(Log(store)).kept]
+    assert verify(Log(store), tmp_path).problems == ()
+    for _ in make_driver(world, store, "second", graph=GRAPH).restore(batch=kept[0]):
+        pass
+    run_to_end(make_driver(world, store, "third", graph=GRAPH))
+    assert sorted(set(world.rows("raw"))) == list(range(len(TIMES)))
+
+
+@pytest.mark.fault("F30")
+def test_a_batch_that_is_named_before_the_commit_is_written_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart that was accepted while the batch was computed finds the batch that it goes back to."""
+    monkeypatch.setattr(janitor, "EVERY", 1)
+    world, store, named = World(root=tmp_path, times=TIMES), Witness(), set()
+    driver = sweeper(world, store)
+    driver.janitor = janitor.Janitor(tmp_path, keep=2, pinned_batches=lambda: set(named))
+    for hook in driver.run():
+        if (hook.stage, hook.when, hook.batch) == ("CommitBatch", "before", 9):
+            named.add(7)
+    assert next(known.batch for known in recover(Log(store)).kept) == 7
 
 
 @pytest.mark.fault("F15")

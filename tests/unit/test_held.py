@@ -249,7 +249,7 @@ def test_a_held_batch_stays_while_newer_ones_are_purged(world):
     def go_on(batch: int) -> int:
         floor = janitor.floor(batch)
         done = world.hold(batch, sinks=("shown",), floor=floor) if batch == 1 else world.pass_on(batch, floor=floor)
-        janitor.sweep(done, world.log, None)
+        janitor.sweep(done, world.log)
         pins.on_batch_completed(done)
         return floor
 

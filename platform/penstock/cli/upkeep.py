@@ -1,13 +1,15 @@
-"""Run `penstock upkeep JOB`: read all that the job can go back to, and sweep what its reports have left."""
+"""Run `penstock upkeep JOB`: read all that the job can go back to, and sweep what no batch of that needs."""
 
 from __future__ import annotations
 
 import json as jsonlib
+import time
 from pathlib import Path
 
 from penstock.cli.outcome import outcome
 from penstock.errors import CheckpointCorrupt
 from penstock.runtime.events import configure_events
+from penstock.runtime.janitor import sweep_left
 from penstock.runtime.project import find_project
 from penstock.runtime.reporting import sweep_reports
 from penstock.runtime.roots import job_log
@@ -22,10 +24,13 @@ def upkeep_command(job: str, *, json: bool, project: Path | None, debug: bool) -
     """Print what was read and swept; raises CheckpointCorrupt, and so exits 78, where something is damaged."""
     configure_events(json=False)
     with outcome(debug=debug):
-        root = find_project(given=project).settings(job).root
+        settings = find_project(given=project).settings(job)
+        root = settings.root
         log = job_log(root / job)
         found = verify(log, root / job) if log is not None else None
         swept = sweep_reports(root, job)
+        if log is not None and found is not None and not found.problems:
+            swept += sweep_left(root / job, log, keep=settings.keep, now=time.time())
         if json:
             said = found.to_json() if found is not None else {"batches": 0, "files": 0, "bytes": 0, "problems": []}
             print(jsonlib.dumps({"job": job, **said, "swept": swept}))
@@ -34,6 +39,7 @@ def upkeep_command(job: str, *, json: bool, project: Path | None, debug: bool) -
         else:
             state = f"{found.files:,} files of state, {found.size / _MIB:,.1f} MiB"
             print(f"{job}: {found.batches:,} batches that can be restored, {state}; all was read")
+            print(f"{swept:,} files that nothing needs any more were deleted")
             for problem in found.problems:
                 print(f"damaged: {problem}")
         if found is not None and found.problems:

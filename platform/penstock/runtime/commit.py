@@ -46,10 +46,9 @@ def decide(
     before: Commit | None,
     outcome: Outcome,
     *,
-    floor: int,
     gates: Mapping[int, str],
 ) -> Decision:
-    """Return what Commit N says.
+    """Return what Commit N says, all but the floor and what only the moment of writing knows.
 
     `gates` are a person's words on batches that a gate stopped, by batch id: publish, drop or hold.
     """
@@ -73,7 +72,6 @@ def decide(
         "due": outcome.due,
         "accounting": outcome.accounting,
         "written": outcome.written,
-        "floor": floor,
     }
     stopped = {check: s.verdict for (check, _), s in actions.items() if s.action is Action.STOP}
     return Decision(fields=fields, stopped=stopped)

@@ -1,27 +1,26 @@
 """Sweep what no kept Commit needs: log entries, state files, staged files (DESIGN 4 c6, FAULTS F15, F30).
 
-Everything is found again from the store, so a sweep that a crash cut short is done by the next one.
+Everything is found again from the store, so a sweep that a crash cut short is done by the next one. What may go
+follows from Commits, which do not change, and from the floor, which never falls: who does not own the log may sweep
+too, beside a driver and with what it read a while ago (decision 35).
 """
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import structlog
 
 from penstock.checkpoint.entries import Commit
 from penstock.checkpoint.log import Log
-from penstock.checkpoint.purge import Purge
-from penstock.checkpoint.recovery import Recovered
+from penstock.checkpoint.purge import AT_MOST, Purge
+from penstock.checkpoint.recovery import Recovered, recover
 from penstock.errors import CheckpointCorrupt, StateMissing
 
-if TYPE_CHECKING:
-    from penstock.runtime.engine import Engine
-
-__all__ = ["Janitor"]
+__all__ = ["Janitor", "sweep_left"]
 
 events = structlog.get_logger()
 
@@ -68,7 +67,7 @@ class Janitor:
         known = [*self._kept, batch] if batch not in self._kept else list(self._kept)
         return max(self._floor, min(known[-self.keep :][0], *self._pinned_batches(), batch))
 
-    def sweep(self, commit: Commit, log: Log, engine: Engine) -> None:
+    def sweep(self, commit: Commit, log: Log) -> None:
         """Note a Commit, and every so often delete what lies below its floor."""
         self._kept[commit.batch] = commit
         self._floor = commit.floor
@@ -79,25 +78,36 @@ class Janitor:
             return
         if self._purge is None or self._purge.log is not log:
             self._purge = Purge(log, self.keep)
-        self._purge.run(self._floor)
-        self._sweep_state()
-        self._sweep_staged(commit, engine)
+        self._sweep(self._purge, commit.batch)
         if not (commit.batch + 1) % (8 * EVERY):
-            _sweep_temporary(commit, log)
+            # The batch's time is never later than now, so nothing goes too early.
+            _sweep_temporary(log, commit.time / 1_000_000)
 
-    def _sweep_state(self) -> None:
+    def sweep_all(self, log: Log, *, now: float) -> int:
+        """Delete all that lies below the floor, as adopted, and return how many files went; `now` in seconds."""
+        # What the newest Commit staged may have to be published once more.
+        newest = max(self._kept, default=0)
+        return self._sweep(Purge(log, self.keep), newest, sys.maxsize) + _sweep_temporary(log, now)
+
+    def _sweep(self, purge: Purge, newest: int, at_most: int = AT_MOST) -> int:
+        return purge.run(self._floor, at_most=at_most) + self._sweep_state() + self._sweep_staged(newest)
+
+    def _sweep_state(self) -> int:
         if self._files_unknown:
             # A named checkpoint that cannot be read may pin any file; nothing goes until that is settled.
-            return
+            return 0
         try:
             named = self._named_state()
         except (CheckpointCorrupt, StateMissing) as error:
             # Damage in an older batch says nothing of the state in force, which its readers check.
             events.warning("janitor.state_not_swept", reason=error.what, where=error.where)
-            return
-        for path, batch in _batch_files(self.state_folder, depth=2):
-            if batch < self._floor and path.relative_to(self.state_folder).as_posix() not in named:
-                path.unlink(missing_ok=True)
+            return 0
+        left = [
+            path
+            for path, batch in _batch_files(self.state_folder, depth=2)
+            if batch < self._floor and path.relative_to(self.state_folder).as_posix() not in named
+        ]
+        return _delete(left)
 
     def _named_state(self) -> set[str]:
         """Return the files that a kept or pinned Commit needs, relative to the state folder."""
@@ -113,20 +123,33 @@ class Janitor:
                     named.update(f"{folder}/{name}" for name in manifest.files())
         return named
 
-    def _sweep_staged(self, commit: Commit, engine: Engine) -> None:
+    def _sweep_staged(self, newest: int) -> int:
         """Delete staged files of older batches: published ones are the sink's, others are of no Commit."""
         held = {f.path for c in self._kept.values() for files in c.held.values() for f in files}
-        for path, batch in _batch_files(self.root / "staged", depth=1):
-            if batch < commit.batch and path.name not in held:
-                path.unlink(missing_ok=True)
+        staged = _batch_files(self.root / "staged", depth=1)
+        return _delete([path for path, batch in staged if batch < newest and path.name not in held])
 
 
-def _sweep_temporary(commit: Commit, log: Log) -> None:
+def sweep_left(folder: Path, log: Log, *, keep: int, now: float) -> int:
+    """Delete what drivers have left below the floor of a job's checkpoint, and return how many files went.
+
+    A driver may run meanwhile. `now`: seconds since 1970. Raises what `recover` raises: damage is left as it is.
+    """
+    janitor = Janitor(folder, keep=keep)
+    janitor.adopt(recover(log))
+    return janitor.sweep_all(log, now=now)
+
+
+def _delete(paths: list[Path]) -> int:
+    for path in paths:
+        path.unlink(missing_ok=True)
+    return len(paths)
+
+
+def _sweep_temporary(log: Log, now: float) -> int:
     """Remove what writers that were killed left half written, in stores that write so (F15)."""
     sweep = getattr(log.store, "janitor", None)
-    if sweep is not None:
-        # The batch's time is never later than now, so nothing goes too early.
-        sweep(_GRACE, commit.time / 1_000_000)
+    return int(sweep(_GRACE, now)) if sweep is not None else 0
 
 
 def _batch_files(folder: Path, *, depth: int) -> Iterator[tuple[Path, int]]:

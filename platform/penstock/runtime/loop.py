@@ -273,7 +273,7 @@ class Driver:
                 for source, progress in self._committed().sources.items():
                     self.engine.ack(source, progress.position)
             case Purge():
-                self.janitor.sweep(self._committed(), self.log, self.engine)
+                self.janitor.sweep(self._committed(), self.log)
         self._timings[name] = round((self.clock.monotonic() - started) * 1000, 3)
         yield Hook(name, "after", batch)
 
@@ -305,9 +305,7 @@ class Driver:
             apart=self.settings.gates.get(offsets.batch) == "drop",
         )
         outcome = collect(self.engine.compute(facts))
-        self._decision = decide(
-            self.engine, offsets, before, outcome, floor=self.janitor.floor(offsets.batch), gates=self.settings.gates
-        )
+        self._decision = decide(self.engine, offsets, before, outcome, gates=self.settings.gates)
         expected = {
             name: self.engine.span_rows(name, span) if span is not None else 0
             for name, span in spans_of(offsets).items()
@@ -327,6 +325,8 @@ class Driver:
             writer=owned.writer,
             published=dict(self._published),
             timings=dict(self._timings),
+            # Asked at the last moment: a batch that somebody has named meanwhile must not be purged.
+            floor=self.janitor.floor(decision.fields["batch"]),
             **decision.fields,
         )
         owned.append(commit)
