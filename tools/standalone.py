@@ -1,6 +1,7 @@
-"""Run `airflow standalone` on loopback for the demo and the tests, and speak to its REST interface.
+"""Run Airflow on loopback for the demo and the tests, and speak to its REST interface.
 
-It runs in a session of its own, because its parts survive a signal to the first of them, and ends with the block.
+It is what `airflow standalone` runs, part by part: that command has two of them serve logs to other machines, from
+fixed ports of every address. Each part has a session of its own, because what it starts survives a signal to it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,13 @@ _PATIENT_DATABASE = 15
 Now and then two requests wait for each other, and all of Airflow for them, until this is over."""
 _PATIENT_REQUEST = _PATIENT_DATABASE + 30.0
 """Longer, so that Airflow itself can say that it did not get the lock."""
+_PARTS = {
+    "api-server": (),
+    "scheduler": ("--skip-serve-logs",),
+    "dag-processor": (),
+    "triggerer": ("--skip-serve-logs",),
+}
+"""The first is what answers."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -53,6 +61,7 @@ class Standalone:
         self.url = f"http://127.0.0.1:{self.port}"
         self._env = {**env, **self._settings(dags)}
         self._processes: list[tuple[subprocess.Popen[bytes], str]] = []
+        self._server: subprocess.Popen[bytes] | None = None
         self._http = httpx.Client(base_url=self.url, timeout=_PATIENT_REQUEST)
         self._token: str | None = None
 
@@ -62,7 +71,9 @@ class Standalone:
         passwords = self.home / "simple_auth_manager_passwords.json.generated"
         passwords.write_text(json.dumps({self.user: self.password}))
         try:
-            self.run("standalone")
+            self._make_database()
+            for part in _PARTS:
+                self.run(part)
             self.until(self._is_up, "Airflow to answer", seconds=_UP_WITHIN)
         except BaseException:
             self.end()
@@ -87,19 +98,9 @@ class Standalone:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def run(self, command: str) -> None:
-        """Start a command of this Airflow; it ends with the block, with all that it starts."""
-        with (self.home / f"{command}.log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "airflow", command],
-                cwd=self.home,
-                env=self._env,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        self._processes.append((process, process_start(process.pid)))
+    def run(self, part: str) -> None:
+        """Start a part of this Airflow; it ends with the block, with all that it starts."""
+        self._start(part, part, *_PARTS[part])
 
     def members(self) -> list[int]:
         """Return all processes of this Airflow."""
@@ -152,9 +153,9 @@ class Standalone:
         ends = time.monotonic() + seconds
         while not holds():
             if time.monotonic() > ends:
-                raise StandaloneFailed(f"waited {seconds:g} s for {what}; see {self.home.name}/standalone.log")
-            if self._processes and (code := self._processes[0][0].poll()) is not None:
-                raise StandaloneFailed(f"Airflow ended with {code}; see {self.home.name}/standalone.log")
+                raise StandaloneFailed(f"waited {seconds:g} s for {what}; see the logs in {self.home.name}")
+            if self._server is not None and (code := self._server.poll()) is not None:
+                raise StandaloneFailed(f"Airflow ended with {code}; see {self.home.name}/api-server.log")
             time.sleep(0.5)
 
     def has_dag(self, dag: str) -> bool:
@@ -165,6 +166,27 @@ class Standalone:
         return self.ask("GET", f"/dags/{dag}").is_success
 
     # --- inside ------------------------------------------------------------------------------
+    def _make_database(self) -> None:
+        code = self._start("database", "db", "migrate").wait(_UP_WITHIN)
+        if code:
+            raise StandaloneFailed(f"Airflow made no database and ended with {code}; see {self.home.name}/database.log")
+
+    def _start(self, name: str, *words: str) -> subprocess.Popen[bytes]:
+        with (self.home / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "airflow", *words],
+                cwd=self.home,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._processes.append((process, process_start(process.pid)))
+        if name == next(iter(_PARTS)):
+            self._server = process
+        return process
+
     def _once(self, method: str, path: str, body: Any) -> httpx.Response:
         if self._token is None:
             said = {"username": self.user, "password": self.password}

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,22 @@ def forms_refuse(airflow: Standalone) -> None:
         assert answer.status_code == 400, (conf, answer.text)
     other = {"logical_date": None, "conf": {"checkpoint": "../orders batch=1"}}
     assert airflow.ask("POST", "/dags/restart_from_checkpoint/dagRuns", other).status_code == 400
+
+
+def listening(pids: list[int]) -> set[tuple[str, int]]:
+    """Return the addresses, as the system writes them, and ports of TCP on which processes listen."""
+    sockets = set()
+    for fd in (fd for pid in pids for fd in Path("/proc").glob(f"{pid}/fd/*")):
+        with suppress(FileNotFoundError):  # closed meanwhile
+            sockets.add(str(fd.readlink()))
+    rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
+    heard = [row[1].split(":") for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
+    return {(address, int(port, 16)) for address, port in heard}
+
+
+def test_airflow_listens_on_one_port_of_loopback(airflow):
+    """A free one, and none that is fixed: two of them may run on a machine, and nobody else sees either."""
+    assert listening(airflow.members()) == {("0100007F", airflow.port)}
 
 
 def test_nobody_without_a_login_gets_anything(airflow):

@@ -22,7 +22,7 @@ from penstock.airflow import CheckpointUpkeep, QualityReport
 
 def end(case):
     kind = {"report": QualityReport, "upkeep": CheckpointUpkeep}[case["operator"]]
-    operator = kind(task_id="t", job="orders", project=case["project"], python=case["python"], **case["more"])
+    operator = kind(task_id="t", project=case["project"], python=case["python"], **{"job": "orders", **case["more"]})
     ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=case["map_index"])
     took = []
     def kill():
@@ -59,6 +59,8 @@ CASES = {
     "read": ("upkeep", f"echo warning; echo '{json.dumps(READ)}'", {}),
     "killed": ("upkeep", SLEEPS, {"kill": True}),
     "killed, and deaf": ("upkeep", f"trap '' TERM\n{SLEEPS}", {"kill": True}),
+    "an option for a job": ("report", FAILED, {"more": {"job": "--help"}}),
+    "a path for a job": ("upkeep", FAILED, {"more": {"job": "../orders"}}),
     **{f"code {n}": ("upkeep", f"echo 'PEN-XYZ-001 it' >&2; exit {n}", {}) for n in (2, 70, 75, 77, 78)},
 }
 
@@ -84,7 +86,8 @@ def ended(tmp_path_factory):
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     said = json.loads(ran.stdout.splitlines()[-1])
-    calls = {name: (root / str(n) / "calls").read_text().splitlines() for n, name in enumerate(CASES)}
+    files = {name: root / str(n) / "calls" for n, name in enumerate(CASES)}
+    calls = {name: file.read_text().splitlines() if file.exists() else [] for name, file in files.items()}
     return {name: (*said[name], calls[name], asked[name]["project"]) for name in CASES}
 
 
@@ -104,6 +107,14 @@ def test_reports_are_made_until_nothing_waits(ended):
     assert all(call.endswith(f"--check sane --json --project {project}") for call in calls)
     assert names_of(ended["three again"][3]) == names
     assert not set(names_of(ended["another task"][3])) & set(names)
+
+
+@pytest.mark.parametrize("what", ["an option for a job", "a path for a job"])
+def test_what_is_no_name_of_a_job_reaches_no_command(ended, what):
+    """Whatever a template has made of a form: the task fails for good, and nothing was run."""
+    kind, said, _, calls, _ = ended[what]
+    assert (kind, calls) == ("hopeless", [])
+    assert "is not the name of a job" in said
 
 
 @pytest.mark.parametrize(

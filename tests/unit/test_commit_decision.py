@@ -115,7 +115,7 @@ def decided(
     engine = FakeEngine(checked_job(on_fail, tables), units)
     outcome = checked_outcome(quarantine=on_fail is OnFail.QUARANTINE, units=[unit for unit, _ in units])
     gates = {} if said is None else {OFFSETS.batch: said}
-    decision = decide(engine, OFFSETS, None, outcome, floor=0, gates=gates)  # type: ignore[arg-type]
+    decision = decide(engine, OFFSETS, None, outcome, gates=gates)  # type: ignore[arg-type]
     check_accounting(outcome, {})
     return decision, outcome
 
@@ -207,7 +207,7 @@ def test_a_word_on_another_batch_changes_nothing() -> None:
     """A person decides one batch, by its id; and a gate that does not stop asks nobody."""
     engine = FakeEngine(checked_job(OnFail.STOP), [(None, verdict(ROW))])
     outcome = checked_outcome(quarantine=False)
-    decision = decide(engine, OFFSETS, None, outcome, floor=0, gates={3: "publish"})  # type: ignore[arg-type]
+    decision = decide(engine, OFFSETS, None, outcome, gates={3: "publish"})  # type: ignore[arg-type]
     assert list(decision.stopped) == ["c"]
     decision, _ = decided(OnFail.DROP, verdict(ROW), said="publish")
     assert paths(decision.fields["staged"])["out"] == ["good"]
@@ -234,7 +234,7 @@ def test_sinks_without_a_check_publish_whatever_a_gate_says() -> None:
     outcome = Outcome(staged={("out", None): [(file("a", 2), None), (file("b", 3), None)]})
     job = Job("plain")
     job.source("numbers", object()).write("out", object())
-    decision = decide(FakeEngine(job), OFFSETS, None, outcome, floor=3, gates={})  # type: ignore[arg-type]
+    decision = decide(FakeEngine(job), OFFSETS, None, outcome, gates={})  # type: ignore[arg-type]
     assert [f.path for f in decision.fields["staged"]["out"]] == ["a", "b"]
     assert (decision.fields["held"], decision.fields["verdicts"]) == ({}, [])
 
@@ -249,7 +249,7 @@ def _windowed(outcome: Outcome, *, ended: bool = False, before: Commit | None = 
     windows.write("out", object())
     offsets = OFFSETS.model_copy(update={"watermarks": {"w": StepWatermarks(late=3, close=7)}})
     engine = FakeEngine(job, ended=ended)
-    return decide(engine, offsets, before, outcome, floor=2, gates={}).fields  # type: ignore[arg-type]
+    return decide(engine, offsets, before, outcome, gates={}).fields  # type: ignore[arg-type]
 
 
 def test_a_commit_says_where_time_and_sources_stand() -> None:
@@ -261,7 +261,7 @@ def test_a_commit_says_where_time_and_sources_stand() -> None:
     progress = fields["sources"]["numbers"]
     assert (progress.position, progress.ended) == ({"at": 10}, False)
     assert {name: p.highest for name, p in progress.partitions.items()} == {"p0": 5_000_000, "p1": 9_000_000}
-    assert (fields["batch"], fields["time"], fields["zero"], fields["floor"]) == (4, 40, 5, 2)
+    assert (fields["batch"], fields["time"], fields["zero"]) == (4, 40, 5)
 
 
 def test_a_partition_never_read_holds_the_watermark() -> None:
@@ -279,7 +279,7 @@ def test_state_that_no_task_changed_is_named_again() -> None:
     """DESIGN 4: a Commit names the manifest of every partition, changed in this batch or before."""
     refs = [ManifestRef(path=f"m{n}", size=1, checksum=f"c{n}") for n in range(3)]
     first = _windowed(Outcome(state={"w": {"0": refs[0], "1": refs[1]}}))
-    before = Commit(epoch=1, writer="w", timings={}, published={}, **first)
+    before = Commit(epoch=1, writer="w", timings={}, published={}, floor=0, **first)
     second = _windowed(Outcome(state={"w": {"1": refs[2]}}), before=before)
     assert second["state"] == {"w": {"0": refs[0], "1": refs[2]}}
 
@@ -287,7 +287,7 @@ def test_state_that_no_task_changed_is_named_again() -> None:
 def test_the_watermark_never_goes_back() -> None:
     """SEMANTICS 2.1: a partition that appears later, with older rows, does not move it back."""
     one = Outcome(rows={"numbers": {"0": 1, "1": 1}}, highest={"numbers": {"0": 50_000_000, "1": 50_000_000}})
-    before = Commit(epoch=1, writer="w", timings={}, published={}, **_windowed(one))
+    before = Commit(epoch=1, writer="w", timings={}, published={}, floor=0, **_windowed(one))
     lower = before.model_copy(update={"sources": {}})
     two = Outcome(rows={"numbers": {"0": 1, "1": 1}}, highest={"numbers": {"0": 5_000_000, "1": 5_000_000}})
     assert _windowed(two, before=lower)["watermarks_out"] == {"w": 49_000_000}

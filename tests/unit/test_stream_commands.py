@@ -100,15 +100,17 @@ def test_a_resume_goes_on_with_the_limits_and_the_code_of_before() -> None:
     assert (outcome, after.limits, after.version, after.generation) == (Outcome.DONE, Limits(rows=4), "v1", 6)
 
 
-def test_a_resume_does_the_restore_that_nobody_has_done_yet() -> None:
-    """And none where a driver was launched for it."""
+@pytest.mark.parametrize("launches", [0, 1, 3])
+def test_a_resume_does_the_restore_that_nobody_has_done_yet(launches: int) -> None:
+    """A driver that was launched for it may have died before; where it was done, the log tells by the command's id."""
     back, _ = fold(RUNNING, Command(verb=Verb.RESTART, id="back", start="batch=2"), NOW)
-    suspended, _ = fold(back, ask(Verb.SUSPEND), NOW + 1)
+    suspended, _ = fold(back.having(launches=launches), ask(Verb.SUSPEND), NOW + 1)
     after, _ = fold(suspended.having(phase=Phase.SUSPENDED), Command(verb=Verb.RESUME, id="go"), NOW + 2)
     assert (after.start, after.command, after.generation) == ("batch=2", "back", 7)
-    launched = suspended.having(phase=Phase.SUSPENDED, launches=1)
-    after, _ = fold(launched, Command(verb=Verb.RESUME, id="go"), NOW + 2)
-    assert (after.start, after.command, after.generation) == ("last", "go", 7)
+    once_more, _ = fold(
+        after.having(phase=Phase.SUSPENDED, wish=Wish.SUSPEND), Command(verb=Verb.RESUME, id="on"), NOW + 3
+    )
+    assert (once_more.start, once_more.command, once_more.generation) == ("batch=2", "back", 8)
 
 
 def test_a_stream_that_is_drained_or_ends_otherwise_is_not_taken_for_the_one_that_is_asked_for() -> None:

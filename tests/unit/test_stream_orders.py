@@ -112,12 +112,12 @@ def test_a_driver_hears_each_command_in_turn():
         (Verb.STOP, Order(stop=True)),
         (Verb.SUSPEND, Order(stop=True)),
         (Verb.DRAIN, Order(drain=True)),
-        (Verb.RESTART, Order()),
+        (Verb.RESTART, Order(stop=True)),
     ],
     ids=lambda said: said.value if isinstance(said, Verb) else "",
 )
 def test_a_driver_that_was_started_by_hand_obeys_what_is_asked_after_its_start(verb, expected):
-    """Of a stream that runs; a newer generation is no order to it, because the log tells it."""
+    """Of a stream that runs; a restart as well, because no newer driver is started while it holds the job."""
     mine = records()
     put(mine, RUNNING)
     orders = StreamOrders(mine, 0)

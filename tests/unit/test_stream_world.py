@@ -22,7 +22,7 @@ HANDLE = {"host": "h", "pid": 7, "start": "1"}
 
 
 class World(RuleBasedStateMachine):
-    """Drivers that start, stall, die and are fenced, in sight or on another machine; supervisors that die; commands."""
+    """Drivers that start, stall, die and are fenced, in sight, on another machine or in a terminal; commands."""
 
     @initialize()
     def begin(self) -> None:
@@ -37,6 +37,9 @@ class World(RuleBasedStateMachine):
         self.lost_launches: list[int] = []
         self.far: set[int] = set()  # generations on a machine that cannot be looked at
         self.silent: dict[int, int] = {}  # how long ago such a driver's last heartbeat was
+        self.by_hand: StreamOrders | None = None  # those of the driver that somebody has started in a terminal
+        self.hand_store = MemoryStore()
+        self.hands = 0
 
     def _is_told_to_end(self, g: int) -> bool:
         """Return what the driver's orders say, read by `StreamOrders` itself."""
@@ -45,18 +48,53 @@ class World(RuleBasedStateMachine):
         order = StreamOrders(StreamRecords(store, "j"), g).look()
         return order.stop
 
+    def _holder(self) -> Holder:
+        handle = None if self.by_hand is None else {**HANDLE, "pid": 100 + self.hands}
+        return Holder(generation=self.log_generation, handle=handle)
+
+    @rule(noticed=st.booleans())
+    def somebody_takes_over(self, *, noticed: bool) -> None:
+        """Let a person run the job in a terminal, with the log taken over from whoever holds it."""
+        self.hands += 1
+        self.hand_store = MemoryStore()
+        Records(self.hand_store, "streams", "j").put(self.stream.model_dump(mode="json"))
+        self.by_hand = StreamOrders(StreamRecords(self.hand_store, "j"), 0)
+        self.alive |= dict.fromkeys(self.alive, False)  # at their next write they hear that they are fenced
+        if noticed:
+            self.ends |= dict.fromkeys(self.alive, Exit(code=EXIT_FENCED))
+            self.alive = {}
+            self.tick(lost=False, seconds=1)
+
+    def _hand_goes_on(self) -> None:
+        if self.by_hand is not None:
+            Records(self.hand_store, "streams", "j").put(self.stream.model_dump(mode="json"))
+            order = self.by_hand.look()
+            if order.stop or order.drain:
+                self.by_hand = None
+
+    @rule(ends=st.booleans())
+    def hand_goes_on(self, *, ends: bool) -> None:
+        """Let the driver in the terminal look for its orders, or end."""
+        self._hand_goes_on()
+        self.by_hand = None if ends else self.by_hand
+
     def _seen(self) -> Seen:
         slot = self.stream.driver
         if slot is None:
-            return Seen(holder=Holder(generation=self.log_generation))
+            return Seen(holder=self._holder())
         g = slot.generation
+        if slot.foreign:
+            there = slot.handle == self._holder().handle
+            if not there:
+                return Seen(life=Life.GONE, holder=self._holder())
+            return Seen(life=Life.RUNS, beat=Beat(generation=g, still_for=0))
         if g in self.far:
             silent = self.silent.get(g)
             return Seen(beat=None if silent is None else Beat(generation=g, still_for=silent, silent_for=silent))
         beat = Beat(generation=g, still_for=0) if self.alive.get(g) else None
         if g in self.alive:
             return Seen(life=Life.RUNS, beat=beat, handle=HANDLE)
-        return Seen(life=Life.GONE, exit=self.ends.get(g), holder=Holder(generation=self.log_generation))
+        return Seen(life=Life.GONE, exit=self.ends.get(g), holder=self._holder())
 
     @rule(lost=st.booleans(), seconds=st.integers(0, 70))
     def tick(self, *, lost: bool, seconds: int) -> None:
@@ -108,7 +146,7 @@ class World(RuleBasedStateMachine):
         if self._is_told_to_end(g):
             self.ends[g] = Exit(code=0)
             del self.alive[g]
-        elif g < self.log_generation:
+        elif g < self.log_generation or self.by_hand is not None:
             self.ends[g] = Exit(code=EXIT_FENCED)
             del self.alive[g]
         else:
@@ -158,10 +196,14 @@ class World(RuleBasedStateMachine):
         if not hasattr(self, "stream"):
             return
         for _ in range(60):
+            self._hand_goes_on()
             for g in sorted(self.alive):
                 if self._is_told_to_end(g):
                     self.alive.pop(g)
                     self.ends[g] = Exit(code=0)
+                elif self.by_hand is not None:
+                    self.alive.pop(g)
+                    self.ends[g] = Exit(code=EXIT_FENCED)
                 else:
                     self.alive[g] = True
                     self.log_generation = g
@@ -174,9 +216,13 @@ class World(RuleBasedStateMachine):
             self.stream = done.stream
         if self.stream.is_over:
             assert self.alive == {}
+        elif self.by_hand is not None and self.stream.wish is Wish.DRAIN:
+            # It began after that was asked, so it does not drain; the supervisor's own driver will, behind it.
+            assert self.stream.phase in (Phase.RUNNING, Phase.DRAINING)
+            assert self.alive == {}
         else:
             assert self.stream.phase is (Phase.DRAINING if self.stream.wish is Wish.DRAIN else Phase.RUNNING)
-            assert list(self.alive) == [self.stream.generation]
+            assert list(self.alive) == ([] if self.by_hand is not None else [self.stream.generation])
 
 
 World.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)

@@ -220,10 +220,13 @@ class WaitStream(ResumableJobMixin, _StreamOperator):
         """Return whether what an earlier try waited for is there; a stream begun anew since is attached to instead."""
         return status != _SUPERSEDED and self._is_there(Phase(status))
 
-    def poll_until_complete(self, external_id: Any, context: Any) -> None:
-        """Wait; raises AirflowFailException where the stream came to another end, and where nobody supervises it."""
+    def poll_until_complete(self, external_id: Any, context: Any) -> Any:
+        """Wait, and return what `get_job_result` does: of a try that attaches again that is the task's result.
+
+        Raises AirflowFailException where the stream came to another end, and where nobody supervises it.
+        """
         self._wait(external_id, lambda stream: self._is_there(stream.phase))
-        self._ended(external_id)
+        return self._ended(external_id)
 
     def _is_there(self, phase: Phase) -> bool:
         if self.until == "healthy":

@@ -21,6 +21,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from penstock.airflow.asking import command_id
 from penstock.errors import EXIT_PERSON
+from penstock.runtime.project import NAME
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -53,6 +54,8 @@ class _PenstockOperator(BaseOperator):
 
         Raises AirflowFailException where trying again does not help, AirflowException where it may.
         """
+        if NAME.fullmatch(self.job) is None:  # a template may have made of it what the command takes for an option
+            raise AirflowFailException(f"{self.job!r} is not the name of a job")
         line = [self.python or sys.executable, "-m", "penstock", *words, "--json", "--project", self.project]
         told: list[str] = []
         with subprocess.Popen(  # noqa: S603 - our own command, and no shell

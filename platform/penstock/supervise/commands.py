@@ -171,18 +171,19 @@ def _drained(stream: Stream, command: Command, now: int) -> Stream | None:
 def _begun(stream: Stream, command: Command, now: int, wish: Wish) -> Stream:
     """Return the stream with a generation of its own; RESUME goes on with what it was suspended with.
 
-    That is also a restore, where it was suspended before any driver was launched to do it.
+    That is also a restore, which a driver that was launched for it may not have come to; one that was done, the log
+    answers by the command's id.
     """
     resumes = command.verb is Verb.RESUME
-    waits = resumes and stream.launches == 0
+    restores = resumes and parse_start(stream.start).restore
     return stream.having(
         wish=wish,
         asked_at=now,
         first=stream.generation + 1,
         generation=stream.generation + 1,
-        start=stream.start if waits else "last" if resumes else command.start,
+        start=stream.start if resumes else command.start,
         available_now=stream.available_now if resumes else command.available_now,
-        command=stream.command if waits else command.id,
+        command=stream.command if restores else command.id,
         note=command.note,
         limits=command.limits or stream.limits,
         phase=Phase.SUBMITTING,

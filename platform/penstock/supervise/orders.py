@@ -15,7 +15,7 @@ class StreamOrders:
     """The orders of one driver.
 
     One that was started by hand has generation 0: it obeys what is asked after its start, because what was asked
-    before, perhaps to stop, was not meant for it.
+    before, perhaps to stop, was not meant for it. A restart ends it: no newer driver is started while it holds the job.
     """
 
     def __init__(self, records: StreamRecords, generation: int) -> None:
@@ -35,8 +35,10 @@ class StreamOrders:
         limit = ReadLimit(rows=stream.limits.rows) if stream.limits is not None else None
         if not self._generation:
             # Not the wish: a stop is answered with "nothing to do" where no stream runs, and means this driver still.
-            verbs = [known.verb for known in stream.answered if known.id not in self._before]
-            return Order(stop=bool({"stop", "suspend"} & set(verbs)), drain="drain" in verbs, limit=limit)
+            verbs = {known.verb for known in stream.answered if known.id not in self._before}
+            begins = parse_start(stream.start).batch if "restart" in verbs else None
+            stop = bool({"stop", "suspend", "restart"} & verbs)
+            return Order(stop=stop, drain="drain" in verbs, begins=begins, limit=limit)
         if self._generation > stream.generation:  # whoever counts generations does not keep them here
             return Order(limit=limit)
         if self._generation < stream.generation:
