@@ -5,7 +5,8 @@ A job is ordinary Python that describes sources, windows, state, gates and sinks
 
 from penstock import agg
 from penstock.graph.durations import Count, Duration, count, days, hours, micros, millis, minutes, seconds
-from penstock.graph.job import Job, KeyedStream, Stream, WindowedStream
+from penstock.graph.job import Job, Stream
+from penstock.graph.keyed import KeyedStream, WindowedStream
 
 __all__ = [
     "Count",

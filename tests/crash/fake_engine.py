@@ -285,6 +285,8 @@ class FakeEngine:
             file.write(data)
         return {
             "kind": "state",
+            "counted_as": "window:sums",
+            "due_time": None,
             "step": "sums",
             "partition": partition,
             "manifest": {"path": path.name, "size": len(data), "checksum": made.checksum},

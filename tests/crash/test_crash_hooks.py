@@ -1,14 +1,16 @@
 """Crash at every hook of the real loop, with Spark: of the first batch, of some in the middle, and the last (FAULTS 2).
 
-The job has a path without state into a Delta table and windows into a sink in memory. It is stopped dead at a hook of
-batches with rows and of batches that close windows, restarted and finished; the sinks then show what they show when
-nothing ever crashes.
+The job has a path without state into a Delta table, and windows and a function with state into sinks in memory. It is
+stopped dead at a hook of batches with rows and of batches that close windows, restarted and finished; the sinks then
+show what they show when nothing ever crashes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from delta_history import published_batches
@@ -18,6 +20,7 @@ from harness_jobs import ORDERS, order, plain
 from penstock import Job, agg, seconds
 from penstock.sinks import Delta, MemorySink
 from penstock.sources import MemorySource
+from penstock.state import State, event_time
 from penstock.testing import Crashed, Harness
 from penstock.windows import Sliding
 
@@ -49,13 +52,27 @@ def said(hook: tuple[str, str]) -> str:
     return " ".join(hook)
 
 
+def visits(time: datetime, user: str, row: dict[str, Any] | None, state: State) -> dict[str, Any] | None:
+    """Count a user's rows until none has come for 15 s of event time; a timer tells the count now and then."""
+    if row is None:
+        return {"user": user, "n": state.get_or({"n": 0})["n"], "over": state.is_timing_out()}
+    state.update(n=state.get_or({"n": 0})["n"] + 1)
+    state.set_deadline(row["t"] + timedelta(seconds=15))
+    state.set_timer(row["t"] + timedelta(seconds=3))
+    return None
+
+
 def make_job(table: Path) -> Job:
-    """Return a job with a path without state and one with windows."""
+    """Return a job with a path without state, one with windows, and one with a function that keeps state."""
     job = Job("crashing", partitions=1)
     orders = job.source("orders", MemorySource(ORDERS), event_time="t", max_out_of_order=seconds(5))
     orders.filter("v > 0").write("raw", Delta(table))
     windows = orders.key_by("user").window("w", Sliding(seconds(20), every=seconds(10)).drop_late())
     windows.aggregate(n=agg.count(), half=agg.sum("v / 2")).write("out", MemorySink())
+    said = orders.key_by("user").map_with_state(
+        "visits", visits, state="n long", output="user string, n long, over boolean", timeout=event_time()
+    )
+    said.write("told", MemorySink())
     return job
 
 
@@ -95,6 +112,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     rows = [row for rows in FEED for row in rows if row["v"] > 0]
     assert found["raw"] == Counter((row["user"], float(row["t"]), row["v"]) for row in rows)
     assert sum(n for _, _, _, n, _ in found["out"]) == 2 * sum(map(len, FEED))
+    assert sum(n for _, n, over in found["told"].elements() if over) == sum(map(len, FEED))
+    assert sum(not over for _, _, over in found["told"].elements()) == len(
+        {(row["user"], row["t"]) for rows in FEED for row in rows}
+    )
     return found
 
 

@@ -83,6 +83,8 @@ class SegmentEngine(FakeEngine):
         ref = written.ref
         return {
             "kind": "state",
+            "counted_as": "window:sums",
+            "due_time": None,
             "step": "sums",
             "partition": partition,
             "manifest": None if ref is None else {"path": ref.path, "size": ref.size, "checksum": ref.checksum},

@@ -27,10 +27,18 @@ def window(rows: int, counted: int, late: int = 0, *, partly_late: int = 0, in_n
     return {**said, "partly_late": partly_late, "in_no_window": in_no_window}
 
 
-def state(partition: int = 0, *, merged: int = 0, due: int | None = None, checksum: str | None = "a") -> dict[str, Any]:
+def state(
+    partition: int = 0,
+    *,
+    merged: int = 0,
+    due: int | None = None,
+    due_time: int | None = None,
+    checksum: str | None = "a",
+) -> dict[str, Any]:
     """Return what the task that owns a state partition of step `w` says."""
     manifest = None if checksum is None else {"path": f"m{checksum}", "size": 3, "checksum": checksum}
     said = {"kind": "state", "step": "w", "partition": partition, "manifest": manifest, "due": due, "merged": merged}
+    said |= {"counted_as": "window:w", "due_time": due_time}
     return {**said, "written": 10, "rewritten": 4, "size": 100}
 
 
@@ -72,6 +80,7 @@ def test_a_step_with_nothing_due_says_so() -> None:
     """A step is named in `due` although it waits for nothing."""
     assert collect([state(0), state(1)]).due == {"w": None}
     assert collect([state(0), state(1, due=4), state(2)]).due == {"w": 4}
+    assert collect([state(0, due_time=9), state(1), state(2, due_time=7)]).due_time == {"w": 7}
 
 
 def test_files_are_kept_by_sink_and_check_with_their_unit() -> None:

@@ -9,7 +9,7 @@ from penstock.errors import JobError
 from penstock.graph.job import Stream
 from penstock.graph.nodes import FilterNode, TransformNode
 from penstock.graph.policies import OnFail
-from penstock.runtime.plan import Hop, JobPlan, Shuffle, SinkLeaf, WindowLeaf, plan_job
+from penstock.runtime.plan import Hop, JobPlan, Shuffle, SinkLeaf, StepLeaf, plan_job
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.windows import Tumbling
@@ -34,13 +34,13 @@ def shape(plan: JobPlan) -> list[str]:
             leaves = ", ".join(map(leaf, stage.branch.leaves))
             said.append(f"hop {stage.lane} {len(stage.branch.chain)}: {leaves}")
         else:
-            said.append("shuffle " + ", ".join(w.name for w in stage.windows))
+            said.append("shuffle " + ", ".join(w.name for w in stage.steps))
     return said
 
 
-def leaf(found: WindowLeaf | SinkLeaf) -> str:
-    if isinstance(found, WindowLeaf):
-        return f"window {found.window.name}"
+def leaf(found: StepLeaf | SinkLeaf) -> str:
+    if isinstance(found, StepLeaf):
+        return f"window {found.step.name}"
     guard = f"{found.check.name} " if found.check else ""
     return guard + "+".join(s.name for s in found.sinks)
 

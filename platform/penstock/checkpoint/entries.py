@@ -125,6 +125,7 @@ class Commit(EntryBase):
     sources: dict[str, SourceProgress]
     watermarks_out: dict[str, int | None]
     due: dict[str, int | None]
+    due_time: dict[str, int | None] = {}
     accounting: dict[str, dict[str, int]]
     timings: dict[str, float]
     published: dict[str, int]

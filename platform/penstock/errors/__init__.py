@@ -55,6 +55,7 @@ from penstock.errors.jobs import (
     JobNotFound,
     MissingLatePolicy,
     MissingSink,
+    UnboundedState,
     UnknownName,
 )
 from penstock.errors.root import (
@@ -77,6 +78,7 @@ from penstock.errors.work import (
     EngineGone,
     IntegerOverflow,
     NondeterministicStep,
+    NoState,
     SegmentExists,
     SinkAhead,
     SinkConflict,
@@ -86,8 +88,10 @@ from penstock.errors.work import (
     SourceError,
     SourceNotFound,
     StateError,
+    StateMisused,
     StateTooLarge,
     UserFunctionError,
+    WrongOutput,
     WrongPartition,
 )
 
@@ -127,6 +131,7 @@ __all__ = [
     "MetadataMissing",
     "MissingLatePolicy",
     "MissingSink",
+    "NoState",
     "NondeterministicStep",
     "NotExclusive",
     "NotFound",
@@ -148,6 +153,7 @@ __all__ = [
     "SourceNotFound",
     "StateError",
     "StateMissing",
+    "StateMisused",
     "StateTooLarge",
     "StepsChanged",
     "StorageDenied",
@@ -159,7 +165,9 @@ __all__ = [
     "SuiteNotFound",
     "SupervisionError",
     "SupervisorAbsent",
+    "UnboundedState",
     "UnknownName",
     "UserFunctionError",
+    "WrongOutput",
     "WrongPartition",
 ]

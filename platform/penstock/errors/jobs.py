@@ -44,6 +44,13 @@ class MissingSink(JobError):
     remedy = "Write the stream to a sink: rows may not vanish."
 
 
+class UnboundedState(JobError):
+    """Nothing bounds the state of a step."""
+
+    code = "PEN-JOB-010"
+    remedy = "Give a timeout such as idle(hours(1)), or say unbounded=True: the state then grows with the keys."
+
+
 class JobNotFound(JobError, LookupError):
     code = "PEN-JOB-009"
     remedy = "Look at the modules in jobs/; run the command from the project, or pass --project."

@@ -39,6 +39,20 @@ class SegmentExists(StateError, FileExistsError):
     remedy = "Report this: every attempt of a task writes under a name of its own. Nothing was overwritten."
 
 
+class NoState(StateError, LookupError):
+    """A state function has asked for state that the key has not."""
+
+    code = "PEN-STA-006"
+    remedy = "Ask state.exists() first, or use state.get_or(default)."
+
+
+class StateMisused(StateError, ValueError):
+    """A state function has done with its state what it may not."""
+
+    code = "PEN-STA-007"
+    remedy = "Correct the function: what may be called when is in docs/operators/state.md."
+
+
 class SourceError(PenstockError):
     code = "PEN-SRC-000"
     remedy = "Check the source."
@@ -66,6 +80,13 @@ class UserFunctionError(PenstockError):
 
     code = "PEN-OPR-001"
     remedy = "Correct it, or filter what it cannot take; nothing was committed, and the batch is done again."
+
+
+class WrongOutput(UserFunctionError, TypeError):
+    """A state function has returned what does not fit the declared columns."""
+
+    code = "PEN-OPR-004"
+    remedy = "Return what the DDL of the step says, or correct the DDL."
 
 
 class ComputeFailed(PenstockError, RuntimeError):

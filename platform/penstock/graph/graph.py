@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from penstock.errors import JobError, MissingSink, UnknownName
 from penstock.graph.nodes import (
     CheckNode,
+    FunctionNode,
     LateNode,
     Node,
     QuarantineNode,
     SinkNode,
     SourceNode,
+    StatefulNode,
     WindowNode,
 )
 from penstock.graph.policies import OnFail
@@ -38,6 +40,16 @@ class JobGraph:
     def windows(self) -> tuple[WindowNode, ...]:
         """Return the window steps; a step stands after those it reads from."""
         return tuple(n for n in self.nodes if isinstance(n, WindowNode))
+
+    @property
+    def functions(self) -> tuple[FunctionNode, ...]:
+        """Return the steps in which a function of the user's keeps state."""
+        return tuple(n for n in self.nodes if isinstance(n, FunctionNode))
+
+    @property
+    def steps(self) -> tuple[StatefulNode, ...]:
+        """Return the steps that keep state; each stands after those it reads from."""
+        return tuple(n for n in self.nodes if isinstance(n, StatefulNode))
 
     @property
     def checks(self) -> tuple[CheckNode, ...]:
@@ -102,6 +114,8 @@ def checked_graph(name: str, nodes: tuple[Node, ...], *, interval: int | None) -
             _refuse_unknown_side(graph, side)
     for window in graph.windows:
         _check_window(graph, window)
+    for step in graph.functions:
+        _check_function(graph, step)
     for check in graph.checks:
         if not _reaches_sink(graph, check):
             raise MissingSink(f"check {check.name!r} guards nothing: no sink reads its rows", where=str(check.site))
@@ -115,12 +129,21 @@ def checked_graph(name: str, nodes: tuple[Node, ...], *, interval: int | None) -
     return graph
 
 
-def _check_window(graph: JobGraph, window: WindowNode) -> None:
-    for source in graph.sources_of(window):
+def _need_event_time(graph: JobGraph, step: StatefulNode, what: str) -> None:
+    for source in graph.sources_of(step):
         if source.event_time is None:
-            raise JobError(
-                f"window {window.name!r} needs event time, and source {source.name!r} has none", where=str(window.site)
-            )
+            raise JobError(f"{what} needs event time, and source {source.name!r} has none", where=str(step.site))
+
+
+def _check_function(graph: JobGraph, step: FunctionNode) -> None:
+    if step.timeout.event_time:
+        _need_event_time(graph, step, f"step {step.name!r}, which has the timeout event_time(),")
+    if not _reaches_sink(graph, step):
+        raise MissingSink(f"step {step.name!r} is computed and never written", where=str(step.site))
+
+
+def _check_window(graph: JobGraph, window: WindowNode) -> None:
+    _need_event_time(graph, window, f"window {window.name!r}")
     if not _reaches_sink(graph, window):
         raise MissingSink(f"window {window.name!r} is computed and never written", where=str(window.site))
     if isinstance(window.spec.late, LateTo):

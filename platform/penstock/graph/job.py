@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.errors import BadExpression, DuplicateName, JobError, MissingLatePolicy
-from penstock.graph.aggregates import Aggregate
+from penstock.errors import BadExpression, DuplicateName, JobError
 from penstock.graph.durations import Duration, duration_micros
 from penstock.graph.ends import checked_sink, checked_source
 from penstock.graph.graph import JobGraph, checked_graph
+from penstock.graph.keyed import KeyedStream, WindowedStream, checked_partitions
 from penstock.graph.names import checked_name
 from penstock.graph.nodes import (
     CheckNode,
@@ -22,16 +22,13 @@ from penstock.graph.nodes import (
     SourceNode,
     TransformNode,
     UnionNode,
-    WindowNode,
     WithColumnsNode,
 )
 from penstock.graph.policies import OnFail
 from penstock.graph.sites import user_site
 from penstock.graph.windows import TimeWindow
 
-__all__ = ["Job", "KeyedStream", "Stream", "WindowedStream"]
-
-_MOST_PARTITIONS = 4096
+__all__ = ["Job", "Stream"]
 
 
 class Job:
@@ -44,7 +41,7 @@ class Job:
     def __init__(self, name: str, *, interval: Duration | None = None, partitions: int = 8) -> None:
         self.name = checked_name(name, "a job")
         self.interval = None if interval is None else duration_micros(interval, "the interval of a job", least=1_000)
-        self.partitions = _checked_partitions(partitions)
+        self.partitions = checked_partitions(partitions)
         self._nodes: list[Node] = []
         self._names: dict[str, Node] = {}
         self._windowed: list[WindowedStream] = []
@@ -161,7 +158,7 @@ class Stream:
         if not callable(fn):
             raise JobError(f"transform {name!r} needs a function of a DataFrame", where=str(user_site()))
         node = TransformNode(parent=self._node, name=checked_name(name, "a transform"), fn=fn)
-        return Stream(self._job, self._job._add(node, node.name))
+        return self._then(node, node.name)
 
     def union(self, other: Stream) -> Stream:
         """Put two streams with the same columns together."""
@@ -181,13 +178,11 @@ class Stream:
                 )
         if len(set(columns)) < len(columns):
             raise DuplicateName("key_by names a column twice", where=str(user_site()))
-        return KeyedStream(self._job, self._node, columns)
+        return KeyedStream(self, columns)
 
     def window(self, name: str, spec: TimeWindow, *, partitions: int | None = None) -> WindowedStream:
         """Cut the whole stream into windows, as one group with no key (one partition)."""
-        return KeyedStream(self._job, self._node, ()).window(
-            name, spec, partitions=1 if partitions is None else partitions
-        )
+        return KeyedStream(self, ()).window(name, spec, partitions=1 if partitions is None else partitions)
 
     def check(
         self,
@@ -218,98 +213,18 @@ class Stream:
             on_fail=on_fail,
             on_table_fail=on_table_fail,
         )
-        return Stream(self._job, self._job._add(node, node.name))
+        return self._then(node, node.name)
 
     def write(self, name: str, sink: Any) -> None:
         """Write the rows to a sink under a stable name."""
         node = SinkNode(parent=self._node, name=checked_name(name, "a sink"), sink=checked_sink(name, sink))
         self._job._add(node, node.name)
 
-    def _then(self, node: Node) -> Stream:
-        return Stream(self._job, self._job._add(node))
-
-
-class KeyedStream:
-    """Stand for a stream whose rows are grouped by key."""
-
-    def __init__(self, job: Job, node: Node, keys: tuple[str, ...]) -> None:
-        self._job = job
-        self._node = node
-        self._keys = keys
-
-    def window(self, name: str, spec: TimeWindow, *, partitions: int | None = None) -> WindowedStream:
-        """Cut each key's rows into windows; the step's state lives under `name`."""
-        if not isinstance(spec, TimeWindow):
-            raise JobError(
-                f"window {name!r} needs a window such as Tumbling(seconds(10)), not {spec!r}", where=str(user_site())
-            )
-        if spec.late is None:
-            raise MissingLatePolicy(f"window {name!r} does not say what happens to late rows", where=str(user_site()))
-        count = self._job.partitions if partitions is None else _checked_partitions(partitions)
-        step = checked_name(name, "a window step")
-        windowed = WindowedStream(self._job, self._node, self._keys, step, spec, count)
-        self._job._windowed.append(windowed)
-        return windowed
-
-
-class WindowedStream:
-    """Stand for windows that wait to be told what to compute."""
-
-    def __init__(
-        self, job: Job, node: Node, keys: tuple[str, ...], name: str, spec: TimeWindow, partitions: int
-    ) -> None:
-        self._job = job
-        self._node = node
-        self._keys = keys
-        self._name = name
-        self._spec = spec
-        self._partitions = partitions
-        self._site = user_site()
-        self._used = False
-
-    def aggregate(self, **aggregates: Aggregate) -> Stream:
-        """Compute one row for each key and window: the keys, window_start, window_end, and these columns."""
-        self._used = True  # also where it is refused: that is said at once, and the window may be written again
-        if not aggregates:
-            raise JobError(
-                f"window {self._name!r} computes nothing: name at least one aggregate", where=str(user_site())
-            )
-        taken = {*self._keys, "window_start", "window_end"}
-        for name, aggregate in aggregates.items():
-            if name in taken:
-                raise DuplicateName(f"window {self._name!r} has a column {name!r} already", where=str(user_site()))
-            if not isinstance(aggregate, Aggregate):
-                raise JobError(
-                    f"column {name!r} needs an aggregate such as agg.sum('v'), not {aggregate!r}",
-                    where=str(user_site()),
-                )
-        node = WindowNode(
-            parent=self._node,
-            name=self._name,
-            keys=self._keys,
-            spec=self._spec,
-            aggregates=dict(aggregates),
-            partitions=self._partitions,
-        )
-        return Stream(self._job, self._job._add(node, node.name))
-
-    def _refuse_unused(self) -> None:
-        if not self._used:
-            raise JobError(
-                f"window {self._name!r} computes nothing: add .aggregate(n=agg.count()) or the like, or remove it",
-                where=str(self._site),
-            )
+    def _then(self, node: Node, name: str | None = None) -> Stream:
+        return Stream(self._job, self._job._add(node, name))
 
 
 def _checked_sql(sql: object, what: str) -> str:
     if not isinstance(sql, str) or not sql.strip():
         raise BadExpression(f"{what} is {sql!r}, not a Spark SQL expression", where=str(user_site()))
     return sql
-
-
-def _checked_partitions(partitions: object) -> int:
-    if not isinstance(partitions, int) or isinstance(partitions, bool) or not 1 <= partitions <= _MOST_PARTITIONS:
-        raise JobError(
-            f"partitions is {partitions!r}, not a number from 1 to {_MOST_PARTITIONS}", where=str(user_site())
-        )
-    return partitions

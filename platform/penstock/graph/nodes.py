@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from penstock.graph.aggregates import Aggregate
 from penstock.graph.policies import OnFail
 from penstock.graph.sites import Site, user_site
+from penstock.graph.timeouts import NEVER, Timeout
 from penstock.graph.windows import TimeWindow
 
 __all__ = [
     "CheckNode",
     "FilterNode",
+    "Form",
+    "FunctionNode",
     "LateNode",
     "Node",
     "QuarantineNode",
     "SelectNode",
     "SinkNode",
     "SourceNode",
+    "StatefulNode",
     "TransformNode",
     "UnionNode",
     "WindowNode",
@@ -106,14 +111,51 @@ class UnionNode(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class WindowNode(_OneParent):
-    """Aggregate the rows of each key and time window; `name` is where the state lives."""
+class StatefulNode(_OneParent):
+    """Keep state for each key, in so many partitions; `name` is where it lives."""
 
     name: str
     keys: tuple[str, ...]
+    partitions: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WindowNode(StatefulNode):
+    """Aggregate the rows of each key and time window."""
+
     spec: TimeWindow
     aggregates: Mapping[str, Aggregate]
-    partitions: int
+
+
+class Form(Enum):
+    """Say how a state function is called: for each row, for the rows of a partition, or for each key."""
+
+    ROWS = "map_with_state"
+    ARROW = "map_with_state_arrow"
+    UPDATE = "update_state_by_key"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FunctionNode(StatefulNode):
+    """Let a function of the user's keep state for each key (SEMANTICS 7.1, 7.5).
+
+    `state` and `output` are Spark DDL; `output` is None where the rows put out are the keys and their state.
+    `value`, `touched_only` and `with_key_time` are for the form UPDATE.
+    """
+
+    form: Form
+    fn: Callable[..., Any]
+    state: str
+    output: str | None = None
+    timeout: Timeout = NEVER
+    value: str | None = None
+    touched_only: bool = False
+    with_key_time: bool = False
+
+    @property
+    def every_batch(self) -> bool:
+        """Return whether every batch calls for every key that has state."""
+        return self.form is Form.UPDATE and not self.touched_only
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

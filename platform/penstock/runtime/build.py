@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.errors import BadExpression, JobError, SuiteError, UnknownName
-from penstock.graph.nodes import CheckNode, LateNode, Node, QuarantineNode, SinkNode, SourceNode, UnionNode, WindowNode
+from penstock.errors import BadExpression, JobError, SuiteError
+from penstock.graph.nodes import (
+    CheckNode,
+    LateNode,
+    Node,
+    QuarantineNode,
+    SinkNode,
+    SourceNode,
+    StatefulNode,
+    UnionNode,
+    WindowNode,
+)
 from penstock.graph.policies import OnFail
-from penstock.operators.aggregates import AggregatePlan
-from penstock.operators.time_windows import WindowStep
 from penstock.quality.compile import CompiledGate, compile_suite
 from penstock.quality.suite import load_suite
 from penstock.runtime.dataframes import (
@@ -21,18 +29,27 @@ from penstock.runtime.dataframes import (
     ChainFrame,
     at_site,
     follow_chain,
-    normalised,
-    quoted,
-    refuse_functions,
     refuse_taken,
     source_frame,
 )
 from penstock.runtime.gates import RULES
-from penstock.runtime.plan import Branch, Hop, JobPlan, Shuffle, SinkLeaf, WindowLeaf, port_name
-from penstock.runtime.projection import KEY, Projection, map_in_arrow
-from penstock.runtime.route import QUARANTINE_SCHEMA, late_schema
+from penstock.runtime.plan import Branch, Hop, JobPlan, Leaf, Shuffle, SinkLeaf, StepLeaf, port_name
+from penstock.runtime.projection import Projection, map_in_arrow
+from penstock.runtime.route import QUARANTINE_SCHEMA
 from penstock.runtime.rows import CARRIER, Emitter
-from penstock.runtime.specs import FATE, TIME, Outlet, RouteSpec, SinkLeafSpec, SourceSpec, StateSpec, WindowLeafSpec
+from penstock.runtime.specs import (
+    FATE,
+    TIME,
+    FunctionLeafSpec,
+    Outlet,
+    RouteSpec,
+    SinkLeafSpec,
+    SourceSpec,
+    StateSpec,
+    StepWork,
+    WindowLeafSpec,
+)
+from penstock.runtime.step_leaves import StepLeaves
 from penstock.runtime.tasks import hop_task, ingest_task, read_task, state_task
 from penstock.sources.base import ERROR, PARTITION, POSITION, RAW, SourceReader
 
@@ -41,7 +58,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BuiltJob", "build_job"]
 
-_LATE_COLUMNS = ("_event_time", "_watermark", "_step")
 _HOP_HIDDEN = pa.schema([(TIME, pa.int64()), (PARTITION, pa.int32()), (POSITION, pa.int64())])
 
 
@@ -56,8 +72,8 @@ class BuiltJob:
     """For each sink behind a check, and each sink of a check's quarantine, the check."""
     judged: dict[str, Node | None] = field(default_factory=dict)
     """For each check the window step whose windows it judges one by one, None where it judges batches (11.1)."""
-    steps: dict[str, WindowStep] = field(default_factory=dict)
-    """For each window step what its state partitions run."""
+    steps: dict[str, StepWork] = field(default_factory=dict)
+    """For each stateful step what its state partitions run."""
 
 
 def build_job(
@@ -82,9 +98,8 @@ class _Builder:
         self.starts: dict[str, ChainFrame] = {}
         self.ports: dict[str, pa.Schema] = {}
         self.counted: set[str] = set()
-        self.inputs_of: dict[str, int] = {}
         self.unions: dict[int, dict[str, str]] = {}
-        self.aggregates: dict[str, tuple[AggregatePlan, pa.Schema]] = {}
+        self.leaves = StepLeaves(plan, self._side)
         self.built = BuiltJob(frame=spark.range(0))
 
     def build(self) -> BuiltJob:
@@ -149,20 +164,15 @@ class _Builder:
     def _shuffle(self, frame: DataFrame, stage: Shuffle, number: int) -> DataFrame:
         from pyspark.sql import functions as F
 
-        specs = tuple(self._state_spec(window) for window in stage.windows)
+        specs = tuple(self._state_spec(step) for step in stage.steps)
         emitter = self._emitter(number)
         routed = frame.repartitionById(stage.partitions, F.col("_pid"))
         return map_in_arrow(routed, state_task(specs, emitter), emitter.schema)
 
-    def _state_spec(self, window: WindowNode) -> StateSpec:
-        plan, keys = self.aggregates[window.name]
-        with at_site(window.site):
-            work = WindowStep(window=window.spec, plan=plan, keys=keys)
-            _ = work.layout  # refuses names that the state takes for itself
-        self.built.steps[window.name] = work
-        return StateSpec(
-            step=window.name, partitions=window.partitions, work=work, output=self._outlet(window, work.output)
-        )
+    def _state_spec(self, step: StatefulNode) -> StateSpec:
+        work = self.leaves.work(step)
+        self.built.steps[step.name] = work
+        return StateSpec(step=step.name, partitions=step.partitions, work=work, output=self._outlet(step, work.output))
 
     def _follow(self, start: ChainFrame, branch: Branch) -> ChainFrame:
         """Apply the steps of a branch, and compare the columns wherever it meets another."""
@@ -171,7 +181,7 @@ class _Builder:
             self._meet(node, current)
             current = follow_chain(current, (node,))
         for leaf in branch.leaves:
-            ends: tuple[Node, ...] = (leaf.window,) if isinstance(leaf, WindowLeaf) else leaf.sinks
+            ends: tuple[Node, ...] = (leaf.step,) if isinstance(leaf, StepLeaf) else leaf.sinks
             for end in (leaf.check,) if isinstance(leaf, SinkLeaf) and leaf.check is not None else ends:
                 self._meet(end, current)
         return current
@@ -215,10 +225,10 @@ class _Builder:
         self.counted.update(chain.filters)
         return end.frame(hidden), RouteSpec(source=source, filters=filters, leaves=leaves)
 
-    def _leaf(self, leaf: WindowLeaf | SinkLeaf, end: Projection, branch: Branch) -> WindowLeafSpec | SinkLeafSpec:
-        if isinstance(leaf, WindowLeaf):
-            with at_site(leaf.window.site):
-                return self._window_leaf(leaf.window, end, branch)
+    def _leaf(self, leaf: Leaf, end: Projection, branch: Branch) -> WindowLeafSpec | FunctionLeafSpec | SinkLeafSpec:
+        if isinstance(leaf, StepLeaf):
+            with at_site(leaf.step.site):
+                return self.leaves.leaf(leaf.step, end, branch)
         end.keep_visible()
         with at_site(leaf.sinks[0].site):
             schema = end.schema(end.chain.visible)
@@ -228,71 +238,6 @@ class _Builder:
             return SinkLeafSpec(sinks=tuple(s.name for s in leaf.sinks), visible=end.chain.visible)
         with at_site(leaf.check.site):
             return self._checked_leaf(leaf.check, leaf.sinks, end, branch, schema)
-
-    def _place(self, port: Node) -> int:
-        """Return the place of a port in arrival order: sources in graph order, then what the job makes (1.6)."""
-        ports = [*self.plan.graph.sources, *(n for n in self.plan.graph.nodes if not isinstance(n, SourceNode))]
-        return next(place for place, node in enumerate(ports) if node is port)
-
-    def _window_leaf(self, window: WindowNode, end: Projection, branch: Branch) -> WindowLeafSpec:
-        from pyspark.sql import functions as F
-
-        types = end.chain.types()
-        missing = next((k for k in window.keys if k not in types), None)
-        if missing is not None:
-            raise UnknownName(
-                f"window {window.name!r} is keyed by {missing!r}; the stream has {list(types)}", where=str(window.site)
-            )
-        number = sum(self.inputs_of.values())
-        keys = {k: end.add(f"{KEY}{number}_{k}", normalised(k, types[k]), plain=k) for k in window.keys}
-        hashed = F.xxhash64(*(end.column(c) for c in keys.values())) if keys else F.lit(42).cast("long")
-        plan, _ = self._aggregates(window, end, keys)
-        rank = self.inputs_of.get(window.name, 0)
-        self.inputs_of[window.name] = rank + 1
-        expressions = {name: a.expression for name, a in window.aggregates.items() if a.expression is not None}
-        columns = {sql: f"_penstock_a{number}_{i}" for i, sql in enumerate(dict.fromkeys(expressions.values()))}
-        read = {sql: end.add(name, end.chain.alive(sql), plain=sql) for sql, name in columns.items()}
-        hash_column = end.add(f"_penstock_h{number}", hashed)
-        refuse_functions(end.frame([]), columns)
-        inputs = {name: read[sql] for name, sql in expressions.items()}
-        late = self.plan.graph.late_stream(window)
-        refuse_taken(window.aggregates)
-        if late is not None:
-            taken = next((n for n in end.chain.visible if n.lower() in _LATE_COLUMNS), None)
-            if taken is not None:
-                raise JobError(f"column {taken!r} has the name of one that late rows get; rename it, or drop_late()")
-            end.keep_visible()
-        return WindowLeafSpec(
-            step=window.name,
-            window=window.spec,
-            plan=plan,
-            partitions=window.partitions,
-            order=self._place(branch.port),
-            rank=rank,
-            ranks=sum(
-                isinstance(leaf, WindowLeaf) and leaf.window is window
-                for b in self.plan.branches()
-                for leaf in b.leaves
-            ),
-            keys=keys,
-            inputs=inputs,
-            hash_column=hash_column,
-            visible=end.chain.visible,
-            late=None if late is None else self._side(late, late_schema(end.schema(end.chain.visible))),
-        )
-
-    def _aggregates(self, window: WindowNode, end: Projection, keys: dict[str, str]) -> tuple[AggregatePlan, pa.Schema]:
-        types = {
-            name: None if a.expression is None else end.type_of(a.expression) for name, a in window.aggregates.items()
-        }
-        plan = AggregatePlan.build(window.aggregates, types)
-        schema = pa.schema([pa.field(k, end.type_of(quoted(k))) for k in keys])
-        known = self.aggregates.setdefault(window.name, (plan, schema))
-        if known[1] != schema or known[0].fields != plan.fields:
-            raise BadExpression(
-                f"the streams that window {window.name!r} reads have other types", where=str(window.site)
-            )
-        return known
 
     def _checked_leaf(
         self, check: CheckNode, sinks: tuple[SinkNode, ...], end: Projection, branch: Branch, schema: pa.Schema
@@ -355,7 +300,7 @@ class _Builder:
             return Outlet(sinks=(), lanes=(), schema=schema)
         return self._outlet(stream, schema)
 
-    def _outlet(self, port: WindowNode | LateNode | QuarantineNode, schema: pa.Schema) -> Outlet:
+    def _outlet(self, port: StatefulNode | LateNode | QuarantineNode, schema: pa.Schema) -> Outlet:
         name = port_name(port)
         known = self.ports.setdefault(name, schema)
         if known != schema:

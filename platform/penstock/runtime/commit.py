@@ -70,6 +70,7 @@ def decide(
         "watermarks_in": {step: marks.close for step, marks in offsets.watermarks.items()},
         "watermarks_out": _watermarks(engine, sources, before, drained=DRAIN in offsets.settings),
         "due": outcome.due,
+        "due_time": outcome.due_time,
         "accounting": outcome.accounting,
         "written": outcome.written,
     }
@@ -115,11 +116,11 @@ def _watermarks(
         )
         marks[node.name] = source_watermark(progress.partitions, bounds, ended=progress.ended)
     return {
-        window.name: step_watermark(
-            before.watermarks_out.get(window.name) if before is not None else None,
-            [marks[s.name] for s in engine.graph.sources_of(window)],
+        step.name: step_watermark(
+            before.watermarks_out.get(step.name) if before is not None else None,
+            [marks[s.name] for s in engine.graph.sources_of(step)],
         )
-        for window in engine.graph.windows
+        for step in engine.graph.steps
     }
 
 

@@ -12,12 +12,14 @@ from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import (
     CheckNode,
     FilterNode,
+    FunctionNode,
     LateNode,
     Node,
     QuarantineNode,
     SelectNode,
     SinkNode,
     SourceNode,
+    StatefulNode,
     TransformNode,
     UnionNode,
     WindowNode,
@@ -25,13 +27,13 @@ from penstock.graph.nodes import (
 )
 from penstock.graph.windows import LateTo, TimeWindow
 from penstock.runtime.config_errors import shown_path
-from penstock.runtime.plan import Branch, Hop, JobPlan, Leaf, Shuffle, WindowLeaf, plan_job, port_name
+from penstock.runtime.plan import Branch, Hop, JobPlan, Leaf, Shuffle, StepLeaf, plan_job, port_name
 from penstock.runtime.stages import TakeOver, plan_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.operators.time_windows import WindowStep
+    from penstock.runtime.specs import StepWork
 
 __all__ = ["Guarantee", "Section", "explain_analysis", "explain_graph", "guarantees"]
 
@@ -68,11 +70,14 @@ def explain_graph(graph: JobGraph) -> list[Section]:
     ]
 
 
-def explain_analysis(steps: Mapping[str, WindowStep], schemas: Mapping[str, pa.Schema]) -> list[Section]:
+def explain_analysis(steps: Mapping[str, StepWork], schemas: Mapping[str, pa.Schema]) -> list[Section]:
     """Return what only Spark's analysis tells: how windows are made, and the columns that sinks get."""
-    windows = tuple((name, step.strategy.value) for name, step in steps.items())
+    from penstock.runtime.window_work import WindowWork  # loads Arrow, which who explains a graph alone does without
+
+    windows = tuple((n, w.spec.strategy.value) for n, w in steps.items() if isinstance(w, WindowWork))
     columns = tuple((sink, ", ".join(f"{f.name} {f.type}" for f in schema)) for sink, schema in schemas.items())
-    return [Section("How windows are made", windows), Section("Columns of the sinks", columns)]
+    made = [Section("How windows are made", windows)] if windows else []
+    return [*made, Section("Columns of the sinks", columns)]
 
 
 def guarantees(graph: JobGraph) -> list[Guarantee]:
@@ -102,6 +107,8 @@ def _step(node: Node) -> str:
             return _source(node)
         case WindowNode():
             return _window(node)
+        case FunctionNode():
+            return _function(node)
         case FilterNode() | SelectNode() | WithColumnsNode() | TransformNode() | UnionNode():
             return _change(node)
     kinds = {CheckNode: "check", SinkNode: "sink", LateNode: "late rows", QuarantineNode: "quarantine of"}
@@ -132,10 +139,22 @@ def _change(node: FilterNode | SelectNode | WithColumnsNode | TransformNode | Un
             return f"union of {_name_of(left)} and {_name_of(right)}"
 
 
-def _window(node: WindowNode) -> str:
-    spec = node.spec
+def _keys(node: StatefulNode) -> str:
     by = f"by {', '.join(node.keys)}" if node.keys else "no key"
-    keys = f"{by}, {_counted(node.partitions, 'state partition')}"
+    return f"{by}, {_counted(node.partitions, 'state partition')}"
+
+
+def _function(node: FunctionNode) -> str:
+    bounds = [f"forgotten after {Duration(node.timeout.idle)} without a row"] if node.timeout.idle is not None else []
+    bounds += ["forgotten at its deadline"] if node.timeout.event_time else []
+    kept = f"state {node.state}, {' or '.join(bounds) or 'kept for ever'}"
+    name = getattr(node.fn, "__qualname__", type(node.fn).__name__)
+    calls = "; calls for every key in every batch" if node.every_batch else ""
+    return f"{node.form.value} {node.name}: {name}, {_keys(node)}, {kept}{calls}"
+
+
+def _window(node: WindowNode) -> str:
+    spec, keys = node.spec, _keys(node)
     late = f"late rows to {spec.late.stream}" if isinstance(spec.late, LateTo) else "late rows dropped and counted"
     made = ", ".join(f"{name} = {a.kind.value}({a.expression or ''})" for name, a in node.aggregates.items())
     return f"window {node.name}: {_size(spec)}, {keys}, {late}; {made}"
@@ -152,8 +171,8 @@ def _plan(plan: JobPlan) -> list[tuple[str, str]]:
         match stage:
             case Hop(branch=branch):
                 rows.append(("hop", _branch(branch)))
-            case Shuffle(windows=windows):
-                names = ", ".join(w.name for w in windows)
+            case Shuffle(steps=steps):
+                names = ", ".join(step.name for step in steps)
                 rows.append(("shuffle", f"{_counted(stage.partitions, 'task')}, state of {names}"))
     direct = [(port, ", ".join(s.name for s in sinks)) for port, sinks in plan.direct.items() if sinks]
     return rows + [("stage", f"{port} as it is for {sinks}") for port, sinks in direct]
@@ -166,8 +185,8 @@ def _branch(branch: Branch) -> str:
 
 
 def _leaf(leaf: Leaf) -> str:
-    if isinstance(leaf, WindowLeaf):
-        return f"slices of {leaf.window.name}"
+    if isinstance(leaf, StepLeaf):
+        return f"{'slices' if isinstance(leaf.step, WindowNode) else 'rows'} of {leaf.step.name}"
     guard = f"check {leaf.check.name}, then " if leaf.check is not None else ""
     return f"{guard}files of {', '.join(s.name for s in leaf.sinks)}"
 

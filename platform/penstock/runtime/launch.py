@@ -146,7 +146,7 @@ def _launched(
                     drain=order.drain,
                     gates=order.gates,
                     limit=orders.limit,
-                    caps={w.name: settings.state_limit for w in graph.windows} if settings.state_limit else {},
+                    caps={step.name: settings.state_limit for step in graph.steps} if settings.state_limit else {},
                 ),
                 identity=identity,
                 may_take_over=watch.may_take_over,

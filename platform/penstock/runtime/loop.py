@@ -77,7 +77,7 @@ class Driver:
         self.settings = settings or DriverSettings()
         self.listeners = listeners
         self._may_take_over = may_take_over
-        self.partitions = {w.name: w.partitions for w in engine.graph.windows}
+        self.partitions = {step.name: step.partitions for step in engine.graph.steps}
         self.sinks = tuple(s.name for s in engine.graph.sinks)
         self.owned: OwnedLog | None = None
         self.stopping = False

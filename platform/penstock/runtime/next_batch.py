@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from penstock.checkpoint.entries import Commit, Offsets, StepWatermarks
 from penstock.graph.graph import JobGraph
-from penstock.graph.nodes import WindowNode
+from penstock.graph.nodes import StatefulNode
 from penstock.runtime.engine import Engine
 from penstock.runtime.triggers import Trigger
 from penstock.sources.base import ReadLimit, Span
@@ -24,11 +24,15 @@ _POLL = 50_000
 
 @dataclass(frozen=True, slots=True)
 class NextBatch:
-    """Hold the Offsets of the next batch, or None to wait; `wait` is in microseconds."""
+    """Hold the Offsets of the next batch, or None to wait; `wait` is in microseconds.
+
+    `follows`: not just because time has passed.
+    """
 
     offsets: Offsets | None
     wait: int = 0
     merged: int = 0
+    follows: bool = True
 
 
 def next_batch(
@@ -59,8 +63,9 @@ def next_batch(
     ranges = {s.name: _range(engine, s.name, commit, target, limit) for s in graph.sources}
     fresh = any(r["span"] is not None for r in ranges.values())
     ending = False
-    if not fresh and not _due(graph, commit, tick.time) and not _closing(engine, commit, ranges):
-        going = [name for name, r in ranges.items() if not (_has_ended(commit, name) or engine.ended(name, r["end"]))]
+    going = [name for name, r in ranges.items() if not (_has_ended(commit, name) or engine.ended(name, r["end"]))]
+    by_time = bool(going) and target is None and _due_by_time(graph, commit, tick.time, trigger)
+    if not fresh and not by_time and not _due(graph, commit, tick.time) and not _closing(engine, commit, ranges):
         left_open = drain and _is_open(commit)  # also by sources whose end closes nothing
         if not (going or left_open) or (target is not None and not drain):
             return None
@@ -71,7 +76,7 @@ def next_batch(
         "zero": zero,
         "interval": trigger.interval,
         "merged_ticks": tick.merged,
-        "partitions": {w.name: w.partitions for w in graph.windows},
+        "partitions": {step.name: step.partitions for step in graph.steps},
         # A batch means the same however often it is run: that it ends the sources is fixed with its ranges.
         **({DRAIN: True} if ending else {}),
     }
@@ -85,13 +90,17 @@ def next_batch(
         limits={"rows": limit.rows} if limit.rows is not None else {},
         settings=settings,
     )
-    return NextBatch(offsets, wait=tick.wait, merged=tick.merged)
+    # Time passes by itself; what a watermark has made due follows at once (SEMANTICS 2.2).
+    follows = not by_time or _due(graph, commit, tick.time) or _closing(engine, commit, ranges)
+    return NextBatch(offsets, wait=tick.wait, merged=tick.merged, follows=follows)
 
 
 def chained_steps(graph: JobGraph) -> frozenset[str]:
-    """Return the window steps that read another window step's output."""
+    """Return the steps that read another step's output."""
     return frozenset(
-        w.name for w in graph.windows if any(isinstance(n, WindowNode) and n is not w for n in graph.upstream(w))
+        step.name
+        for step in graph.steps
+        if any(isinstance(n, StatefulNode) and n is not step for n in graph.upstream(step))
     )
 
 
@@ -128,6 +137,18 @@ def _due(graph: JobGraph, commit: Commit | None, time: int) -> bool:
     return False
 
 
+def _due_by_time(graph: JobGraph, commit: Commit | None, time: int, trigger: Trigger) -> bool:
+    """Return whether a timeout or a timer is due by batch time (SEMANTICS 1.4, 7.2, 7.5).
+
+    A step that is called for every key in every batch is due at each tick; without ticks, with rows only.
+    """
+    for step, at in (commit.due_time if commit is not None else {}).items():
+        node = next((n for n in graph.functions if n.name == step), None)
+        if at is not None and at <= time and not (node is not None and node.every_batch and trigger.interval is None):
+            return True
+    return False
+
+
 def _is_open(commit: Commit | None) -> bool:
     """Return whether windows are open."""
     return commit is not None and any(end is not None for end in commit.due.values())
@@ -151,10 +172,10 @@ def _watermarks(graph: JobGraph, commit: Commit | None) -> dict[str, StepWaterma
     """
     chained = chained_steps(graph)
     marks: dict[str, StepWatermarks] = {}
-    for window in graph.windows:
-        close = commit.watermarks_out.get(window.name) if commit is not None else None
-        late = commit.watermarks_in.get(window.name) if commit is not None and window.name in chained else close
-        marks[window.name] = StepWatermarks(late=late, close=close)
+    for step in graph.steps:
+        close = commit.watermarks_out.get(step.name) if commit is not None else None
+        late = commit.watermarks_in.get(step.name) if commit is not None and step.name in chained else close
+        marks[step.name] = StepWatermarks(late=late, close=close)
     return marks
 
 

@@ -24,6 +24,7 @@ class Outcome:
     highest: dict[str, dict[str, int]] = field(default_factory=dict)
     state: dict[str, dict[str, ManifestRef]] = field(default_factory=dict)
     due: dict[str, int | None] = field(default_factory=dict)
+    due_time: dict[str, int | None] = field(default_factory=dict)
     staged: dict[tuple[str, str | None], list[tuple[StagedFile, int | None]]] = field(default_factory=dict)
     measured: dict[str, list[dict[str, str]]] = field(default_factory=dict)
     accounting: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -46,6 +47,8 @@ def collect(receipts: Iterable[Mapping[str, Any]]) -> Outcome:
             case "window":
                 counts = ("rows", "counted", "late", "partly_late", "in_no_window")
                 _add(outcome, f"window:{said['step']}", said, counts)
+            case "function":
+                _add(outcome, f"function:{said['step']}", said, ("rows",))
             case "state":
                 _state(outcome, said)
             case "staged":
@@ -71,6 +74,7 @@ def check_accounting(outcome: Outcome, expected: Mapping[str, int | None]) -> No
         "source": ("read", ("quarantined", "passed")),
         "filter": ("rows", ("kept", "filtered")),
         "window": ("rows", ("counted", "late", "in_no_window")),
+        "function": ("rows", ("merged",)),
         "check": ("in", ("published", "dropped", "quarantined", "held")),
     }
     for name, counts in outcome.accounting.items():
@@ -78,7 +82,7 @@ def check_accounting(outcome: Outcome, expected: Mapping[str, int | None]) -> No
         if counts[whole] != sum(counts.get(part, 0) for part in parts):
             raise AccountingBroken(f"the rows of {name} do not add up: {counts}")
         merged = counts.get("merged")
-        if merged is not None and merged != counts["counted"]:
+        if merged is not None and merged != counts.get("counted", merged):
             raise AccountingBroken(f"{name} counted {counts['counted']:,} rows and its state took {merged:,}")
 
 
@@ -104,12 +108,10 @@ def _state(outcome: Outcome, said: Mapping[str, Any]) -> None:
         if partition in known and known[partition].checksum != found.checksum:
             raise NondeterministicStep(f"two tasks answered for partition {partition} of step {step!r}, differently")
         known[partition] = found
-    if said["due"] is not None:
-        before = outcome.due.get(step)
-        outcome.due[step] = said["due"] if before is None else min(before, said["due"])
-    else:
-        outcome.due.setdefault(step, None)
-    _add(outcome, f"window:{step}", {"merged": said["merged"]}, ("merged",))
+    for known_due, due in ((outcome.due, said["due"]), (outcome.due_time, said["due_time"])):
+        before = known_due.get(step)
+        known_due[step] = due if before is None else before if due is None else min(before, due)
+    _add(outcome, said["counted_as"], {"merged": said["merged"]}, ("merged",))
     for name, count in (("segments", "written"), ("rewritten", "rewritten"), (f"state:{step}", "size")):
         outcome.written[name] = outcome.written.get(name, 0) + said[count]
 
@@ -125,6 +127,7 @@ def _staged(outcome: Outcome, said: Mapping[str, Any]) -> None:
 def _add(outcome: Outcome, name: str, said: Mapping[str, Any], counts: tuple[str, ...]) -> None:
     base = {
         "window": {"rows": 0, "counted": 0, "late": 0, "partly_late": 0, "in_no_window": 0},
+        "function": {"rows": 0},
     }.get(name.partition(":")[0], {})
     known = outcome.accounting.setdefault(name, dict(base))
     for count in counts:

@@ -1,8 +1,9 @@
-"""Put the state of a window step in one partition into segments: what the slices read, and what a batch leaves."""
+"""Read and write the state of one step in one partition, as the last Commit left it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,9 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.operators.partial_tables import HASH
-from penstock.operators.time_windows import StepResult, WindowStep
-from penstock.operators.window_strategies import FRONT, LATE, SLICES
+from penstock.runtime.specs import StepWork
 from penstock.runtime.staging import TaskFiles
 from penstock.state import (
     SLACK_BYTES,
@@ -25,6 +24,7 @@ from penstock.state import (
     write_batch,
 )
 from penstock.state import ManifestRef as StateRef
+from penstock.state.keys import Bools, Ints
 
 __all__ = ["PartitionState"]
 
@@ -32,15 +32,14 @@ _LAYOUT = "layout"
 
 
 class PartitionState:
-    """Hold the state of one partition as the last Commit left it; a `SliceSource` for the window's step."""
+    """Hold the state of one partition as the last Commit left it."""
 
-    def __init__(self, reader: StateReader, work: WindowStep) -> None:
+    def __init__(self, reader: StateReader, work: StepWork) -> None:
         self.reader = reader
         self.work = work
-        self.layout = work.layout
 
     @classmethod
-    def open(cls, root: Path, step: str, partition: int, ref: Mapping[str, Any] | None, *, work: WindowStep) -> Self:
+    def open(cls, root: Path, step: str, partition: int, ref: Mapping[str, Any] | None, *, work: StepWork) -> Self:
         """Open what a Commit names; without a reference the partition is empty.
 
         Raises StateMissing and CheckpointCorrupt.
@@ -52,58 +51,52 @@ class PartitionState:
         return cls(StateReader(folder, manifest), work)
 
     @property
-    def layout_name(self) -> str:
-        """Return in words what this step keeps: keys, aggregates and windows."""
-        keys = ", ".join(f"{field.name} {field.type}" for field in self.work.keys)
-        kept = ", ".join(f"{a.kind.value}({a.expression or ''}) {a.result}" for a in self.work.plan.aggregates)
-        window = self.work.window
-        return f"[{keys}] {kept} in windows of {window.size} us every {window.every} us from {window.offset}"
-
-    @property
     def written_as(self) -> str:
         """Return in words what the state was written as."""
-        return str(self.facts.get(_LAYOUT, self.layout_name))
+        return str(self.facts.get(_LAYOUT, self.work.layout_name))
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """Return the facts of the last `StepResult`; none before the first."""
+        """Return the facts of the last change; none before the first."""
         return self.reader.facts
 
-    def scan(self, part: str, lo: int, hi: int) -> Sequence[pa.Table]:
-        """Return the rows with lo <= `_group` < hi, zero-copy, one table a run."""
-        return self.reader.scan(part, lo, hi, self._schema(part))
+    def schema(self, part: str) -> pa.Schema | None:
+        """Return the columns of a part, as its newest rows have them; None for a part without rows."""
+        return self.reader.schema(part)
+
+    def scan(
+        self, part: str, group_from: int | None, group_to: int | None, schema: pa.Schema | None = None
+    ) -> Sequence[pa.Table]:
+        """Return the rows with group_from <= `_group` < group_to, zero-copy, one table a run."""
+        return self.reader.scan(part, group_from, group_to, schema)
+
+    def lookup(self, part: str, hashes: Ints, keys: pa.Table, *, schema: pa.Schema) -> tuple[Bools, pa.Table]:
+        """Return which keys have a row, and a row for each; hashes are sorted."""
+        return self.reader.lookup(part, hashes, keys, schema=schema)
 
     def groups(self, part: str) -> npt.NDArray[np.int64]:
         """Return the distinct groups that have rows."""
         return self.reader.groups(part)
 
-    def refuse_strangers(self, deltas: Sequence[pa.Table], partition: int, partitions: int, step: str) -> None:
-        """Raise WrongPartition when a row is another partition's: each task checks, because Spark may not (FACTS 5)."""
-        for delta in deltas:
-            check_partition(delta[HASH].to_numpy(), partition, partitions, step=step)
+    def first_group(self, part: str, at_least: int | None) -> int | None:
+        """Return the least group, not below `at_least`, that has rows."""
+        return self.reader.first_group(part, at_least)
 
-    def write(self, result: StepResult, files: TaskFiles, *, partitions: int) -> Written:
+    def refuse_strangers(self, tables: Sequence[pa.Table], partition: int, partitions: int, step: str) -> None:
+        """Raise WrongPartition when a row is another partition's: each task checks, because Spark may not (FACTS 5)."""
+        for table in tables:
+            check_partition(table[self.work.hash_column].to_numpy(), partition, partitions, step=step)
+
+    def write(self, change: Change, files: TaskFiles, *, partitions: int) -> Written:
         """Write what the batch changed, compact within the budget, and return the new manifest's reference.
 
         The slack of compaction, 1 MiB a batch, is shared among the step's partitions.
         """
         facts = files.facts
         name = segment_name(facts.batch, epoch=facts.epoch, attempt=files.attempt, run=facts.run)
-        change = Change(
-            append=result.append,
-            replace=result.replace,
-            floors=dict.fromkeys((SLICES, FRONT, LATE), result.floor),
-            facts={**result.facts, _LAYOUT: self.layout_name},
-        )
-        combine = self.layout.combine
-        return write_batch(
-            self.reader,
-            name,
-            change,
-            batch=facts.batch,
-            merge={SLICES: combine, LATE: combine},
-            slack=SLACK_BYTES // partitions,
-        )
-
-    def _schema(self, part: str) -> pa.Schema | None:
-        return None if part == FRONT else self.layout.schema
+        # What stands there already stays as it is, so that a batch that changes nothing writes nothing.
+        kept = self.facts if change.facts is None else change.facts
+        if change.append or change.replace or change.floors or change.facts is not None:
+            change = replace(change, facts={**kept, _LAYOUT: self.work.layout_name})
+        slack = SLACK_BYTES // partitions
+        return write_batch(self.reader, name, change, batch=facts.batch, merge=self.work.merge, slack=slack)

@@ -2,11 +2,11 @@
 
 The plan is a pure value; `penstock explain` prints it and `runtime.dataframes` builds it.
 
-A *port* is a stream that Python work produces: a source, the output of a window step, or a side stream.
+A *port* is a stream that Python work produces: a source, the output of a stateful step, or a side stream.
 A *branch* leads from a port through steps that Spark evaluates (filter, select, with_columns, transform) to leaves.
-A *leaf* is Python work again: the map side of a window step, or the staging of sinks, guarded by a check or not.
+A *leaf* is Python work again: the map side of a stateful step, or the staging of sinks, guarded by a check or not.
 A *hop* runs one branch of a port that lies inside the job, without a shuffle.
-A *shuffle* brings the partials of window steps to the tasks that own their state.
+A *shuffle* brings the rows of stateful steps, or partials of them, to the tasks that own their state.
 """
 
 from __future__ import annotations
@@ -19,24 +19,26 @@ from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import (
     CheckNode,
     FilterNode,
+    FunctionNode,
     LateNode,
     Node,
     QuarantineNode,
     SinkNode,
     SourceNode,
+    StatefulNode,
     TransformNode,
     UnionNode,
     WindowNode,
 )
 
-__all__ = ["Branch", "Hop", "JobPlan", "Leaf", "Shuffle", "SinkLeaf", "WindowLeaf", "plan_job", "port_name"]
+__all__ = ["Branch", "Hop", "JobPlan", "Leaf", "Shuffle", "SinkLeaf", "StepLeaf", "plan_job", "port_name"]
 
 
 @dataclass(frozen=True, slots=True)
-class WindowLeaf:
-    """Pre-aggregate rows for a window step, before the shuffle."""
+class StepLeaf:
+    """Make rows ready for a stateful step, before the shuffle: a window's are pre-aggregated."""
 
-    window: WindowNode
+    step: StatefulNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class SinkLeaf:
     check: CheckNode | None = None
 
 
-Leaf = WindowLeaf | SinkLeaf
+Leaf = StepLeaf | SinkLeaf
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +76,14 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """Bring partials to their state partitions and run the state work of these steps."""
+    """Bring rows and partials to their state partitions and run the state work of these steps."""
 
-    windows: tuple[WindowNode, ...]
+    steps: tuple[StatefulNode, ...]
 
     @property
     def partitions(self) -> int:
         """Return the number of tasks: the largest number of partitions of its steps."""
-        return max(w.partitions for w in self.windows)
+        return max(step.partitions for step in self.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,8 @@ def port_name(node: Node) -> str:
             return f"source:{name}"
         case WindowNode(name=name):
             return f"window:{name}"
+        case FunctionNode(name=name):
+            return f"function:{name}"
         case LateNode(name=name):
             return f"late:{name}"
         case QuarantineNode(name=name):
@@ -126,11 +130,11 @@ def plan_job(graph: JobGraph) -> JobPlan:
     ingest: list[Branch] = []
     for source in graph.sources:
         ingest.extend(_branches(graph, source))
-    ports = [n for n in graph.nodes if isinstance(n, WindowNode | LateNode | QuarantineNode)]
+    ports = [n for n in graph.nodes if isinstance(n, StatefulNode | LateNode | QuarantineNode)]
     direct = {port_name(p): tuple(_direct_sinks(graph, p)) for p in ports}
     stages: list[Hop | Shuffle] = []
     waiting = [Hop(b, f"{port_name(p)}#{i}") for p in ports for i, b in enumerate(_branches(graph, p))]
-    todo = list(graph.windows)
+    todo = list(graph.steps)
     while waiting or todo:
         hop = next((h for h in waiting if _complete(graph, h.branch.port, todo, waiting)), None)
         if hop is not None:
@@ -164,8 +168,8 @@ def _branches(graph: JobGraph, port: Node) -> list[Branch]:
             match child:
                 case SinkNode():
                     sinks.append(child)
-                case WindowNode():
-                    leaves(chain).append(WindowLeaf(child))
+                case StatefulNode():
+                    leaves(chain).append(StepLeaf(child))
                 case CheckNode():
                     guarded = tuple(c for c in graph.children(child) if isinstance(c, SinkNode))
                     leaves(chain).append(SinkLeaf(guarded, child))
@@ -183,7 +187,7 @@ def _branches(graph: JobGraph, port: Node) -> list[Branch]:
     inside = not isinstance(port, SourceNode)
     if inside and () in found:
         # Sinks that take the rows of a port as they are need no hop: its rows are staged where they appear.
-        guarded = [leaf for leaf in found[()][1] if isinstance(leaf, WindowLeaf) or leaf.check is not None]
+        guarded = [leaf for leaf in found[()][1] if isinstance(leaf, StepLeaf) or leaf.check is not None]
         found[()] = ((), guarded)
     found = {key: branch for key, branch in found.items() if branch[1]}
     branches = [Branch(port, chain, tuple(leaves), accounts=False) for chain, leaves in found.values()]
@@ -217,12 +221,12 @@ def _behind_transforms(chain: tuple[Node, ...]) -> tuple[Node, ...]:
     return chain[last + 1 :]
 
 
-def _complete(graph: JobGraph, port: Node, todo: list[WindowNode], waiting: list[Hop]) -> bool:
+def _complete(graph: JobGraph, port: Node, todo: list[StatefulNode], waiting: list[Hop]) -> bool:
     """Return whether everything that adds rows to the port has run."""
-    if isinstance(port, WindowNode):
+    if isinstance(port, StatefulNode):
         return not any(port is w for w in todo)
     for feeder in graph.feeders(port):
-        inside = [n for n in graph.upstream(feeder) if isinstance(n, WindowNode) and n is not feeder]
+        inside = [n for n in graph.upstream(feeder) if isinstance(n, StatefulNode) and n is not feeder]
         if any(any(n is w for w in todo) for n in inside):
             return False
         if any(_leads_to(hop.branch, feeder) for hop in waiting):
@@ -232,14 +236,14 @@ def _complete(graph: JobGraph, port: Node, todo: list[WindowNode], waiting: list
 
 def _leads_to(branch: Branch, node: Node) -> bool:
     return any(
-        (isinstance(leaf, WindowLeaf) and leaf.window is node) or (isinstance(leaf, SinkLeaf) and leaf.check is node)
+        (isinstance(leaf, StepLeaf) and leaf.step is node) or (isinstance(leaf, SinkLeaf) and leaf.check is node)
         for leaf in branch.leaves
     )
 
 
-def _inputs_missing(graph: JobGraph, window: WindowNode, todo: list[WindowNode], waiting: list[Hop]) -> bool:
-    above = [n for n in graph.upstream(window) if isinstance(n, WindowNode) and n is not window]
-    return any(any(n is w for w in todo) for n in above) or any(_leads_to(h.branch, window) for h in waiting)
+def _inputs_missing(graph: JobGraph, step: StatefulNode, todo: list[StatefulNode], waiting: list[Hop]) -> bool:
+    above = [n for n in graph.upstream(step) if isinstance(n, StatefulNode) and n is not step]
+    return any(any(n is w for w in todo) for n in above) or any(_leads_to(h.branch, step) for h in waiting)
 
 
 def _refuse_unsupported(graph: JobGraph) -> None:
@@ -271,4 +275,4 @@ def _refuse_unsupported(graph: JobGraph) -> None:
 
 
 def _is_port(node: Node) -> bool:
-    return isinstance(node, SourceNode | WindowNode | LateNode | QuarantineNode)
+    return isinstance(node, SourceNode | StatefulNode | LateNode | QuarantineNode)

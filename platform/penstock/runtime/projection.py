@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["KEY", "Projection", "map_in_arrow"]
+__all__ = ["KEY", "Projection", "arrow_schema", "map_in_arrow"]
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -72,14 +72,14 @@ class Projection:
 
         if self._is_visible(expression):
             return self.schema((expression.strip("` "),)).field(0).type
-        return _arrow(self.chain.frame.select(F.expr(expression).alias("c")).schema).field("c").type
+        return arrow_schema(self.chain.frame.select(F.expr(expression).alias("c")).schema).field("c").type
 
     def schema(self, names: tuple[str, ...]) -> pa.Schema:
         """Return the types of columns of the branch."""
         from pyspark.sql.types import StructType
 
         # Not of the whole frame: what nothing reads may be of a type that Arrow lacks.
-        return _arrow(StructType([self.chain.frame.schema[name] for name in names]))
+        return arrow_schema(StructType([self.chain.frame.schema[name] for name in names]))
 
     def frame(self, hidden: list[str]) -> DataFrame:
         """Return the frame of the columns that were added, and of these hidden ones."""
@@ -93,7 +93,8 @@ class Projection:
         return expression is not None and expression.strip("` ") in self.chain.visible
 
 
-def _arrow(types: StructType) -> pa.Schema:
+def arrow_schema(types: StructType) -> pa.Schema:
+    """Return Spark's types as Arrow's: times in UTC, every column nullable."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     found = to_arrow_schema(types, timezone="UTC")

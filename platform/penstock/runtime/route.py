@@ -13,12 +13,12 @@ from penstock.operators.slices import judge
 from penstock.operators.time_windows import preaggregate
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.rows import Item, receipt
-from penstock.runtime.specs import FATE, TIME, RouteSpec, SinkLeafSpec, SourceSpec, WindowLeafSpec
+from penstock.runtime.specs import FATE, TIME, FunctionLeafSpec, RouteSpec, SinkLeafSpec, SourceSpec, WindowLeafSpec
 from penstock.runtime.staging import TaskFiles, pour
 from penstock.sources.base import ERROR, PARTITION, POSITION, RAW
 from penstock.state.keys import partition_of
 
-__all__ = ["QUARANTINE_SCHEMA", "late_schema", "partials_port", "route"]
+__all__ = ["PLACE", "QUARANTINE_SCHEMA", "ROW_HASH", "key_column", "late_schema", "route", "step_port"]
 
 REASONS = {-1: "bad record", -2: "null event time", -3: "too far in the future"}
 UTC = pa.timestamp("us", tz="UTC")
@@ -36,9 +36,22 @@ QUARANTINE_SCHEMA = pa.schema(
 Ints = npt.NDArray[np.int64]
 
 
-def partials_port(step: str) -> str:
-    """Return the port that carries a window step's partials to its state partitions."""
-    return f"partials:{step}"
+PLACE = "_penstock_place"
+"""int32: the place of a row's port among all, the first part of the order of arrival (SEMANTICS 1.6)."""
+
+
+ROW_HASH = "_penstock_hash"
+"""int64: the hash of a row's key, by which it finds its state."""
+
+
+def step_port(step: str) -> str:
+    """Return the port that carries what a step takes, rows or partials, to its state partitions."""
+    return f"step:{step}"
+
+
+def key_column(name: str) -> str:
+    """Return the column that carries a key, normalised, beside the column that the user sees."""
+    return f"_penstock_key_{name}"
 
 
 def late_schema(visible: pa.Schema) -> pa.Schema:
@@ -58,6 +71,8 @@ def route(table: pa.Table, spec: RouteSpec, facts: BatchFacts, files: TaskFiles)
     for leaf in spec.leaves:
         if isinstance(leaf, WindowLeafSpec):
             yield from _to_window(alive, leaf, facts, files)
+        elif isinstance(leaf, FunctionLeafSpec):
+            yield from _to_function(alive, leaf)
         else:
             yield from _to_sinks(alive, leaf, files)
 
@@ -126,9 +141,8 @@ def _to_window(alive: pa.Table, leaf: WindowLeafSpec, facts: BatchFacts, files: 
     rows = alive if counted.all() else alive.filter(pa.array(counted))
     if rows.num_rows == 0:
         return
-    if leaf.ranks > 1 and leaf.plan.needs_order:
-        place = pc.add(pc.multiply(rows[POSITION], leaf.ranks), leaf.rank)
-        rows = rows.set_column(rows.schema.get_field_index(POSITION), POSITION, place)
+    if leaf.plan.needs_order:
+        rows = _ranked(rows, leaf)
     partials = preaggregate(
         rows,
         keys=leaf.keys,
@@ -139,11 +153,33 @@ def _to_window(alive: pa.Table, leaf: WindowLeafSpec, facts: BatchFacts, files: 
         plan=leaf.plan,
         window=leaf.window,
     )
-    yield from _by_partition(partials, partials_port(leaf.step), leaf.partitions)
+    yield from _by_partition(partials, "_hash", step_port(leaf.step), leaf.partitions)
 
 
-def _by_partition(partials: pa.Table, port: str, partitions: int) -> Iterator[Item]:
-    owner = partition_of(partials["_hash"].to_numpy(), partitions)
+def _ranked(rows: pa.Table, leaf: WindowLeafSpec | FunctionLeafSpec) -> pa.Table:
+    """Give each row a position of its own where one row may come along several branches."""
+    if leaf.ranks == 1:
+        return rows
+    place = pc.add(pc.multiply(rows[POSITION], leaf.ranks), leaf.rank)
+    return rows.set_column(rows.schema.get_field_index(POSITION), POSITION, place)
+
+
+def _to_function(alive: pa.Table, leaf: FunctionLeafSpec) -> Iterator[Item]:
+    n = alive.num_rows
+    yield receipt("function", step=leaf.step, rows=n)
+    if not n:
+        return
+    rows = _ranked(alive, leaf)
+    sent = rows.select([*leaf.visible, TIME, PARTITION, POSITION])
+    sent = sent.append_column(PLACE, pa.repeat(pa.scalar(leaf.order, pa.int32()), n))
+    sent = sent.append_column(ROW_HASH, rows[leaf.hash_column])
+    for name, column in leaf.keys.items():
+        sent = sent.append_column(key_column(name), rows[column])
+    yield from _by_partition(sent, ROW_HASH, step_port(leaf.step), leaf.partitions)
+
+
+def _by_partition(partials: pa.Table, hashes: str, port: str, partitions: int) -> Iterator[Item]:
+    owner = partition_of(partials[hashes].to_numpy(), partitions)
     if partitions == 1:
         yield Item(port, partials, 0)
         return

@@ -85,7 +85,7 @@ class SparkEngine:
             if work is None:
                 has = ", ".join(self.built.steps)
                 raise StepsChanged(f"the checkpoint has state of step {step!r}, and the job has only {has}")
-            node = next(w for w in self.graph.windows if w.name == step)
+            node = next(s for s in self.graph.steps if s.name == step)
             kept = (recovered.partitions or {}).get(step, node.partitions)
             if kept != node.partitions:
                 raise PartitionsChanged(
@@ -93,12 +93,9 @@ class SparkEngine:
                 )
             for partition, ref in refs.items():
                 found = PartitionState.open(self.state_folder, step, int(partition), ref.model_dump(), work=work)
-                if found.written_as != found.layout_name:
-                    raise StepsChanged(
-                        f"step {step!r} keeps {found.layout_name}, and its state is {found.written_as}",
-                        where=str(node.site),
-                    )
-                break
+                unfit = work.difference(found)
+                if unfit is not None:
+                    raise StepsChanged(f"step {step!r} {unfit}", where=str(node.site))
 
     # --- sources -----------------------------------------------------------------------------
 
@@ -221,7 +218,8 @@ def _explained(why: Exception, batch: int, graph: JobGraph) -> PenstockError:
     if found:
         name, said = found[-1]
         kind = getattr(errors, name, ComputeFailed)
-        return kind(f"batch {batch}: {said.strip()}")
+        # What is to be done is said once, by the error that is made of it.
+        return kind(f"batch {batch}: {said.strip().removesuffix(kind.remedy).rstrip(' .')}")
     kind_name = type(why).__name__
     if kind_name == "PythonException":
         lines = [line.strip() for line in text.splitlines() if line.strip()]

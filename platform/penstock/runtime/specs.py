@@ -4,14 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from penstock.graph.windows import TimeWindow
-from penstock.operators.time_windows import WindowStep
+from penstock.runtime.facts import BatchFacts
+from penstock.state import Change, Combine
 
-__all__ = ["FATE", "TIME", "Outlet", "RouteSpec", "SinkLeafSpec", "SourceSpec", "StateSpec", "WindowLeafSpec"]
+if TYPE_CHECKING:
+    from penstock.runtime.partition_state import PartitionState
+
+__all__ = [
+    "FATE",
+    "TIME",
+    "FunctionLeafSpec",
+    "Outlet",
+    "RouteSpec",
+    "SinkLeafSpec",
+    "SourceSpec",
+    "StateSpec",
+    "StepDone",
+    "StepWork",
+    "WindowLeafSpec",
+]
 
 TIME = "_penstock_time"
 """int64: event time in microseconds since 1970, null where a row has none."""
@@ -65,6 +81,23 @@ class WindowLeafSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FunctionLeafSpec:
+    """Say how rows go to the partition that keeps their key's state.
+
+    `keys` maps the step's key columns to columns of the branch. `order`, `rank` and `ranks` are as for a window.
+    """
+
+    step: str
+    partitions: int
+    order: int
+    rank: int
+    ranks: int
+    keys: dict[str, str]
+    hash_column: str
+    visible: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class SinkLeafSpec:
     """Say how rows are staged: for these sinks, and behind a check with what its gate decides on."""
 
@@ -88,14 +121,66 @@ class RouteSpec:
     source: SourceSpec | None
     filters: tuple[str | None, ...]
     """The names of the branch's filters in order; None for one that another branch counts."""
-    leaves: tuple[WindowLeafSpec | SinkLeafSpec, ...]
+    leaves: tuple[WindowLeafSpec | FunctionLeafSpec | SinkLeafSpec, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDone:
+    """Hold what a batch did in one state partition.
+
+    `output`: rows with their event time in the column TIME. `due` and `due_time`: when the partition is to be looked at
+    next though no row comes, by the watermark and by the batch time. `rows`: those that were taken.
+    """
+
+    output: pa.Table
+    change: Change
+    due: int | None
+    due_time: int | None
+    rows: int
+
+
+class StepWork(Protocol):
+    """What a step keeps in its state, and what a batch does with it in one partition; sent to tasks."""
+
+    @property
+    def keys(self) -> pa.Schema:
+        """Return the key columns."""
+
+    @property
+    def output(self) -> pa.Schema:
+        """Return the columns of the rows put out."""
+
+    @property
+    def layout_name(self) -> str:
+        """Return in words what is kept."""
+
+    @property
+    def hash_column(self) -> str:
+        """Return the column of what comes through the shuffle that has the hashes of the keys."""
+
+    @property
+    def counted_as(self) -> str:
+        """Return under which name the step's rows are accounted for."""
+
+    @property
+    def merge(self) -> Mapping[str, Combine | None]:
+        """Return how compaction merges the rows of each part."""
+
+    def difference(self, state: PartitionState) -> str | None:
+        """Return why the step cannot go on from this state, None where it can."""
+
+    def run(self, state: PartitionState, tables: list[pa.Table], facts: BatchFacts) -> StepDone:
+        """Do a batch's work with what came through the shuffle."""
+
+    def rows(self, state: PartitionState) -> list[dict[str, Any]]:
+        """Return the state as rows for people."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StateSpec:
-    """Say what the state stage does for one window step."""
+    """Say what the state stage does for one step."""
 
     step: str
     partitions: int
-    work: WindowStep
+    work: StepWork
     output: Outlet

@@ -1,7 +1,12 @@
-"""Keep the state of a step's partitions in sorted, immutable segment files (DESIGN 5 and 6; docs/state-segments.md)."""
+"""Keep the state of a step's partitions in sorted, immutable segment files (DESIGN 5 and 6; docs/state-segments.md).
 
+For state functions there is what a job needs of it: `idle`, `event_time`, and the `State` that a function is handed.
+"""
+
+from penstock.graph.timeouts import BATCH, EVENT, Timeout, event_time, idle
 from penstock.state.batch import Change, Written, manifest_name, write_batch, write_manifest
 from penstock.state.compaction import SLACK_BYTES, Plan, budget, plan_compaction, plan_fold
+from penstock.state.handle import FiredTimer, State
 from penstock.state.keys import check_partition, partition_of
 from penstock.state.limits import StateSize, check_size, size_of, unreferenced
 from penstock.state.manifest import Manifest, ManifestRef, Run
@@ -12,7 +17,9 @@ from penstock.state.rows import DELETED, EXPIRES, GROUP, HASH, sort_rows
 from penstock.state.segment import SegmentWriter, write_segment
 
 __all__ = [
+    "BATCH",
     "DELETED",
+    "EVENT",
     "EXPIRES",
     "GROUP",
     "HASH",
@@ -20,6 +27,7 @@ __all__ = [
     "SLACK_BYTES",
     "Change",
     "Combine",
+    "FiredTimer",
     "Manifest",
     "ManifestRef",
     "Merged",
@@ -29,13 +37,17 @@ __all__ = [
     "Run",
     "SegmentRef",
     "SegmentWriter",
+    "State",
     "StateReader",
     "StateSize",
+    "Timeout",
     "Written",
     "budget",
     "check_partition",
     "check_size",
     "compact",
+    "event_time",
+    "idle",
     "latest",
     "manifest_name",
     "partition_of",

@@ -100,6 +100,12 @@ class StateReader:
                     found.extend(distinct(b.groups[a:z]) for b, a, z in self._spans_of(piece, least, None))
         return np.unique(joined(found))
 
+    def first_group(self, part: str, at_least: int | None = None) -> int | None:
+        """Return the least group, not below `at_least`, that has rows; None where none has. Tombstones count."""
+        low = None if at_least is None else start_of_group(at_least)
+        found = (next(self.spans(part, run, low, None), None) for run in self.manifest.chain(part))
+        return min((int(span.block.groups[span.start]) for span in found if span is not None), default=None)
+
     def rows(
         self, part: str, run: Run, low: Bound | None, high: Bound | None, schema: pa.Schema | None = None
     ) -> pa.Table | None:

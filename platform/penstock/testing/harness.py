@@ -301,6 +301,8 @@ class Harness:
             offsets = None if planned is None else planned.offsets
             if offsets is not None and any(span is not None for span in spans_of(offsets).values()):
                 return
+            if planned is not None and not planned.follows:
+                return
             if not self._one():
                 return
 

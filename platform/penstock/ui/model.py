@@ -108,14 +108,17 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A window step as the newest Commit tells it: `due` is the end of the first window that is open.
+    """A step with state as the newest Commit tells it.
 
-    `rows`, `counted` and `late` are those of the kept batches together.
+    `due` is the watermark at which something happens next: the end of the first window that is open, a timer, a
+    deadline. `due_time` is the batch time at which something does. `rows`, `counted` and `late` are those of the kept
+    batches together; a function takes all rows.
     """
 
     name: str
     watermark: int | None
     due: int | None
+    due_time: int | None
     rows: int
     counted: int
     late: int
@@ -267,15 +270,16 @@ def _steps(reading: Reading) -> Iterator[Step]:
     for commit in reading.commits:
         for name, counts in commit.accounting.items():
             kind, _, step = name.partition(":")
-            if kind == "window":
+            if kind in ("window", "function"):
                 totals.update({(step, what): n for what, n in counts.items()})
     for name, mark in reading.status.watermarks.items():
         yield Step(
             name=name,
             watermark=mark,
             due=newest.due.get(name),
+            due_time=newest.due_time.get(name),
             rows=totals[name, "rows"],
-            counted=totals[name, "counted"],
+            counted=totals[name, "counted"] or totals[name, "merged"],
             late=totals[name, "late"],
             state_bytes=newest.written.get(f"state:{name}"),
         )

@@ -1,0 +1,212 @@
+"""Group streams by key: windows, and functions that keep state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import BadExpression, DuplicateName, JobError, MissingLatePolicy, UnboundedState
+from penstock.graph.aggregates import Aggregate
+from penstock.graph.names import checked_name
+from penstock.graph.nodes import Form, FunctionNode, WindowNode
+from penstock.graph.sites import user_site
+from penstock.graph.timeouts import NEVER, Timeout
+from penstock.graph.windows import TimeWindow
+
+if TYPE_CHECKING:
+    from penstock.graph.job import Stream
+
+__all__ = ["KeyedStream", "WindowedStream", "checked_partitions"]
+
+_MOST_PARTITIONS = 4096
+
+
+class KeyedStream:
+    """Stand for a stream whose rows are grouped by key."""
+
+    def __init__(self, stream: Stream, keys: tuple[str, ...]) -> None:
+        self._stream = stream
+        self._keys = keys
+
+    def window(self, name: str, spec: TimeWindow, *, partitions: int | None = None) -> WindowedStream:
+        """Cut each key's rows into windows; the step's state lives under `name`."""
+        if not isinstance(spec, TimeWindow):
+            raise JobError(
+                f"window {name!r} needs a window such as Tumbling(seconds(10)), not {spec!r}", where=str(user_site())
+            )
+        if spec.late is None:
+            raise MissingLatePolicy(f"window {name!r} does not say what happens to late rows", where=str(user_site()))
+        step = checked_name(name, "a window step")
+        windowed = WindowedStream(self._stream, self._keys, step, spec, self._partitions(partitions))
+        self._stream._job._windowed.append(windowed)
+        return windowed
+
+    def map_with_state(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *,
+        state: str,
+        output: str,
+        timeout: Timeout | None = None,
+        unbounded: bool = False,
+        partitions: int | None = None,
+    ) -> Stream:
+        """Call `fn(time, key, row, state) -> None | dict | list[dict]` for each row, as they arrived (SEMANTICS 7.1).
+
+        `time` is the batch's, an aware datetime in UTC; `key` the value of the key column, a tuple where there are
+        several; `row` a dict of all columns, None when the key times out or a timer fires; `state` a `State`.
+        `state` and `output` are Spark DDL such as "n long, seen array<string>"; what is returned has the columns of
+        `output`. State without a `timeout` grows with the keys, which `unbounded=True` accepts (7.7).
+        """
+        return self._function(
+            name,
+            fn,
+            partitions,
+            form=Form.ROWS,
+            state=_checked_ddl(state, "state", name),
+            output=_checked_ddl(output, "output", name),
+            timeout=_checked_timeout(timeout, name, unbounded=unbounded),
+        )
+
+    def map_with_state_arrow(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *,
+        state: str,
+        output: str,
+        timeout: Timeout | None = None,
+        unbounded: bool = False,
+        partitions: int | None = None,
+    ) -> Stream:
+        """Call `fn(rows, state, info) -> (out, state)` once a batch and partition, with Arrow tables (SEMANTICS 7.1).
+
+        `rows` has all columns, in order of arrival; `info.keys` the distinct keys, as a table; `state` a row for each
+        of them, in that order, all null where a key has none. A row of the state that is returned all null removes the
+        key's. Keys that time out come in a second call, with `info.timing_out` and without rows; their state is
+        removed then. `out` is None for nothing.
+        """
+        return self._function(
+            name,
+            fn,
+            partitions,
+            form=Form.ARROW,
+            state=_checked_ddl(state, "state", name),
+            output=_checked_ddl(output, "output", name),
+            timeout=_checked_timeout(timeout, name, unbounded=unbounded),
+        )
+
+    def update_state_by_key(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *,
+        value: str = "v",
+        state: str,
+        touched_only: bool = False,
+        with_key_time: bool = False,
+        partitions: int | None = None,
+    ) -> Stream:
+        """Call `fn(values, old) -> new` for each key with rows or state, in every batch (SEMANTICS 7.5).
+
+        `values` are those of the column `value`, in order of arrival; `old` is None for a key without state, and None
+        as `new` removes it. State of one column is that value, of several a dict. With a fixed interval every tick is
+        a batch. `touched_only` calls only for keys with rows; `with_key_time` calls `fn(time, key, values, old)`.
+        The rows put out are the keys and the new state of every key that was called for.
+        """
+        return self._function(
+            name,
+            fn,
+            partitions,
+            form=Form.UPDATE,
+            state=_checked_ddl(state, "state", name),
+            value=_checked_ddl(value, "value", name),
+            touched_only=touched_only,
+            with_key_time=with_key_time,
+        )
+
+    def _function(self, name: str, fn: object, partitions: int | None, **said: Any) -> Stream:
+        if not callable(fn):
+            raise JobError(f"step {name!r} needs a function, not {fn!r}", where=str(user_site()))
+        step = checked_name(name, "a step")
+        count = self._partitions(partitions)
+        node = FunctionNode(parent=self._stream._node, name=step, keys=self._keys, partitions=count, fn=fn, **said)
+        return self._stream._then(node, step)
+
+    def _partitions(self, partitions: int | None) -> int:
+        return self._stream._job.partitions if partitions is None else checked_partitions(partitions)
+
+
+class WindowedStream:
+    """Stand for windows that wait to be told what to compute."""
+
+    def __init__(self, stream: Stream, keys: tuple[str, ...], name: str, spec: TimeWindow, partitions: int) -> None:
+        self._stream = stream
+        self._keys = keys
+        self._name = name
+        self._spec = spec
+        self._partitions = partitions
+        self._site = user_site()
+        self._used = False
+
+    def aggregate(self, **aggregates: Aggregate) -> Stream:
+        """Compute one row for each key and window: the keys, window_start, window_end, and these columns."""
+        self._used = True  # also where it is refused: that is said at once, and the window may be written again
+        if not aggregates:
+            raise JobError(
+                f"window {self._name!r} computes nothing: name at least one aggregate", where=str(user_site())
+            )
+        taken = {*self._keys, "window_start", "window_end"}
+        for name, aggregate in aggregates.items():
+            if name in taken:
+                raise DuplicateName(f"window {self._name!r} has a column {name!r} already", where=str(user_site()))
+            if not isinstance(aggregate, Aggregate):
+                raise JobError(
+                    f"column {name!r} needs an aggregate such as agg.sum('v'), not {aggregate!r}",
+                    where=str(user_site()),
+                )
+        node = WindowNode(
+            parent=self._stream._node,
+            name=self._name,
+            keys=self._keys,
+            spec=self._spec,
+            aggregates=dict(aggregates),
+            partitions=self._partitions,
+        )
+        return self._stream._then(node, node.name)
+
+    def _refuse_unused(self) -> None:
+        if not self._used:
+            raise JobError(
+                f"window {self._name!r} computes nothing: add .aggregate(n=agg.count()) or the like, or remove it",
+                where=str(self._site),
+            )
+
+
+def checked_partitions(partitions: object) -> int:
+    """Return a number of state partitions, or refuse what is none."""
+    if not isinstance(partitions, int) or isinstance(partitions, bool) or not 1 <= partitions <= _MOST_PARTITIONS:
+        raise JobError(
+            f"partitions is {partitions!r}, not a number from 1 to {_MOST_PARTITIONS}", where=str(user_site())
+        )
+    return partitions
+
+
+def _checked_ddl(text: object, what: str, name: str) -> str:
+    if not isinstance(text, str) or not text.strip():
+        raise BadExpression(f"{what}= of step {name!r} is {text!r}, not a text", where=str(user_site()))
+    return text
+
+
+def _checked_timeout(timeout: object, name: str, *, unbounded: bool) -> Timeout:
+    if timeout is None or timeout == NEVER:
+        if not unbounded:
+            raise UnboundedState(f"nothing bounds the state of step {name!r}", where=str(user_site()))
+        return NEVER
+    if not isinstance(timeout, Timeout):
+        raise JobError(
+            f"the timeout of step {name!r} is {timeout!r}; write idle(minutes(5)), event_time(), or both with |",
+            where=str(user_site()),
+        )
+    return timeout

@@ -1,0 +1,114 @@
+"""Turn what a user's function returned into Arrow columns of the declared types, or name the column and both types.
+
+Arrow itself cuts a float to an integer, a moment to its day, and drops fields of a struct that it does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import WrongOutput
+
+__all__ = ["typed_column", "typed_table"]
+
+_UNFIT = (
+    pa.ArrowInvalid,
+    pa.ArrowTypeError,
+    pa.ArrowNotImplementedError,
+    OverflowError,
+    TypeError,
+    ValueError,
+    AttributeError,
+)
+_LARGEST_FLOAT = float(np.finfo(np.float32).max)
+
+
+def typed_column(values: Sequence[Any], field: pa.Field, what: str, keys: Sequence[Any] = ()) -> pa.Array:
+    """Return Python values as a column.
+
+    Raises WrongOutput for the first that does not fit, with its key where `keys` has one for each.
+    """
+    try:
+        if _fit(values, field.type):
+            return pa.array(values, field.type)
+    except _UNFIT:
+        pass
+    for place, value in enumerate(values):
+        try:
+            if _fit([value], field.type):
+                pa.array([value], field.type)
+                continue
+        except _UNFIT:
+            pass
+        key = f" for key {keys[place]!r}" if keys else ""
+        raise WrongOutput(
+            f"column {field.name!r} of {what} is {field.type} and got a {type(value).__name__}{key}: {value!r:.80}"
+        )
+    return pa.array(values, field.type)
+
+
+def typed_table(found: object, schema: pa.Schema, what: str) -> pa.Table:
+    """Return a table with exactly the columns of the schema, widened where that loses nothing; or raise WrongOutput."""
+    if isinstance(found, pa.RecordBatch):
+        found = pa.Table.from_batches([found])
+    if not isinstance(found, pa.Table):
+        raise WrongOutput(f"{what} is a {type(found).__name__}, not a pyarrow Table")
+    if set(found.column_names) != set(schema.names) or found.num_columns != len(schema):
+        raise WrongOutput(f"{what} has the columns {found.column_names}, not {schema.names}")
+    columns = []
+    for field in schema:
+        column = found.column(field.name)
+        try:
+            columns.append(column if column.type == field.type else column.cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise WrongOutput(f"column {field.name!r} of {what} is {field.type} and got {column.type}") from None
+    return pa.table(columns, schema=schema)
+
+
+def _fit(values: Iterable[Any], kind: pa.DataType) -> bool:
+    """Return whether the values are of Python types that the Arrow type holds whole; looks at each type once."""
+    there = [value for value in values if value is not None]
+    if pa.types.is_struct(kind):
+        names = [field.name for field in kind]
+        if not all(isinstance(value, Mapping) and value.keys() == set(names) for value in there):
+            return False
+        return all(_fit([value[field.name] for value in there], field.type) for field in kind)
+    if pa.types.is_map(kind):
+        pairs = [pair for value in there for pair in (value.items() if isinstance(value, Mapping) else value)]
+        return _fit([k for k, _ in pairs], kind.key_type) and _fit([v for _, v in pairs], kind.item_type)
+    if pa.types.is_list(kind):
+        return _fit([item for value in there for item in value], kind.value_type)
+    if pa.types.is_float32(kind) and any(_LARGEST_FLOAT < abs(value) < float("inf") for value in there):
+        return False
+    wanted, unwanted = _python_types(kind)
+    return all(
+        issubclass(one, wanted) and not (unwanted and issubclass(one, unwanted)) for one in set(map(type, there))
+    )
+
+
+def _python_types(kind: pa.DataType) -> tuple[tuple[type, ...], tuple[type, ...]]:
+    """Return the Python types that fit an Arrow type, and those of their subtypes that do not."""
+    for holds, wanted, unwanted in _PYTHON:
+        if holds(kind):
+            return wanted, unwanted
+    return (object,), ()
+
+
+_PYTHON: tuple[tuple[Any, tuple[type, ...], tuple[type, ...]], ...] = (
+    (pa.types.is_boolean, (bool, np.bool_), ()),
+    (pa.types.is_integer, (int, np.integer), (bool,)),
+    (pa.types.is_floating, (float, int, np.floating, np.integer), (bool,)),
+    (pa.types.is_decimal, (Decimal, int), (bool,)),
+    (pa.types.is_string, (str,), ()),
+    (pa.types.is_binary, (bytes, bytearray, memoryview), ()),
+    (pa.types.is_timestamp, (datetime, np.datetime64), ()),
+    (pa.types.is_date, (date,), (datetime,)),
+    (pa.types.is_time, (time,), ()),
+    (pa.types.is_duration, (timedelta,), ()),
+)

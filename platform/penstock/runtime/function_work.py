@@ -1,0 +1,187 @@
+"""Do the state work of a step with a function in one partition: order the rows, run them, give them event time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import BadExpression, JobError, UnknownName
+from penstock.graph.nodes import Form, FunctionNode
+from penstock.operators.evolution import differences
+from penstock.operators.key_ledger import DEADLINE, PARTS, STATE, Moment
+from penstock.operators.partial_tables import GROUP, HASH, integers
+from penstock.operators.state_functions import FunctionStep, run_function
+from penstock.runtime.dataframes import refuse_taken
+from penstock.runtime.facts import BatchFacts
+from penstock.runtime.partition_state import PartitionState
+from penstock.runtime.projection import arrow_schema
+from penstock.runtime.route import PLACE, ROW_HASH, key_column
+from penstock.runtime.specs import TIME, StepDone
+from penstock.sources.base import PARTITION, POSITION
+from penstock.state import DELETED, EXPIRES, LATEST, Combine, latest
+
+__all__ = ["FunctionRows", "FunctionWork", "function_work"]
+
+_UTC = pa.timestamp("us", tz="UTC")
+_NO_TIME = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionRows:
+    """What comes to a step: the columns that its function sees, and the key columns."""
+
+    visible: pa.Schema
+    keys: pa.Schema
+
+    @property
+    def sent(self) -> pa.Schema:
+        """Return the columns that travel: those of the user, place, hash, and the keys as they are compared."""
+        hidden = [(TIME, pa.int64()), (PARTITION, pa.int32()), (POSITION, pa.int64()), (PLACE, pa.int32())]
+        keys = [pa.field(key_column(field.name), field.type) for field in self.keys]
+        return pa.schema([*self.visible, *(pa.field(*one) for one in hidden), pa.field(ROW_HASH, pa.int64()), *keys])
+
+
+def function_work(node: FunctionNode, rows: FunctionRows, *, event: bool, behind: tuple[str, ...] = ()) -> FunctionWork:
+    """Return the work of a step; `behind` are the steps that read what it puts out.
+
+    Raises BadExpression and JobError for DDL and names that it cannot have.
+    """
+    state = _schema_of(node.state, "state", node)
+    taken = {GROUP, HASH, EXPIRES, DEADLINE, DELETED, *(name.lower() for name in rows.keys.names)}
+    if unfit := next((name for name in state.names if name.lower() in taken), None):
+        raise JobError(f"state= of step {node.name!r} has a column {unfit!r}, which is a key's name or Penstock's own")
+    if unfit := next((name for name in rows.keys.names if name in {GROUP, HASH, EXPIRES, DEADLINE, DELETED}), None):
+        raise JobError(f"a key column of step {node.name!r} has the name {unfit!r}, which Penstock uses for itself")
+    if node.form is Form.ARROW and node.timeout.event_time:
+        raise JobError(f"step {node.name!r} is vectorised, and nothing sets a deadline there: use idle(…)")
+    if node.value is not None and node.value not in rows.visible.names:
+        raise UnknownName(f"step {node.name!r} reads the column {node.value!r}; the stream has {rows.visible.names}")
+    output = pa.schema([*rows.keys, *state]) if node.output is None else _schema_of(node.output, "output", node)
+    refuse_taken(output.names)
+    spec = FunctionStep(
+        name=node.name,
+        form=node.form,
+        fn=node.fn,
+        keys=rows.keys,
+        state=state,
+        output=output,
+        visible=tuple(rows.visible.names),
+        timeout=node.timeout,
+        event=event,
+        value=node.value,
+        touched_only=node.touched_only,
+        with_key_time=node.with_key_time,
+    )
+    return FunctionWork(spec, rows, behind)
+
+
+def _schema_of(ddl: str, what: str, node: FunctionNode) -> pa.Schema:
+    from pyspark.sql.types import StructType
+
+    parsed = StructType.fromDDL(ddl)
+    if not isinstance(parsed, StructType):
+        raise BadExpression(f"{what}= of step {node.name!r} is {ddl!r}, one type: write names and types, as n long")
+    found = arrow_schema(parsed)
+    names = [name.lower() for name in found.names]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise JobError(f"{what}= of step {node.name!r} has two columns {twice!r}")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionWork:
+    """The state work of a step with a function."""
+
+    spec: FunctionStep
+    rows_as: FunctionRows
+    behind: tuple[str, ...] = ()
+    """The steps that read what it puts out."""
+
+    @property
+    def keys(self) -> pa.Schema:
+        """Return the key columns."""
+        return self.spec.keys
+
+    @property
+    def output(self) -> pa.Schema:
+        """Return the columns of the rows put out."""
+        return self.spec.output
+
+    @property
+    def layout_name(self) -> str:
+        """Return in words what this step keeps for each key."""
+        keys = ", ".join(f"{field.name} {field.type}" for field in self.spec.keys)
+        columns = ", ".join(f"{field.name} {field.type}" for field in self.spec.state)
+        return f"[{keys}] {columns}; {self._timeout}"
+
+    @property
+    def _timeout(self) -> str:
+        timeout = self.spec.timeout
+        named = [*(["idle"] if timeout.idle is not None else []), *(["event_time"] if timeout.event_time else [])]
+        return f"timeout {' and '.join(named) or 'none'}"
+
+    @property
+    def hash_column(self) -> str:
+        """Return the column of what comes through the shuffle that has the hashes of the keys."""
+        return ROW_HASH
+
+    @property
+    def counted_as(self) -> str:
+        """Return under which name the step's rows are accounted for."""
+        return f"function:{self.spec.name}"
+
+    @property
+    def merge(self) -> Mapping[str, Combine | None]:
+        """Return how compaction merges the rows of each part: the newest of a key hides the older."""
+        return dict.fromkeys(PARTS, LATEST)
+
+    def difference(self, state: PartitionState) -> str | None:
+        """Return why the step cannot go on from this state: what is not a new, a wider or a moved column."""
+        stored = state.schema(STATE)
+        if state.written_as == self.layout_name or stored is None:
+            return None
+        known = state.reader.manifest.keys
+        old_keys = pa.schema([stored.field(name) for name in known])
+        own = {GROUP, HASH, EXPIRES, DEADLINE, DELETED, *known}
+        old = pa.schema([field for field in stored if field.name not in own])
+        found = differences(old_keys, self.keys, old, self.spec.state)
+        was = state.written_as.rpartition("; ")[2]
+        if was != self._timeout:
+            # Nothing would look at the keys that are there: the index is written with them.
+            found.append(f"{was} before, and {self._timeout} now")
+        return f"cannot go on from its state: {'; '.join(found)}" if found else None
+
+    def run(self, state: PartitionState, tables: list[pa.Table], facts: BatchFacts) -> StepDone:
+        """Run the rows, the timers and the timeouts of a batch."""
+        spec = self.spec
+        sent = self.rows_as.sent
+        rows = pa.concat_tables([table.cast(sent) for table in tables]) if tables else sent.empty_table()
+        order = np.lexsort([rows[name].to_numpy() for name in (POSITION, PARTITION, PLACE)])
+        rows = rows.take(pa.array(order)).combine_chunks()
+        times = rows[TIME].fill_null(_NO_TIME).to_numpy()
+        keys = pa.table([rows[key_column(name)] for name in spec.keys.names], schema=spec.keys)
+        judged = max((mark for name in self.behind if (mark := facts.late[name]) is not None), default=None)
+        moment = Moment(batch=facts.batch, time=facts.time, watermark=facts.close[spec.name], judged=judged)
+        done = run_function(spec, state, rows.select(spec.visible), integers(rows, ROW_HASH), keys, times, moment)
+        times_out = pa.array(done.times, pa.int64(), mask=done.times == _NO_TIME)
+        output = done.output.append_column(TIME, times_out)
+        return StepDone(output=output, change=done.change, due=done.due, due_time=done.due_time, rows=done.rows)
+
+    def rows(self, state: PartitionState) -> list[dict[str, Any]]:
+        """Return keys, state columns and `_expires`, the batch time behind which the key is forgotten."""
+        stored = self.spec.kept.stored
+        schema = pa.schema([(GROUP, pa.int64()), (HASH, pa.int64()), *self.keys, *stored, (DELETED, pa.bool_())])
+        tables = state.scan(STATE, None, None, schema)
+        if not tables:
+            return []
+        whole = latest(tables, self.keys.names, drop_deleted=True).drop_columns([GROUP, HASH, DELETED])
+        expires = EXPIRES if EXPIRES in whole.column_names else DEADLINE
+        for name in (EXPIRES, DEADLINE):
+            if name in whole.column_names:
+                whole = whole.set_column(whole.schema.get_field_index(name), name, whole[name].cast(_UTC))
+        shown: list[dict[str, Any]] = whole.to_pylist()
+        return [{**row, EXPIRES: row.get(expires)} for row in shown]

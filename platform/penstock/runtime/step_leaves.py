@@ -1,0 +1,155 @@
+"""Make of the rows of a branch what a stateful step takes: the columns Spark computes, and what tasks are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from penstock.errors import BadExpression, JobError, UnknownName
+from penstock.graph.nodes import FunctionNode, LateNode, Node, QuarantineNode, SourceNode, StatefulNode, WindowNode
+from penstock.operators.aggregates import AggregatePlan
+from penstock.operators.time_windows import WindowStep
+from penstock.runtime.dataframes import at_site, normalised, quoted, refuse_functions, refuse_taken
+from penstock.runtime.function_work import FunctionRows, function_work
+from penstock.runtime.plan import Branch, JobPlan, StepLeaf
+from penstock.runtime.projection import KEY, Projection
+from penstock.runtime.route import late_schema
+from penstock.runtime.specs import FunctionLeafSpec, Outlet, StepWork, WindowLeafSpec
+from penstock.runtime.window_work import WindowWork
+
+__all__ = ["StepLeaves"]
+
+_LATE_COLUMNS = ("_event_time", "_watermark", "_step")
+
+
+class _Keyed(NamedTuple):
+    """The columns by which a branch's rows find the state of their key, and the branch's place among the step's."""
+
+    number: int
+    columns: dict[str, str]
+    hash_column: str
+    rank: int
+    ranks: int
+
+
+class StepLeaves:
+    """Make the leaves of stateful steps, and of what they have in common each step's work.
+
+    `side` says where the rows of a side stream with these columns go.
+    """
+
+    def __init__(self, plan: JobPlan, side: Callable[[LateNode | QuarantineNode | None, pa.Schema], Outlet]) -> None:
+        self.plan = plan
+        self._side = side
+        self._inputs: dict[str, int] = {}
+        self._aggregates_of: dict[str, tuple[AggregatePlan, pa.Schema]] = {}
+        self._rows_of: dict[str, FunctionRows] = {}
+
+    def leaf(self, step: StatefulNode, end: Projection, branch: Branch) -> WindowLeafSpec | FunctionLeafSpec:
+        """Return how the rows of a branch become what the step takes."""
+        if isinstance(step, WindowNode):
+            return self._window_leaf(step, end, branch)
+        return self._function_leaf(step, end, branch)
+
+    def work(self, step: StatefulNode) -> StepWork:
+        """Return what the state partitions of a step run, once all its leaves were made."""
+        with at_site(step.site):
+            if isinstance(step, FunctionNode):
+                event = all(source.event_time is not None for source in self.plan.graph.sources_of(step))
+                graph = self.plan.graph
+                behind = tuple(n.name for n in graph.steps if n is not step and step in set(graph.upstream(n)))
+                return function_work(step, self._rows_of[step.name], event=event, behind=behind)
+            assert isinstance(step, WindowNode)
+            plan, keys = self._aggregates_of[step.name]
+            spec = WindowStep(window=step.spec, plan=plan, keys=keys)
+            _ = spec.layout  # refuses names that the state takes for itself
+            return WindowWork(step.name, spec)
+
+    # --- inside ------------------------------------------------------------------------------
+    def _place(self, port: Node) -> int:
+        """Return the place of a port in arrival order: sources in graph order, then what the job makes (1.6)."""
+        ports = [*self.plan.graph.sources, *(n for n in self.plan.graph.nodes if not isinstance(n, SourceNode))]
+        return next(place for place, node in enumerate(ports) if node is port)
+
+    def _keyed(self, step: StatefulNode, end: Projection) -> _Keyed:
+        """Add the columns by which rows find the state of their key."""
+        from pyspark.sql import functions as F
+
+        types = end.chain.types()
+        missing = next((k for k in step.keys if k not in types), None)
+        if missing is not None:
+            raise UnknownName(
+                f"step {step.name!r} is keyed by {missing!r}; the stream has {list(types)}", where=str(step.site)
+            )
+        number = sum(self._inputs.values())
+        keys = {k: end.add(f"{KEY}{number}_{k}", normalised(k, types[k]), plain=k) for k in step.keys}
+        hashed = F.xxhash64(*(end.column(c) for c in keys.values())) if keys else F.lit(42).cast("long")
+        rank = self._inputs.get(step.name, 0)
+        self._inputs[step.name] = rank + 1
+        ranks = sum(isinstance(leaf, StepLeaf) and leaf.step is step for b in self.plan.branches() for leaf in b.leaves)
+        return _Keyed(number, keys, end.add(f"_penstock_h{number}", hashed), rank, ranks)
+
+    def _function_leaf(self, step: StatefulNode, end: Projection, branch: Branch) -> FunctionLeafSpec:
+        assert isinstance(step, FunctionNode)
+        keyed = self._keyed(step, end)
+        end.keep_visible()
+        keys = pa.schema([pa.field(k, end.type_of(quoted(k))) for k in keyed.columns])
+        rows = FunctionRows(visible=end.schema(end.chain.visible), keys=keys)
+        if self._rows_of.setdefault(step.name, rows) != rows:
+            raise BadExpression(f"the streams that step {step.name!r} reads have other columns", where=str(step.site))
+        return FunctionLeafSpec(
+            step=step.name,
+            partitions=step.partitions,
+            order=self._place(branch.port),
+            rank=keyed.rank,
+            ranks=keyed.ranks,
+            keys=keyed.columns,
+            hash_column=keyed.hash_column,
+            visible=end.chain.visible,
+        )
+
+    def _window_leaf(self, window: WindowNode, end: Projection, branch: Branch) -> WindowLeafSpec:
+        keyed = self._keyed(window, end)
+        number, keys = keyed.number, keyed.columns
+        plan, _ = self._aggregates(window, end, keys)
+        expressions = {name: a.expression for name, a in window.aggregates.items() if a.expression is not None}
+        columns = {sql: f"_penstock_a{number}_{i}" for i, sql in enumerate(dict.fromkeys(expressions.values()))}
+        read = {sql: end.add(name, end.chain.alive(sql), plain=sql) for sql, name in columns.items()}
+        refuse_functions(end.frame([]), columns)
+        inputs = {name: read[sql] for name, sql in expressions.items()}
+        late = self.plan.graph.late_stream(window)
+        refuse_taken(window.aggregates)
+        if late is not None:
+            taken = next((n for n in end.chain.visible if n.lower() in _LATE_COLUMNS), None)
+            if taken is not None:
+                raise JobError(f"column {taken!r} has the name of one that late rows get; rename it, or drop_late()")
+            end.keep_visible()
+        return WindowLeafSpec(
+            step=window.name,
+            window=window.spec,
+            plan=plan,
+            partitions=window.partitions,
+            order=self._place(branch.port),
+            rank=keyed.rank,
+            ranks=keyed.ranks,
+            keys=keys,
+            inputs=inputs,
+            hash_column=keyed.hash_column,
+            visible=end.chain.visible,
+            late=None if late is None else self._side(late, late_schema(end.schema(end.chain.visible))),
+        )
+
+    def _aggregates(self, window: WindowNode, end: Projection, keys: dict[str, str]) -> tuple[AggregatePlan, pa.Schema]:
+        types = {
+            name: None if a.expression is None else end.type_of(a.expression) for name, a in window.aggregates.items()
+        }
+        plan = AggregatePlan.build(window.aggregates, types)
+        schema = pa.schema([pa.field(k, end.type_of(quoted(k))) for k in keys])
+        known = self._aggregates_of.setdefault(window.name, (plan, schema))
+        if known[1] != schema or known[0].fields != plan.fields:
+            raise BadExpression(
+                f"the streams that window {window.name!r} reads have other types", where=str(window.site)
+            )
+        return known

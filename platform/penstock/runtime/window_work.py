@@ -1,0 +1,113 @@
+"""Do the state work of a window step in one partition: merge slices, close windows (DESIGN 6, 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.operators.partial_tables import GROUP, HASH
+from penstock.operators.slices import BEGINNING_OF_TIME, END_OF_TIME
+from penstock.operators.time_windows import WindowStep, step
+from penstock.operators.window_strategies import FRONT, LATE, SLICES
+from penstock.runtime.facts import BatchFacts
+from penstock.runtime.partition_state import PartitionState
+from penstock.runtime.specs import TIME, StepDone
+from penstock.state import Change, Combine
+
+__all__ = ["WindowWork"]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowWork:
+    """The state work of the window step `name`."""
+
+    name: str
+    spec: WindowStep
+
+    @property
+    def keys(self) -> pa.Schema:
+        """Return the key columns."""
+        return self.spec.keys
+
+    @property
+    def output(self) -> pa.Schema:
+        """Return the columns of the rows put out."""
+        return self.spec.output
+
+    @property
+    def layout_name(self) -> str:
+        """Return in words what this step keeps: keys, aggregates and windows."""
+        keys = ", ".join(f"{field.name} {field.type}" for field in self.spec.keys)
+        kept = ", ".join(f"{a.kind.value}({a.expression or ''}) {a.result}" for a in self.spec.plan.aggregates)
+        window = self.spec.window
+        return f"[{keys}] {kept} in windows of {window.size} us every {window.every} us from {window.offset}"
+
+    @property
+    def hash_column(self) -> str:
+        """Return the column of what comes through the shuffle that has the hashes of the keys."""
+        return HASH
+
+    @property
+    def counted_as(self) -> str:
+        """Return under which name the step's rows are accounted for."""
+        return f"window:{self.name}"
+
+    @property
+    def merge(self) -> Mapping[str, Combine | None]:
+        """Return how compaction merges the rows of each part."""
+        combine = self.spec.layout.combine
+        return {SLICES: combine, LATE: combine}
+
+    def difference(self, state: PartitionState) -> str | None:
+        """Return why the step cannot go on from this state: it keeps other partials, or other slices."""
+        if state.written_as == self.layout_name:
+            return None
+        return f"keeps {self.layout_name}, and its state is {state.written_as}"
+
+    def run(self, state: PartitionState, tables: list[pa.Table], facts: BatchFacts) -> StepDone:
+        """Fold in the slices, and close the windows that are due."""
+        source = _Slices(state, self.spec)
+        late, close = facts.late[self.name], facts.close[self.name]
+        result = step(source, tables, self.spec, late_watermark=late, close_watermark=close)
+        change = Change(
+            append=result.append,
+            replace=result.replace,
+            floors=dict.fromkeys((SLICES, FRONT, LATE), result.floor),
+            facts=result.facts,
+        )
+        # A window [s, e) has event time e - 1 (SEMANTICS 2.1).
+        ends = result.output["window_end"].cast(pa.int64())
+        output = result.output.append_column(TIME, pc.subtract(ends, 1))
+        return StepDone(output=output, change=change, due=result.next_due, due_time=None, rows=result.rows)
+
+    def rows(self, state: PartitionState) -> list[dict[str, Any]]:
+        """Return keys, `slice_start` and partials; one row a slice and key."""
+        scanned = _Slices(state, self.spec).scan(SLICES, BEGINNING_OF_TIME, END_OF_TIME)
+        whole = self.spec.layout.combine(scanned)
+        starts = whole[GROUP].cast(pa.timestamp("us", tz="UTC"))
+        shown = whole.drop_columns([GROUP, HASH]).append_column("slice_start", starts)
+        rows: list[dict[str, Any]] = shown.to_pylist()
+        return rows
+
+
+class _Slices:
+    """The state of a partition as the window's step reads it."""
+
+    def __init__(self, state: PartitionState, spec: WindowStep) -> None:
+        self.state = state
+        self.schema = spec.layout.schema
+        self.facts = state.facts
+
+    def scan(self, part: str, lo: int, hi: int) -> Sequence[pa.Table]:
+        """Return the rows with lo <= `_group` < hi."""
+        return self.state.scan(part, lo, hi, None if part == FRONT else self.schema)
+
+    def groups(self, part: str) -> npt.NDArray[np.int64]:
+        """Return the distinct groups that have rows."""
+        return self.state.groups(part)
