@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from penstock.errors import UserFunctionError, WrongOutput
 from penstock.graph.nodes import Form
 from penstock.graph.timeouts import Timeout
 from penstock.operators.key_ledger import PARTS, Moment
-from penstock.operators.state_functions import FunctionStep, run_function
+from penstock.operators.state_functions import FunctionResult, FunctionStep, run_function
 from penstock.runtime.function_work import FunctionRows, FunctionWork
 from penstock.runtime.partition_state import PartitionState
 from penstock.state import BATCH, EVENT, LATEST, Manifest, StateReader, write_batch
@@ -198,3 +201,69 @@ def test_a_key_that_is_touched_for_ever_leaves_one_entry_to_look_at():
             ).manifest
         assert sum(entries) == 1 + 59 // (IDLE + 1)
         assert StateReader(Path(folder), manifest).scan("idle")[-1].num_rows == 1
+
+
+def called(fn: Any, *, state: str | pa.DataType = "int64", output: str | pa.DataType = "int64") -> FunctionResult:
+    """Call a function for one row of key 7, and return what the batch did."""
+    step = replace(
+        step_of(fn), state=pa.schema([("n", state)]), output=pa.schema([("n", output)]), timeout=Timeout(), event=False
+    )
+    table = pa.table([[7], ["add"], [1]], schema=VISIBLE)
+    with TemporaryDirectory() as folder:
+        reader = StateReader(Path(folder), Manifest(step="step", partition=0, keys=("k",)))
+        moment = Moment(batch=0, time=1, watermark=None)
+        return run_function(step, reader, table, np.array([7]), table.select(["k"]), np.array([0]), moment)
+
+
+UNFIT = {
+    "a text for a number": (pa.int64(), "x"),
+    "a fraction of a long": (pa.int64(), 1.5),
+    "a fraction in a list": (pa.list_(pa.int32()), [1, 2.5]),
+    "a moment for a date": (pa.date32(), as_datetime(1_500_000)),
+    "a field that is not there": (pa.struct([("x", pa.int32())]), {"x": 1, "y": 2}),
+    "a truth for a number": (pa.int32(), True),
+    "too large a float": (pa.float32(), 1e300),
+    "too large an integer": (pa.int32(), 2**31),
+    "a text in a map": (pa.map_(pa.string(), pa.int32()), {"a": "b"}),
+    "a number for a text": (pa.string(), 5),
+}
+
+
+@pytest.mark.parametrize("what", UNFIT)
+def test_a_value_is_never_cut_to_its_column(what):
+    """Arrow would take what is left of it; the error has column, both types and key."""
+    kind, value = UNFIT[what]
+    for fn in (lambda t, k, r, s: {"n": value}, lambda t, k, r, s: s.update(n=value)):
+        with pytest.raises(WrongOutput, match=r"column 'n' of .* step 'step'.* is .* and got a \w+ for key 7: "):
+            called(fn, state=kind, output=kind)
+
+
+MISUSES = {
+    "get of nothing": (lambda s: s.get(), "the key has no state"),
+    "get behind remove": (lambda s: (s.remove(), s.get()), "get came behind remove"),
+    "update behind remove": (lambda s: (s.remove(), s.update(n=1)), "update came behind remove"),
+    "a second remove": (lambda s: (s.remove(), s.remove()), "remove came behind remove"),
+    "a column that is not there": (lambda s: s.update(m=1), "the state has no column 'm'; it has n"),
+    "a deadline without a timeout": (lambda s: s.set_deadline(as_datetime(1)), "no timeout event_time()"),
+    "a timer without event time": (lambda s: s.set_timer(as_datetime(1)), "use clock=BATCH"),
+    "a timer at a number": (lambda s: s.set_timer(5, BATCH), "an aware datetime, not 5"),
+    "a clock that is none": (lambda s: s.set_timer(as_datetime(1), "batch"), "EVENT or BATCH, not 'batch'"),
+}
+
+
+@pytest.mark.parametrize("what", MISUSES)
+def test_7_1_what_may_not_be_done_with_state_is_an_error_with_line_and_key(what):
+    """And nothing else is: a key without state may be removed."""
+    do, said = MISUSES[what]
+    with pytest.raises(UserFunctionError) as raised:
+        called(lambda t, k, r, s: do(s) and None)
+    assert said in str(raised.value)
+    assert "(key 7) in " in str(raised.value)
+    assert called(lambda t, k, r, s: s.remove()).change.append == {}
+
+
+@pytest.mark.parametrize("found", [7, [1], {"m": 1}, {"n": 1, "m": 2}, [{"n": 1}, None]], ids=repr)
+def test_what_is_no_row_of_the_output_is_refused(found):
+    """A dict with just the columns, or a list of them."""
+    with pytest.raises(WrongOutput, match=r"for key 7, not a dict of \['n'\]"):
+        called(lambda t, k, r, s: found)

@@ -49,6 +49,7 @@ class KeyedStream:
         state: str,
         output: str,
         timeout: Timeout | None = None,
+        initial: str | Callable[[], Any] | None = None,
         unbounded: bool = False,
         partitions: int | None = None,
     ) -> Stream:
@@ -58,6 +59,8 @@ class KeyedStream:
         several; `row` a dict of all columns, None when the key times out or a timer fires; `state` a `State`.
         `state` and `output` are Spark DDL such as "n long, seen array<string>"; what is returned has the columns of
         `output`. State without a `timeout` grows with the keys, which `unbounded=True` accepts (7.7).
+        `initial` is the name of a table, or a function that returns a DataFrame, of keys and states: loaded once, with
+        the first batch (7.3).
         """
         return self._function(
             name,
@@ -67,6 +70,7 @@ class KeyedStream:
             state=_checked_ddl(state, "state", name),
             output=_checked_ddl(output, "output", name),
             timeout=_checked_timeout(timeout, name, unbounded=unbounded),
+            initial=_checked_initial(initial, name),
         )
 
     def map_with_state_arrow(
@@ -77,6 +81,7 @@ class KeyedStream:
         state: str,
         output: str,
         timeout: Timeout | None = None,
+        initial: str | Callable[[], Any] | None = None,
         unbounded: bool = False,
         partitions: int | None = None,
     ) -> Stream:
@@ -95,6 +100,7 @@ class KeyedStream:
             state=_checked_ddl(state, "state", name),
             output=_checked_ddl(output, "output", name),
             timeout=_checked_timeout(timeout, name, unbounded=unbounded),
+            initial=_checked_initial(initial, name),
         )
 
     def update_state_by_key(
@@ -104,6 +110,7 @@ class KeyedStream:
         *,
         value: str = "v",
         state: str,
+        initial: str | Callable[[], Any] | None = None,
         touched_only: bool = False,
         with_key_time: bool = False,
         partitions: int | None = None,
@@ -122,6 +129,7 @@ class KeyedStream:
             form=Form.UPDATE,
             state=_checked_ddl(state, "state", name),
             value=_checked_ddl(value, "value", name),
+            initial=_checked_initial(initial, name),
             touched_only=touched_only,
             with_key_time=with_key_time,
         )
@@ -210,3 +218,12 @@ def _checked_timeout(timeout: object, name: str, *, unbounded: bool) -> Timeout:
             where=str(user_site()),
         )
     return timeout
+
+
+def _checked_initial(initial: object, name: str) -> Any:
+    if initial is not None and not isinstance(initial, str) and not callable(initial):
+        raise JobError(
+            f"initial= of step {name!r} is {initial!r}; give a table's name, or a function that returns a DataFrame",
+            where=str(user_site()),
+        )
+    return initial

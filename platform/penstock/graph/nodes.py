@@ -140,6 +140,7 @@ class FunctionNode(StatefulNode):
     """Let a function of the user's keep state for each key (SEMANTICS 7.1, 7.5).
 
     `state` and `output` are Spark DDL; `output` is None where the rows put out are the keys and their state.
+    `initial` is the name of a table, or a function that returns a DataFrame, of keys and states.
     `value`, `touched_only` and `with_key_time` are for the form UPDATE.
     """
 
@@ -148,6 +149,7 @@ class FunctionNode(StatefulNode):
     state: str
     output: str | None = None
     timeout: Timeout = NEVER
+    initial: str | Callable[[], Any] | None = None
     value: str | None = None
     touched_only: bool = False
     with_key_time: bool = False

@@ -35,6 +35,8 @@ class BatchFacts:
     state_folder: str
     staging: Mapping[str, str]
     """For each sink the folder that its output files are staged in."""
+    begins: int | None = None
+    """The job's zero time where no state is in force yet, None where one is."""
     apart: bool = False
     """Whether rows behind checks are staged apart by unit and failed rules: a person said to drop what stopped it."""
 

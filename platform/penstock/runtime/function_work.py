@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import BadExpression, JobError, UnknownName
+from penstock.errors import BadExpression, JobError, StateError, UnknownName
 from penstock.graph.nodes import Form, FunctionNode
 from penstock.operators.evolution import differences
-from penstock.operators.key_ledger import DEADLINE, PARTS, STATE, Moment
-from penstock.operators.partial_tables import GROUP, HASH, integers
+from penstock.operators.key_ledger import DEADLINE, PARTS, STATE, KeyLedger, Moment
+from penstock.operators.partial_tables import GROUP, HASH, column_array, integers
 from penstock.operators.state_functions import FunctionStep, run_function
 from penstock.runtime.dataframes import refuse_taken
 from penstock.runtime.facts import BatchFacts
@@ -22,11 +22,31 @@ from penstock.runtime.projection import arrow_schema
 from penstock.runtime.route import PLACE, ROW_HASH, key_column
 from penstock.runtime.specs import TIME, StepDone
 from penstock.sources.base import PARTITION, POSITION
-from penstock.state import DELETED, EXPIRES, LATEST, Combine, latest
+from penstock.state import DELETED, EXPIRES, LATEST, Change, Combine, latest
+from penstock.state.keys import Bools, Ints
 
 __all__ = ["FunctionRows", "FunctionWork", "function_work"]
 
 _UTC = pa.timestamp("us", tz="UTC")
+
+
+class _Nothing:
+    """The state of a partition before there is any."""
+
+    def lookup(self, part: str, hashes: Ints, keys: pa.Table, *, schema: pa.Schema) -> tuple[Bools, pa.Table]:
+        """Find nothing."""
+        none = pa.table([pa.nulls(len(hashes), field.type) for field in schema], schema=schema)
+        return np.zeros(len(hashes), dtype=np.bool_), none
+
+    def scan(self, part: str, group_from: int | None, group_to: int | None) -> Sequence[pa.Table]:
+        """Return nothing."""
+        return ()
+
+    def first_group(self, part: str, at_least: int | None) -> int | None:
+        """Return nothing."""
+        return None
+
+
 _NO_TIME = np.iinfo(np.int64).min
 
 
@@ -170,6 +190,22 @@ class FunctionWork:
         times_out = pa.array(done.times, pa.int64(), mask=done.times == _NO_TIME)
         output = done.output.append_column(TIME, times_out)
         return StepDone(output=output, change=done.change, due=done.due, due_time=done.due_time, rows=done.rows)
+
+    def initial(self, rows: pa.Table, *, zero: int) -> Change:
+        """Return the change that puts state in place before the first batch, as if each key's last row came at `zero`.
+
+        `rows` have keys, state and hashes, and are sorted by hash. Raises StateError for a key that has several.
+        """
+        spec, hashes = self.spec, integers(rows, ROW_HASH)
+        ledger = KeyLedger(spec.kept, _Nothing(), Moment(batch=0, time=zero, watermark=None))
+        ledger.open(hashes, rows.select(self.keys.names).cast(self.keys))
+        if len(ledger.hashes) < rows.num_rows:
+            more = rows.num_rows - len(ledger.hashes)
+            raise StateError(f"initial= of step {spec.name!r} has {more:,} more rows than keys; a key has one")
+        ledger.exists[:] = ledger.changed[:] = True
+        ledger.touch()
+        place = pa.array(np.argsort(ledger.row_ids))
+        return ledger.change([column_array(rows, f.name).take(place).cast(f.type) for f in spec.state])
 
     def rows(self, state: PartitionState) -> list[dict[str, Any]]:
         """Return keys, state columns and `_expires`, the batch time behind which the key is forgotten."""

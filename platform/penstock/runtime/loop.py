@@ -302,6 +302,7 @@ class Driver:
             else {},
             state_folder=str(self.janitor.state_folder),
             staging=dict(self.engine.staging()),
+            begins=self.zero if before is None else None,
             apart=self.settings.gates.get(offsets.batch) == "drop",
         )
         outcome = collect(self.engine.compute(facts))

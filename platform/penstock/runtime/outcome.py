@@ -38,6 +38,7 @@ def collect(receipts: Iterable[Mapping[str, Any]]) -> Outcome:
     Raises NondeterministicStep when two tasks answer for one state partition with different contents.
     """
     outcome = Outcome()
+    initial = []
     for said in receipts:
         match said["kind"]:
             case "read":
@@ -51,6 +52,8 @@ def collect(receipts: Iterable[Mapping[str, Any]]) -> Outcome:
                 _add(outcome, f"function:{said['step']}", said, ("rows",))
             case "state":
                 _state(outcome, said)
+            case "initial":
+                initial.append(said)
             case "staged":
                 _staged(outcome, said)
             case "measured":
@@ -58,6 +61,10 @@ def collect(receipts: Iterable[Mapping[str, Any]]) -> Outcome:
                 _add(outcome, f"check:{said['check']}", {"in": said["rows"]}, ("in",))
             case kind:
                 raise NondeterministicStep(f"a task sent a receipt of unknown kind {kind!r}")
+    for said in initial:  # stands where the batch has changed nothing of it
+        ref = ManifestRef(**said["manifest"])
+        outcome.state.setdefault(said["step"], {}).setdefault(str(said["partition"]), ref)
+        outcome.written["segments"] = outcome.written.get("segments", 0) + said["written"]
     return outcome
 
 

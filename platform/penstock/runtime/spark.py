@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,9 @@ from penstock.runtime.blame import data_exception, java_failure, site_of
 from penstock.runtime.build import BuiltJob, build_job
 from penstock.runtime.dataframes import at_site
 from penstock.runtime.facts import PROPERTY, BatchFacts
+from penstock.runtime.function_work import FunctionWork
 from penstock.runtime.gates import UNIT
+from penstock.runtime.initial_state import initial_frame, manifests
 from penstock.runtime.partition_state import PartitionState
 from penstock.runtime.plan import JobPlan, plan_job
 from penstock.runtime.rows import receipts_of
@@ -36,7 +39,7 @@ from penstock.sinks.base import Publication, Publisher, Staged
 from penstock.sources.base import Position, ReadLimit, SourceReader, Span
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["SparkEngine"]
 
@@ -58,6 +61,7 @@ class SparkEngine:
         self._staging: dict[str, Path] = {}
         self._publishers: dict[str, Publisher] = {}
         self._own_folder: dict[str, bool] = {}
+        self._initial: list[DataFrame] = []
         for node in graph.sinks:
             folder = node.sink.staging(staged / node.name)
             self._own_folder[node.name] = folder == staged / node.name
@@ -78,8 +82,11 @@ class SparkEngine:
     def accept(self, recovered: Recovered) -> None:
         """Raise StepsChanged or PartitionsChanged when the job's steps cannot go on from the state of the log.
 
-        A step that is gone, or keeps other columns or windows, would lose or misread its state without a word.
+        A step that is gone, or keeps other columns or windows, would lose or misread its state without a word. Where
+        there is no state yet, what it is to begin with is looked at.
         """
+        if recovered.commit is None:
+            self._initial = list(self._initial_frames())
         for step, refs in (recovered.commit.state if recovered.commit else {}).items():
             work = self.built.steps.get(step)
             if work is None:
@@ -96,6 +103,13 @@ class SparkEngine:
                 unfit = work.difference(found)
                 if unfit is not None:
                     raise StepsChanged(f"step {step!r} {unfit}", where=str(node.site))
+
+    def _initial_frames(self) -> Iterator[DataFrame]:
+        for node in self.graph.functions:
+            if node.initial is not None:
+                work = self.built.steps[node.name]
+                assert isinstance(work, FunctionWork)
+                yield initial_frame(node, work, self.spark, str(self.state_folder))
 
     # --- sources -----------------------------------------------------------------------------
 
@@ -137,14 +151,20 @@ class SparkEngine:
     # --- computing ---------------------------------------------------------------------------
 
     def compute(self, facts: BatchFacts) -> Sequence[Mapping[str, Any]]:
-        """Run the one Spark job of a batch and return its receipts."""
+        """Run the one Spark job of a batch and return its receipts; the first loads the initial state before."""
+        if facts.begins is None or not self._initial:
+            return self._collect(self.built.frame, facts)
+        loaded = [said for frame in self._initial for said in self._collect(frame, facts)]
+        return [*loaded, *self._collect(self.built.frame, replace(facts, manifests=manifests(loaded)))]
+
+    def _collect(self, frame: DataFrame, facts: BatchFacts) -> Sequence[Mapping[str, Any]]:
         context = self.spark.sparkContext
         context.setLocalProperty(PROPERTY, facts.to_json())
         context.setJobDescription(f"{self.graph.name} batch {facts.batch}")
         try:
             # select("*") makes a new physical plan: running the same one again would reuse the shuffle files of the
             # batch before (FACTS 5: 41 of 60 batches were stale).
-            rows = self.built.frame.select("*").collect()
+            rows = frame.select("*").collect()
         except Exception as why:
             raise _explained(why, facts.batch, self.graph) from why
         finally:
