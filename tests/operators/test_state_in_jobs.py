@@ -209,6 +209,21 @@ def test_7_5_touched_only_and_the_form_with_time_and_key(tmp_path):
         assert {r["k"]: r["seen"] for r in h.state("step")} == {"a": "a@1", "b": "b@2"}
 
 
+def test_7_5_a_list_that_is_returned_may_be_used_again(tmp_path):
+    """For the next key: what was kept and put out for the one before stays as it was."""
+    seen: list[int] = []
+
+    def keep(values, old):
+        seen[:] = values
+        return seen
+
+    job = job_of(keep, form="update_state_by_key", state="n array<long>", touched_only=True)
+    with Harness(job, tmp_path) as h:
+        out = h.batch({"rows": [row(k, 1, v) for v, k in enumerate("abcdef")]})["out"]
+        assert sorted((r["k"], r["n"]) for r in out) == [(k, [v]) for v, k in enumerate("abcdef")]
+        assert {r["k"]: r["n"] for r in h.state("step")} == {k: [v] for v, k in enumerate("abcdef")}
+
+
 def test_7_7_state_that_nothing_bounds_is_refused(tmp_path):
     """Until somebody says that it may grow."""
     with pytest.raises(UnboundedState, match="nothing bounds the state of step 'step'"):

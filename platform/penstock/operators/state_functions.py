@@ -57,6 +57,11 @@ class FunctionStep:
     with_key_time: bool = False
 
     @property
+    def every_batch(self) -> bool:
+        """Return whether every batch calls for every key that has state."""
+        return self.form is Form.UPDATE and not self.touched_only
+
+    @property
     def kept(self) -> KeyState:
         """Return what it keeps for each key."""
         return KeyState(keys=self.keys, columns=self.state, timeout=self.timeout)
@@ -103,14 +108,14 @@ def run_function(
     Raises UserFunctionError where the function raises, WrongOutput where it returns what was not declared.
     """
     ledger = KeyLedger(step.kept, source, moment)
-    ledger.open(hashes, keys, whole=step.form is Form.UPDATE and not step.touched_only)
+    ledger.open(hashes, keys, whole=step.every_batch)
     forms: dict[Form, type[_Form]] = {Form.ROWS: _Rows, Form.ARROW: _Arrow, Form.UPDATE: _Update}
     run = forms[step.form](step, ledger, moment)
     columns = run.run(rows, times)
     change = ledger.change(columns)
     due, due_time = ledger.next_due(change)
-    if step.form is Form.UPDATE and not step.touched_only and ledger.exists.any():
-        due_time = moment.time + 1  # every batch calls for every key
+    if step.every_batch and ledger.exists.any():
+        due_time = moment.time + 1  # at the next tick
     output, put_out = run.output()
     return FunctionResult(output=output, times=put_out, change=change, due=due, due_time=due_time, rows=rows.num_rows)
 
@@ -275,6 +280,7 @@ class _Update(_Form):
         """Call for each key with rows or state, in the order of their hashes; return the state columns of all keys."""
         step, ledger, time = self.step, self.ledger, self.now(times)
         single = step.state.names[0] if len(step.state) == 1 else None
+        nested = _is_nested(step.state)
         names = ledger.key_values()
         values: list[list[Any]] = [[] for _ in names]
         for value, key in zip(rows.column(step.value).to_pylist(), ledger.row_ids.tolist(), strict=True):
@@ -284,7 +290,7 @@ class _Update(_Form):
         columns = list(zip(*(column.to_pylist() for column in ledger.keys.columns), strict=True))
         for key, name in enumerate(names):
             old = olds[key] if ledger.before[key] else None
-            if not (ledger.had_rows[key] or (ledger.before[key] and not step.touched_only)):
+            if not (ledger.had_rows[key] or (ledger.before[key] and step.every_batch)):
                 kept.append(old)
                 continue
             shown = old if old is None or single is None else old[single]
@@ -295,6 +301,7 @@ class _Update(_Form):
                 raise self.blamed(why, name) from why
             ledger.exists[key], ledger.changed[key] = new is not None, True
             made = None if new is None else self._whole(new, name) if single is None else {single: new}
+            made = deepcopy(made) if nested else made  # the function may go on with what it has returned
             kept.append(made)
             if made is not None:
                 self.put_out.append({**dict(zip(step.keys.names, columns[key], strict=True)), **made})

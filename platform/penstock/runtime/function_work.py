@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.errors import BadExpression, JobError, StateError, UnknownName
 from penstock.graph.nodes import Form, FunctionNode
 from penstock.operators.evolution import differences
-from penstock.operators.key_ledger import DEADLINE, PARTS, STATE, KeyLedger, Moment
+from penstock.operators.key_ledger import DEADLINE, NONE, PARTS, STATE, KeyLedger, Moment
 from penstock.operators.partial_tables import GROUP, HASH, column_array, integers
 from penstock.operators.state_functions import FunctionStep, run_function
 from penstock.runtime.dataframes import refuse_taken
@@ -28,6 +28,8 @@ from penstock.state.keys import Bools, Ints
 __all__ = ["FunctionRows", "FunctionWork", "function_work"]
 
 _UTC = pa.timestamp("us", tz="UTC")
+_OWN = frozenset({GROUP, HASH, EXPIRES, DEADLINE, DELETED})
+"""Columns that rows of state have beside keys and state."""
 
 
 class _Nothing:
@@ -45,9 +47,6 @@ class _Nothing:
     def first_group(self, part: str, at_least: int | None) -> int | None:
         """Return nothing."""
         return None
-
-
-_NO_TIME = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +70,10 @@ def function_work(node: FunctionNode, rows: FunctionRows, *, event: bool, behind
     Raises BadExpression and JobError for DDL and names that it cannot have.
     """
     state = _schema_of(node.state, "state", node)
-    taken = {GROUP, HASH, EXPIRES, DEADLINE, DELETED, *(name.lower() for name in rows.keys.names)}
+    taken = {*_OWN, *(name.lower() for name in rows.keys.names)}
     if unfit := next((name for name in state.names if name.lower() in taken), None):
         raise JobError(f"state= of step {node.name!r} has a column {unfit!r}, which is a key's name or Penstock's own")
-    if unfit := next((name for name in rows.keys.names if name in {GROUP, HASH, EXPIRES, DEADLINE, DELETED}), None):
+    if unfit := next((name for name in rows.keys.names if name.lower() in _OWN), None):
         raise JobError(f"a key column of step {node.name!r} has the name {unfit!r}, which Penstock uses for itself")
     if node.form is Form.ARROW and node.timeout.event_time:
         raise JobError(f"step {node.name!r} is vectorised, and nothing sets a deadline there: use idle(…)")
@@ -166,8 +165,7 @@ class FunctionWork:
             return None
         known = state.reader.manifest.keys
         old_keys = pa.schema([stored.field(name) for name in known])
-        own = {GROUP, HASH, EXPIRES, DEADLINE, DELETED, *known}
-        old = pa.schema([field for field in stored if field.name not in own])
+        old = pa.schema([field for field in stored if field.name not in _OWN.union(known)])
         found = differences(old_keys, self.keys, old, self.spec.state)
         was = state.written_as.rpartition("; ")[2]
         if was != self._timeout:
@@ -182,12 +180,12 @@ class FunctionWork:
         rows = pa.concat_tables([table.cast(sent) for table in tables]) if tables else sent.empty_table()
         order = np.lexsort([rows[name].to_numpy() for name in (POSITION, PARTITION, PLACE)])
         rows = rows.take(pa.array(order)).combine_chunks()
-        times = rows[TIME].fill_null(_NO_TIME).to_numpy()
+        times = rows[TIME].fill_null(NONE).to_numpy()
         keys = pa.table([rows[key_column(name)] for name in spec.keys.names], schema=spec.keys)
         judged = max((mark for name in self.behind if (mark := facts.late[name]) is not None), default=None)
         moment = Moment(batch=facts.batch, time=facts.time, watermark=facts.close[spec.name], judged=judged)
         done = run_function(spec, state, rows.select(spec.visible), integers(rows, ROW_HASH), keys, times, moment)
-        times_out = pa.array(done.times, pa.int64(), mask=done.times == _NO_TIME)
+        times_out = pa.array(done.times, pa.int64(), mask=done.times == NONE)
         output = done.output.append_column(TIME, times_out)
         return StepDone(output=output, change=done.change, due=done.due, due_time=done.due_time, rows=done.rows)
 
@@ -208,7 +206,7 @@ class FunctionWork:
         return ledger.change([column_array(rows, f.name).take(place).cast(f.type) for f in spec.state])
 
     def rows(self, state: PartitionState) -> list[dict[str, Any]]:
-        """Return keys, state columns and `_expires`, the batch time behind which the key is forgotten."""
+        """Return keys, state and `_expires`, behind which the key is forgotten: a batch time, or else its deadline."""
         stored = self.spec.kept.stored
         schema = pa.schema([(GROUP, pa.int64()), (HASH, pa.int64()), *self.keys, *stored, (DELETED, pa.bool_())])
         tables = state.scan(STATE, None, None, schema)
