@@ -133,7 +133,7 @@ class QualityReport(_PenstockOperator):
 
 
 class CheckpointUpkeep(_PenstockOperator):
-    """Read all that a job can go back to, and sweep what its reports have left; fails where something is damaged.
+    """Read all that a job can go back to, and sweep what drivers and reports have left; fails where it finds damage.
 
     Returns a dict with what was read: batches, files, bytes, problems.
     """

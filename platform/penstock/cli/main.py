@@ -229,10 +229,11 @@ def checkpoints(job: JobName, *, json: Json = False, project: ProjectFolder = No
 
 @app.command()
 def upkeep(job: JobName, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
-    """Verify all that a job can go back to.
+    """Verify all that a job can go back to, and delete what it cannot.
 
     Every entry of its log and every byte of state that a kept batch names is read and checked against what was
-    written; damage ends the command with exit code 78. What reports have left behind is deleted.
+    written; damage ends the command with exit code 78. Where there is none, what drivers have left below the oldest
+    batch that is kept is deleted, and what reports have left behind is in any case.
     The job may run meanwhile.
 
     \b
