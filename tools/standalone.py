@@ -167,9 +167,11 @@ class Standalone:
 
     # --- inside ------------------------------------------------------------------------------
     def _make_database(self) -> None:
-        code = self._start("database", "db", "migrate").wait(_UP_WITHIN)
-        if code:
-            raise StandaloneFailed(f"Airflow made no database and ended with {code}; see {self.home.name}/database.log")
+        made = self._start("database", "db", "migrate")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            made.wait(_UP_WITHIN)
+        if made.poll() != 0:
+            raise StandaloneFailed(f"Airflow made no database; see {self.home.name}/database.log")
 
     def _start(self, name: str, *words: str) -> subprocess.Popen[bytes]:
         with (self.home / f"{name}.log").open("ab") as log:

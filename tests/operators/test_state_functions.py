@@ -23,6 +23,7 @@ from penstock.runtime.function_work import FunctionRows, FunctionWork
 from penstock.runtime.partition_state import PartitionState
 from penstock.state import BATCH, EVENT, LATEST, Manifest, StateReader, write_batch
 from penstock.state.handle import as_datetime, as_micros
+from penstock.time.watermarks import END_OF_TIME
 
 IDLE = 5
 VISIBLE = pa.schema([("k", pa.int64()), ("do", pa.string()), ("by", pa.int64())])
@@ -181,6 +182,32 @@ def test_calls_and_state_are_those_of_the_model(batches, idle):
             assert {row["k"]: as_micros(row["_expires"], "it") for row in shown} == model.expires
             assert {k: found for k, found in calls.of.items() if found} == {k: v for k, v in model.calls.items() if v}
             assert done.rows == len(rows)
+
+
+@pytest.mark.parametrize(("timeout", "gone"), [(Timeout(idle=IDLE), False), (Timeout(event_time=True), True)])
+def test_a_key_that_has_a_row_at_the_end_of_event_time_goes_by_its_deadline_and_not_by_idleness(timeout, gone):
+    """7.2: no batch comes behind in which its deadline could pass; its idleness begins anew with the row."""
+
+    def watch(time, key, row, state):
+        if row is not None:
+            state.update(n=row["by"])
+            if timeout.event_time:
+                state.set_deadline(as_datetime(row["by"]))
+        return {"k": key} if state.is_timing_out() else None
+
+    work = FunctionWork(
+        replace(step_of(watch), timeout=timeout), FunctionRows(visible=VISIBLE, keys=pa.schema([("k", pa.int64())]))
+    )
+    with TemporaryDirectory() as folder:
+        manifest = Manifest(step="step", partition=0, keys=("k",))
+        for batch, watermark in enumerate((None, END_OF_TIME)):
+            table = pa.table([[7], ["add"], [50]], schema=VISIBLE)
+            state = PartitionState(StateReader(Path(folder), manifest), work)
+            moment = Moment(batch=batch, time=100 * batch, watermark=watermark)
+            done = run_function(work.spec, state, table, np.array([7]), table.select(["k"]), np.array([0]), moment)
+            written = write_batch(state.reader, f"{batch:012d}-0-x", done.change, batch=batch, merge={})
+            manifest = written.manifest
+    assert done.output.num_rows == gone
 
 
 def test_a_key_that_is_touched_for_ever_leaves_one_entry_to_look_at():

@@ -181,16 +181,13 @@ class KeyLedger:
 
     def timing_out(self) -> Ints:
         """Return the keys that time out in this batch: with state, due, and without a row of the batch (7.2)."""
-        over = self.expires < self.moment.time
-        over &= self.expires != NONE
-        if self.moment.watermark is not None:
-            over |= (self.deadlines != NONE) & (self.deadlines < self.moment.watermark)
-        looked_at = self._fired_in(IDLE, DEADLINES, OVERDUE)
-        kept = self.had_rows
-        if self.moment.watermark == END_OF_TIME:
-            # No batch comes behind this one in which a key that had a row could go.
-            kept, looked_at = np.zeros_like(kept), looked_at | (self.deadlines != NONE)
-        found: Ints = np.flatnonzero(looked_at & over & self.exists & ~kept)
+        mark = self.moment.watermark
+        idle = (self.expires != NONE) & (self.expires < self.moment.time)
+        past = (self.deadlines != NONE) & (self.deadlines < (NONE if mark is None else mark))
+        over = self._fired_in(IDLE, DEADLINES, OVERDUE) & (idle | past) & ~self.had_rows
+        if mark == END_OF_TIME:
+            over |= past  # no batch comes behind this one in which a key that had a row could go
+        found: Ints = np.flatnonzero(over & self.exists)
         return found
 
     def forget(self, keys: Ints | int) -> None:
