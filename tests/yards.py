@@ -18,6 +18,9 @@ from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import Stream
 
 QUICK = """
+[run]
+trigger = "interval 300 millis"
+
 [supervise]
 backoff = "1 seconds"
 healthy_after = "1 seconds"
@@ -26,6 +29,7 @@ failures_per_hour = 2
 [limits]
 rows = 4
 """
+"""Streams that live long: a supervisor that waits for little, and drivers that leave a core to the tests beside them."""
 
 
 class Yard(Shell):

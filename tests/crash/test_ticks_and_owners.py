@@ -9,7 +9,7 @@ from penstock.checkpoint.entries import Offsets
 from penstock.checkpoint.takeover import View
 from penstock.errors import HolderAlive
 from penstock.runtime.loop import Driver
-from penstock.runtime.triggers import AsFastAsPossible
+from penstock.runtime.triggers import AsFastAsPossible, FixedInterval
 from penstock.time.clock import ManualClock
 
 GRAPH = plain_job()
@@ -52,6 +52,28 @@ def test_rows_that_come_while_a_tick_is_waited_for_are_of_its_batch() -> None:
     first, second = owned(driver, 2)
     assert (first.time, first.ranges["numbers"]["end"]) == (SECOND, {"at": 2})
     assert (second.time, second.ranges["numbers"]["end"]) == (2 * SECOND, {"at": 4})
+
+
+class Late(ManualClock):
+    """Sleep a little longer than asked for, as every machine does, and not for ever."""
+
+    slept = 0
+
+    def sleep_until(self, wall: int) -> None:
+        """Move on to a moment behind the tick."""
+        self.slept += 1
+        assert self.slept < 10, "the tick never comes"
+        super().sleep_until(wall + 1_234)
+
+
+@pytest.mark.parametrize("clock", [ManualClock, Late])
+def test_the_first_tick_comes_one_interval_behind_the_start(clock: type[ManualClock]) -> None:
+    """SEMANTICS 1.1: the zero time is fixed once, not anew at each look while the first tick is waited for."""
+    world = World(times=[0.0, 1.0, 2.0], batch_rows=1)
+    driver = make_driver(world, Witness(), "a", graph=GRAPH)
+    start = 10**15 + 250_000
+    driver.clock, driver.trigger = clock(start), FixedInterval(SECOND)
+    assert [offsets.time for offsets in owned(driver, 3)] == [10**15 + n * SECOND for n in (1, 2, 3)]
 
 
 class SetBack(ManualClock):

@@ -78,7 +78,7 @@ def planned(engine: FakeEngine, commit: Commit | None, *, now: int = 5 * S, **ot
         engine,  # type: ignore[arg-type]
         commit,
         batch=0 if commit is None else commit.batch + 1,
-        zero=None if commit is None else 0,
+        zero=0,
         last_time=None if commit is None else commit.time,
         trigger=FixedInterval(S, 0),
         now=now,

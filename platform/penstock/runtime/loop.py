@@ -229,7 +229,8 @@ class Driver:
 
     def plan_next(self) -> NextBatch | None:
         """Return what to do next: a batch, a wait, or None when everything is done."""
-        owned = self._owned()
+        owned, now = self._owned(), self.clock.wall()
+        self.zero = self.trigger.zero(now) if self.zero is None else self.zero
         if (self.settings.stop_at_end or self.draining) and self._target is None:
             self._target = available(self.engine, self.commit)
         return next_batch(
@@ -239,7 +240,7 @@ class Driver:
             zero=self.zero,
             last_time=self.last_time,
             trigger=self.trigger,
-            now=self.clock.wall(),
+            now=now,
             target=self._target,
             drain=self.draining,
             limit=self.settings.limit(),
@@ -313,8 +314,7 @@ class Driver:
         }
         check_accounting(outcome, expected)
         for step, cap in self.settings.caps.items():
-            size = outcome.written.get(f"state:{step}", 0)
-            if size > cap:
+            if (size := outcome.written.get(f"state:{step}", 0)) > cap:
                 raise StateTooLarge(f"the state of step {step!r} has {size:,} bytes, above its cap of {cap:,}")
 
     def _commit(self) -> None:

@@ -40,7 +40,7 @@ def next_batch(
     commit: Commit | None,
     *,
     batch: int,
-    zero: int | None,
+    zero: int,
     last_time: int | None,
     trigger: Trigger,
     now: int,
@@ -52,13 +52,12 @@ def next_batch(
 ) -> NextBatch | None:
     """Return the next batch, a wait, or None when nothing will ever come.
 
-    `zero` is the job's zero time and `last_time` the newest batch time in the log, None before the first batch:
+    `zero` is the job's zero time, and `last_time` the newest batch time in the log, None before the first batch:
     batch times go on from it, whatever was restored.
     `target` bounds what is read, for `available_now`; with `drain` the sources end there, and all windows close.
     `limit` bounds what one batch reads of each source; that it was in force is said in the Offsets.
     """
     graph = engine.graph
-    zero = trigger.zero(now) if zero is None else zero
     tick = trigger.next(zero, last_time, now)
     ranges = {s.name: _range(engine, s.name, commit, target, limit) for s in graph.sources}
     fresh = any(r["span"] is not None for r in ranges.values())
