@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter
 
-__all__ = ["run_p1", "run_p6", "scratch"]
+__all__ = ["run_p1", "run_p6", "scratch", "show"]
 
 COLUMNS = ("side", "batches", "median ms", "mean ms", "p90 ms", "rows a second")
 KEYS = 10_000
@@ -54,7 +54,7 @@ def run_p1(spark: SparkSession, *, quick: bool) -> list[Claim]:
                 job = sliding_job(column, root / "table")
                 what = f"{kind} sums, 100,000 rows a batch, {KEYS:,} keys"
                 sides = _duel(spark, given, root, job, sliding, discard, turns)
-                _show(found, what, given, sides)
+                show(found, what, given.rows, sides)
                 found.claim(Claim(f"P1, {kind} sums, times Structured Streaming", sides.ratio, 8, "x"))
     return found.claims
 
@@ -73,7 +73,7 @@ def run_p6(spark: SparkSession, *, quick: bool) -> list[Claim]:
                 job = tumbling_job("d", root / "ours")
                 sides = _duel(spark, given, root, job, query("d", "10 seconds"), to_delta(root / "peers"), turns)
                 what = f"{rows:,} rows a batch"
-                _show(found, what, given, sides)
+                show(found, what, given.rows, sides)
                 outside = statistics.median(batch.outside for batch in sides.batches)
                 found.claim(
                     Claim(f"P6, {rows:,} rows, times Structured Streaming into Delta", sides.ratio, 3, "x"),
@@ -103,13 +103,14 @@ def _duel(
         engine.close()
 
 
-def _show(found: Report, what: str, given: Input, sides: Duel) -> None:
+def show(found: Report, what: str, rows_a_batch: int, sides: Duel) -> None:
+    """Print both sides, the engine's batch taken apart, and the ratios."""
     rows = []
     for name, turns in (("Penstock", sides.engine), ("Structured Streaming", sides.peer)):
         times = [time for turn in turns for time in turn]
         median = statistics.median(times)
         rows.append(
-            (name, len(times), median, statistics.fmean(times), percentile(times, 0.9), given.rows / median * 1000)
+            (name, len(times), median, statistics.fmean(times), percentile(times, 0.9), rows_a_batch / median * 1000)
         )
     found.table(what, COLUMNS, rows)
     found.table(f"a batch of Penstock taken apart: {what}", PARTS, sides.parts)

@@ -17,7 +17,7 @@ from penstock.runtime.jobrun import JobRun
 from penstock.runtime.loop import DriverSettings
 from penstock.runtime.stages import Hook
 from penstock.runtime.triggers import AsFastAsPossible
-from penstock.time.clock import SystemClock
+from penstock.time.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,19 +51,30 @@ class EngineSide:
     name = "penstock"
 
     def __init__(
-        self, spark: SparkSession, given: Input, build: Callable[[NumberedFiles], Job], root: Path, *, keep: int = 20
+        self,
+        spark: SparkSession,
+        given: Input,
+        build: Callable[[NumberedFiles], Job],
+        root: Path,
+        *,
+        keep: int = 20,
+        clock: Clock | None = None,
+        offered: int = 0,
     ) -> None:
         self.spark = spark
         self.source = NumberedFiles(given)
+        self.source.offered = offered
         self.run = JobRun.open(
             build(self.source),
             spark,
             root=root,
-            clock=SystemClock(),
+            clock=clock or SystemClock(),
             trigger=AsFastAsPossible(),
             suites={},
             settings=DriverSettings(keep=keep),
         )
+        self.after_batch: Callable[[], None] = lambda: None
+        """Called between batches, which are not timed then."""
         self.empty_batches = 0
         self._spark_ms = 0.0
         self._compute = self.run.engine.compute
@@ -94,7 +105,8 @@ class EngineSide:
                     )
                 else:
                     self.empty_batches += 1
-                began, stages = now, {}
+                self.after_batch()
+                began, stages = time.perf_counter(), {}
         return times
 
     def close(self) -> None:

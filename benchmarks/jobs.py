@@ -6,16 +6,32 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+
 from benchmarks.folder_source import NumberedFiles
 from penstock import Job, agg, seconds
 from penstock.sinks import Delta
+from penstock.state import idle
 from penstock.windows import Sliding, Tumbling
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import DataStreamWriter
 
-__all__ = ["discard", "query", "sliding_job", "to_delta", "tumbling_job"]
+__all__ = [
+    "Build",
+    "discard",
+    "grouped",
+    "keyed_job",
+    "processed",
+    "query",
+    "sliding_job",
+    "to_delta",
+    "total",
+    "totals",
+    "tumbling_job",
+]
 
 Build = Callable[[NumberedFiles], Job]
 
@@ -62,3 +78,88 @@ def to_delta(table: Path) -> Callable[[DataStreamWriter], DataStreamWriter]:
 def discard(writer: DataStreamWriter) -> DataStreamWriter:
     """Compute a query's output and throw it away."""
     return writer.format("noop")
+
+
+# --- keyed state ----------------------------------------------------------------------------------
+
+TOTALS = "n long, total long"
+
+
+def totals(rows: pa.Table, state: pa.Table, info: Any) -> tuple[pa.Table, pa.Table]:
+    """Count and sum by key, vectorised."""
+    keys = info.keys.num_rows
+    index = info.key_index.to_numpy()
+    counts = state["n"].fill_null(0).to_numpy() + np.bincount(index, minlength=keys)
+    sums = state["total"].fill_null(0).to_numpy().copy()
+    np.add.at(sums, index, rows["v"].to_numpy())
+    kept = pa.table({"n": pa.array(counts, pa.int64()), "total": pa.array(sums, pa.int64())})
+    return info.keys.append_column("n", kept["n"]).append_column("total", kept["total"]), kept
+
+
+def total(_time: Any, key: int, row: dict[str, Any] | None, state: Any) -> dict[str, Any] | None:
+    """Count and sum by key, row by row."""
+    if row is None:
+        return None
+    old = state.get_or(None) or {"n": 0, "total": 0}
+    new = {"n": old["n"] + 1, "total": old["total"] + row["v"]}
+    state.update(new)
+    return {"k": key, **new}
+
+
+def keyed_job(
+    table: Path, *, form: str = "arrow", idle_for: int | None = None, held: int | None = None, partitions: int = 2
+) -> Build:
+    """Return count and sum by key, in state that is kept for ever or forgotten so many seconds after the last row.
+
+    `held` is the number of keys that it begins with.
+    """
+
+    def build(source: NumberedFiles) -> Job:
+        job = Job("keyed", partitions=partitions)
+        keyed = job.source("rows", source).select("k", "v").key_by("k")
+        said: dict[str, Any] = {"state": TOTALS, "output": f"k long, {TOTALS}"}
+        said |= {"unbounded": True} if idle_for is None else {"timeout": idle(seconds(idle_for))}
+        if held is not None:
+            said["initial"] = lambda: _every_key(held)
+        step = keyed.map_with_state_arrow if form == "arrow" else keyed.map_with_state
+        step("totals", totals if form == "arrow" else total, **said).write("out", Delta(table))
+        return job
+
+    return build
+
+
+def _every_key(held: int) -> DataFrame:
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.getActiveSession()
+    assert spark is not None
+    return spark.range(held).selectExpr("id AS k", "1L AS n", "id AS total")
+
+
+def grouped(rows: DataFrame) -> DataFrame:
+    """Return count and sum by key as a query: Spark's own aggregation."""
+    from pyspark.sql import functions as F
+
+    return rows.groupBy("k").agg(F.count("*").alias("n"), F.sum("v").alias("total"))
+
+
+def processed(rows: DataFrame) -> DataFrame:
+    """Return count and sum by key as a query with a function in Python: transformWithState."""
+    from pyspark.sql import Row
+    from pyspark.sql.streaming import StatefulProcessor
+
+    class Totals(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self.kept = handle.getValueState("kept", TOTALS)
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803 - Spark's names
+            n, total = self.kept.get() if self.kept.exists() else (0, 0)
+            for row in rows:
+                n, total = n + 1, total + row.v
+            self.kept.update((n, total))
+            yield Row(k=key[0], n=n, total=total)
+
+        def close(self) -> None:
+            pass
+
+    return rows.groupBy("k").transformWithState(Totals(), f"k long, {TOTALS}", "update", "None")

@@ -44,6 +44,7 @@ class SparkSide:
         *,
         transform: Callable[[DataFrame], DataFrame],
         sink: Callable[[DataStreamWriter], DataStreamWriter],
+        mode: str = "append",
     ) -> None:
         self.given = given
         self.offered = 0
@@ -51,7 +52,7 @@ class SparkSide:
         self._watched.mkdir(parents=True)
         reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", given.files_a_batch)
         rows = reader.option("recursiveFileLookup", "true").parquet(str(self._watched.resolve()))
-        writer = transform(rows).writeStream.outputMode("append")
+        writer = transform(rows).writeStream.outputMode(mode)
         self.query = sink(writer.option("checkpointLocation", str(root.resolve() / "checkpoint"))).start()
         self._reported: dict[int, float] = {}
 

@@ -292,6 +292,7 @@ class FakeEngine:
             "manifest": {"path": path.name, "size": len(data), "checksum": made.checksum},
             "due": min(map(int, open_windows), default=None),
             "merged": merged,
+            "quarantined": 0,
             "size": len(data),
             "written": len(data),
             "rewritten": 0,

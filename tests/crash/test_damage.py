@@ -44,6 +44,7 @@ from penstock.errors import (
 )
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.loop import DriverSettings
+from penstock.runtime.restoring import StartFrom
 from penstock.state import GROUP, HASH, Change, Manifest, StateReader, segment_name, sort_rows, write_batch
 from penstock.state.manifest import ManifestRef
 
@@ -90,6 +91,7 @@ class SegmentEngine(FakeEngine):
             "manifest": None if ref is None else {"path": ref.path, "size": ref.size, "checksum": ref.checksum},
             "due": min(map(int, open_windows), default=None),
             "merged": merged,
+            "quarantined": 0,
             "size": written.manifest.size,
             "written": written.written,
             "rewritten": written.rewritten,
@@ -433,7 +435,7 @@ def test_what_stops_the_job_can_be_restored_from(site: Site, harm: str) -> None:
     uuid = open_or_create(store, now=0).uuid
     for _ in make_driver(
         site.world, store, "person", graph=GRAPH, engine=SegmentEngine(site.world, GRAPH, "person"), uuid=uuid
-    ).restore(batch=1):
+    ).restore(StartFrom(restore=True, batch=1)):
         pass
     before = {sink: len(table.shown) for sink, table in site.world.tables.items()}
     start(site.world, store, "after")
@@ -449,7 +451,7 @@ def test_a_restore_that_cannot_be_leaves_the_log_free(site: Site) -> None:
     uuid = open_or_create(site.store, now=SECOND).uuid
     driver = make_driver(site.world, site.store, "person", graph=GRAPH, uuid=uuid)
     with pytest.raises(CannotRestore, match="batches 0 to 2"):
-        list(driver.restore(batch=7))
+        list(driver.restore(StartFrom(restore=True, batch=7)))
     view = survey(Log(site.store))
     assert (view.released, view.holder) == (True, None)
     start(site.world, site.store, "after")

@@ -16,6 +16,7 @@ from penstock.checkpoint.recovery import recover
 from penstock.runtime import janitor
 from penstock.runtime.janitor import sweep_left
 from penstock.runtime.loop import Driver, DriverSettings
+from penstock.runtime.restoring import StartFrom
 from penstock.runtime.verify import verify
 
 GRAPH = windowed_job()
@@ -75,7 +76,7 @@ def test_a_sweep_may_be_cut_short_at_any_file(tmp_path: Path, monkeypatch: pytes
                 run_to_end(sweeper(world, store))
         driver = make_driver(world, store, "second", graph=GRAPH, settings=DriverSettings(keep=2))
         kept = [known.batch for known in recover(Log(store)).kept]
-        for _ in driver.restore(batch=kept[0]):
+        for _ in driver.restore(StartFrom(restore=True, batch=kept[0])):
             pass
         run_to_end(make_driver(world, store, "third", graph=GRAPH, settings=DriverSettings(keep=2)))
         again = world.rows("raw")
@@ -108,7 +109,7 @@ def test_upkeep_sweeps_what_a_driver_has_left_below_the_floor_while_another_may_
     assert judge(ledger_of(world, store, GRAPH, finished=True)) == []
     kept = [known.batch for known in recover(Log(store)).kept]
     assert verify(Log(store), tmp_path).problems == ()
-    for _ in make_driver(world, store, "second", graph=GRAPH).restore(batch=kept[0]):
+    for _ in make_driver(world, store, "second", graph=GRAPH).restore(StartFrom(restore=True, batch=kept[0])):
         pass
     run_to_end(make_driver(world, store, "third", graph=GRAPH))
     assert sorted(set(world.rows("raw"))) == list(range(len(TIMES)))

@@ -54,6 +54,7 @@ from penstock.errors import (
 )
 from penstock.runtime import janitor
 from penstock.runtime.loop import Driver, DriverSettings
+from penstock.runtime.restoring import StartFrom
 
 NAMED = (CannotRestore, Fenced, CommitUnknown, StorageFull, StorageUnavailable, SinkError)
 """What a driver may end with when nothing is damaged."""
@@ -103,7 +104,9 @@ class Storm:
         if self.drivers[place] is None:
             driver = self.drivers[place] = self.born_driver()
             person = self.restores and rng.random() < 0.25
-            self.points[place] = driver.restore(batch=rng.choice(self.committed())) if person else driver.run()
+            self.points[place] = (
+                driver.restore(StartFrom(restore=True, batch=rng.choice(self.committed()))) if person else driver.run()
+            )
         if rng.random() < 0.02:
             self.drivers[place] = None
             return
@@ -191,7 +194,7 @@ class Storm:
         """Do what the error says: restart from the newest batch that is kept."""
         kept = recover(Log(self.store, stride=self.stride), Damage.LIST).kept
         try:
-            for _ in self.sound("person").restore(batch=kept[-1].batch if kept else None):
+            for _ in self.sound("person").restore(StartFrom(restore=True, batch=kept[-1].batch if kept else None)):
                 pass
             run_to_end(self.sound("after"))
         except PenstockError as error:

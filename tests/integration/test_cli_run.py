@@ -79,7 +79,7 @@ def events(process: subprocess.Popen[str], name: str, count: int = 1) -> list[di
 
 @pytest.mark.fault("F01", "F02", "F07", "F09")
 def test_a_job_is_stopped_killed_and_finished_and_its_table_is_that_of_one_run(shell):
-    """SIGTERM, a second driver, kill -9, a run on a terminal, and a restore, one after the other."""
+    """SIGTERM, a second driver, a save, kill -9, a run on a terminal, and a restore, one after the other."""
     first = shell.start("run", "orders")
     events(first, "batch.committed", 2)
     code, _, err = shell.run("run", "orders")
@@ -91,13 +91,19 @@ def test_a_job_is_stopped_killed_and_finished_and_its_table_is_that_of_one_run(s
     stopped = shell.json("status", "orders")
     assert (stopped["state"], stopped["pending"], stopped["holder"]) == ("stopped", False, None)
 
+    toml = shell.root / "conf" / "jobs" / "orders.toml"
+    toml.write_text(job_toml(rows_per_batch=50, more='[run]\ntrigger = "interval 1 seconds"\n'))
     second = shell.start("run", "orders")
     took = events(second, "run.took_over")[0]
     assert took["next_batch"] == stopped["next_batch"]
     assert took["rows_left"] == {"orders": 1_000 - 50 * stopped["next_batch"]}
     events(second, "batch.committed", 2)
+    saved = shell.json("save", "orders", "half_way")  # by the driver, between two batches
+    code, _, err = shell.run("save", "orders", "half_way")
+    assert (code, "PEN-CKP-024" in err, "['half_way']" in err) == (78, True, True)
     second.kill()
     second.wait(PATIENCE)
+    toml.write_text(job_toml(rows_per_batch=50))
     assert shell.json("status", "orders")["state"] == "died"
     nothing_is_left_of(first, second)
 
@@ -107,17 +113,26 @@ def test_a_job_is_stopped_killed_and_finished_and_its_table_is_that_of_one_run(s
     assert shell.totals() == expected_totals()
     assert shell.json("status", "orders")["state"] == "finished"
 
-    kept = [c["batch"] for c in shell.json("checkpoints", "orders")["checkpoints"] if c["restorable"]]
-    back = kept[-4]
-    words = f"run orders --from batch={back} --available-now --command dag/run/1 --generation 2".split()
-    once, twice = (shell.run(*words) for _ in range(2))
-    assert (once[0], twice[0]) == (0, 0), once[2] + twice[2]
-    told = [json.loads(line) for line in once[1].splitlines()]
-    assert (told[0]["event"], told[0]["back_to"]) == ("restore.superseded", back)
+    assert shell.json("checkpoints", "orders")["saves"] == {"half_way": saved["batch"]}
+    assert shell.json("save", "orders", "done")["batch"] > saved["batch"]  # nobody runs it
+    words = [
+        "run",
+        "orders",
+        "--from",
+        "saved=half_way",
+        "--available-now",
+        "--command",
+        "dag/run/1",
+        "--generation",
+        "2",
+    ]
+    code, out, err = shell.run(*words)
+    assert code == 0, err
+    told = [json.loads(line) for line in out.splitlines()]
+    assert (told[0]["event"], told[0]["back_to"]) == ("restore.superseded", saved["batch"])
     assert told[-1]["ending"] == "finished"
     again = told[0]["sinks"]["totals"]["rows"]
     assert again > 0
-    assert json.loads(twice[1].splitlines()[0])["event"] == "restore.done_before"
     assert len(shell.totals()) == len(expected_totals()) + again
     assert sorted(set(shell.totals())) == expected_totals()
     code, _, err = shell.run("run", "orders", "--generation", "1")

@@ -332,7 +332,7 @@ def test_keys_are_told_apart_by_all_their_columns(tmp_path):
 
     def seen(time, key, row, state):
         state.update(n=state.get_or({"n": 0})["n"] + 1)
-        return {"key": str(key), "n": state.get()["n"]}
+        return {"key": str(tuple(key)), "n": state.get()["n"]}
 
     job = Job("keys", partitions=3)
     rows = job.source("rows", MemorySource("a double, b string"))

@@ -18,7 +18,7 @@ from penstock.checkpoint.recovery import recover
 from penstock.errors import ComputeFailed
 from penstock.runtime.events import configure_events
 from penstock.runtime.progress import BarProgress, JsonProgress
-from penstock.runtime.restoring import find_superseded
+from penstock.runtime.restoring import StartFrom, find_superseded
 from penstock.runtime.stopping import Ending
 
 FILE = StagedFile(path="x", size=9, rows=4, checksum="", stats={})
@@ -44,7 +44,7 @@ def recovered():
 def run(progress, recovered):
     """Tell a whole run."""
     progress.starting({"checkpoint": "checkpoints/orders"})
-    progress.superseded(find_superseded(recovered, 0))
+    progress.superseded(find_superseded(recovered, StartFrom(restore=True, batch=0)))
     progress.took_over(recovered, {"s": 100})
     for n in (1, 2):
         done = commit(1 + n, held={"out": [FILE]} if n == 2 else {}, **BATCH)

@@ -13,6 +13,10 @@ from penstock.errors import CannotRestore
 from penstock.runtime.restoring import LAST, StartFrom, find_superseded, parse_start
 
 
+def back(batch: int) -> StartFrom:
+    return StartFrom(restore=True, batch=batch)
+
+
 def file(rows: int) -> StagedFile:
     return StagedFile(path=f"{rows}.parquet", size=1, rows=rows, checksum="", stats={})
 
@@ -31,23 +35,30 @@ def log():
 
 @pytest.mark.parametrize(
     ("text", "start"),
-    [("last", LAST), ("empty", StartFrom(restore=True)), ("batch=12", StartFrom(restore=True, batch=12))],
+    [
+        ("last", LAST),
+        ("empty", StartFrom(restore=True)),
+        ("batch=12", back(12)),
+        ("saved=x", StartFrom(restore=True, saved="x")),
+    ],
 )
 def test_where_to_start_is_read(text, start):
     """`last` restores nothing."""
     assert parse_start(text) == start
 
 
-@pytest.mark.parametrize("text", ["", "batch", "batch=", "batch=-1", "batch=x", "12", "Last", "saved=x"])
+@pytest.mark.parametrize(
+    "text", ["", "batch", "batch=", "batch=-1", "batch=x", "12", "Last", "saved=", "saved=X", "saved=../x"]
+)
 def test_other_words_are_refused(text):
     """With those that can be written."""
-    with pytest.raises(ValueError, match="none of last, batch=N and empty"):
+    with pytest.raises(ValueError, match="none of last, batch=N, saved=NAME and empty"):
         parse_start(text)
 
 
 def test_each_sink_is_named_with_the_batches_and_rows_after(log):
     """Of the batches after the restored one only."""
-    found = find_superseded(recover(log), 1)
+    found = find_superseded(recover(log), back(1))
     assert [(s.sink, s.batches, s.rows) for s in found.sinks] == [("a", (2, 3), 7), ("b", (2,), 10)]
     assert found.lines() == [
         "back to batch 1: these rows stay published, and will be published again under new batch ids",
@@ -63,22 +74,22 @@ def test_each_sink_is_named_with_the_batches_and_rows_after(log):
 
 def test_going_back_to_nothing_leaves_all_behind(log):
     """Also what the log no longer counts."""
-    found = find_superseded(recover(log), None)
+    found = find_superseded(recover(log), StartFrom(restore=True))
     assert [(s.sink, s.rows) for s in found.sinks] == [("a", 10), ("b", 10)]
     owned = own(log)
     owned.append(offsets(4, 2))
     owned.append(commit(4, 2, floor=3))
-    found = find_superseded(recover(log), None)
+    found = find_superseded(recover(log), StartFrom(restore=True))
     assert [(s.sink, s.batches) for s in found.sinks] == [("a", (3,))]
     assert found.lines()[-1] == "  and the rows of batches before 3, which the log no longer counts"
 
 
 def test_nothing_after_the_batch_is_said_too(log):
     """The newest batch has none after it."""
-    assert find_superseded(recover(log), 3).lines() == ["back to batch 3: no sink has published rows after it"]
+    assert find_superseded(recover(log), back(3)).lines() == ["back to batch 3: no sink has published rows after it"]
 
 
 def test_a_batch_that_is_not_kept_is_refused_with_those_that_are(log):
     """Before anything is taken over."""
     with pytest.raises(CannotRestore, match="batches 0 to 3"):
-        find_superseded(recover(log), 9)
+        find_superseded(recover(log), back(9))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from state_samples import add_counts, counts, empty_manifest, fresh_name, write
 
-from penstock.errors import CheckpointCorrupt, StateTooLarge, StorageFull
+from penstock.errors import CheckpointCorrupt, StateRowTooLarge, StateTooLarge, StorageFull
 from penstock.state import (
     GROUP,
     HASH,
@@ -23,7 +23,8 @@ from penstock.state import (
     Manifest,
     StateReader,
     budget,
-    check_size,
+    check_rows,
+    check_sizes,
     manifest_name,
     segment_name,
     size_of,
@@ -242,16 +243,27 @@ def test_a_step_above_its_cap_stops_with_the_numbers(tmp_path):
         folder = tmp_path / str(partition)
         rows = counts({(0, value): 1 for value in range(100)})
         manifests.append(write(folder, empty_manifest(("user",)), Change(append={"state": rows})).manifest)
-    found = check_size(manifests, step="hourly", max_bytes=10**6, max_rows=300)
+    found = size_of(manifests)
     assert (found.rows, found.files, found.longest_chain) == (300, 3, 1)
-    assert found == size_of(manifests) == check_size(manifests, step="hourly")
     assert found.size == sum(path.stat().st_size for path in tmp_path.rglob("*.arrow"))
-    with pytest.raises(StateTooLarge, match=r"step 'hourly' has 300 rows, above its cap of 299") as caught:
-        check_size(manifests, step="hourly", max_rows=299)
-    assert caught.value.cap == 299
-    with pytest.raises(StateTooLarge, match="bytes, above its cap of 5,000"):
-        check_size(manifests, step="hourly", max_bytes=5_000)
+    check_sizes({"hourly": found.size}, {"hourly": found.size, "daily": 1})
+    with pytest.raises(StateTooLarge, match=r"step 'hourly' has [0-9,]+ bytes, above its cap of 5,000"):
+        check_sizes({"hourly": found.size, "daily": 10**9}, {"hourly": 5_000})
     assert size_of([]).longest_chain == 0
+
+
+@pytest.mark.fault("F60")
+@pytest.mark.parametrize("place", [0, 5, 9])
+def test_a_row_above_the_cap_is_named_wherever_it_stands(place):
+    """By its key; a table that is larger than the cap as a whole may have rows that are all small enough."""
+    texts = ["x" * 100] * 10
+    rows = pa.table({"user": [f"u{i}" for i in range(10)], "seen": [[text] for text in texts]})
+    check_rows(rows, ["user"], step="s", part="state", cap=300)
+    check_rows(rows, ["user"], step="s", part="state", cap=None)
+    texts[place] = "x" * 1_000
+    rows = rows.set_column(1, "seen", pa.array([[text] for text in texts]))
+    with pytest.raises(StateRowTooLarge, match=f"step 's' keeps 1,0[0-9]+ bytes in 'state' for .*'u{place}'.* of 300"):
+        check_rows(rows, ["user"], step="s", part="state", cap=300)
 
 
 @pytest.mark.fault("F30", "F04", "F15", "F29")

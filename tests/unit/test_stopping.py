@@ -54,9 +54,9 @@ class Script:
             self.finished = True
         yield from self.release()
 
-    def restore(self, *, batch: int | None) -> Iterator[Hook]:
-        self.log.append(f"restore {batch}")
-        yield Hook("Restore", "after", batch)
+    def restore(self, start: StartFrom) -> Iterator[Hook]:
+        self.log.append(f"restore {start.batch}")
+        yield Hook("Restore", "after", start.batch)
 
     def release(self) -> Iterator[Hook]:
         yield Hook("Release", "before")

@@ -33,7 +33,7 @@ _RETRY = timedelta(seconds=5)
 _TRIES = 3
 _TRIES_OF_A_LIFE = 100
 """Of the task that follows a stream for months: workers are renewed and storage has bad hours in such a time."""
-_START = "(last|empty|batch=[0-9]{1,12})"
+_START = "(last|empty|batch=[0-9]{1,12}|saved=[a-z][a-z0-9_]{0,62})"
 
 
 def stream_dags(file: str) -> dict[str, DAG]:
@@ -176,7 +176,7 @@ def _stream_dag(project: Project, job: str) -> DAG:
                 values_display=starts,
                 title="Start from",
                 description="Where a new driver begins. The batches of a stream that runs are offered by the DAG "
-                "restart_from_checkpoint and the stream's page; batch=N takes any of them here too.",
+                "restart_from_checkpoint and the stream's page; batch=N and saved=NAME take any of them here too.",
             ),
             "rows": _rows_param(),
             "note": _note_param(),

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.checkpoint_commands import checkpoint_commands
 from penstock.cli.options import Debug, JobName, Json, ProjectFolder
 from penstock.cli.supervision import supervision
 
@@ -89,7 +90,10 @@ def _main(
 def run(
     job: JobName,
     start: Annotated[
-        str, typer.Option("--from", metavar="last|batch=N|empty", help="Where to start; a kept batch, or nothing.")
+        str,
+        typer.Option(
+            "--from", metavar="last|batch=N|saved=NAME|empty", help="Where to start; what is kept, or nothing."
+        ),
     ] = "last",
     *,
     available_now: Annotated[
@@ -209,40 +213,6 @@ def status(job: JobName, *, json: Json = False, project: ProjectFolder = None, d
     from penstock.cli.look import status_command
 
     status_command(job, json=json, project=project, debug=debug)
-
-
-@app.command()
-def checkpoints(job: JobName, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
-    """List what a job can go back to.
-
-    That is every kept batch, and its named checkpoints.
-
-    \b
-    Examples:
-      penstock checkpoints flights
-      penstock checkpoints flights --json
-    """  # noqa: D301 - click knows the character, not the two
-    from penstock.cli.look import checkpoints_command
-
-    checkpoints_command(job, json=json, project=project, debug=debug)
-
-
-@app.command()
-def upkeep(job: JobName, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
-    """Verify all that a job can go back to, and delete what it cannot.
-
-    Every entry of its log and every byte of state that a kept batch names is read and checked against what was
-    written; damage ends the command with exit code 78. Where there is none, what drivers have left below the oldest
-    batch that is kept is deleted, and what reports have left behind is in any case.
-    The job may run meanwhile.
-
-    \b
-    Examples:
-      penstock upkeep flights
-    """  # noqa: D301 - click knows the character, not the two
-    from penstock.cli.upkeep import upkeep_command
-
-    upkeep_command(job, json=json, project=project, debug=debug)
 
 
 @app.command()
@@ -377,4 +347,5 @@ def config_check(*, json: Json = False, project: ProjectFolder = None, debug: De
 
 app.add_typer(held_app, name="held")
 app.add_typer(config_app, name="config")
+app.add_typer(checkpoint_commands)
 app.add_typer(supervision)

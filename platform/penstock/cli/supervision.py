@@ -13,7 +13,8 @@ __all__ = ["supervision"]
 supervision = typer.Typer(rich_markup_mode=None)
 
 Start = Annotated[
-    str, typer.Option("--from", metavar="last|batch=N|empty", help="Where to start; a kept batch, or nothing.")
+    str,
+    typer.Option("--from", metavar="last|batch=N|saved=NAME|empty", help="Where to start; what is kept, or nothing."),
 ]
 AvailableNow = Annotated[bool, typer.Option("--available-now", help="End when what was there at the start is done.")]
 Rows = Annotated[

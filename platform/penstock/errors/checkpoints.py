@@ -109,7 +109,12 @@ class HolderAlive(Fenced):
 
 class CannotRestore(CheckpointError, LookupError):
     code = "PEN-CKP-014"
-    remedy = "Choose one of the batches listed."
+    remedy = "Choose one of those listed."
+
+
+class CannotSave(CheckpointError, ValueError):
+    code = "PEN-CKP-024"
+    remedy = "Choose another name, or save when a batch was committed."
 
 
 class PartitionsChanged(CheckpointError, ValueError):

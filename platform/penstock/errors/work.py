@@ -20,6 +20,11 @@ class StateTooLarge(StateError):
     remedy = "Bound the state by time, or raise `state` in [limits] of the configuration."
 
 
+class StateRowTooLarge(StateTooLarge):
+    code = "PEN-STA-008"
+    remedy = "Keep less for one key, or raise `state_row` in [limits] of the configuration."
+
+
 class NondeterministicStep(StateError):
     """Two runs of one task answered differently."""
 

@@ -12,12 +12,14 @@ from penstock.graph.nodes import (
     LateNode,
     Node,
     QuarantineNode,
+    SideNode,
     SinkNode,
+    SnapshotNode,
     SourceNode,
     StatefulNode,
     WindowNode,
 )
-from penstock.graph.policies import OnFail
+from penstock.graph.policies import OnError, OnFail
 from penstock.graph.windows import LateTo
 
 __all__ = ["JobGraph", "checked_graph"]
@@ -79,12 +81,14 @@ class JobGraph:
             todo.extend(self.feeders(current))
 
     def feeders(self, node: Node) -> tuple[Node, ...]:
-        """Return the steps whose side stream this is: windows for late rows, a check or source for quarantine."""
+        """Return the steps whose side stream this is: windows for late rows, the step of its name for the others."""
         if isinstance(node, LateNode):
             return tuple(n for n in self.windows if isinstance(n.spec.late, LateTo) and n.spec.late.stream == node.name)
         if isinstance(node, QuarantineNode):
-            sides: tuple[CheckNode | SourceNode, ...] = (*self.checks, *self.sources)
+            sides: tuple[CheckNode | SourceNode | FunctionNode, ...] = (*self.checks, *self.sources, *self.functions)
             return tuple(n for n in sides if n.name == node.name)
+        if isinstance(node, SnapshotNode):
+            return tuple(n for n in self.functions if n.name == node.name)
         return ()
 
     def late_stream(self, window: WindowNode) -> LateNode | None:
@@ -95,8 +99,12 @@ class JobGraph:
         return next((n for n in self.nodes if isinstance(n, LateNode) and n.name == name), None)
 
     def quarantine_stream(self, name: str) -> QuarantineNode | None:
-        """Return the quarantine stream of a check or source, None where the job does not use it."""
+        """Return the quarantine stream of a check, source or function, None where the job does not use it."""
         return next((n for n in self.nodes if isinstance(n, QuarantineNode) and n.name == name), None)
+
+    def snapshot_stream(self, step: FunctionNode) -> SnapshotNode | None:
+        """Return the stream of a step's whole state, None where the job does not use it."""
+        return next((n for n in self.nodes if isinstance(n, SnapshotNode) and n.name == step.name), None)
 
     def sources_of(self, node: Node) -> tuple[SourceNode, ...]:
         """Return the sources upstream of a step, in graph order."""
@@ -110,7 +118,7 @@ def checked_graph(name: str, nodes: tuple[Node, ...], *, interval: int | None) -
     if not graph.sinks:
         raise MissingSink(f"job {name!r} writes nothing")
     for side in nodes:
-        if isinstance(side, LateNode | QuarantineNode) and not graph.feeders(side):
+        if isinstance(side, SideNode) and not graph.feeders(side):
             _refuse_unknown_side(graph, side)
     for window in graph.windows:
         _check_window(graph, window)
@@ -120,13 +128,17 @@ def checked_graph(name: str, nodes: tuple[Node, ...], *, interval: int | None) -
         if not _reaches_sink(graph, check):
             raise MissingSink(f"check {check.name!r} guards nothing: no sink reads its rows", where=str(check.site))
         if check.on_fail is OnFail.QUARANTINE:
-            stream = graph.quarantine_stream(check.name)
-            if stream is None or not _reaches_sink(graph, stream):
-                raise MissingSink(
-                    f"check {check.name!r} puts rows in quarantine, but job.quarantine({check.name!r}) has no sink",
-                    where=str(check.site),
-                )
+            _need_quarantine(graph, check, "check")
     return graph
+
+
+def _need_quarantine(graph: JobGraph, node: CheckNode | FunctionNode, kind: str) -> None:
+    stream = graph.quarantine_stream(node.name)
+    if stream is None or not _reaches_sink(graph, stream):
+        raise MissingSink(
+            f"{kind} {node.name!r} puts rows in quarantine, but job.quarantine({node.name!r}) has no sink",
+            where=str(node.site),
+        )
 
 
 def _need_event_time(graph: JobGraph, step: StatefulNode, what: str) -> None:
@@ -138,8 +150,10 @@ def _need_event_time(graph: JobGraph, step: StatefulNode, what: str) -> None:
 def _check_function(graph: JobGraph, step: FunctionNode) -> None:
     if step.timeout.event_time:
         _need_event_time(graph, step, f"step {step.name!r}, which has the timeout event_time(),")
-    if not _reaches_sink(graph, step):
+    if not any(_reaches_sink(graph, node) for node in (step, graph.snapshot_stream(step)) if node is not None):
         raise MissingSink(f"step {step.name!r} is computed and never written", where=str(step.site))
+    if step.on_error is OnError.QUARANTINE:
+        _need_quarantine(graph, step, "step")
 
 
 def _check_window(graph: JobGraph, window: WindowNode) -> None:
@@ -169,9 +183,9 @@ def _reaches_sink(graph: JobGraph, node: Node) -> bool:
     return False
 
 
-def _refuse_unknown_side(graph: JobGraph, side: LateNode | QuarantineNode) -> None:
+def _refuse_unknown_side(graph: JobGraph, side: SideNode) -> None:
     if isinstance(side, LateNode):
         known = [n.spec.late.stream for n in graph.windows if isinstance(n.spec.late, LateTo)]
         raise UnknownName(f"no window sends late rows to {side.name!r}; there is {known}", where=str(side.site))
-    known = [*(c.name for c in graph.checks), *(s.name for s in graph.sources)]
-    raise UnknownName(f"{side.name!r} is neither a check nor a source; there is {known}", where=str(side.site))
+    known = [*(n.name for n in graph.checks), *(n.name for n in graph.sources), *(n.name for n in graph.functions)]
+    raise UnknownName(f"{side.name!r} is no check, source or state function; there is {known}", where=str(side.site))

@@ -9,16 +9,19 @@ from penstock.errors import BadExpression, DuplicateName, JobError
 from penstock.graph.durations import Duration, duration_micros
 from penstock.graph.ends import checked_sink, checked_source
 from penstock.graph.graph import JobGraph, checked_graph
-from penstock.graph.keyed import KeyedStream, WindowedStream, checked_partitions
+from penstock.graph.keyed import KeyedStream, StatefulSteps, WindowedStream, checked_partitions
 from penstock.graph.names import checked_name
 from penstock.graph.nodes import (
     CheckNode,
     FilterNode,
+    FunctionNode,
     LateNode,
     Node,
     QuarantineNode,
     SelectNode,
+    SideNode,
     SinkNode,
+    SnapshotNode,
     SourceNode,
     TransformNode,
     UnionNode,
@@ -26,7 +29,6 @@ from penstock.graph.nodes import (
 )
 from penstock.graph.policies import OnFail
 from penstock.graph.sites import user_site
-from penstock.graph.windows import TimeWindow
 
 __all__ = ["Job", "Stream"]
 
@@ -90,7 +92,7 @@ class Job:
         return self._side(LateNode(name=checked_name(name, "a late stream")))
 
     def quarantine(self, name: str) -> Stream:
-        """Return the stream of rows that the check or source of this name put aside."""
+        """Return the stream of rows that the check, source or state function of this name put aside."""
         return self._side(QuarantineNode(name=checked_name(name, "a quarantine stream")))
 
     def graph(self) -> JobGraph:
@@ -99,9 +101,9 @@ class Job:
             windowed._refuse_unused()
         return checked_graph(self.name, tuple(self._nodes), interval=self.interval)
 
-    def _side(self, node: LateNode | QuarantineNode) -> Stream:
+    def _side(self, node: SideNode) -> Stream:
         for known in self._nodes:
-            if isinstance(known, LateNode | QuarantineNode) and type(known) is type(node) and known.name == node.name:
+            if isinstance(known, SideNode) and type(known) is type(node) and known.name == node.name:
                 return Stream(self, known)
         self._nodes.append(node)
         return Stream(self, node)
@@ -117,12 +119,16 @@ class Job:
         return node
 
 
-class Stream:
+class Stream(StatefulSteps):
     """Stand for rows in motion; each method returns a new stream and leaves this one as it is."""
 
     def __init__(self, job: Job, node: Node) -> None:
         self._job = job
         self._node = node
+
+    @property
+    def _stream(self) -> Stream:
+        return self
 
     def filter(self, predicate: str) -> Stream:
         """Keep the rows where the Spark SQL predicate is true; the others are counted."""
@@ -180,9 +186,18 @@ class Stream:
             raise DuplicateName("key_by names a column twice", where=str(user_site()))
         return KeyedStream(self, columns)
 
-    def window(self, name: str, spec: TimeWindow, *, partitions: int | None = None) -> WindowedStream:
-        """Cut the whole stream into windows, as one group with no key (one partition)."""
-        return KeyedStream(self, ()).window(name, spec, partitions=1 if partitions is None else partitions)
+    def snapshots(self) -> Stream:
+        """Return the whole state after each batch: keys and state columns, for every key (SEMANTICS 7.4).
+
+        It is there for what map_with_state, map_with_state_arrow and update_state_by_key returned. Each batch then
+        reads all of the step's state, whatever it touches.
+        """
+        if not isinstance(self._node, FunctionNode):
+            raise JobError(
+                "snapshots() is there for what map_with_state, map_with_state_arrow or update_state_by_key returned",
+                where=str(user_site()),
+            )
+        return self._job._side(SnapshotNode(name=self._node.name))
 
     def check(
         self,

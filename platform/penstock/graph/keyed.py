@@ -1,7 +1,8 @@
-"""Group streams by key: windows, and functions that keep state."""
+"""Add the steps that keep state: windows, and functions of the user's."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from penstock.errors import BadExpression, DuplicateName, JobError, MissingLateP
 from penstock.graph.aggregates import Aggregate
 from penstock.graph.names import checked_name
 from penstock.graph.nodes import Form, FunctionNode, WindowNode
+from penstock.graph.policies import OnError
 from penstock.graph.sites import user_site
 from penstock.graph.timeouts import NEVER, Timeout
 from penstock.graph.windows import TimeWindow
@@ -16,20 +18,26 @@ from penstock.graph.windows import TimeWindow
 if TYPE_CHECKING:
     from penstock.graph.job import Stream
 
-__all__ = ["KeyedStream", "WindowedStream", "checked_partitions"]
+__all__ = ["KeyedStream", "StatefulSteps", "WindowedStream", "checked_partitions"]
 
 _MOST_PARTITIONS = 4096
 
 
-class KeyedStream:
-    """Stand for a stream whose rows are grouped by key."""
+class StatefulSteps(ABC):
+    """Offer the steps that keep state: to keyed streams, and to whole streams as one group without a key."""
 
-    def __init__(self, stream: Stream, keys: tuple[str, ...]) -> None:
-        self._stream = stream
-        self._keys = keys
+    _keys: tuple[str, ...] = ()
+
+    @property
+    @abstractmethod
+    def _stream(self) -> Stream:
+        """The stream whose rows the steps take."""
 
     def window(self, name: str, spec: TimeWindow, *, partitions: int | None = None) -> WindowedStream:
-        """Cut each key's rows into windows; the step's state lives under `name`."""
+        """Cut each key's rows into windows; the step's state lives under `name`.
+
+        `partitions` of the state: of a keyed stream the job's, unless said otherwise, of a whole stream one.
+        """
         if not isinstance(spec, TimeWindow):
             raise JobError(
                 f"window {name!r} needs a window such as Tumbling(seconds(10)), not {spec!r}", where=str(user_site())
@@ -51,16 +59,20 @@ class KeyedStream:
         timeout: Timeout | None = None,
         initial: str | Callable[[], Any] | None = None,
         unbounded: bool = False,
+        on_error: OnError = OnError.FAIL,
         partitions: int | None = None,
     ) -> Stream:
         """Call `fn(time, key, row, state) -> None | dict | list[dict]` for each row, as they arrived (SEMANTICS 7.1).
 
-        `time` is the batch's, an aware datetime in UTC; `key` the value of the key column, a tuple where there are
-        several; `row` a dict of all columns, None when the key times out or a timer fires; `state` a `State`.
+        `time` is the batch's, an aware datetime in UTC; `key` the value of the key column, a named tuple where there
+        are several, () where there is none; `row` a dict of all columns, None when the key times out or a timer fires;
+        `state` a `State`.
         `state` and `output` are Spark DDL such as "n long, seen array<string>"; what is returned has the columns of
         `output`. State without a `timeout` grows with the keys, which `unbounded=True` accepts (7.7).
         `initial` is the name of a table, or a function that returns a DataFrame, of keys and states: loaded once, with
         the first batch (7.3).
+        `on_error` says what an exception of the function does: the batch fails, or what it was called with goes to
+        `job.quarantine(name)` and the key's state stays as it was before the call.
         """
         return self._function(
             name,
@@ -71,6 +83,7 @@ class KeyedStream:
             output=_checked_ddl(output, "output", name),
             timeout=_checked_timeout(timeout, name, unbounded=unbounded),
             initial=_checked_initial(initial, name),
+            on_error=_checked_on_error(on_error, name),
         )
 
     def map_with_state_arrow(
@@ -83,6 +96,7 @@ class KeyedStream:
         timeout: Timeout | None = None,
         initial: str | Callable[[], Any] | None = None,
         unbounded: bool = False,
+        on_error: OnError = OnError.FAIL,
         partitions: int | None = None,
     ) -> Stream:
         """Call `fn(rows, state, info) -> (out, state)` once a batch and partition, with Arrow tables (SEMANTICS 7.1).
@@ -90,7 +104,7 @@ class KeyedStream:
         `rows` has all columns, in order of arrival; `info.keys` the distinct keys, as a table; `state` a row for each
         of them, in that order, all null where a key has none. A row of the state that is returned all null removes the
         key's. Keys that time out come in a second call, with `info.timing_out` and without rows; their state is
-        removed then. `out` is None for nothing.
+        removed then. `out` is None for nothing. `on_error` is as for `map_with_state`, with all rows of a partition.
         """
         return self._function(
             name,
@@ -101,6 +115,7 @@ class KeyedStream:
             output=_checked_ddl(output, "output", name),
             timeout=_checked_timeout(timeout, name, unbounded=unbounded),
             initial=_checked_initial(initial, name),
+            on_error=_checked_on_error(on_error, name),
         )
 
     def update_state_by_key(
@@ -113,6 +128,7 @@ class KeyedStream:
         initial: str | Callable[[], Any] | None = None,
         touched_only: bool = False,
         with_key_time: bool = False,
+        on_error: OnError = OnError.FAIL,
         partitions: int | None = None,
     ) -> Stream:
         """Call `fn(values, old) -> new` for each key with rows or state, in every batch (SEMANTICS 7.5).
@@ -120,7 +136,8 @@ class KeyedStream:
         `values` are those of the column `value`, in order of arrival; `old` is None for a key without state, and None
         as `new` removes it. State of one column is that value, of several a dict. With a fixed interval every tick is
         a batch. `touched_only` calls only for keys with rows; `with_key_time` calls `fn(time, key, values, old)`.
-        The rows put out are the keys and the new state of every key that was called for.
+        The rows put out are the keys and the new state of every key that was called for. `on_error` is as for
+        `map_with_state`, with all rows of a key.
         """
         return self._function(
             name,
@@ -130,6 +147,7 @@ class KeyedStream:
             state=_checked_ddl(state, "state", name),
             value=_checked_ddl(value, "value", name),
             initial=_checked_initial(initial, name),
+            on_error=_checked_on_error(on_error, name),
             touched_only=touched_only,
             with_key_time=with_key_time,
         )
@@ -143,7 +161,21 @@ class KeyedStream:
         return self._stream._then(node, step)
 
     def _partitions(self, partitions: int | None) -> int:
-        return self._stream._job.partitions if partitions is None else checked_partitions(partitions)
+        if partitions is None:
+            return self._stream._job.partitions if self._keys else 1
+        return checked_partitions(partitions)
+
+
+class KeyedStream(StatefulSteps):
+    """Stand for a stream whose rows are grouped by key."""
+
+    def __init__(self, stream: Stream, keys: tuple[str, ...]) -> None:
+        self._rows = stream
+        self._keys = keys
+
+    @property
+    def _stream(self) -> Stream:
+        return self._rows
 
 
 class WindowedStream:
@@ -218,6 +250,15 @@ def _checked_timeout(timeout: object, name: str, *, unbounded: bool) -> Timeout:
             where=str(user_site()),
         )
     return timeout
+
+
+def _checked_on_error(on_error: object, name: str) -> OnError:
+    if not isinstance(on_error, OnError):
+        raise JobError(
+            f"on_error= of step {name!r} is {on_error!r}; write OnError.FAIL or OnError.QUARANTINE",
+            where=str(user_site()),
+        )
+    return on_error
 
 
 def _checked_initial(initial: object, name: str) -> Any:

@@ -7,13 +7,18 @@ import re
 from penstock.errors import BadName
 from penstock.graph.sites import user_site
 
-__all__ = ["checked_name"]
+__all__ = ["checked_name", "is_name"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
+def is_name(text: str) -> bool:
+    """Return whether a text may be a name."""
+    return _NAME.fullmatch(text) is not None
+
+
 def checked_name(name: object, what: str) -> str:
     """Return the name, or refuse it with the user's line."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not is_name(name):
         raise BadName(f"{what} is named {name!r}", where=str(user_site()))
     return name

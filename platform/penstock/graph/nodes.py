@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from penstock.graph.aggregates import Aggregate
-from penstock.graph.policies import OnFail
+from penstock.graph.policies import OnError, OnFail
 from penstock.graph.sites import Site, user_site
 from penstock.graph.timeouts import NEVER, Timeout
 from penstock.graph.windows import TimeWindow
@@ -22,7 +22,9 @@ __all__ = [
     "Node",
     "QuarantineNode",
     "SelectNode",
+    "SideNode",
     "SinkNode",
+    "SnapshotNode",
     "SourceNode",
     "StatefulNode",
     "TransformNode",
@@ -141,6 +143,7 @@ class FunctionNode(StatefulNode):
 
     `state` and `output` are Spark DDL; `output` is None where the rows put out are the keys and their state.
     `initial` is the name of a table, or a function that returns a DataFrame, of keys and states.
+    `on_error` says what becomes of the rows that the function raises for.
     `value`, `touched_only` and `with_key_time` are for the form UPDATE.
     """
 
@@ -150,6 +153,7 @@ class FunctionNode(StatefulNode):
     output: str | None = None
     timeout: Timeout = NEVER
     initial: str | Callable[[], Any] | None = None
+    on_error: OnError = OnError.FAIL
     value: str | None = None
     touched_only: bool = False
     with_key_time: bool = False
@@ -179,14 +183,22 @@ class SinkNode(_OneParent):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class LateNode(Node):
-    """Stand for the rows that came too late for the windows that name this stream."""
+class SideNode(Node):
+    """Stand for rows that a step puts out beside its own, under a name that both know."""
 
     name: str
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class QuarantineNode(Node):
-    """Stand for the rows that a check or a source put aside."""
+class LateNode(SideNode):
+    """Stand for the rows that came too late for the windows that name this stream."""
 
-    name: str
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class QuarantineNode(SideNode):
+    """Stand for the rows that the check, source or state function of this name put aside."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SnapshotNode(SideNode):
+    """Stand for the whole state of the step of this name, after each batch (SEMANTICS 7.4)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["BadRecord", "LatenessRule", "OnEnd", "OnFail"]
+__all__ = ["BadRecord", "LatenessRule", "OnEnd", "OnError", "OnFail"]
 
 
 class OnFail(Enum):
@@ -36,3 +36,10 @@ class OnEnd(Enum):
 
     CLOSE = "close"
     KEEP_OPEN = "keep_open"
+
+
+class OnError(Enum):
+    """Say what becomes of rows that a state function raises for: the batch fails, or they are put aside."""
+
+    FAIL = "fail"
+    QUARANTINE = "quarantine"

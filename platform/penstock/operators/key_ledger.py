@@ -12,6 +12,7 @@ So what a batch costs follows from the keys it touches and from those that are d
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -160,9 +161,14 @@ class KeyLedger:
         self.expires, self.deadlines = self.old_expires.copy(), self.old_deadlines.copy()
 
     def key_values(self) -> list[Any]:
-        """Return each key as a function sees it: the value of one column, a tuple of several."""
-        columns = [column.to_pylist() for column in self.keys.columns]
-        return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        """Return each key as a function sees it: the value of one column, a named tuple of several, () of none."""
+        columns: list[list[Any]] = [column.to_pylist() for column in self.keys.columns]
+        if len(columns) == 1:
+            return columns[0]
+        if not columns:
+            return [()] * len(self.hashes)
+        named = namedtuple("Key", self.keys.column_names, rename=True)  # type: ignore[misc] # noqa: PYI024 - names are data
+        return list(map(named._make, zip(*columns, strict=True)))
 
     def due_timers(self) -> Iterator[tuple[str, int, int]]:
         """Yield the part, the time and the key of each timer that was due before the batch's rows."""

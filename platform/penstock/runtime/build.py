@@ -12,9 +12,9 @@ import pyarrow as pa
 from penstock.errors import BadExpression, JobError, SuiteError
 from penstock.graph.nodes import (
     CheckNode,
-    LateNode,
+    FunctionNode,
     Node,
-    QuarantineNode,
+    SideNode,
     SinkNode,
     SourceNode,
     StatefulNode,
@@ -32,6 +32,7 @@ from penstock.runtime.dataframes import (
     refuse_taken,
     source_frame,
 )
+from penstock.runtime.function_work import FunctionWork
 from penstock.runtime.gates import RULES
 from penstock.runtime.plan import Branch, Hop, JobPlan, Leaf, Shuffle, SinkLeaf, StepLeaf, port_name
 from penstock.runtime.projection import Projection, map_in_arrow
@@ -172,7 +173,21 @@ class _Builder:
     def _state_spec(self, step: StatefulNode) -> StateSpec:
         work = self.leaves.work(step)
         self.built.steps[step.name] = work
-        return StateSpec(step=step.name, partitions=step.partitions, work=work, output=self._outlet(step, work.output))
+        output = self._outlet(step, work.output)
+        aside = snapshots = None
+        if isinstance(step, FunctionNode):
+            with at_site(step.site):
+                assert isinstance(work, FunctionWork)
+                aside = self._side(self.plan.graph.quarantine_stream(step.name), work.aside)
+                snapshots = self._side(self.plan.graph.snapshot_stream(step), work.held)
+        return StateSpec(
+            step=step.name,
+            partitions=step.partitions,
+            work=work,
+            output=output,
+            aside=aside,
+            snapshots=snapshots if snapshots is not None and snapshots.used else None,
+        )
 
     def _follow(self, start: ChainFrame, branch: Branch) -> ChainFrame:
         """Apply the steps of a branch, and compare the columns wherever it meets another."""
@@ -295,12 +310,12 @@ class _Builder:
                 said = next((line for line in str(why).splitlines() if line.strip()), type(why).__name__)
                 raise SuiteError(f"{rule}: Spark cannot compute it: {said}", where=where) from why
 
-    def _side(self, stream: LateNode | QuarantineNode | None, schema: pa.Schema) -> Outlet:
+    def _side(self, stream: SideNode | None, schema: pa.Schema) -> Outlet:
         if stream is None:
             return Outlet(sinks=(), lanes=(), schema=schema)
         return self._outlet(stream, schema)
 
-    def _outlet(self, port: StatefulNode | LateNode | QuarantineNode, schema: pa.Schema) -> Outlet:
+    def _outlet(self, port: StatefulNode | SideNode, schema: pa.Schema) -> Outlet:
         name = port_name(port)
         known = self.ports.setdefault(name, schema)
         if known != schema:

@@ -61,7 +61,8 @@ class ReportSettings:
 class Settings:
     """Hold what is in force for one job: the environment, its own file, the project's, then what is built in.
 
-    `deadline` and `takeover_after` are seconds, `state_limit` the bytes that a stateful step may keep. `trigger` is
+    `deadline` and `takeover_after` are seconds, `state_limit` the bytes that a stateful step may keep,
+    `state_row_limit` those of one key. `trigger` is
     None where neither file has one, and `trigger_at` is where the one that counts is written. `schedule` is when
     Airflow runs the job by itself, each time until what is there is done. `shared` says that all machines of the
     cluster see the root.
@@ -77,6 +78,7 @@ class Settings:
     deadline: float
     takeover_after: float
     state_limit: int | None
+    state_row_limit: int
     rows_limit: int | None
     supervise: SuperviseSettings
     reports: ReportSettings
@@ -190,7 +192,7 @@ def load_settings(root: Path, job: str, *, code: Path | None = None) -> tuple[Se
             where=said_at("spark", "master"),
         )
     trigger = said("run", "trigger", None)
-    limit = said("limits", "state", None)
+    limit, row_limit = said("limits", "state", None), said("limits", "state_row", "16 MiB")
     settings = Settings(
         root=root / said("checkpoint", "root", _ROOT),
         shared=shared,
@@ -201,6 +203,7 @@ def load_settings(root: Path, job: str, *, code: Path | None = None) -> tuple[Se
         trigger_at=said_at("run", "trigger"),
         deadline=parse_duration(said("run", "deadline", "30 seconds")).micros / 1_000_000,
         state_limit=None if limit is None else parse_size(limit),
+        state_row_limit=parse_size(row_limit),
         takeover_after=parse_duration(said("run", "takeover_after", "10 seconds")).micros / 1_000_000,
         rows_limit=said("limits", "rows", None),
         supervise=SuperviseSettings(

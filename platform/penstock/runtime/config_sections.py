@@ -58,6 +58,7 @@ class LimitsSection(_Section):
     """`[limits]`: where a job stops rather than grow."""
 
     state: SizeText | None = None
+    state_row: SizeText | None = None
     rows: Annotated[int, Field(ge=1)] | None = None
 
 

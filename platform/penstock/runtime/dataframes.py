@@ -7,7 +7,7 @@ Everything a user can get wrong about columns, types and SQL shows here, before 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ __all__ = [
     "ChainFrame",
     "at_site",
     "follow_chain",
+    "hash_of",
     "normalised",
     "quoted",
     "refuse_functions",
@@ -150,6 +151,13 @@ def normalised(column: str, kind: Any) -> Column | None:
     value = F.col(quoted(column))
     zero = F.lit(0.0).cast(kind)
     return F.when(F.isnan(value), F.lit(float("nan")).cast(kind)).when(value == 0, zero).otherwise(value)
+
+
+def hash_of(keys: Sequence[Column]) -> Column:
+    """Return the hash of a key's normalised columns; without a key all rows have one (DESIGN 6)."""
+    from pyspark.sql import functions as F
+
+    return F.xxhash64(*keys) if keys else F.lit(42).cast("long")
 
 
 def _filter(current: ChainFrame, node: FilterNode) -> ChainFrame:

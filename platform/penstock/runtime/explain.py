@@ -18,6 +18,7 @@ from penstock.graph.nodes import (
     QuarantineNode,
     SelectNode,
     SinkNode,
+    SnapshotNode,
     SourceNode,
     StatefulNode,
     TransformNode,
@@ -25,6 +26,7 @@ from penstock.graph.nodes import (
     WindowNode,
     WithColumnsNode,
 )
+from penstock.graph.policies import OnError
 from penstock.graph.windows import LateTo, TimeWindow
 from penstock.runtime.config_errors import shown_path
 from penstock.runtime.plan import Branch, Hop, JobPlan, Leaf, Shuffle, StepLeaf, plan_job, port_name
@@ -112,6 +114,8 @@ def _step(node: Node) -> str:
         case FilterNode() | SelectNode() | WithColumnsNode() | TransformNode() | UnionNode():
             return _change(node)
     kinds = {CheckNode: "check", SinkNode: "sink", LateNode: "late rows", QuarantineNode: "quarantine of"}
+    if isinstance(node, SnapshotNode):
+        return f"snapshots of {node.name}: its whole state after each batch, which costs a read of all of it"
     said = f"{kinds.get(type(node), '')} {_name_of(node)}"
     if isinstance(node, CheckNode):
         said += f": on failure {node.on_fail.value}"
@@ -150,6 +154,7 @@ def _function(node: FunctionNode) -> str:
     kept = f"state {node.state}, {' or '.join(bounds) or 'kept for ever'}"
     name = getattr(node.fn, "__qualname__", type(node.fn).__name__)
     calls = "; calls for every key in every batch" if node.every_batch else ""
+    calls += "; rows it raises for to quarantine" if node.on_error is OnError.QUARANTINE else ""
     return f"{node.form.value} {node.name}: {name}, {_keys(node)}, {kept}{calls}"
 
 

@@ -37,6 +37,8 @@ class BatchFacts:
     """For each sink the folder that its output files are staged in."""
     begins: int | None = None
     """The job's zero time where no state is in force yet, None where one is."""
+    row_cap: int | None = None
+    """The most bytes that one row of state may have."""
     apart: bool = False
     """Whether rows behind checks are staged apart by unit and failed rules: a person said to drop what stopped it."""
 

@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from penstock.errors import BadExpression, JobError, StateError, UnknownName
 from penstock.graph.nodes import Form, FunctionNode
+from penstock.graph.policies import OnError
 from penstock.operators.evolution import differences
 from penstock.operators.key_ledger import DEADLINE, NONE, PARTS, STATE, KeyLedger, Moment
 from penstock.operators.partial_tables import GROUP, HASH, column_array, integers
-from penstock.operators.state_functions import FunctionStep, run_function
+from penstock.operators.state_functions import ASIDE, FunctionStep, run_function
 from penstock.runtime.dataframes import refuse_taken
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.partition_state import PartitionState
@@ -81,6 +82,10 @@ def function_work(node: FunctionNode, rows: FunctionRows, *, event: bool, behind
         raise UnknownName(f"step {node.name!r} reads the column {node.value!r}; the stream has {rows.visible.names}")
     output = pa.schema([*rows.keys, *state]) if node.output is None else _schema_of(node.output, "output", node)
     refuse_taken(output.names)
+    quarantine = node.on_error is OnError.QUARANTINE
+    added = {*ASIDE.names, "_batch"} if quarantine else set()
+    if unfit := next((name for name in rows.visible.names if name.lower() in added), None):
+        raise JobError(f"column {unfit!r} has the name of one that step {node.name!r} adds in quarantine; rename it")
     spec = FunctionStep(
         name=node.name,
         form=node.form,
@@ -91,6 +96,7 @@ def function_work(node: FunctionNode, rows: FunctionRows, *, event: bool, behind
         visible=tuple(rows.visible.names),
         timeout=node.timeout,
         event=event,
+        quarantine=quarantine,
         value=node.value,
         touched_only=node.touched_only,
         with_key_time=node.with_key_time,
@@ -129,6 +135,16 @@ class FunctionWork:
     def output(self) -> pa.Schema:
         """Return the columns of the rows put out."""
         return self.spec.output
+
+    @property
+    def held(self) -> pa.Schema:
+        """Return the columns of a snapshot: keys and state."""
+        return pa.schema([*self.spec.keys, *self.spec.state])
+
+    @property
+    def aside(self) -> pa.Schema:
+        """Return the columns of what is put in quarantine: the row's, and why it is there."""
+        return pa.schema([*self.rows_as.visible, *ASIDE, ("_batch", pa.int64())])
 
     @property
     def layout_name(self) -> str:
@@ -185,9 +201,17 @@ class FunctionWork:
         judged = max((mark for name in self.behind if (mark := facts.late[name]) is not None), default=None)
         moment = Moment(batch=facts.batch, time=facts.time, watermark=facts.close[spec.name], judged=judged)
         done = run_function(spec, state, rows.select(spec.visible), integers(rows, ROW_HASH), keys, times, moment)
-        times_out = pa.array(done.times, pa.int64(), mask=done.times == NONE)
-        output = done.output.append_column(TIME, times_out)
-        return StepDone(output=output, change=done.change, due=done.due, due_time=done.due_time, rows=done.rows)
+        aside = done.aside.append_column("_batch", pa.repeat(pa.scalar(facts.batch, pa.int64()), done.aside.num_rows))
+        return StepDone(
+            output=_with_time(done.output, done.times),
+            change=done.change,
+            due=done.due,
+            due_time=done.due_time,
+            rows=done.rows,
+            aside=_with_time(aside, done.aside_times),
+            aside_rows=done.aside_rows,
+            now=done.now,
+        )
 
     def initial(self, rows: pa.Table, *, zero: int) -> Change:
         """Return the change that puts state in place before the first batch, as if each key's last row came at `zero`.
@@ -205,17 +229,29 @@ class FunctionWork:
         place = pa.array(np.argsort(ledger.row_ids))
         return ledger.change([column_array(rows, f.name).take(place).cast(f.type) for f in spec.state])
 
-    def rows(self, state: PartitionState) -> list[dict[str, Any]]:
-        """Return keys, state and `_expires`, behind which the key is forgotten: a batch time, or else its deadline."""
+    def whole(self, state: PartitionState) -> pa.Table:
+        """Return keys and state columns of every key that has state."""
+        return self._newest(state).select(self.held.names)
+
+    def _newest(self, state: PartitionState) -> pa.Table:
+        """Return keys, state and when it is forgotten, for every key that has state."""
         stored = self.spec.kept.stored
         schema = pa.schema([(GROUP, pa.int64()), (HASH, pa.int64()), *self.keys, *stored, (DELETED, pa.bool_())])
         tables = state.scan(STATE, None, None, schema)
-        if not tables:
-            return []
-        whole = latest(tables, self.keys.names, drop_deleted=True).drop_columns([GROUP, HASH, DELETED])
+        found = latest(tables, self.keys.names, drop_deleted=True) if tables else schema.empty_table()
+        return found.drop_columns([GROUP, HASH, DELETED])
+
+    def rows(self, state: PartitionState) -> list[dict[str, Any]]:
+        """Return keys, state and `_expires`, behind which the key is forgotten: a batch time, or else its deadline."""
+        whole = self._newest(state)
         expires = EXPIRES if EXPIRES in whole.column_names else DEADLINE
         for name in (EXPIRES, DEADLINE):
             if name in whole.column_names:
                 whole = whole.set_column(whole.schema.get_field_index(name), name, whole[name].cast(_UTC))
         shown: list[dict[str, Any]] = whole.to_pylist()
         return [{**row, EXPIRES: row.get(expires)} for row in shown]
+
+
+def _with_time(rows: pa.Table, times: Ints) -> pa.Table:
+    """Add the event times of rows, null for a row that has none."""
+    return rows.append_column(TIME, pa.array(times, pa.int64(), mask=times == NONE))

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.errors import BadExpression
 from penstock.graph.nodes import FunctionNode
-from penstock.runtime.dataframes import at_site, normalised, quoted
+from penstock.runtime.dataframes import at_site, hash_of, normalised, quoted
 from penstock.runtime.facts import current_facts
 from penstock.runtime.partition_state import PartitionState
 from penstock.runtime.projection import map_in_arrow
@@ -52,7 +52,7 @@ def initial_frame(node: FunctionNode, work: FunctionWork, spark: SparkSession, f
         keys = {f.name: f.dataType for f in wanted if f.name in work.keys.names}
         even = {name: normalised(name, kind) for name, kind in keys.items()}
         typed = typed.withColumns({name: column for name, column in even.items() if column is not None})
-        hashed = typed.withColumn(ROW_HASH, F.xxhash64(*(F.col(quoted(name)) for name in keys)))
+        hashed = typed.withColumn(ROW_HASH, hash_of([F.col(quoted(name)) for name in keys]))
         placed = hashed.withColumn(_PID, F.pmod(F.col(ROW_HASH), F.lit(node.partitions)).cast("int"))
         routed = placed.repartitionById(node.partitions, F.col(_PID)).drop(_PID)
         emitter = Emitter(stage=0)

@@ -62,6 +62,10 @@ class Janitor:
         self._floor = recovered.floor
         self._files_unknown = bool(recovered.lost_saves)
 
+    def pin(self, commit: Commit) -> None:
+        """Keep what a named checkpoint needs."""
+        self._pinned.append(commit)
+
     def floor(self, batch: int) -> int:
         """Return the oldest batch that can be restored once `batch` is committed."""
         known = [*self._kept, batch] if batch not in self._kept else list(self._kept)

@@ -147,6 +147,8 @@ def _launched(
                     gates=order.gates,
                     limit=orders.limit,
                     caps={step.name: settings.state_limit for step in graph.steps} if settings.state_limit else {},
+                    row_cap=settings.state_row_limit,
+                    saves=orders.saves,
                 ),
                 identity=identity,
                 may_take_over=watch.may_take_over,
@@ -263,8 +265,8 @@ def _look_first(folder: Path, watch: HolderWatch, order: RunOrder, progress: Pro
     """
     start, log = order.start, job_log(folder)
     if log is None:
-        if start.batch is not None:
-            raise CannotRestore(f"there is no checkpoint to go back to batch {start.batch} in", where=str(folder))
+        if start.goes_back:
+            raise CannotRestore(f"there is no checkpoint to go back to {start.target} in", where=str(folder))
         return start if order.command is not None else LAST
     watch.may_take_over(survey(log))
     if start.restore and order.command is not None and find_restore(log, order.command) is not None:
@@ -272,5 +274,5 @@ def _look_first(folder: Path, watch: HolderWatch, order: RunOrder, progress: Pro
         return LAST
     if start.restore:
         released = HeldRecords(control_store(folder.parent), folder.name).released()
-        progress.superseded(find_superseded(recover(log, Damage.LIST), start.batch, released=released))
+        progress.superseded(find_superseded(recover(log, Damage.LIST), start, released=released))
     return start

@@ -12,12 +12,12 @@ from typing import Any
 
 import structlog
 
-from penstock.checkpoint.entries import Commit, Offsets, Release, Restore, Takeover, Void
+from penstock.checkpoint.entries import Commit, Offsets, Release, Takeover, Void
 from penstock.checkpoint.log import Log, OwnedLog
-from penstock.checkpoint.recovery import Damage, Recovered, find_restorable, recover
+from penstock.checkpoint.recovery import Damage, Recovered, recover
 from penstock.checkpoint.replay import Damaged
 from penstock.checkpoint.takeover import View, claim, confirm, survey
-from penstock.errors import CannotRestore, CheckpointCorrupt, Fenced, SinkAhead, StateTooLarge
+from penstock.errors import CannotRestore, CheckpointCorrupt, Fenced, SinkAhead
 from penstock.runtime.commit import Decision, decide
 from penstock.runtime.dropped import refuse_dropped
 from penstock.runtime.engine import Engine
@@ -26,6 +26,8 @@ from penstock.runtime.fencing import anybody_may, fencing
 from penstock.runtime.janitor import Janitor
 from penstock.runtime.next_batch import NextBatch, available, next_batch, spans_of
 from penstock.runtime.outcome import check_accounting, collect
+from penstock.runtime.restoring import StartFrom
+from penstock.runtime.saving import save
 from penstock.runtime.settings import DriverSettings, Identity
 from penstock.runtime.sink_evidence import find_damaged, refuse_lost_commit, refuse_old_copy, refuse_unpublished
 from penstock.runtime.stages import (
@@ -41,6 +43,7 @@ from penstock.runtime.stages import (
     plan_batch,
 )
 from penstock.runtime.triggers import Trigger
+from penstock.state import check_sizes
 from penstock.time.clock import Clock
 
 __all__ = ["Driver", "DriverSettings", "Identity"]
@@ -93,6 +96,7 @@ class Driver:
         self._decision: Decision | None = None
         self._timings: dict[str, float] = {}
         self._target: Mapping[str, Any] | None = None
+        self._saved: set[str] = set()
 
     # --- the loop ----------------------------------------------------------------------------
 
@@ -105,6 +109,8 @@ class Driver:
         yield from self.take_over()
         yield Hook("TakeOver", "done")
         while not self.stopping:
+            for name in set(self.settings.saves()) - self._saved if self.commit is not None else ():
+                self.save(name)
             planned = self.plan_next()
             if planned is None:
                 self.finished = True
@@ -168,39 +174,32 @@ class Driver:
                     raise
         return recovered
 
-    def restore(self, *, batch: int | None) -> Iterator[Hook]:
-        """Own the log, append a Restore to a kept batch (None: to nothing), and release it (SEMANTICS 10.1).
-
-        Raises CannotRestore, with the log released, for a batch that is not kept.
-        """
+    def restore(self, start: StartFrom) -> Iterator[Hook]:
+        """Own the log, append a Restore and release it (SEMANTICS 10.1); raises CannotRestore behind the Release."""
         with fencing(self.log, lambda: self.owned):
-            yield from self._restore(batch)
+            yield from self._restore(start)
 
-    def _restore(self, batch: int | None) -> Iterator[Hook]:
+    def _restore(self, start: StartFrom) -> Iterator[Hook]:
         recovered = yield from self.own(Damage.LIST)
-        if batch is not None:
-            try:
-                find_restorable(recovered, batch=batch)
-                refuse_unpublished(self._damaged, recovered.last_published_commit, batch)
-            except CannotRestore:
-                yield from self.release()
-                raise
+        try:
+            commit = start.commit(recovered)
+            if commit is not None:
+                refuse_unpublished(self._damaged, recovered.last_published_commit, commit.batch)
+        except CannotRestore:
+            yield from self.release()
+            raise
         owned = self._owned()
-        yield Hook("Restore", "before", batch)
-        owned.append(
-            Restore(
-                epoch=owned.epoch,
-                writer=owned.writer,
-                command=self.identity.command,
-                batch=batch,
-                source="empty" if batch is None else "batch",
-                saved=None,
-                # Where the Takeover that fixed them cannot be read, the Restore says so itself.
-                partitions=self.partitions if recovered.committed_by is None else None,
-            )
-        )
-        yield Hook("Restore", "after", batch)
+        # Where the Takeover that fixed the partitions cannot be read, the Restore says them itself.
+        partitions = self.partitions if recovered.committed_by is None else {}
+        yield Hook("Restore", "before", start.batch)
+        owned.append(start.entry(owned, commit, self.identity.command, partitions))
+        yield Hook("Restore", "after", start.batch)
         yield from self.release()
+
+    def save(self, name: str) -> None:
+        """Give the newest checkpoint a name that keeps it (SEMANTICS 10.2); raises CannotSave."""
+        self.janitor.pin(save(self._owned(), name, self.commit, self._saved).commit)
+        self._saved.add(name)
 
     def run_batch(self, offsets: Offsets) -> Iterator[Hook]:
         """Run one planned batch through its stages."""
@@ -304,6 +303,7 @@ class Driver:
             state_folder=str(self.janitor.state_folder),
             staging=dict(self.engine.staging()),
             begins=self.zero if before is None else None,
+            row_cap=self.settings.row_cap,
             apart=self.settings.gates.get(offsets.batch) == "drop",
         )
         outcome = collect(self.engine.compute(facts))
@@ -313,9 +313,7 @@ class Driver:
             for name, span in spans_of(offsets).items()
         }
         check_accounting(outcome, expected)
-        for step, cap in self.settings.caps.items():
-            if (size := outcome.written.get(f"state:{step}", 0)) > cap:
-                raise StateTooLarge(f"the state of step {step!r} has {size:,} bytes, above its cap of {cap:,}")
+        check_sizes({step: outcome.written.get(f"state:{step}", 0) for step in self.settings.caps}, self.settings.caps)
 
     def _commit(self) -> None:
         owned, decision = self._owned(), self._decision
@@ -330,8 +328,7 @@ class Driver:
             floor=self.janitor.floor(decision.fields["batch"]),
             **decision.fields,
         )
-        owned.append(commit)
-        self.commit = commit
+        self.commit = owned.append(commit)
         self.next_id = commit.batch + 1
 
     def _publish(self, commit: Commit) -> Iterator[Hook]:
@@ -374,6 +371,7 @@ class Driver:
             self.zero = recovered.kept[-1].commit.zero
         self.last_time = recovered.time
         self.janitor.adopt(recovered)
+        self._saved = {*recovered.saves, *recovered.lost_saves}
         self._tell("on_takeover", recovered)
         return recovered
 

@@ -31,7 +31,8 @@ class Order:
     """What is wanted of a driver now; `over` says why its generation is not the newest, None where it is.
 
     `begins` is the batch that the newer generation begins at, None where it goes on from the last.
-    `limit` is None where nothing was ever said: then the configuration's holds.
+    `limit` is None where nothing was ever said: then the configuration's holds. `saves` are the names that were asked
+    for the newest checkpoint.
     """
 
     stop: bool = False
@@ -39,6 +40,7 @@ class Order:
     over: str | None = None
     begins: int | None = None
     limit: ReadLimit | None = None
+    saves: tuple[str, ...] = ()
 
 
 class Orders(Protocol):
@@ -68,6 +70,10 @@ class OrderWatch:
     def limit(self) -> ReadLimit:
         """Return what bounds the next batch."""
         return self._first if self._order.limit is None else self._order.limit
+
+    def saves(self) -> tuple[str, ...]:
+        """Return the names that were asked for the newest checkpoint."""
+        return self._order.saves
 
     def needed(self) -> set[int]:
         """Look whether the next driver is to begin at a batch, which must not be purged then; empty if it is not."""

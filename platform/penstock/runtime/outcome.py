@@ -81,7 +81,7 @@ def check_accounting(outcome: Outcome, expected: Mapping[str, int | None]) -> No
         "source": ("read", ("quarantined", "passed")),
         "filter": ("rows", ("kept", "filtered")),
         "window": ("rows", ("counted", "late", "in_no_window")),
-        "function": ("rows", ("merged",)),
+        "function": ("rows", ("merged", "quarantined")),
         "check": ("in", ("published", "dropped", "quarantined", "held")),
     }
     for name, counts in outcome.accounting.items():
@@ -118,7 +118,8 @@ def _state(outcome: Outcome, said: Mapping[str, Any]) -> None:
     for known_due, due in ((outcome.due, said["due"]), (outcome.due_time, said["due_time"])):
         before = known_due.get(step)
         known_due[step] = due if before is None else before if due is None else min(before, due)
-    _add(outcome, said["counted_as"], {"merged": said["merged"]}, ("merged",))
+    counts = {name: said[name] for name in ("merged", "quarantined") if name == "merged" or said[name]}
+    _add(outcome, said["counted_as"], counts, tuple(counts))
     for name, count in (("segments", "written"), ("rewritten", "rewritten"), (f"state:{step}", "size")):
         outcome.written[name] = outcome.written.get(name, 0) + said[count]
 

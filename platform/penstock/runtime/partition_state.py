@@ -20,6 +20,7 @@ from penstock.state import (
     StateReader,
     Written,
     check_partition,
+    check_rows,
     segment_name,
     write_batch,
 )
@@ -82,6 +83,10 @@ class PartitionState:
         """Return the least group, not below `at_least`, that has rows."""
         return self.reader.first_group(part, at_least)
 
+    def at(self, written: Written) -> PartitionState:
+        """Return the state as a batch has left it."""
+        return PartitionState(StateReader(self.reader.folder, written.manifest), self.work)
+
     def refuse_strangers(self, tables: Sequence[pa.Table], partition: int, partitions: int, step: str) -> None:
         """Raise WrongPartition when a row is another partition's: each task checks, because Spark may not (FACTS 5)."""
         for table in tables:
@@ -98,5 +103,8 @@ class PartitionState:
         kept = self.facts if change.facts is None else change.facts
         if change.append or change.replace or change.floors or change.facts is not None:
             change = replace(change, facts={**kept, _LAYOUT: self.work.layout_name})
+        for tables in (change.append, change.replace):
+            for part, table in tables.items():
+                check_rows(table, self.work.keys.names, step=self.reader.manifest.step, part=part, cap=facts.row_cap)
         slack = SLACK_BYTES // partitions
         return write_batch(self.reader, name, change, batch=facts.batch, merge=self.work.merge, slack=slack)

@@ -23,7 +23,9 @@ from penstock.graph.nodes import (
     LateNode,
     Node,
     QuarantineNode,
+    SideNode,
     SinkNode,
+    SnapshotNode,
     SourceNode,
     StatefulNode,
     TransformNode,
@@ -121,6 +123,8 @@ def port_name(node: Node) -> str:
             return f"late:{name}"
         case QuarantineNode(name=name):
             return f"quarantine:{name}"
+        case SnapshotNode(name=name):
+            return f"snapshots:{name}"
     raise TypeError(f"{type(node).__name__} is not a port")
 
 
@@ -130,7 +134,7 @@ def plan_job(graph: JobGraph) -> JobPlan:
     ingest: list[Branch] = []
     for source in graph.sources:
         ingest.extend(_branches(graph, source))
-    ports = [n for n in graph.nodes if isinstance(n, StatefulNode | LateNode | QuarantineNode)]
+    ports = [n for n in graph.nodes if isinstance(n, StatefulNode | SideNode)]
     direct = {port_name(p): tuple(_direct_sinks(graph, p)) for p in ports}
     stages: list[Hop | Shuffle] = []
     waiting = [Hop(b, f"{port_name(p)}#{i}") for p in ports for i, b in enumerate(_branches(graph, p))]
@@ -226,7 +230,9 @@ def _complete(graph: JobGraph, port: Node, todo: list[StatefulNode], waiting: li
     if isinstance(port, StatefulNode):
         return not any(port is w for w in todo)
     for feeder in graph.feeders(port):
-        inside = [n for n in graph.upstream(feeder) if isinstance(n, StatefulNode) and n is not feeder]
+        # Late rows leave a window step before its state work, all else that a step puts out comes from there.
+        ahead = feeder if isinstance(port, LateNode) else None
+        inside = [n for n in graph.upstream(feeder) if isinstance(n, StatefulNode) and n is not ahead]
         if any(any(n is w for w in todo) for n in inside):
             return False
         if any(_leads_to(hop.branch, feeder) for hop in waiting):
@@ -275,4 +281,4 @@ def _refuse_unsupported(graph: JobGraph) -> None:
 
 
 def _is_port(node: Node) -> bool:
-    return isinstance(node, SourceNode | StatefulNode | LateNode | QuarantineNode)
+    return isinstance(node, SourceNode | StatefulNode | SideNode)

@@ -2,36 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.checkpoint.entries import Commit, Restore
+from penstock.checkpoint.log import OwnedLog
 from penstock.checkpoint.recovery import Recovered, find_restorable
+from penstock.graph.names import is_name
 
 __all__ = ["LAST", "StartFrom", "Superseded", "find_superseded", "parse_start"]
 
 
 @dataclass(frozen=True, slots=True)
 class StartFrom:
-    """Say where a run starts: at the last commit, at a kept batch, or at nothing (`restore` without a `batch`)."""
+    """Say where a run starts: at the last commit, at a kept batch or a saved checkpoint, or with neither at nothing."""
 
     restore: bool = False
     batch: int | None = None
+    saved: str | None = None
+
+    @property
+    def goes_back(self) -> bool:
+        """Return whether it needs something that is kept."""
+        return self.batch is not None or self.saved is not None
+
+    @property
+    def target(self) -> str:
+        """Return in words what it goes back to."""
+        return f"saved checkpoint {self.saved!r}" if self.saved is not None else f"batch {self.batch}"
+
+    def commit(self, recovered: Recovered) -> Commit | None:
+        """Return the Commit that a restore brings back, None for nothing; raises CannotRestore where it is not kept."""
+        return find_restorable(recovered, batch=self.batch, saved=self.saved) if self.goes_back else None
+
+    def entry(
+        self, owned: OwnedLog, commit: Commit | None, command: str | None, partitions: Mapping[str, int]
+    ) -> Restore:
+        """Return the entry that goes back to a Commit; `partitions` where nothing else that can be read fixes them."""
+        return Restore(
+            epoch=owned.epoch,
+            writer=owned.writer,
+            command=command,
+            batch=None if commit is None else commit.batch,
+            source="empty" if commit is None else "batch" if self.saved is None else "saved",
+            saved=self.saved,
+            partitions=dict(partitions) or None,
+        )
 
 
 LAST = StartFrom()
 
 
 def parse_start(text: str) -> StartFrom:
-    """Read `last`, `batch=N` or `empty`; raises ValueError with what can be written."""
+    """Read `last`, `batch=N`, `saved=NAME` or `empty`; raises ValueError with what can be written."""
     if text == "last":
         return LAST
     if text == "empty":
         return StartFrom(restore=True)
-    word, _, number = text.partition("=")
-    if word != "batch" or not number.isdecimal():
-        raise ValueError(f"{text!r} is none of last, batch=N and empty")
-    return StartFrom(restore=True, batch=int(number))
+    word, _, given = text.partition("=")
+    if word == "batch" and given.isdecimal():
+        return StartFrom(restore=True, batch=int(given))
+    if word == "saved" and is_name(given):
+        return StartFrom(restore=True, saved=given)
+    raise ValueError(f"{text!r} is none of last, batch=N, saved=NAME and empty")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +108,14 @@ class Superseded:
         return {"back_to": self.batch, "sinks": sinks, "uncounted_before": self.before}
 
 
-def find_superseded(recovered: Recovered, batch: int | None, *, released: Collection[int] = ()) -> Superseded:
-    """Return what sinks published after `batch`, or at all where it is None.
+def find_superseded(recovered: Recovered, start: StartFrom, *, released: Collection[int] = ()) -> Superseded:
+    """Return what sinks published after the batch that a start goes back to, or at all where that is none.
 
     `released` are the held batches that a person has released: their rows were published as well.
     Raises CannotRestore when the batch is not kept.
     """
-    if batch is not None:
-        find_restorable(recovered, batch=batch)
+    commit = start.commit(recovered)
+    batch = None if commit is None else commit.batch
     rows: dict[str, dict[int, int]] = {}
     for commit in (kept.commit for kept in recovered.kept if batch is None or kept.batch > batch):
         for published in (commit.staged, commit.held if commit.batch in released else {}):
@@ -94,5 +128,5 @@ def find_superseded(recovered: Recovered, batch: int | None, *, released: Collec
         sinks=tuple(
             SinkRows(sink=sink, batches=tuple(found), rows=sum(found.values())) for sink, found in sorted(rows.items())
         ),
-        before=recovered.floor if batch is None and recovered.floor > 0 else None,
+        before=recovered.floor if recovered.floor > (-1 if batch is None else batch) + 1 else None,
     )

@@ -35,7 +35,7 @@ class Steppable(Protocol):
     def run(self) -> Iterator[Hook]:
         """Yield the points between stages, until it is stopped or done."""
 
-    def restore(self, *, batch: int | None) -> Iterator[Hook]:
+    def restore(self, start: StartFrom) -> Iterator[Hook]:
         """Go back to a kept batch, or to nothing."""
 
     def release(self) -> Iterator[Hook]:
@@ -85,7 +85,7 @@ class Runner:
     def _restore_and_run(self, driver: Steppable, start: StartFrom) -> Ending:
         if start.restore:
             self._restoring = True
-            self._step(driver, driver.restore(batch=start.batch))
+            self._step(driver, driver.restore(start))
             self._restoring = False
             if self.switch.asked.is_set():
                 return Ending.STOPPED

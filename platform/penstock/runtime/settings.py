@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from penstock.sources.base import ReadLimit
@@ -36,5 +36,9 @@ class DriverSettings:
     """What a person said of batches that a gate stopped: publish, drop or hold (SEMANTICS 11.5)."""
     limit: Callable[[], ReadLimit] = ReadLimit
     """What bounds the next batch; asked before each."""
+    saves: Callable[[], Collection[str]] = tuple
+    """The names that were asked for the newest checkpoint; looked at between batches."""
     caps: Mapping[str, int] = field(default_factory=dict)
     """The most bytes of state per step."""
+    row_cap: int | None = 16 << 20
+    """The most bytes that one row of state may have: a key with all that is kept for it."""

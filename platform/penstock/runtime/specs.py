@@ -129,7 +129,8 @@ class StepDone:
     """Hold what a batch did in one state partition.
 
     `output`: rows with their event time in the column TIME. `due` and `due_time`: when the partition is to be looked at
-    next though no row comes, by the watermark and by the batch time. `rows`: those that were taken.
+    next though no row comes, by the watermark and by the batch time. `rows`: those that were taken. `aside`: what goes
+    to the step's quarantine, `aside_rows` the rows of the batch in it. `now`: the event time of a snapshot.
     """
 
     output: pa.Table
@@ -137,6 +138,9 @@ class StepDone:
     due: int | None
     due_time: int | None
     rows: int
+    aside: pa.Table | None = None
+    aside_rows: int = 0
+    now: int | None = None
 
 
 class StepWork(Protocol):
@@ -175,6 +179,9 @@ class StepWork(Protocol):
     def rows(self, state: PartitionState) -> list[dict[str, Any]]:
         """Return the state as rows for people."""
 
+    def whole(self, state: PartitionState) -> pa.Table:
+        """Return the state as a table that anybody can read: the key columns and what is kept for them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StateSpec:
@@ -184,3 +191,7 @@ class StateSpec:
     partitions: int
     work: StepWork
     output: Outlet
+    aside: Outlet | None = None
+    """Where rows go that the step puts aside."""
+    snapshots: Outlet | None = None
+    """Where the whole state goes, behind each batch."""

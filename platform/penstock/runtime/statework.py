@@ -13,7 +13,7 @@ from penstock.checkpoint.entries import Commit
 from penstock.runtime.partition_state import PartitionState
 from penstock.runtime.route import step_port
 from penstock.runtime.rows import Item, receipt
-from penstock.runtime.specs import StateSpec, StepWork
+from penstock.runtime.specs import TIME, StateSpec, StepWork
 from penstock.runtime.staging import TaskFiles, pour
 from penstock.sources.base import PARTITION, POSITION
 
@@ -67,11 +67,18 @@ def _run_step(spec: StateSpec, tables: list[pa.Table], partition: int, files: Ta
         due=done.due,
         due_time=done.due_time,
         merged=done.rows,
+        quarantined=done.aside_rows,
         size=written.manifest.size,
         written=written.written,
         rewritten=written.rewritten,
     )
     yield from pour(_with_place(done.output, partition), spec.output, files)
+    if spec.aside is not None and done.aside is not None:
+        yield from pour(_with_place(done.aside, partition), spec.aside, files)
+    if spec.snapshots is not None:
+        whole = spec.work.whole(state.at(written))
+        whole = whole.append_column(TIME, pa.repeat(pa.scalar(done.now, pa.int64()), whole.num_rows))
+        yield from pour(_with_place(whole, partition), spec.snapshots, files)
 
 
 def _with_place(output: pa.Table, partition: int) -> pa.Table:

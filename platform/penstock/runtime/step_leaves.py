@@ -8,10 +8,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from penstock.errors import BadExpression, JobError, UnknownName
-from penstock.graph.nodes import FunctionNode, LateNode, Node, QuarantineNode, SourceNode, StatefulNode, WindowNode
+from penstock.graph.nodes import FunctionNode, Node, SideNode, SourceNode, StatefulNode, WindowNode
 from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.time_windows import WindowStep
-from penstock.runtime.dataframes import at_site, normalised, quoted, refuse_functions, refuse_taken
+from penstock.runtime.dataframes import at_site, hash_of, normalised, quoted, refuse_functions, refuse_taken
 from penstock.runtime.function_work import FunctionRows, function_work
 from penstock.runtime.plan import Branch, JobPlan, StepLeaf
 from penstock.runtime.projection import KEY, Projection
@@ -40,7 +40,7 @@ class StepLeaves:
     `side` says where the rows of a side stream with these columns go.
     """
 
-    def __init__(self, plan: JobPlan, side: Callable[[LateNode | QuarantineNode | None, pa.Schema], Outlet]) -> None:
+    def __init__(self, plan: JobPlan, side: Callable[[SideNode | None, pa.Schema], Outlet]) -> None:
         self.plan = plan
         self._side = side
         self._inputs: dict[str, int] = {}
@@ -75,8 +75,6 @@ class StepLeaves:
 
     def _keyed(self, step: StatefulNode, end: Projection) -> _Keyed:
         """Add the columns by which rows find the state of their key."""
-        from pyspark.sql import functions as F
-
         types = end.chain.types()
         missing = next((k for k in step.keys if k not in types), None)
         if missing is not None:
@@ -85,7 +83,7 @@ class StepLeaves:
             )
         number = sum(self._inputs.values())
         keys = {k: end.add(f"{KEY}{number}_{k}", normalised(k, types[k]), plain=k) for k in step.keys}
-        hashed = F.xxhash64(*(end.column(c) for c in keys.values())) if keys else F.lit(42).cast("long")
+        hashed = hash_of([end.column(c) for c in keys.values()])
         rank = self._inputs.get(step.name, 0)
         self._inputs[step.name] = rank + 1
         ranks = sum(isinstance(leaf, StepLeaf) and leaf.step is step for b in self.plan.branches() for leaf in b.leaves)

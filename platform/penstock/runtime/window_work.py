@@ -86,13 +86,16 @@ class WindowWork:
         output = result.output.append_column(TIME, pc.subtract(ends, 1))
         return StepDone(output=output, change=change, due=result.next_due, due_time=None, rows=result.rows)
 
-    def rows(self, state: PartitionState) -> list[dict[str, Any]]:
-        """Return keys, `slice_start` and partials; one row a slice and key."""
+    def whole(self, state: PartitionState) -> pa.Table:
+        """Return keys, partials and `slice_start`; one row a slice and key."""
         scanned = _Slices(state, self.spec).scan(SLICES, BEGINNING_OF_TIME, END_OF_TIME)
         whole = self.spec.layout.combine(scanned)
         starts = whole[GROUP].cast(pa.timestamp("us", tz="UTC"))
-        shown = whole.drop_columns([GROUP, HASH]).append_column("slice_start", starts)
-        rows: list[dict[str, Any]] = shown.to_pylist()
+        return whole.drop_columns([GROUP, HASH]).append_column("slice_start", starts)
+
+    def rows(self, state: PartitionState) -> list[dict[str, Any]]:
+        """Return the same as rows."""
+        rows: list[dict[str, Any]] = self.whole(state).to_pylist()
         return rows
 
 

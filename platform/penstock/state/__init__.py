@@ -1,14 +1,16 @@
 """Keep the state of a step's partitions in sorted, immutable segment files (DESIGN 5 and 6; docs/state-segments.md).
 
-For state functions there is what a job needs of it: `idle`, `event_time`, and the `State` that a function is handed.
+For state functions there is what a job needs of it: `idle`, `event_time`, `OnError`, and the `State` that a function is
+handed.
 """
 
+from penstock.graph.policies import OnError
 from penstock.graph.timeouts import BATCH, EVENT, Timeout, event_time, idle
 from penstock.state.batch import Change, Written, manifest_name, write_batch, write_manifest
 from penstock.state.compaction import SLACK_BYTES, Plan, budget, plan_compaction, plan_fold
 from penstock.state.handle import FiredTimer, State
 from penstock.state.keys import check_partition, partition_of
-from penstock.state.limits import StateSize, check_size, size_of, unreferenced
+from penstock.state.limits import StateSize, check_rows, check_sizes, size_of, unreferenced
 from penstock.state.manifest import Manifest, ManifestRef, Run
 from penstock.state.merge import LATEST, Combine, Merged, compact, latest
 from penstock.state.reader import StateReader
@@ -31,6 +33,7 @@ __all__ = [
     "Manifest",
     "ManifestRef",
     "Merged",
+    "OnError",
     "PartRef",
     "Piece",
     "Plan",
@@ -44,7 +47,8 @@ __all__ = [
     "Written",
     "budget",
     "check_partition",
-    "check_size",
+    "check_rows",
+    "check_sizes",
     "compact",
     "event_time",
     "idle",

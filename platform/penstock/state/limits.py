@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.errors import StateTooLarge
+import pyarrow as pa
+
+from penstock.errors import StateRowTooLarge, StateTooLarge
 from penstock.state.manifest import Manifest
 from penstock.state.refs import batch_of, is_file_name
 
-__all__ = ["StateSize", "check_size", "size_of", "unreferenced"]
+__all__ = ["StateSize", "check_rows", "check_sizes", "size_of", "unreferenced"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +38,29 @@ def size_of(manifests: Iterable[Manifest]) -> StateSize:
     )
 
 
-def check_size(
-    manifests: Iterable[Manifest], *, step: str, max_bytes: int | None = None, max_rows: int | None = None
-) -> StateSize:
-    """Return the size of a step's state, or raise `StateTooLarge` where it is above a cap (F60)."""
-    found = size_of(manifests)
-    for name, has, cap in (("bytes", found.size, max_bytes), ("rows", found.rows, max_rows)):
-        if cap is not None and has > cap:
-            what = f"the state of step {step!r} has {has:,} {name}, above its cap of {cap:,}"
-            raise StateTooLarge(what, where=step, step=step, size=found.size, rows=found.rows, cap=cap)
-    return found
+def check_sizes(sizes: Mapping[str, int], caps: Mapping[str, int]) -> None:
+    """Raise `StateTooLarge` for the first step whose state has more bytes than its cap (F60)."""
+    for step, cap in caps.items():
+        if (size := sizes.get(step, 0)) > cap:
+            raise StateTooLarge(f"the state of step {step!r} has {size:,} bytes, above its cap of {cap:,}")
+
+
+def check_rows(table: pa.Table, keys: Iterable[str], *, step: str, part: str, cap: int | None) -> None:
+    """Raise StateRowTooLarge, naming the key, where one row has more bytes than a cap; None is no cap.
+
+    A table of fewer bytes needs no look at its rows; a larger one is halved until the pieces are small enough.
+    """
+    if cap is None or table.nbytes <= cap:
+        return
+    if table.num_rows > 1:
+        middle = table.num_rows // 2
+        for half in (table.slice(0, middle), table.slice(middle)):
+            check_rows(half, keys, step=step, part=part, cap=cap)
+        return
+    key = {name: table[name][0].as_py() for name in keys}
+    raise StateRowTooLarge(
+        f"step {step!r} keeps {table.nbytes:,} bytes in {part!r} for the key {key}, above the cap of {cap:,}"
+    )
 
 
 def unreferenced(names: Iterable[str], kept: Iterable[Manifest], *, before: int) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.checkpoint.recovery import Damage, find_restorable, recover
+from penstock.checkpoint.recovery import Damage, recover
 from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import CannotRestore, StreamFailed, SupervisorAbsent
 from penstock.runtime.restoring import parse_start
@@ -111,9 +111,9 @@ class StreamControl:
 
     def _refuse_unkept(self, text: str) -> None:
         start = parse_start(text)
-        if start.batch is None:
+        if not start.goes_back:
             return
         found = job_log(self.root / self.job)
         if found is None:
-            raise CannotRestore(f"there is no checkpoint to go back to batch {start.batch} in", where=str(self.root))
-        find_restorable(recover(found, Damage.LIST), batch=start.batch)
+            raise CannotRestore(f"there is no checkpoint to go back to {start.target} in", where=str(self.root))
+        start.commit(recover(found, Damage.LIST))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from penstock.runtime.orders import Order
 from penstock.runtime.restoring import parse_start
 from penstock.sources.base import ReadLimit
@@ -33,6 +35,9 @@ class StreamOrders:
 
     def _order(self, stream: Stream) -> Order:
         limit = ReadLimit(rows=stream.limits.rows) if stream.limits is not None else None
+        return replace(self._wanted(stream, limit), saves=stream.saves)
+
+    def _wanted(self, stream: Stream, limit: ReadLimit | None) -> Order:
         if not self._generation:
             # Not the wish: a stop is answered with "nothing to do" where no stream runs, and means this driver still.
             verbs = {known.verb for known in stream.answered if known.id not in self._before}

@@ -97,7 +97,8 @@ class Stream(Record):
     `first` where the log had seen later ones; None before it was started.
     `command` is the id of the command that began it; its restore, if `start` is one, is done once. `asked_by` is the id
     of the command that the wish in force came with, at `asked_at`.
-    `limits` is None where nobody set any: then the configuration's hold.
+    `limits` is None where nobody set any: then the configuration's hold. `saves` are names that the newest checkpoint
+    is to have, and has not yet.
     `version` names the code that runs, None for "take the newest"; `stable` the last that was healthy long enough.
     """
 
@@ -111,6 +112,7 @@ class Stream(Record):
     command: str | None = None
     note: str | None = None
     limits: Limits | None = None
+    saves: tuple[str, ...] = ()
     answered: tuple[Answered, ...] = ()
     # what became of it
     generation: int = 0

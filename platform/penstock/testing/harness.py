@@ -19,6 +19,7 @@ from penstock.graph.sites import user_site
 from penstock.runtime.jobrun import JobRun
 from penstock.runtime.loop import Driver, DriverSettings
 from penstock.runtime.next_batch import spans_of
+from penstock.runtime.restoring import StartFrom
 from penstock.runtime.session import open_session
 from penstock.runtime.stages import Hook
 from penstock.runtime.suites import find_suites
@@ -179,25 +180,29 @@ class Harness:
         self._begin()
         return self._returned()
 
-    def restore(self, *, batch: int | None = None, empty: bool = False) -> None:
-        """Go back to a kept batch, or to nothing: state and source positions become those of that batch.
+    def restore(self, *, batch: int | None = None, saved: str | None = None, empty: bool = False) -> None:
+        """Go back to a kept batch, a saved one, or nothing: state and source positions become those of that batch.
 
-        Raises CannotRestore for a batch that is not kept; the job then goes on as if it had been restarted.
+        Raises CannotRestore for what is not kept; the job then goes on as if it had been restarted.
         """
-        if (batch is None) is not empty:
-            raise JobError("say what to restore: batch=N, or empty=True", where=_here())
+        if (batch is not None) + (saved is not None) + empty != 1:
+            raise JobError('say what to restore: batch=N, saved="name", or empty=True', where=_here())
         self._leave()
         try:
             with self._watched():
                 self._crashed, self._failure = False, None
                 self._run = self._open()
-                for hook in self._run.driver.restore(batch=batch):
+                for hook in self._run.driver.restore(StartFrom(restore=True, batch=batch, saved=saved)):
                     self._note(hook)
         except CannotRestore:
             self._begin()
             raise
         self._cut_short, self._fresh = False, {}
         self._begin()
+
+    def save(self, name: str) -> None:
+        """Give the newest checkpoint a name, under which it is kept; raises CannotSave."""
+        self._driver().save(name)
 
     # --- looking -----------------------------------------------------------------------------
 
@@ -254,8 +259,7 @@ class Harness:
                 if (hook.stage, hook.when) == ("TakeOver", "done"):
                     break
             if self._cut_short:
-                # What stands in the log was finished in taking over; a batch that does not yet is begun again.
-                if self._begun == self._run.driver.next_id:
+                if self._begun == self._run.driver.next_id:  # what stands in the log was finished in taking over
                     self._one()
                 self._follow()
         self._cut_short = False
@@ -393,5 +397,4 @@ class Harness:
 
 
 def _here() -> str:
-    """Return the test's line."""
     return str(user_site())

@@ -268,6 +268,8 @@ def _starts(view: JobView) -> Iterable[tuple[str, str]]:
     for batch in reversed(view.batches):
         if batch.kept.restorable:
             yield f"batch={batch.report.batch}", f"batch {batch.report.batch}, {shown_moment(batch.report.time)}"
+    for name, saved in view.reading.saves.items():
+        yield f"saved={name}", f"{name}, saved at batch {saved}"
     yield "empty", "nothing: begin anew"
 
 

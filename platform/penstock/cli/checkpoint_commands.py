@@ -1,0 +1,71 @@
+"""Define the commands that look after checkpoints: list them, give them names, verify and sweep them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli.options import Debug, JobName, Json, ProjectFolder
+
+__all__ = ["checkpoint_commands"]
+
+checkpoint_commands = typer.Typer(rich_markup_mode=None)
+
+
+@checkpoint_commands.command()
+def checkpoints(job: JobName, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
+    """List what a job can go back to.
+
+    That is every kept batch, and its named checkpoints.
+
+    \b
+    Examples:
+      penstock checkpoints flights
+      penstock checkpoints flights --json
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.cli.look import checkpoints_command
+
+    checkpoints_command(job, json=json, project=project, debug=debug)
+
+
+@checkpoint_commands.command()
+def save(
+    job: JobName,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits and _.", show_default=False)],
+    *,
+    json: Json = False,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
+    """Give the newest checkpoint a name, under which it is kept.
+
+    However many batches come after it, state and positions of that batch stay, and the job can go back to them. The
+    job may run: its driver saves between two batches. A name stands for one batch and is not given twice.
+
+    \b
+    Examples:
+      penstock save flights before_the_new_suite
+      penstock run flights --from saved=before_the_new_suite
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.cli.save import save_command
+
+    save_command(job, name, json=json, project=project, debug=debug)
+
+
+@checkpoint_commands.command()
+def upkeep(job: JobName, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
+    """Verify all that a job can go back to, and delete what it cannot.
+
+    Every entry of its log and every byte of state that a kept batch names is read and checked against what was
+    written; damage ends the command with exit code 78. Where there is none, what drivers have left below the oldest
+    batch that is kept is deleted, and what reports have left behind is in any case.
+    The job may run meanwhile.
+
+    \b
+    Examples:
+      penstock upkeep flights
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.cli.upkeep import upkeep_command
+
+    upkeep_command(job, json=json, project=project, debug=debug)

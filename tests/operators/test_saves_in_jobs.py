@@ -1,0 +1,82 @@
+"""Saved checkpoints in real jobs: kept whatever is purged, and gone back to with state and positions (SEMANTICS 10)."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock import Job
+from penstock.checkpoint.recovery import recover
+from penstock.errors import CannotRestore, CannotSave
+from penstock.runtime.janitor import EVERY
+from penstock.runtime.roots import job_log
+from penstock.runtime.settings import DriverSettings
+from penstock.sinks import MemorySink
+from penstock.sources import MemorySource
+from penstock.testing import Harness
+
+KEEP = 2
+LONG = 3 * EVERY
+
+
+def count(time, key, row, state):
+    state.update(n=state.get_or({"n": 0})["n"] + 1)
+    return {"k": key, "n": state.get()["n"]}
+
+
+def counting() -> Job:
+    job = Job("saved", partitions=2)
+    rows = job.source("rows", MemorySource(schema="k string"))
+    rows.key_by("k").map_with_state("step", count, state="n long", output="k string, n long", unbounded=True).write(
+        "out", MemorySink()
+    )
+    return job
+
+
+def test_a_saved_checkpoint_outlasts_the_retention(tmp_path):
+    """Its batch is long below the floor, and its state is whole; batches beside it are gone."""
+    with Harness(counting(), tmp_path, settings=DriverSettings(keep=KEEP)) as h:
+        with pytest.raises(CannotSave, match="no batch was committed"):
+            h.save("early")
+        for _ in range(3):
+            h.batch({"rows": [{"k": "a"}, {"k": "b"}]})
+        h.save("three")
+        kept = h.commit().batch
+        for _ in range(LONG):
+            h.batch({"rows": [{"k": "a"}]})
+        assert recover(job_log(tmp_path / "saved")).floor > kept
+        with pytest.raises(CannotRestore, match=r"saved \['three'\]"):
+            h.restore(batch=kept)
+        h.restart()  # what is pinned is known from the log
+        for _ in range(EVERY):
+            h.batch({"rows": [{"k": "b"}]})
+        with pytest.raises(CannotRestore, match="'other' was never saved"):
+            h.restore(saved="other")
+        h.restore(saved="three")
+        assert sorted((r["k"], r["n"]) for r in h.state("step")) == [("a", 3), ("b", 3)]
+        next_batch = h.commit().batch
+        # Positions are those of then: what came since is read again, in one batch.
+        out = h.batch({"rows": [{"k": "b"}]})["out"]
+        assert max(r["n"] for r in out if r["k"] == "b") == 3 + EVERY + 1
+        assert h.commit().batch > next_batch
+        with pytest.raises(CannotSave, match="'three' already"):
+            h.save("three")
+        h.save("again")
+        h.restart()
+        h.restore(saved="three")
+        assert sorted((r["k"], r["n"]) for r in h.state("step")) == [("a", 3), ("b", 3)]
+
+
+def test_names_that_were_asked_for_are_given_between_batches(tmp_path):
+    """Each once: a driver that starts again finds them in the log."""
+    asked: list[str] = []
+    settings = DriverSettings(saves=lambda: tuple(asked))
+    with Harness(counting(), tmp_path, settings=settings) as h:
+        asked.append("first")  # before there is anything to name
+        h.batch({"rows": [{"k": "a"}]})
+        h.batch({"rows": [{"k": "a"}]})
+        asked.append("second")
+        h.batch({"rows": [{"k": "a"}]})
+        h.restart()
+        h.batch({"rows": [{"k": "a"}]})
+        saves = recover(job_log(tmp_path / "saved")).saves
+        assert {name: commit.batch for name, commit in saves.items()} == {"first": 0, "second": 1}
