@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -75,7 +76,7 @@ class NumberedFilesInTask:
             return
         table = pq.read_table(span["files"][split], use_threads=False)
         first = span["number"] * self.rows + self.rows * split // splits
-        yield with_hidden(table, 0, pa.array(range(first, first + table.num_rows), pa.int64()))
+        yield with_hidden(table, 0, pa.array(np.arange(first, first + table.num_rows)))
 
 
 def _facts(paths: list[Path]) -> list[list[int]]:

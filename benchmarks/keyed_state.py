@@ -159,16 +159,14 @@ class _Memory:
     most = 0
 
     def look(self) -> None:
-        """Add up all workers of this process, forked from one daemon."""
+        """Add up all workers of this process's session, forked from one daemon."""
         total = 0
-        for status in Path("/proc").glob("[0-9]*/status"):
+        for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                if b"worker_daemon" in (status.parent / "cmdline").read_bytes() and status.parent.name != str(
-                    os.getpid()
-                ):
-                    fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
-                    if "java" not in fields["Name"]:
-                        total += int(fields["RssAnon"].split()[0]) * 1024
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+                if b"penstock.runtime.worker_daemon" in words and os.getsid(int(folder.name)) == os.getsid(0):
+                    lines = (line.split(":", 1) for line in (folder / "status").read_text().splitlines())
+                    total += int(dict(lines)["RssAnon"].split()[0]) * 1024
         self.most = max(self.most, total)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from penstock import Job
 from penstock.checkpoint.recovery import recover
-from penstock.errors import CannotRestore, CannotSave
+from penstock.errors import CannotRestore, CannotSave, PartitionsChanged
 from penstock.runtime.janitor import EVERY
 from penstock.runtime.roots import job_log
 from penstock.runtime.settings import DriverSettings
@@ -23,8 +23,8 @@ def count(time, key, row, state):
     return {"k": key, "n": state.get()["n"]}
 
 
-def counting() -> Job:
-    job = Job("saved", partitions=2)
+def counting(partitions: int = 2) -> Job:
+    job = Job("saved", partitions=partitions)
     rows = job.source("rows", MemorySource(schema="k string"))
     rows.key_by("k").map_with_state("step", count, state="n long", output="k string, n long", unbounded=True).write(
         "out", MemorySink()
@@ -80,3 +80,13 @@ def test_names_that_were_asked_for_are_given_between_batches(tmp_path):
         h.batch({"rows": [{"k": "a"}]})
         saves = recover(job_log(tmp_path / "saved")).saves
         assert {name: commit.batch for name, commit in saves.items()} == {"first": 0, "second": 1}
+
+
+def test_a_saved_checkpoint_keeps_its_partitions(tmp_path):
+    """Also where the job began anew in between: with another number its keys would not find their state."""
+    with Harness(counting(), tmp_path) as h:
+        h.batch({"rows": [{"k": "a"}, {"k": "b"}]})
+        h.save("two")
+        h.restore(empty=True)
+    with Harness(counting(4), tmp_path) as h, pytest.raises(PartitionsChanged, match="2.*4|4.*2"):
+        h.restore(saved="two")

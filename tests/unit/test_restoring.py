@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from checkpoint_samples import commit, offsets, own
 
-from penstock.checkpoint.entries import StagedFile
+from penstock.checkpoint.entries import Save, StagedFile
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.memory import MemoryStore
 from penstock.checkpoint.recovery import recover
@@ -81,7 +81,7 @@ def test_going_back_to_nothing_leaves_all_behind(log):
     owned.append(commit(4, 2, floor=3))
     found = find_superseded(recover(log), StartFrom(restore=True))
     assert [(s.sink, s.batches) for s in found.sinks] == [("a", (3,))]
-    assert found.lines()[-1] == "  and the rows of batches before 3, which the log no longer counts"
+    assert found.lines()[-1] == "  and the rows of batches 0 to 2, which the log no longer counts"
 
 
 def test_nothing_after_the_batch_is_said_too(log):
@@ -93,3 +93,16 @@ def test_a_batch_that_is_not_kept_is_refused_with_those_that_are(log):
     """Before anything is taken over."""
     with pytest.raises(CannotRestore, match="batches 0 to 3"):
         find_superseded(recover(log), back(9))
+
+
+def test_what_the_log_no_longer_counts_is_told_of_a_saved_batch_too(log):
+    """Though none of the kept batches has published a row."""
+    owned = own(log)
+    first = recover(log).kept[0].commit
+    owned.append(Save(epoch=owned.epoch, writer=owned.writer, name="first", commit=first))
+    for batch in (4, 5):
+        owned.append(offsets(batch, owned.epoch, owned.writer))
+        owned.append(commit(batch, owned.epoch, owned.writer, floor=4))
+    found = find_superseded(recover(log), StartFrom(restore=True, saved="first"))
+    assert (found.batch, found.sinks) == (0, ())
+    assert found.lines()[-1] == "  and the rows of batches 1 to 3, which the log no longer counts"

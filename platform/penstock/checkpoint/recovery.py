@@ -195,6 +195,11 @@ def _resolve(log: Log, standing: Standing, problems: list[CheckpointError]) -> C
     return None
 
 
+def takeover_of(log: Log, commit: Commit) -> Takeover | None:
+    """Return the Takeover under which a Commit was written, None where it cannot be read."""
+    return _takeover_of(log, commit, [])
+
+
 def _place(entry: Entry) -> Place:
     return entry.place or Place(slot=-1)
 

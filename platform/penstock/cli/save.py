@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
-import time
+from functools import partial
 from pathlib import Path
 
 from penstock.checkpoint.entries import Commit
@@ -11,7 +11,7 @@ from penstock.checkpoint.log import Log
 from penstock.checkpoint.recovery import Damage, recover
 from penstock.checkpoint.takeover import survey
 from penstock.cli.outcome import outcome
-from penstock.errors import CannotSave, HolderAlive
+from penstock.errors import CannotSave, Fenced, HolderAlive
 from penstock.runtime.batch_report import shown_moment
 from penstock.runtime.events import configure_events
 from penstock.runtime.holder import HolderWatch
@@ -28,6 +28,8 @@ from penstock.time.clock import SystemClock
 __all__ = ["save_command"]
 
 _POLL = 0.3
+_AGAIN = 20_000_000
+"""Microseconds after which it is asked again: what nobody asks for any more is not done (`runtime.orders.FRESH`)."""
 
 
 def save_command(job: str, name: str, *, json: bool, project: Path | None, debug: bool) -> None:
@@ -50,27 +52,32 @@ def _saved(log: Log, root: Path, job: str, name: str, *, patience: float) -> Com
     recovered = recover(log, Damage.LIST)
     refuse_save(name, recovered.commit, {*recovered.saves, *recovered.lost_saves})
     control = control_store(root)
-    watch = HolderWatch(
-        look=lambda: survey(log), heartbeats=StatusRecords(control, job), clock=SystemClock(), patience=patience
-    )
     records = StreamRecords(control, job)
-    asked = False
+    clock = SystemClock()
+    asked_at = 0
     try:
         while (found := recover(log, Damage.LIST).saves.get(name)) is None:
+            # A new one each time: who has given signs of life for a while may give none any more.
+            watch = HolderWatch(
+                look=lambda: survey(log), heartbeats=StatusRecords(control, job), clock=clock, patience=patience
+            )
+            me = Identity(holder=holder_name(), code_version="penstock save")
             try:
-                watch.may_take_over(survey(log))
+                return save_at_rest(log, name, me, watch.may_take_over).commit
             except HolderAlive:
-                if not asked:
-                    records.update(lambda stream: (_asking(stream, name), None))
-                asked = True
-                time.sleep(_POLL)  # until the batch that runs is done
-            else:
-                return save_at_rest(log, name, Identity(holder=holder_name(), code_version="penstock save")).commit
+                if clock.wall() - asked_at > _AGAIN:
+                    asked_at = clock.wall()
+                    records.update(partial(_asking, name=name, at=asked_at))
+                clock.sleep(_POLL)  # until the batch that runs is done
+            except (CannotSave, Fenced):
+                if name not in recover(log, Damage.LIST).saves:
+                    raise
         return found
     finally:
-        if asked:
-            records.update(lambda stream: (stream.having(saves=tuple(s for s in stream.saves if s != name)), None))
+        if asked_at:
+            records.update(partial(_asking, name=name, at=None))
 
 
-def _asking(stream: Stream, name: str) -> Stream:
-    return stream.having(saves=(*(s for s in stream.saves if s != name), name))
+def _asking(stream: Stream, *, name: str, at: int | None) -> tuple[Stream, None]:
+    others = {known: asked for known, asked in stream.saves.items() if known != name}
+    return stream.having(saves=others if at is None else {**others, name: at}), None

@@ -80,11 +80,10 @@ class Calls(ABC):
     def now(self, times: Ints) -> int:
         """Return the event time of what no single row has caused, from the times of the batch's rows.
 
-        It is the watermark; before there is one, and at the end of time, the highest of the rows.
+        It is the watermark, or else the highest event time that was there before; in the first batch that of its rows.
         """
-        mark = self.moment.watermark
-        if mark is not None and mark != END_OF_TIME:
-            return self.on_time(mark)
+        if self.moment.reached is not None:
+            return self.on_time(self.moment.reached)
         known = times[times != NONE]
         if len(known):
             return self.on_time(int(known.max()))
@@ -103,15 +102,14 @@ class Calls(ABC):
         ]
         return pa.table(columns, schema=self.step.output), np.array(self.times, dtype=np.int64)
 
-    def fail(
-        self, why: Exception, name: Any, calls: Iterable[tuple[int | None, int]], state: Mapping[str, Any] | None
-    ) -> None:
-        """Put what a call that raised was for aside: places of rows and keys; or raise what says whose fault it is."""
+    def fail(self, why: Exception, name: Any, calls: Iterable[tuple[int | None, int, Any]]) -> None:
+        """Put aside what a call that raised was for: places of rows, keys, their state; or raise whose fault it is."""
         blamed = self.blamed(why, name)
         if not self.step.quarantine:
             raise blamed from why
-        shown = None if state is None else json.dumps(state, default=str)
-        self.failed += [(row, key, blamed.what, shown) for row, key in calls]
+        for row, key, state in calls:
+            shown = None if state is None else json.dumps(state, default=str)
+            self.failed.append((row, key, blamed.what, shown))
 
     def aside(self, rows: pa.Table, times: Ints) -> tuple[pa.Table, Ints]:
         """Return the rows put aside, and the event time of each."""
@@ -209,7 +207,7 @@ class RowCalls(Calls):
         try:
             found = self.step.fn(self.time, self.names[key], row, state)
         except Exception as why:  # noqa: BLE001 - whatever a function of the user's raises
-            self.fail(why, self.names[key], [(place, key)], self.values[key])
+            self.fail(why, self.names[key], [(place, key, self.values[key])])
             return
         self._put_out(found, time, self.names[key])
         touched, values, until, timers = state.end()
@@ -268,7 +266,7 @@ class UpdateCalls(Calls):
             except Exception as why:  # noqa: BLE001 - whatever a function of the user's raises
                 if old is not None:  # the function may have changed a list in it
                     (old,) = ledger.table.slice(key, 1).to_pylist()
-                self.fail(why, name, [(row, key) for row in self._rows_of(key)], old)
+                self.fail(why, name, [(row, key, old) for row in self._rows_of(key)])
                 kept.append(old)
                 continue
             ledger.exists[key], ledger.changed[key] = new is not None, True
@@ -313,6 +311,7 @@ class ArrowCalls(Calls):
             place = np.full(len(ledger.hashes), -1, dtype=np.int64)
             place[touched] = np.arange(len(touched))
             new = self._call(rows, touched, pa.array(place[ledger.row_ids]))
+        if len(touched) and new is not None:
             ledger.exists[touched] = _has_state(new)
             ledger.changed[touched] = True
             order = pa.array(np.where(place >= 0, place + len(ledger.hashes), np.arange(len(ledger.hashes))))
@@ -327,7 +326,8 @@ class ArrowCalls(Calls):
         ledger.touch()
         return columns
 
-    def _call(self, rows: pa.Table, at: Ints, index: pa.Array, *, timing_out: bool = False) -> pa.Table:
+    def _call(self, rows: pa.Table, at: Ints, index: pa.Array, *, timing_out: bool = False) -> pa.Table | None:
+        """Return the new state of the keys at these places, None where the function has raised."""
         step, ledger, moment = self.step, self.ledger, self.moment
         there = pa.array(at)
         keys, state = ledger.keys.take(there), ledger.table.take(there)
@@ -338,10 +338,11 @@ class ArrowCalls(Calls):
         try:
             found = step.fn(rows, state, info)
         except Exception as why:  # noqa: BLE001 - whatever a function of the user's raises
-            ids = [] if timing_out else ledger.row_ids.tolist()
-            calls: list[tuple[int | None, int]] = [*enumerate(ids)] or [(None, key) for key in at.tolist()]
-            self.fail(why, f"one of {len(at)}", calls, None)
-            return state
+            told = state.to_pylist() if timing_out else []  # what goes; else it stays, and can be looked at
+            rows_of = [(row, key, None) for row, key in enumerate(ledger.row_ids.tolist())] if not timing_out else []
+            keys_of = [(None, key, kept) for key, kept in zip(at.tolist(), told, strict=False)]
+            self.fail(why, f"one of {len(at)}", [*rows_of, *keys_of])
+            return None
         if not isinstance(found, tuple) or len(found) != 2:  # noqa: PLR2004 - output and state
             raise WrongOutput(f"step {step.name!r} returned a {type(found).__name__}, not (out, state)")
         out, new = found

@@ -53,12 +53,14 @@ class Moment:
     """Hold what a batch's clocks show: batch id, batch time and watermark; None is the beginning of time.
 
     `judged` is the highest watermark by which steps behind judge the rows of this batch late, None where none does.
+    `reached` is the event time of what no single row has caused, None where none is known yet.
     """
 
     batch: int
     time: int
     watermark: int | None
     judged: int | None = None
+    reached: int | None = None
 
 
 class StateSource(Protocol):

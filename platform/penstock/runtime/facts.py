@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 __all__ = ["PROPERTY", "BatchFacts", "current_facts"]
@@ -37,6 +37,8 @@ class BatchFacts:
     """For each sink the folder that its output files are staged in."""
     begins: int | None = None
     """The job's zero time where no state is in force yet, None where one is."""
+    reached: Mapping[str, int | None] = field(default_factory=dict)
+    """For each step with a function the event time of what no single row has caused; None where none is known yet."""
     row_cap: int | None = None
     """The most bytes that one row of state may have."""
     apart: bool = False

@@ -199,7 +199,13 @@ class FunctionWork:
         times = rows[TIME].fill_null(NONE).to_numpy()
         keys = pa.table([rows[key_column(name)] for name in spec.keys.names], schema=spec.keys)
         judged = max((mark for name in self.behind if (mark := facts.late[name]) is not None), default=None)
-        moment = Moment(batch=facts.batch, time=facts.time, watermark=facts.close[spec.name], judged=judged)
+        moment = Moment(
+            batch=facts.batch,
+            time=facts.time,
+            watermark=facts.close[spec.name],
+            judged=judged,
+            reached=facts.reached.get(spec.name),
+        )
         done = run_function(spec, state, rows.select(spec.visible), integers(rows, ROW_HASH), keys, times, moment)
         aside = done.aside.append_column("_batch", pa.repeat(pa.scalar(facts.batch, pa.int64()), done.aside.num_rows))
         return StepDone(

@@ -14,7 +14,7 @@ import structlog
 
 from penstock.checkpoint.entries import Commit, Offsets, Release, Takeover, Void
 from penstock.checkpoint.log import Log, OwnedLog
-from penstock.checkpoint.recovery import Damage, Recovered, recover
+from penstock.checkpoint.recovery import Damage, Recovered, recover, takeover_of
 from penstock.checkpoint.replay import Damaged
 from penstock.checkpoint.takeover import View, claim, confirm, survey
 from penstock.errors import CannotRestore, CheckpointCorrupt, Fenced, SinkAhead
@@ -24,7 +24,7 @@ from penstock.runtime.engine import Engine
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.fencing import anybody_may, fencing
 from penstock.runtime.janitor import Janitor
-from penstock.runtime.next_batch import NextBatch, available, next_batch, spans_of
+from penstock.runtime.next_batch import NextBatch, available, next_batch, reached, spans_of
 from penstock.runtime.outcome import check_accounting, collect
 from penstock.runtime.restoring import StartFrom
 from penstock.runtime.saving import save
@@ -190,7 +190,7 @@ class Driver:
             raise
         owned = self._owned()
         # Where the Takeover that fixed the partitions cannot be read, the Restore says them itself.
-        partitions = self.partitions if recovered.committed_by is None else {}
+        partitions = {} if commit is None or takeover_of(self.log, commit) else self.partitions
         yield Hook("Restore", "before", start.batch)
         owned.append(start.entry(owned, commit, self.identity.command, partitions))
         yield Hook("Restore", "after", start.batch)
@@ -303,6 +303,7 @@ class Driver:
             state_folder=str(self.janitor.state_folder),
             staging=dict(self.engine.staging()),
             begins=self.zero if before is None else None,
+            reached=reached(self.engine.graph, before),
             row_cap=self.settings.row_cap,
             apart=self.settings.gates.get(offsets.batch) == "drop",
         )

@@ -12,9 +12,9 @@ from penstock.graph.nodes import StatefulNode
 from penstock.runtime.engine import Engine
 from penstock.runtime.triggers import Trigger
 from penstock.sources.base import ReadLimit, Span
-from penstock.time.watermarks import idle_due
+from penstock.time.watermarks import END_OF_TIME, idle_due
 
-__all__ = ["DRAIN", "NextBatch", "available", "chained_steps", "next_batch", "spans_of"]
+__all__ = ["DRAIN", "NextBatch", "available", "chained_steps", "next_batch", "reached", "spans_of"]
 
 DRAIN = "drain"
 """The setting of a batch that ends all sources."""
@@ -176,6 +176,23 @@ def _watermarks(graph: JobGraph, commit: Commit | None) -> dict[str, StepWaterma
         late = commit.watermarks_in.get(step.name) if commit is not None and step.name in chained else close
         marks[step.name] = StepWatermarks(late=late, close=close)
     return marks
+
+
+def reached(graph: JobGraph, commit: Commit | None) -> dict[str, int | None]:
+    """Return, for each step with a function, the event time of what no single row has caused; None where none is known.
+
+    It is the step's watermark; before there is one, and at the end of time, the highest event time that its sources
+    have shown. All partitions of a batch have the same.
+    """
+    found: dict[str, int | None] = {}
+    if commit is None:
+        return found
+    for step in graph.functions:
+        mark = commit.watermarks_out.get(step.name)
+        shown = [commit.sources[source.name] for source in graph.sources_of(step) if source.name in commit.sources]
+        highest = [p.highest for progress in shown for p in progress.partitions.values() if p.highest is not None]
+        found[step.name] = mark if mark not in (None, END_OF_TIME) else max(highest, default=None)
+    return found
 
 
 def spans_of(offsets: Offsets) -> dict[str, Span | None]:

@@ -7,9 +7,10 @@ them and how they are kept is not known here: `supervise.orders` reads them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
@@ -24,6 +25,8 @@ log = structlog.get_logger()
 
 EVERY = 1.0
 """Seconds between two looks."""
+FRESH = 60_000_000
+"""Microseconds for which an ask for a name holds: who waits asks again, and who was killed does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +35,7 @@ class Order:
 
     `begins` is the batch that the newer generation begins at, None where it goes on from the last.
     `limit` is None where nothing was ever said: then the configuration's holds. `saves` are the names that were asked
-    for the newest checkpoint.
+    for the newest checkpoint, and when that was, microseconds since 1970.
     """
 
     stop: bool = False
@@ -40,7 +43,7 @@ class Order:
     over: str | None = None
     begins: int | None = None
     limit: ReadLimit | None = None
-    saves: tuple[str, ...] = ()
+    saves: Mapping[str, int] = field(default_factory=dict)
 
 
 class Orders(Protocol):
@@ -72,8 +75,9 @@ class OrderWatch:
         return self._first if self._order.limit is None else self._order.limit
 
     def saves(self) -> tuple[str, ...]:
-        """Return the names that were asked for the newest checkpoint."""
-        return self._order.saves
+        """Return the names that are asked for the newest checkpoint, by somebody who still waits for it."""
+        now = time.time_ns() // 1_000
+        return tuple(name for name, at in self._order.saves.items() if now - at < FRESH)
 
     def needed(self) -> set[int]:
         """Look whether the next driver is to begin at a batch, which must not be purged then; empty if it is not."""

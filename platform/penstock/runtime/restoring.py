@@ -91,7 +91,7 @@ class Superseded:
     def lines(self) -> list[str]:
         """Return the report for people."""
         target = "nothing" if self.batch is None else f"batch {self.batch}"
-        if not self.sinks:
+        if not self.sinks and self.before is None:
             return [f"back to {target}: no sink has published rows after it"]
         found = [f"back to {target}: these rows stay published, and will be published again under new batch ids"]
         for sink in self.sinks:
@@ -99,7 +99,8 @@ class Superseded:
             span = f"batch {first}" if first == last else f"{len(sink.batches)} batches from {first} to {last}"
             found.append(f"  {sink.sink}: {sink.rows:,} rows of {span}")
         if self.before is not None:
-            found.append(f"  and the rows of batches before {self.before}, which the log no longer counts")
+            first = 0 if self.batch is None else self.batch + 1
+            found.append(f"  and the rows of batches {first} to {self.before - 1}, which the log no longer counts")
         return found
 
     def to_json(self) -> dict[str, Any]:

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import StateRowTooLarge, StateTooLarge
 from penstock.state.manifest import Manifest
 from penstock.state.refs import batch_of, is_file_name
+from penstock.state.rows import DELETED
 
 __all__ = ["StateSize", "check_rows", "check_sizes", "size_of", "unreferenced"]
 
@@ -51,6 +53,10 @@ def check_rows(table: pa.Table, keys: Iterable[str], *, step: str, part: str, ca
     A table of fewer bytes needs no look at its rows; a larger one is halved until the pieces are small enough.
     """
     if cap is None or table.nbytes <= cap:
+        return
+    if DELETED in table.column_names:  # what is forgotten may be of any size
+        table = table.filter(pc.invert(table[DELETED])).drop_columns(DELETED)
+        check_rows(table, keys, step=step, part=part, cap=cap)
         return
     if table.num_rows > 1:
         middle = table.num_rows // 2

@@ -59,7 +59,9 @@ class StreamRecords:
             after, told = change(before)
             if after == before:
                 return before, told
-            if self._records.put_after(tail, after.model_dump(mode="json")):
+            # What drivers of an older version do not know is said only where it means something.
+            said = after.model_dump(mode="json", exclude=None if after.saves else {"saves"})
+            if self._records.put_after(tail, said):
                 if (tail + 1) % _KEEP == 0:
                     with suppress(StorageUnavailable):  # the change stands; the next hundred tidy up
                         self._records.prune(_KEEP)

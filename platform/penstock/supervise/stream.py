@@ -98,7 +98,7 @@ class Stream(Record):
     `command` is the id of the command that began it; its restore, if `start` is one, is done once. `asked_by` is the id
     of the command that the wish in force came with, at `asked_at`.
     `limits` is None where nobody set any: then the configuration's hold. `saves` are names that the newest checkpoint
-    is to have, and has not yet.
+    is to have, and has not yet, with the time at which that was asked for.
     `version` names the code that runs, None for "take the newest"; `stable` the last that was healthy long enough.
     """
 
@@ -112,7 +112,7 @@ class Stream(Record):
     command: str | None = None
     note: str | None = None
     limits: Limits | None = None
-    saves: tuple[str, ...] = ()
+    saves: dict[str, int] = Field(default_factory=dict)
     answered: tuple[Answered, ...] = ()
     # what became of it
     generation: int = 0
