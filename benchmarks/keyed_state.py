@@ -52,14 +52,14 @@ def run_p4(spark: SparkSession, *, quick: bool) -> list[Claim]:
     """
     given = Input(rows=TOUCHED, keys=MILLION, step=MILLION)
     full = MILLION // TOUCHED
-    turns = Turns(warm_engine=full + 20, warm_peer=1 if quick else full + 1, rounds=1, engine=11, peer=3)
+    turns = Turns(warm_engine=full + 40, warm_peer=1 if quick else full + 1, rounds=1, engine=41, peer=3)
     with report("P4 state functions") as found:
         sides = _duel(spark, given, processed, turns)
         show(found, "vectorised, 100,000 touched of 1,000,000 keys", TOUCHED, sides)
         found.claim(Claim("P4, vectorised, times transformWithState", sides.ratio, 60, "x"))
         with scratch() as root:
             engine = EngineSide(spark, given, keyed_job(root / "table", form="rows"), root / "checkpoints")
-            engine.batches(full + 5)
+            engine.batches(full + 20)
             batches = engine.batches(turns.engine)[1:]
             engine.close()
         rows_ms = statistics.median(batch.whole for batch in batches)

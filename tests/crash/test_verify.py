@@ -10,6 +10,7 @@ from fake_engine import Witness, World, quick_folder
 from test_damage import CUTS, TIMES, Site, flips, start
 
 from penstock.checkpoint.log import Log
+from penstock.checkpoint.recovery import recover
 from penstock.errors import PenstockError
 from penstock.runtime.verify import Verified, verify
 from penstock.state import Manifest
@@ -59,6 +60,29 @@ def test_a_flipped_byte_of_the_state_is_found_and_named(site: Site) -> None:
         path.write_bytes(data)
     assert flipped > 100
     assert found(site).problems == ()
+
+
+@pytest.mark.fault("F14")
+def test_what_damaged_state_means_depends_on_whether_it_is_in_force(site: Site) -> None:
+    """The job stops at what it goes on from, and only loses a way back where an older batch is damaged."""
+    assert site.world.root is not None
+    commits = {kept.batch: kept.commit for kept in recover(Log(site.store)).kept}
+    newest = max(commits)
+    for batch in (newest, min(commits)):
+        (step, refs), *_ = commits[batch].state.items()
+        (partition, ref), *_ = refs.items()
+        path = site.world.root / "state" / step / partition / ref.path
+        data = path.read_bytes()
+        path.write_bytes(data[:-1])
+        means = [f.means for f in found(site).findings if f.what.startswith(f"batch {batch}:")]
+        if batch == newest:
+            assert all(
+                "the job stops when it reads it; go back with --from batch=N to one of" in said for said in means
+            )
+        else:
+            assert f"nobody can go back to batch {batch}; the job goes on" in means
+        assert means
+        path.write_bytes(data)
 
 
 @pytest.mark.fault("F13", "F14")

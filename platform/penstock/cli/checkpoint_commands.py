@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -69,3 +70,28 @@ def upkeep(job: JobName, *, json: Json = False, project: ProjectFolder = None, d
     from penstock.cli.upkeep import upkeep_command
 
     upkeep_command(job, json=json, project=project, debug=debug)
+
+
+@checkpoint_commands.command()
+def fsck(
+    root: Annotated[
+        Path, typer.Argument(metavar="ROOT", help="A checkpoint root, or one job's folder in it.", show_default=False)
+    ],
+    *,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Read all checkpoints below a root, and say what damage means.
+
+    Metadata, every entry of each log, and every byte of the state that a kept or saved batch names are read and checked
+    against what was written. It needs no project, no Spark and not the code of the jobs, and changes nothing; the jobs
+    may run meanwhile. Where anything is damaged it ends with exit code 78.
+
+    \b
+    Examples:
+      penstock fsck checkpoints
+      penstock fsck checkpoints/flights --json
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.cli.fsck import fsck_command
+
+    fsck_command(root, json=json, debug=debug)

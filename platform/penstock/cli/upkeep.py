@@ -40,8 +40,8 @@ def upkeep_command(job: str, *, json: bool, project: Path | None, debug: bool) -
             state = f"{found.files:,} files of state, {found.size / _MIB:,.1f} MiB"
             print(f"{job}: {found.batches:,} batches that can be restored, {state}; all was read")
             print(f"{swept:,} files that nothing needs any more were deleted")
-            for problem in found.problems:
-                print(f"damaged: {problem}")
+            for finding in found.findings:
+                print(f"damaged: {finding.what}\n         {finding.means}")
         if found is not None and found.problems:
             more = f", and {len(found.problems) - 1} more" if len(found.problems) > 1 else ""
             raise CheckpointCorrupt(f"{found.problems[0]}{more}", where=str(root / job))

@@ -233,9 +233,10 @@ class _Builder:
         hidden = [TIME, FATE, PARTITION, POSITION, *carriers]
         if branch.accounts:
             assert isinstance(branch.port, SourceNode)
-            hidden += [ERROR, RAW]
             stream = self.plan.graph.quarantine_stream(branch.port.name)
             source = SourceSpec(name=branch.port.name, quarantine=self._side(stream, QUARANTINE_SCHEMA))
+            if source.quarantine.used:  # otherwise they would cross into Python with every row, to be read by nobody
+                hidden += [ERROR, RAW]
         filters = tuple(None if name in self.counted else name for name in chain.filters)
         self.counted.update(chain.filters)
         return end.frame(hidden), RouteSpec(source=source, filters=filters, leaves=leaves)

@@ -57,11 +57,15 @@ class FunctionRows:
     visible: pa.Schema
     keys: pa.Schema
 
+    def key(self, name: str) -> str:
+        """Return the column by which a key is compared: its own, but for floats, of which some are made alike."""
+        return key_column(name) if pa.types.is_floating(self.keys.field(name).type) else name
+
     @property
     def sent(self) -> pa.Schema:
-        """Return the columns that travel: those of the user, place, hash, and the keys as they are compared."""
+        """Return the columns that travel: those of the user, place, hash, and the keys that are compared otherwise."""
         hidden = [(TIME, pa.int64()), (PARTITION, pa.int32()), (POSITION, pa.int64()), (PLACE, pa.int32())]
-        keys = [pa.field(key_column(field.name), field.type) for field in self.keys]
+        keys = [pa.field(self.key(field.name), field.type) for field in self.keys if self.key(field.name) != field.name]
         return pa.schema([*self.visible, *(pa.field(*one) for one in hidden), pa.field(ROW_HASH, pa.int64()), *keys])
 
 
@@ -197,7 +201,7 @@ class FunctionWork:
         order = np.lexsort([rows[name].to_numpy() for name in (POSITION, PARTITION, PLACE)])
         rows = rows.take(pa.array(order)).combine_chunks()
         times = rows[TIME].fill_null(NONE).to_numpy()
-        keys = pa.table([rows[key_column(name)] for name in spec.keys.names], schema=spec.keys)
+        keys = pa.table([rows[self.rows_as.key(name)] for name in spec.keys.names], schema=spec.keys)
         judged = max((mark for name in self.behind if (mark := facts.late[name]) is not None), default=None)
         moment = Moment(
             batch=facts.batch,

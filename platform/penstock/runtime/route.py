@@ -174,7 +174,8 @@ def _to_function(alive: pa.Table, leaf: FunctionLeafSpec) -> Iterator[Item]:
     sent = sent.append_column(PLACE, pa.repeat(pa.scalar(leaf.order, pa.int32()), n))
     sent = sent.append_column(ROW_HASH, rows[leaf.hash_column])
     for name, column in leaf.keys.items():
-        sent = sent.append_column(key_column(name), rows[column])
+        if column != name:  # else it is among the columns that the user sees
+            sent = sent.append_column(key_column(name), rows[column])
     yield from _by_partition(sent, ROW_HASH, step_port(leaf.step), leaf.partitions)
 
 

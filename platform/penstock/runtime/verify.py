@@ -8,32 +8,52 @@ from pathlib import Path
 
 from penstock.checkpoint.entries import Commit, Void
 from penstock.checkpoint.log import Log
-from penstock.checkpoint.recovery import Damage, recover
+from penstock.checkpoint.metadata import PATH as METADATA
+from penstock.checkpoint.metadata import read_metadata
+from penstock.checkpoint.recovery import Damage, Recovered, recover
 from penstock.errors import CheckpointCorrupt, NotFound, PenstockError, StateMissing
 from penstock.state import Manifest
 from penstock.state.manifest import ManifestRef
 from penstock.state.refs import Piece
 from penstock.state.sections import forget, open_section
 
-__all__ = ["Verified", "verify"]
+__all__ = ["Finding", "Verified", "verify"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Hold one thing that is not as it was written, and what that means for the job."""
+
+    what: str
+    means: str
+
+    def to_json(self) -> dict[str, str]:
+        """Return it as JSON values."""
+        return {"what": self.what, "means": self.means}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """Say what was read: batches that can be restored, files and bytes of their state; `problems` by where they are."""
+    """Say what was read: batches that can be restored, files and bytes of their state; and what was found wrong."""
 
     batches: int
     files: int
     size: int
-    problems: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Return what was found, without what it means."""
+        return tuple(finding.what for finding in self.findings)
 
     def to_json(self) -> dict[str, object]:
         """Return it as JSON values."""
-        return {"batches": self.batches, "files": self.files, "bytes": self.size, "problems": list(self.problems)}
+        findings = [finding.to_json() for finding in self.findings]
+        return {"batches": self.batches, "files": self.files, "bytes": self.size, "problems": findings}
 
 
 def verify(log: Log, folder: Path) -> Verified:
-    """Read every entry of a job's log, and every byte of the state that its kept batches name.
+    """Read a job's metadata, every entry of its log, and every byte of the state that its kept batches name.
 
     `folder` is the job's checkpoint. The job may run meanwhile: what it lets go while it is read is not missed.
     Raises what recovery raises for a log that holds no way to go on.
@@ -43,9 +63,6 @@ def verify(log: Log, folder: Path) -> Verified:
     commits |= {commit.batch: commit for commit in before.saves.values()}
     if before.commit is not None:
         commits[before.commit.batch] = before.commit
-    said = list(_entries(log))
-    said += [one for one in map(_said, before.problems) if one not in said]
-    said += [f"saved as {name}: {why}" for name, why in before.lost_saves.items()]
     read: dict[Path, int] = {}
     seen: set[tuple[Path, Piece]] = set()
     found: list[tuple[int, str]] = []
@@ -55,20 +72,73 @@ def verify(log: Log, folder: Path) -> Verified:
         after = recover(log, Damage.LIST)
         still = {kept.batch for kept in after.kept} | {commit.batch for commit in after.saves.values()}
         found = [(batch, problem) for batch, problem in found if batch in still or batch >= after.floor]
+    whole = sorted(set(commits) - {batch for batch, _ in found})
     return Verified(
         batches=len(before.kept),
         files=len(read),
         size=sum(read.values()),
-        problems=(*said, *(problem for _, problem in found)),
+        findings=(*_metadata(log), *_of_log(log, before, whole), *_of_state(before, found, whole)),
     )
+
+
+def _metadata(log: Log) -> Iterator[Finding]:
+    """Yield what is wrong with the checkpoint's identity."""
+    means = "no driver starts: sinks know the checkpoint by its uuid; put the file back from a copy"
+    try:
+        read_metadata(log.store)
+    except NotFound:
+        yield Finding(f"there is no {METADATA}", means)
+    except CheckpointCorrupt as why:
+        yield Finding(_said(why), means)
+
+
+def _of_log(log: Log, recovered: Recovered, whole: list[int]) -> Iterator[Finding]:
+    """Yield what is wrong with the log: entries that nobody has given up, gaps, breaches of the protocol."""
+    back = _way_back(whole)
+    at_end = {damaged.slot for damaged in recovered.damaged}
+    stops = [_said(problem) for problem in recovered.problems]
+    told: set[str] = set()
+    for slot, what in _entries(log):
+        told.add(what)
+        if slot in at_end:
+            means = "the next start gives it up, if no sink shows that it was a batch"
+        elif stops:
+            means = f"the job does not start; {back}"
+        else:
+            means = "it lies before a restore or is needed by nothing; the job goes on"
+        yield Finding(what, means)
+    for what in stops:
+        if what not in told:
+            yield Finding(what, f"the job does not start; {back}")
+    for name, why in recovered.lost_saves.items():
+        yield Finding(f"saved as {name}: {why}", "nobody can go back to it, and no file of state is deleted any more")
+
+
+def _of_state(recovered: Recovered, found: list[tuple[int, str]], whole: list[int]) -> Iterator[Finding]:
+    force = None if recovered.commit is None else recovered.commit.batch
+    saved = {commit.batch: name for name, commit in recovered.saves.items()}
+    for batch, what in found:
+        if batch == force:
+            means = f"the job stops when it reads it; {_way_back(whole)}"
+        elif batch in saved:
+            means = f"nobody can go back to {saved[batch]!r}; the job goes on"
+        else:
+            means = f"nobody can go back to batch {batch}; the job goes on"
+        yield Finding(what, means)
+
+
+def _way_back(whole: list[int]) -> str:
+    if not whole:
+        return "no batch is whole: begin anew with --from empty, or put the files back from a copy"
+    return f"go back with --from batch=N to one of {', '.join(map(str, whole[-5:]))}"
 
 
 def _said(error: PenstockError) -> str:
     return f"{error.what} ({error.where})" if error.where else error.what
 
 
-def _entries(log: Log) -> Iterator[str]:
-    """Yield what is wrong with entries that nobody has given up."""
+def _entries(log: Log) -> Iterator[tuple[int, str]]:
+    """Yield slots of entries that cannot be read and that nobody has given up, with what is wrong."""
     bad: dict[int, str] = {}
     given_up: set[int] = set()
     for slot in log.slots.listed():
@@ -81,7 +151,7 @@ def _entries(log: Log) -> Iterator[str]:
             continue
         if isinstance(entry, Void):
             given_up.add(entry.slot)
-    yield from (what for slot, what in bad.items() if slot not in given_up)
+    yield from ((slot, what) for slot, what in bad.items() if slot not in given_up)
 
 
 def _problems(folder: Path, commit: Commit, read: dict[Path, int], seen: set[tuple[Path, Piece]]) -> Iterator[str]:
