@@ -12,6 +12,7 @@ from oracle import judge
 
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
+from penstock.checkpoint.metadata import open_or_create
 from penstock.checkpoint.recovery import recover
 from penstock.runtime import janitor
 from penstock.runtime.janitor import sweep_left
@@ -91,6 +92,7 @@ def test_upkeep_sweeps_what_a_driver_has_left_below_the_floor_while_another_may_
 ) -> None:
     """At whatever hook the driver is: all that is kept can be gone back to, and the rest comes out as it would have."""
     world, store = World(root=tmp_path, times=TIMES), Witness()
+    open_or_create(store, now=0)  # as who runs a job does
     strayed, deleted = False, []
     for hook in sweeper(world, store).run():
         if until is not None and hook.batch == until:

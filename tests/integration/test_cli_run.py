@@ -80,6 +80,9 @@ def events(process: subprocess.Popen[str], name: str, count: int = 1) -> list[di
 @pytest.mark.fault("F01", "F02", "F07", "F09")
 def test_a_job_is_stopped_killed_and_finished_and_its_table_is_that_of_one_run(shell):
     """SIGTERM, a second driver, a save, kill -9, a run on a terminal, and a restore, one after the other."""
+    toml = shell.root / "conf" / "jobs" / "orders.toml"
+    # Slow enough to be stopped, saved and killed on the way, on a busy machine too.
+    toml.write_text(job_toml(rows_per_batch=50, more='[run]\ntrigger = "interval 2 seconds"\n'))
     first = shell.start("run", "orders")
     events(first, "batch.committed", 2)
     code, _, err = shell.run("run", "orders")
@@ -91,8 +94,6 @@ def test_a_job_is_stopped_killed_and_finished_and_its_table_is_that_of_one_run(s
     stopped = shell.json("status", "orders")
     assert (stopped["state"], stopped["pending"], stopped["holder"]) == ("stopped", False, None)
 
-    toml = shell.root / "conf" / "jobs" / "orders.toml"
-    toml.write_text(job_toml(rows_per_batch=50, more='[run]\ntrigger = "interval 1 seconds"\n'))
     second = shell.start("run", "orders")
     took = events(second, "run.took_over")[0]
     assert took["next_batch"] == stopped["next_batch"]
