@@ -54,7 +54,7 @@ def slots(root: Path, job: str = "a") -> list[Path]:
 def test_what_is_whole_is_said_to_be(root: Path) -> None:
     """Of a root, and of one job."""
     code, out = fsck(root)
-    assert (code, out.count("all is as it was written")) == (0, 2)
+    assert (code, out.count("; all is as it was written")) == (0, 2)
     code, out = fsck(root / "a")
     assert (code, out) == (0, "a: 4 batches, 0 files of state, 0.0 MiB; all is as it was written\n")
 
@@ -76,8 +76,8 @@ def test_a_commit_in_the_middle_stops_the_job_and_says_where_to_go_back_to(root:
     assert all(
         means.startswith("the job does not start; go back with --from batch=N to one of") for means in found.values()
     )
-    assert any(middle.name in what for what in found)
-    assert all("2, 3" in means for means in found.values())
+    assert sum(middle.name in what for what in found) == 1
+    assert all("2, 3, or --from saved=NAME to early" in means for means in found.values())
 
 
 def test_a_gap_is_found(root: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from hypothesis import given
@@ -251,3 +252,13 @@ def test_the_look_before_the_start_tells_what_storage_says():
     with pytest.raises(StorageUnavailable):
         watch.look()
     assert switch.asked == 0
+
+
+def test_only_names_that_somebody_still_asks_for_are_saved():
+    """One asked for long ago was asked by a command that is gone; what is no name would end the driver."""
+    now = time.time_ns() // 1_000
+    asked = {"fresh": now - 1_000_000, "old": now - 61_000_000, "../x": now}
+    watch, _, _ = watching(Order(saves=asked))
+    assert watch.saves() == ()
+    watch.look()
+    assert watch.saves() == ("fresh",)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as jsonlib
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -13,7 +12,7 @@ from penstock.cli.outcome import outcome
 from penstock.errors import CheckpointError
 from penstock.runtime.events import configure_events
 from penstock.runtime.roots import job_log
-from penstock.runtime.verify import Finding, verify
+from penstock.runtime.verify import Finding, Verified, verify
 
 __all__ = ["fsck_command"]
 
@@ -24,15 +23,13 @@ def fsck_command(root: Path, *, json: bool, debug: bool) -> None:
     """Print what is wrong with each job's checkpoint, and what that means; raises CheckpointCorrupt if anything is."""
     configure_events(json=False)
     with outcome(debug=debug):
-        jobs = _jobs(root)
-        found = {folder.name: _looked_at(folder) for folder in jobs}
-        damaged = [job for job, said in found.items() if said["problems"]]
+        found = {folder.name: _looked_at(folder) for folder in _jobs(root)}
         if json:
-            print(jsonlib.dumps({"root": str(root), "jobs": found}))
+            print(jsonlib.dumps({"root": str(root), "jobs": {job: one.to_json() for job, one in found.items()}}))
         else:
-            for job, said in found.items():
-                _show(job, said)
-        if damaged:
+            for job, one in found.items():
+                _show(job, one)
+        if damaged := [job for job, one in found.items() if one.findings]:
             raise corrupt(str(root), f"damaged: {', '.join(damaged)}")
 
 
@@ -47,20 +44,18 @@ def _jobs(root: Path) -> list[Path]:
     return found
 
 
-def _looked_at(folder: Path) -> dict[str, Any]:
+def _looked_at(folder: Path) -> Verified:
     log = job_log(folder)
     assert log is not None
     try:
-        return verify(log, folder).to_json()
+        return verify(log, folder)
     except CheckpointError as why:  # there is no way to go on in this log, so nothing of it is shown
-        means = f"nothing of this checkpoint can be used as it is. {why.remedy}"
-        one = Finding(f"{why.what} ({why.where})" if why.where else why.what, means)
-        return {"batches": 0, "files": 0, "bytes": 0, "problems": [one.to_json()]}
+        finding = Finding.of(why, f"nothing of this checkpoint can be used as it is. {why.remedy}")
+        return Verified(batches=0, files=0, size=0, findings=(finding,))
 
 
-def _show(job: str, said: dict[str, Any]) -> None:
-    problems = said["problems"]
-    state = f"{said['batches']:,} batches, {said['files']:,} files of state, {said['bytes'] / _MIB:,.1f} MiB"
-    print(f"{job}: {state}; {'all is as it was written' if not problems else f'{len(problems)} things are not'}")
-    for problem in problems:
-        print(f"  {problem['what']}\n    means: {problem['means']}")
+def _show(job: str, found: Verified) -> None:
+    state = f"{found.batches:,} batches, {found.files:,} files of state, {found.size / _MIB:,.1f} MiB"
+    print(f"{job}: {state}; {'not all' if found.findings else 'all'} is as it was written")
+    for finding in found.findings:
+        print(f"  {finding.what}\n    means: {finding.means}")

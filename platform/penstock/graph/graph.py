@@ -102,9 +102,9 @@ class JobGraph:
         """Return the quarantine stream of a check, source or function, None where the job does not use it."""
         return next((n for n in self.nodes if isinstance(n, QuarantineNode) and n.name == name), None)
 
-    def snapshot_stream(self, step: FunctionNode) -> SnapshotNode | None:
+    def snapshot_stream(self, name: str) -> SnapshotNode | None:
         """Return the stream of a step's whole state, None where the job does not use it."""
-        return next((n for n in self.nodes if isinstance(n, SnapshotNode) and n.name == step.name), None)
+        return next((n for n in self.nodes if isinstance(n, SnapshotNode) and n.name == name), None)
 
     def sources_of(self, node: Node) -> tuple[SourceNode, ...]:
         """Return the sources upstream of a step, in graph order."""
@@ -150,7 +150,7 @@ def _need_event_time(graph: JobGraph, step: StatefulNode, what: str) -> None:
 def _check_function(graph: JobGraph, step: FunctionNode) -> None:
     if step.timeout.event_time:
         _need_event_time(graph, step, f"step {step.name!r}, which has the timeout event_time(),")
-    if not any(_reaches_sink(graph, node) for node in (step, graph.snapshot_stream(step)) if node is not None):
+    if not any(_reaches_sink(graph, node) for node in (step, graph.snapshot_stream(step.name)) if node is not None):
         raise MissingSink(f"step {step.name!r} is computed and never written", where=str(step.site))
     if step.on_error is OnError.QUARANTINE:
         _need_quarantine(graph, step, "step")

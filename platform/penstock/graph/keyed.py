@@ -245,26 +245,21 @@ def _checked_timeout(timeout: object, name: str, *, unbounded: bool) -> Timeout:
             raise UnboundedState(f"nothing bounds the state of step {name!r}", where=str(user_site()))
         return NEVER
     if not isinstance(timeout, Timeout):
-        raise JobError(
-            f"the timeout of step {name!r} is {timeout!r}; write idle(minutes(5)), event_time(), or both with |",
-            where=str(user_site()),
-        )
+        raise _unfit("timeout", name, timeout, "write idle(minutes(5)), event_time(), or both with |")
     return timeout
 
 
 def _checked_on_error(on_error: object, name: str) -> OnError:
     if not isinstance(on_error, OnError):
-        raise JobError(
-            f"on_error= of step {name!r} is {on_error!r}; write OnError.FAIL or OnError.QUARANTINE",
-            where=str(user_site()),
-        )
+        raise _unfit("on_error", name, on_error, "write OnError.FAIL or OnError.QUARANTINE")
     return on_error
 
 
 def _checked_initial(initial: object, name: str) -> Any:
     if initial is not None and not isinstance(initial, str) and not callable(initial):
-        raise JobError(
-            f"initial= of step {name!r} is {initial!r}; give a table's name, or a function that returns a DataFrame",
-            where=str(user_site()),
-        )
+        raise _unfit("initial", name, initial, "give a table's name, or a function that returns a DataFrame")
     return initial
+
+
+def _unfit(what: str, name: str, value: object, hint: str) -> JobError:
+    return JobError(f"{what}= of step {name!r} is {value!r}; {hint}", where=str(user_site()))

@@ -311,14 +311,14 @@ class ArrowCalls(Calls):
             place = np.full(len(ledger.hashes), -1, dtype=np.int64)
             place[touched] = np.arange(len(touched))
             new = self._call(rows, touched, pa.array(place[ledger.row_ids]))
-        if len(touched) and new is not None:
-            ledger.exists[touched] = _has_state(new)
-            ledger.changed[touched] = True
-            order = pa.array(np.where(place >= 0, place + len(ledger.hashes), np.arange(len(ledger.hashes))))
-            columns = [
-                pa.concat_arrays([old, column_array(new, name)]).take(order)
-                for old, name in zip(columns, new.column_names, strict=True)
-            ]
+            if new is not None:
+                ledger.exists[touched] = _has_state(new)
+                ledger.changed[touched] = True
+                order = pa.array(np.where(place >= 0, place + len(ledger.hashes), np.arange(len(ledger.hashes))))
+                columns = [
+                    pa.concat_arrays([old, column_array(new, name)]).take(order)
+                    for old, name in zip(columns, new.column_names, strict=True)
+                ]
         over = ledger.timing_out()
         if len(over):
             self._call(rows.slice(0, 0), over, pa.array([], pa.int64()), timing_out=True)
@@ -338,10 +338,12 @@ class ArrowCalls(Calls):
         try:
             found = step.fn(rows, state, info)
         except Exception as why:  # noqa: BLE001 - whatever a function of the user's raises
-            told = state.to_pylist() if timing_out else []  # what goes; else it stays, and can be looked at
-            rows_of = [(row, key, None) for row, key in enumerate(ledger.row_ids.tolist())] if not timing_out else []
-            keys_of = [(None, key, kept) for key, kept in zip(at.tolist(), told, strict=False)]
-            self.fail(why, f"one of {len(at)}", [*rows_of, *keys_of])
+            calls: list[tuple[int | None, int, Any]] = [
+                (row, key, None) for row, key in enumerate(ledger.row_ids.tolist())
+            ]
+            if timing_out:  # the state goes all the same, so it is told; else it stays, and can be looked at
+                calls = [(None, key, kept) for key, kept in zip(at.tolist(), state.to_pylist(), strict=True)]
+            self.fail(why, f"one of {len(at)}", calls)
             return None
         if not isinstance(found, tuple) or len(found) != 2:  # noqa: PLR2004 - output and state
             raise WrongOutput(f"step {step.name!r} returned a {type(found).__name__}, not (out, state)")

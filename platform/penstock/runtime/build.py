@@ -12,7 +12,6 @@ import pyarrow as pa
 from penstock.errors import BadExpression, JobError, SuiteError
 from penstock.graph.nodes import (
     CheckNode,
-    FunctionNode,
     Node,
     SideNode,
     SinkNode,
@@ -173,20 +172,13 @@ class _Builder:
     def _state_spec(self, step: StatefulNode) -> StateSpec:
         work = self.leaves.work(step)
         self.built.steps[step.name] = work
-        output = self._outlet(step, work.output)
+        output, graph = self._outlet(step, work.output), self.plan.graph
         aside = snapshots = None
-        if isinstance(step, FunctionNode):
-            with at_site(step.site):
-                assert isinstance(work, FunctionWork)
-                aside = self._side(self.plan.graph.quarantine_stream(step.name), work.aside)
-                snapshots = self._side(self.plan.graph.snapshot_stream(step), work.held)
+        if isinstance(work, FunctionWork):
+            aside = self._side(graph.quarantine_stream(step.name), work.aside)
+            snapshots = self._side(graph.snapshot_stream(step.name), work.held)
         return StateSpec(
-            step=step.name,
-            partitions=step.partitions,
-            work=work,
-            output=output,
-            aside=aside,
-            snapshots=snapshots if snapshots is not None and snapshots.used else None,
+            step=step.name, partitions=step.partitions, work=work, output=output, aside=aside, snapshots=snapshots
         )
 
     def _follow(self, start: ChainFrame, branch: Branch) -> ChainFrame:

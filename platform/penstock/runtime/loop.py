@@ -191,9 +191,10 @@ class Driver:
         owned = self._owned()
         # Where the Takeover that fixed the partitions cannot be read, the Restore says them itself.
         partitions = {} if commit is None or takeover_of(self.log, commit) else self.partitions
-        yield Hook("Restore", "before", start.batch)
-        owned.append(start.entry(owned, commit, self.identity.command, partitions))
-        yield Hook("Restore", "after", start.batch)
+        entry = start.entry(owned, commit, self.identity.command, partitions)
+        yield Hook("Restore", "before", entry.batch)
+        owned.append(entry)
+        yield Hook("Restore", "after", entry.batch)
         yield from self.release()
 
     def save(self, name: str) -> None:

@@ -16,6 +16,7 @@ from typing import Protocol
 import structlog
 
 from penstock.errors import Fenced, PenstockError
+from penstock.graph.names import is_name
 from penstock.runtime.stopping import StopSwitch
 from penstock.sources.base import ReadLimit
 
@@ -77,7 +78,8 @@ class OrderWatch:
     def saves(self) -> tuple[str, ...]:
         """Return the names that are asked for the newest checkpoint, by somebody who still waits for it."""
         now = time.time_ns() // 1_000
-        return tuple(name for name, at in self._order.saves.items() if now - at < FRESH)
+        # What is no name was not written by us, and must not end a driver.
+        return tuple(name for name, at in self._order.saves.items() if now - at < FRESH and is_name(name))
 
     def needed(self) -> set[int]:
         """Look whether the next driver is to begin at a batch, which must not be purged then; empty if it is not."""

@@ -118,8 +118,8 @@ def _state(outcome: Outcome, said: Mapping[str, Any]) -> None:
     for known_due, due in ((outcome.due, said["due"]), (outcome.due_time, said["due_time"])):
         before = known_due.get(step)
         known_due[step] = due if before is None else before if due is None else min(before, due)
-    counts = {name: said[name] for name in ("merged", "quarantined") if name == "merged" or said[name]}
-    _add(outcome, said["counted_as"], counts, tuple(counts))
+    counts = ("merged", "quarantined") if said["quarantined"] else ("merged",)
+    _add(outcome, said["counted_as"], said, counts)
     for name, count in (("segments", "written"), ("rewritten", "rewritten"), (f"state:{step}", "size")):
         outcome.written[name] = outcome.written.get(name, 0) + said[count]
 

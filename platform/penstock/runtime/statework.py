@@ -75,7 +75,7 @@ def _run_step(spec: StateSpec, tables: list[pa.Table], partition: int, files: Ta
     yield from pour(_with_place(done.output, partition), spec.output, files)
     if spec.aside is not None and done.aside is not None:
         yield from pour(_with_place(done.aside, partition), spec.aside, files)
-    if spec.snapshots is not None:
+    if spec.snapshots is not None and spec.snapshots.used:
         whole = spec.work.whole(state.at(written))
         whole = whole.append_column(TIME, pa.repeat(pa.scalar(done.now, pa.int64()), whole.num_rows))
         yield from pour(_with_place(whole, partition), spec.snapshots, files)

@@ -27,6 +27,11 @@ class Finding:
     what: str
     means: str
 
+    @classmethod
+    def of(cls, error: PenstockError, means: str) -> Finding:
+        """Return what an error tells, with its place."""
+        return cls(_said(error), means)
+
     def to_json(self) -> dict[str, str]:
         """Return it as JSON values."""
         return {"what": self.what, "means": self.means}
@@ -72,12 +77,12 @@ def verify(log: Log, folder: Path) -> Verified:
         after = recover(log, Damage.LIST)
         still = {kept.batch for kept in after.kept} | {commit.batch for commit in after.saves.values()}
         found = [(batch, problem) for batch, problem in found if batch in still or batch >= after.floor]
-    whole = sorted(set(commits) - {batch for batch, _ in found})
+    back = _way_back(before, damaged={batch for batch, _ in found})
     return Verified(
         batches=len(before.kept),
         files=len(read),
         size=sum(read.values()),
-        findings=(*_metadata(log), *_of_log(log, before, whole), *_of_state(before, found, whole)),
+        findings=(*_metadata(log), *_of_log(log, before, back), *_of_state(before, found, back)),
     )
 
 
@@ -89,48 +94,46 @@ def _metadata(log: Log) -> Iterator[Finding]:
     except NotFound:
         yield Finding(f"there is no {METADATA}", means)
     except CheckpointCorrupt as why:
-        yield Finding(_said(why), means)
+        yield Finding.of(why, means)
 
 
-def _of_log(log: Log, recovered: Recovered, whole: list[int]) -> Iterator[Finding]:
-    """Yield what is wrong with the log: entries that nobody has given up, gaps, breaches of the protocol."""
-    back = _way_back(whole)
+def _of_log(log: Log, recovered: Recovered, back: str) -> Iterator[Finding]:
+    """Yield what is wrong with the log: gaps, breaches of the protocol, entries that nobody has given up."""
+    for problem in recovered.problems:
+        yield Finding.of(problem, f"the job does not start; {back}")
+    told = {problem.where for problem in recovered.problems}  # which says more than that it cannot be read
     at_end = {damaged.slot for damaged in recovered.damaged}
-    stops = [_said(problem) for problem in recovered.problems]
-    told: set[str] = set()
     for slot, what in _entries(log):
-        told.add(what)
         if slot in at_end:
-            means = "the next start gives it up, if no sink shows that it was a batch"
-        elif stops:
-            means = f"the job does not start; {back}"
-        else:
-            means = "it lies before a restore or is needed by nothing; the job goes on"
-        yield Finding(what, means)
-    for what in stops:
-        if what not in told:
-            yield Finding(what, f"the job does not start; {back}")
+            yield Finding(what, "the next start gives it up, if no sink shows that it was a batch")
+        elif log.path(slot) not in told:
+            yield Finding(what, "it lies before a restore, or nothing needs it: it stops no job")
     for name, why in recovered.lost_saves.items():
         yield Finding(f"saved as {name}: {why}", "nobody can go back to it, and no file of state is deleted any more")
 
 
-def _of_state(recovered: Recovered, found: list[tuple[int, str]], whole: list[int]) -> Iterator[Finding]:
+def _of_state(recovered: Recovered, found: list[tuple[int, str]], back: str) -> Iterator[Finding]:
+    """Yield what is wrong with the state of batches."""
     force = None if recovered.commit is None else recovered.commit.batch
-    saved = {commit.batch: name for name, commit in recovered.saves.items()}
     for batch, what in found:
+        names = [name for name, commit in recovered.saves.items() if commit.batch == batch]
         if batch == force:
-            means = f"the job stops when it reads it; {_way_back(whole)}"
-        elif batch in saved:
-            means = f"nobody can go back to {saved[batch]!r}; the job goes on"
+            means = f"the job stops when it reads it; {back}"
         else:
-            means = f"nobody can go back to batch {batch}; the job goes on"
+            also = f", saved as {', '.join(names)}" if names else ""
+            means = f"nobody can go back to batch {batch}{also}; the job goes on"
         yield Finding(what, means)
 
 
-def _way_back(whole: list[int]) -> str:
-    if not whole:
+def _way_back(recovered: Recovered, *, damaged: set[int]) -> str:
+    """Return in words what can be gone back to: kept batches whose state is whole, and saved ones."""
+    batches = [str(kept.batch) for kept in recovered.kept if kept.batch not in damaged]
+    names = [name for name, commit in recovered.saves.items() if commit.batch not in damaged]
+    ways = [f"--from batch=N to one of {', '.join(batches[-5:])}"] if batches else []
+    ways += [f"--from saved=NAME to {', '.join(names)}"] if names else []
+    if not ways:
         return "no batch is whole: begin anew with --from empty, or put the files back from a copy"
-    return f"go back with --from batch=N to one of {', '.join(map(str, whole[-5:]))}"
+    return f"go back with {', or '.join(ways)}"
 
 
 def _said(error: PenstockError) -> str:

@@ -10,7 +10,7 @@ from penstock.state.batch import Change, Written, manifest_name, write_batch, wr
 from penstock.state.compaction import SLACK_BYTES, Plan, budget, plan_compaction, plan_fold
 from penstock.state.handle import FiredTimer, State
 from penstock.state.keys import check_partition, partition_of
-from penstock.state.limits import StateSize, check_rows, check_sizes, size_of, unreferenced
+from penstock.state.limits import check_rows, check_sizes, unreferenced
 from penstock.state.manifest import Manifest, ManifestRef, Run
 from penstock.state.merge import LATEST, Combine, Merged, compact, latest
 from penstock.state.reader import StateReader
@@ -42,7 +42,6 @@ __all__ = [
     "SegmentWriter",
     "State",
     "StateReader",
-    "StateSize",
     "Timeout",
     "Written",
     "budget",
@@ -58,7 +57,6 @@ __all__ = [
     "plan_compaction",
     "plan_fold",
     "segment_name",
-    "size_of",
     "sort_rows",
     "unreferenced",
     "write_batch",
