@@ -7,7 +7,8 @@ handed.
 from penstock.graph.policies import OnError
 from penstock.graph.timeouts import BATCH, EVENT, Timeout, event_time, idle
 from penstock.state.batch import Change, Written, manifest_name, write_batch, write_manifest
-from penstock.state.compaction import SLACK_BYTES, Plan, budget, plan_compaction, plan_fold
+from penstock.state.compaction import SLACK_BYTES, Plan, budget, plan_compaction
+from penstock.state.folding import fold, live_rows
 from penstock.state.handle import FiredTimer, State
 from penstock.state.keys import check_partition, partition_of
 from penstock.state.limits import check_rows, check_sizes, unreferenced
@@ -50,12 +51,13 @@ __all__ = [
     "check_sizes",
     "compact",
     "event_time",
+    "fold",
     "idle",
     "latest",
+    "live_rows",
     "manifest_name",
     "partition_of",
     "plan_compaction",
-    "plan_fold",
     "segment_name",
     "sort_rows",
     "unreferenced",
