@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pyarrow as pa
 import pytest
-from state_samples import add_counts, counts, empty_manifest, folded, fresh_name, write
+from state_samples import add_counts, counts, empty_manifest, folded, write
 
 from penstock.state import (
     GROUP,
@@ -24,7 +24,6 @@ from penstock.state import (
     plan_compaction,
     segment_name,
     write_batch,
-    write_segment,
 )
 from penstock.state import compaction as compaction_module
 from penstock.state.compaction import live_size

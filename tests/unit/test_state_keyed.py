@@ -197,5 +197,7 @@ def test_a_state_that_is_all_deleted_takes_no_space(tmp_path):
     manifest = empty_manifest()
     for rows in ([(1, ("a", 1.0), state)], [(1, ("a", 1.0), None)]):
         manifest = write(tmp_path, manifest, Change(append={PART: keyed_table(rows)})).manifest
-    folded = carry_out(tmp_path, manifest, Plan(part=PART, inputs=manifest.chain(PART), budget_bytes=10**6, oldest=True))
+    folded = carry_out(
+        tmp_path, manifest, Plan(part=PART, inputs=manifest.chain(PART), budget_bytes=10**6, oldest=True)
+    )
     assert (folded.chains, folded.files(), folded.rows) == ({}, [], 0)

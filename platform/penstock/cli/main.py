@@ -92,10 +92,25 @@ def run(
     start: Annotated[
         str,
         typer.Option(
-            "--from", metavar="last|batch=N|saved=NAME|empty", help="Where to start; what is kept, or nothing."
+            "--from",
+            metavar="last|batch=N|saved=NAME|snapshot=V|empty",
+            help="Where to start; what is kept, or nothing.",
         ),
     ] = "last",
     *,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            metavar="P",
+            min=1,
+            help="Write the state anew for P partitions, as the job's code says.",
+            show_default=False,
+        ),
+    ] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(metavar="STEP=TABLE", help="Give a step the state of a Delta table; repeatable."),
+    ] = None,
     available_now: Annotated[
         bool, typer.Option("--available-now", help="End when what was there at the start is done.")
     ] = False,
@@ -149,6 +164,8 @@ def run(
       penstock run flights
       penstock run flights --available-now       for a schedule: process what is there, exit 0
       penstock run flights --from batch=12       state and positions go back to batch 12 first
+      penstock run flights --from snapshot=3     to a data checkpoint, however old
+      penstock run flights --partitions 16       the state in 16 partitions, as the job's code says now
       penstock run flights --from empty          begin anew; what sinks have stays, and is reported
       penstock run flights --gate 17=publish     go on at batch 17, which a check had stopped
     """  # noqa: D301 - click knows the character, not the two
@@ -157,6 +174,8 @@ def run(
     run_command(
         job,
         start=start,
+        partitions=partitions,
+        state=state or [],
         available_now=available_now,
         drain=drain,
         take_over=take_over,

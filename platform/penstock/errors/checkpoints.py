@@ -119,7 +119,7 @@ class CannotSave(CheckpointError, ValueError):
 
 class PartitionsChanged(CheckpointError, ValueError):
     code = "PEN-CKP-015"
-    remedy = "Set the old number again: partitions change only with a restore."
+    remedy = "Set the old number again, or have the state written for the new one: `--from batch=N --partitions P`."
 
 
 class StepsChanged(CheckpointError, ValueError):

@@ -22,7 +22,7 @@ __all__ = ["FROM", "GROUP", "HASH", "PartialTables", "column_array", "integers",
 GROUP = "_group"
 HASH = "_hash"
 FROM = "_from"
-_TAKEN = frozenset({GROUP, HASH, FROM, "_deleted", "_expires"})
+_TAKEN = frozenset({GROUP, HASH, FROM, "_deleted", "_expires", "_state_partition", "slice_start"})
 """Columns that the state has or may have beside keys and partials."""
 
 Ints = npt.NDArray[np.int64]

@@ -11,16 +11,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.operators.key_ledger import Moment
 from penstock.operators.partial_tables import GROUP, HASH
 from penstock.operators.slices import BEGINNING_OF_TIME, END_OF_TIME
-from penstock.operators.time_windows import WindowStep, step
+from penstock.operators.time_windows import WindowStep, begin, step
 from penstock.operators.window_strategies import FRONT, LATE, SLICES
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.partition_state import PartitionState
-from penstock.runtime.specs import TIME, StepDone
+from penstock.runtime.specs import HASHED, MAIN, TIME, Rebuilt, StepDone
 from penstock.state import Change, Combine
 
 __all__ = ["WindowWork"]
+
+_START = "slice_start"
+_UTC = pa.timestamp("us", tz="UTC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +90,35 @@ class WindowWork:
         output = result.output.append_column(TIME, pc.subtract(ends, 1))
         return StepDone(output=output, change=change, due=result.next_due, due_time=None, rows=result.rows)
 
+    @property
+    def tables(self) -> Mapping[str, pa.Schema]:
+        """Return keys, partials and `slice_start`."""
+        return {MAIN: pa.schema([*self.keys, *self.spec.plan.fields, pa.field(_START, _UTC)])}
+
+    @property
+    def shown_in(self) -> Mapping[str, str]:
+        """Return where slices stand; running aggregates, fronts and late rows are made again from them."""
+        return {SLICES: MAIN}
+
+    def shown(self, part: str, rows: pa.Table) -> pa.Table:
+        """Return a row for each slice and key."""
+        starts = rows[GROUP].cast(_UTC)
+        kept = self.spec.layout.aligned(rows).drop_columns([GROUP, HASH])
+        return kept.append_column(_START, starts).cast(self.tables[MAIN])
+
+    def rebuilt(self, tables: Mapping[str, pa.Table], moment: Moment) -> Rebuilt:
+        """Return state with these slices, all windows closed that the moment's watermark had closed."""
+        given, schema = tables[MAIN], self.spec.layout.schema
+        placed = given.append_column(GROUP, given[_START].cast(pa.int64())).append_column(HASH, given[HASHED])
+        slices = placed.select(schema.names).cast(schema)
+        begun = begin(slices, self.spec, closed_to=moment.watermark)
+        change = Change(append=begun.append, floors={SLICES: begun.floor}, facts=begun.facts)
+        return Rebuilt(change=change, due=begun.next_due, due_time=None)
+
     def whole(self, state: PartitionState) -> pa.Table:
         """Return keys, partials and `slice_start`; one row a slice and key."""
         scanned = _Slices(state, self.spec).scan(SLICES, BEGINNING_OF_TIME, END_OF_TIME)
-        whole = self.spec.layout.combine(scanned)
-        starts = whole[GROUP].cast(pa.timestamp("us", tz="UTC"))
-        return whole.drop_columns([GROUP, HASH]).append_column("slice_start", starts)
+        return self.shown(SLICES, self.spec.layout.combine(scanned))
 
     def rows(self, state: PartitionState) -> list[dict[str, Any]]:
         """Return the same as rows."""

@@ -123,9 +123,7 @@ def _merge(
     for part, combine in merge.items():
         for number in count():
             left = budget_bytes - spent
-            plan = plan_compaction(
-                manifest, part, left, before=writer.batch, whole_budget=budget_bytes, behind=behind
-            )
+            plan = plan_compaction(manifest, part, left, before=writer.batch, whole_budget=budget_bytes, behind=behind)
             done = None if plan is None else _carry_out(reader, writer, plan, combine, f"{part}~{number}")
             if plan is None or done is None:
                 break
