@@ -95,3 +95,46 @@ def fsck(
     from penstock.cli.fsck import fsck_command
 
     fsck_command(root, json=json, debug=debug)
+
+
+@checkpoint_commands.command()
+def state(
+    job: JobName,
+    step: Annotated[str, typer.Argument(metavar="STEP", help="The step that keeps it.", show_default=False)],
+    *,
+    at: Annotated[
+        str, typer.Option(metavar="N|saved=NAME|snapshot=V", help="As of which kept batch or data checkpoint.")
+    ] = "last",
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN=VALUE", help="Only rows with that; also !=, <, <=, >, >=; repeatable."),
+    ] = None,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="The most rows of a table.")] = 50,
+    csv: Annotated[bool, typer.Option("--csv", help="Write all rows as CSV.")] = False,
+    json: Json = False,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
+    """Show what a step keeps: keys, state and when it is forgotten; of windows the slices.
+
+    It reads the checkpoint alone, without the job's code, and may be asked while the job runs.
+
+    \b
+    Examples:
+      penstock state visits sessions --where user=ann
+      penstock state visits sessions --at 120 --csv > then.csv
+      penstock state flights hourly --where 'slice_start>=2013-01-31T00:00:00Z'
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.cli.state import state_command
+
+    state_command(
+        job,
+        step,
+        at=at,
+        where=where or [],
+        limit=limit,
+        as_csv=csv,
+        json=json,
+        project=project,
+        debug=debug,
+    )

@@ -22,6 +22,7 @@ from penstock.operators.key_ledger import (
     STATE,
     KeyLedger,
     Moment,
+    readable,
 )
 from penstock.operators.partial_tables import GROUP, HASH, column_array, integers
 from penstock.operators.state_functions import ASIDE, FunctionStep, run_function
@@ -176,6 +177,11 @@ class FunctionWork:
         return f"timeout {' and '.join(named) or 'none'}"
 
     @property
+    def described(self) -> Mapping[str, Any]:
+        """Return nothing: the newest row of a key is its state, and columns say what they are."""
+        return {}
+
+    @property
     def hash_column(self) -> str:
         """Return the column of what comes through the shuffle that has the hashes of the keys."""
         return HASHED
@@ -255,9 +261,7 @@ class FunctionWork:
             clock = pa.repeat(pa.scalar(_CLOCKS[part]), rows.num_rows)
             return pa.table([*keys, clock, rows[GROUP].cast(_UTC)], schema=self.tables[TIMERS])
         stored = conform(rows, pa.schema([*self.spec.keys, *self.spec.kept.stored]))
-        at = next((name for name in (EXPIRES, DEADLINE) if name in stored.column_names), None)
-        expires = pa.nulls(rows.num_rows, _UTC) if at is None else stored[at].cast(_UTC)
-        return pa.table([*stored.select(self.held.names).columns, expires], schema=self.tables[MAIN])
+        return readable(stored).cast(self.tables[MAIN])
 
     def rebuilt(self, tables: Mapping[str, pa.Table], moment: Moment) -> Rebuilt:
         """Return state, index and timers; raises StateError for a key that has several rows."""

@@ -119,7 +119,7 @@ class PartitionState:
         # What stands there already stays as it is, so that a batch that changes nothing writes nothing.
         kept = self.facts if change.facts is None else change.facts
         if change.append or change.replace or change.floors or change.facts is not None:
-            change = replace(change, facts={**kept, _LAYOUT: self.work.layout_name})
+            change = replace(change, facts={**kept, **self.work.described, _LAYOUT: self.work.layout_name})
         for tables in (change.append, change.replace):
             for part, table in tables.items():
                 check_rows(table, self.work.keys.names, step=self.reader.manifest.step, part=part, cap=facts.row_cap)

@@ -179,6 +179,10 @@ class StepWork(Protocol):
         """Return in words what is kept."""
 
     @property
+    def described(self) -> Mapping[str, Any]:
+        """Return what those who read the state without the job's code must know, as JSON values."""
+
+    @property
     def hash_column(self) -> str:
         """Return the column of what comes through the shuffle that has the hashes of the keys."""
 

@@ -11,8 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.operators.aggregates import AGGREGATES
 from penstock.operators.key_ledger import Moment
-from penstock.operators.partial_tables import GROUP, HASH
+from penstock.operators.partial_tables import GROUP, HASH, SLICE_START
 from penstock.operators.slices import BEGINNING_OF_TIME, END_OF_TIME
 from penstock.operators.time_windows import WindowStep, begin, step
 from penstock.operators.window_strategies import FRONT, LATE, SLICES
@@ -23,7 +24,6 @@ from penstock.state import Change, Combine
 
 __all__ = ["WindowWork"]
 
-_START = "slice_start"
 _UTC = pa.timestamp("us", tz="UTC")
 
 
@@ -51,6 +51,11 @@ class WindowWork:
         kept = ", ".join(f"{a.kind.value}({a.expression or ''}) {a.result}" for a in self.spec.plan.aggregates)
         window = self.spec.window
         return f"[{keys}] {kept} in windows of {window.size} us every {window.every} us from {window.offset}"
+
+    @property
+    def described(self) -> Mapping[str, Any]:
+        """Return what tells others how slices of the same key are merged."""
+        return {AGGREGATES: self.spec.plan.described()}
 
     @property
     def hash_column(self) -> str:
@@ -93,7 +98,7 @@ class WindowWork:
     @property
     def tables(self) -> Mapping[str, pa.Schema]:
         """Return keys, partials and `slice_start`."""
-        return {MAIN: pa.schema([*self.keys, *self.spec.plan.fields, pa.field(_START, _UTC)])}
+        return {MAIN: pa.schema([*self.keys, *self.spec.plan.fields, pa.field(SLICE_START, _UTC)])}
 
     @property
     def shown_in(self) -> Mapping[str, str]:
@@ -102,14 +107,12 @@ class WindowWork:
 
     def shown(self, part: str, rows: pa.Table) -> pa.Table:
         """Return a row for each slice and key."""
-        starts = rows[GROUP].cast(_UTC)
-        kept = self.spec.layout.aligned(rows).drop_columns([GROUP, HASH])
-        return kept.append_column(_START, starts).cast(self.tables[MAIN])
+        return self.spec.layout.readable(rows).cast(self.tables[MAIN])
 
     def rebuilt(self, tables: Mapping[str, pa.Table], moment: Moment) -> Rebuilt:
         """Return state with these slices, all windows closed that the moment's watermark had closed."""
         given, schema = tables[MAIN], self.spec.layout.schema
-        placed = given.append_column(GROUP, given[_START].cast(pa.int64())).append_column(HASH, given[HASHED])
+        placed = given.append_column(GROUP, given[SLICE_START].cast(pa.int64())).append_column(HASH, given[HASHED])
         slices = placed.select(schema.names).cast(schema)
         begun = begin(slices, self.spec, closed_to=moment.watermark)
         change = Change(append=begun.append, floors={SLICES: begun.floor}, facts=begun.facts)
