@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import multiprocessing
+import secrets
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hdfs_server import HdfsServer
 
 from penstock.checkpoint.faulty import FaultyStore
+from penstock.checkpoint.hdfs import HdfsStore
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.memory import MemoryStore
 from penstock.checkpoint.store import CheckpointStore, prove_exclusive
@@ -207,6 +210,15 @@ class TestLocalStore(SharedStoreContract):
 
     def make_store(self, folder: Path) -> LocalStore:
         return LocalStore(folder / "checkpoint")
+
+
+@pytest.mark.integration
+class TestHdfsStore(SharedStoreContract):
+    open_again = HdfsStore
+
+    @pytest.fixture
+    def store(self, hdfs: HdfsServer) -> HdfsStore:
+        return HdfsStore(hdfs.url(secrets.token_hex(8)))
 
 
 class TestFaultyStoreWithoutFaults(StoreContract):
