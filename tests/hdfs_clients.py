@@ -12,6 +12,9 @@ from hdfs_server import USER
 
 from penstock.checkpoint.hdfs import HdfsStore
 
+PATIENT = 60.0
+"""Seconds that a store waits for what does come."""
+
 Send = Callable[..., requests.Response]
 """Sends the request as it is, or with other `data`."""
 Spoil = Callable[[str, Send, bytes], requests.Response]
@@ -31,9 +34,31 @@ class Spoilt(InsecureClient):
         return self._spoil(asked, lambda **other: send(**named | other), named.get("data") or b"")
 
 
-def spoilt_store(root: str, spoil: Spoil, patience: float) -> HdfsStore:
+class Naps:
+    """A clock that moves only when it is slept on: a store's patience costs no time, and ends on a slow machine too."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.taken: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.taken.append(seconds)
+        self.now += seconds
+
+
+def brief_store(root: str, **named: Any) -> HdfsStore:
+    """Open a store that gives up after some thirty tries."""
+    clock = Naps()
+    return HdfsStore(root, monotonic=clock.monotonic, sleep=clock.sleep, **named)
+
+
+def spoilt_store(root: str, spoil: Spoil, *, brief: bool = False) -> HdfsStore:
     """Open a store whose requests all pass through `spoil`."""
-    return HdfsStore(root, patience=patience, connect=partial(Spoilt, spoil=spoil, user=USER))
+    connect = partial(Spoilt, spoil=spoil, user=USER)
+    return brief_store(root, connect=connect) if brief else HdfsStore(root, patience=PATIENT, connect=connect)
 
 
 def lost(asked: str, *, done: bool, times: int = 1) -> Spoil:

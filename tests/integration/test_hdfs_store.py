@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import requests
 from checkpoint_samples import own, run_batch
-from hdfs_clients import Send, lost, said_done, spoilt_store
+from hdfs_clients import PATIENT, Send, brief_store, lost, said_done, spoilt_store
 from hdfs_server import USER, HdfsServer
 from waiting import until
 
@@ -35,9 +35,6 @@ from penstock.errors import (
     StorageUnavailable,
 )
 
-BRIEF = 0.5
-"""Seconds of patience for a store that is to give up."""
-LONG = 60.0
 BATCHES = 12
 FAR = 2e10
 """A wall clock at which all is old."""
@@ -50,7 +47,7 @@ def root(hdfs: HdfsServer) -> str:
 
 @pytest.fixture
 def store(root: str) -> HdfsStore:
-    return HdfsStore(root, patience=LONG)
+    return HdfsStore(root, patience=PATIENT)
 
 
 def folder_of(store: HdfsStore) -> str:
@@ -71,11 +68,8 @@ def files(hdfs: HdfsServer, store: HdfsStore) -> list[str]:
 @pytest.mark.parametrize("asked", ["MKDIRS", "CREATE", "UPLOAD", "GETFILESTATUS", "RENAME"])
 def test_one_lost_answer_fails_no_create(hdfs: HdfsServer, store: HdfsStore, asked: str, *, done: bool) -> None:
     """Whichever it is: the file stands there once, and nothing is left beside it."""
-    spoil = lost(asked, done=done)
-    armed = False
-    spoilt = spoilt_store(
-        store.root, lambda what, send, data: spoil(what, send, data) if armed else send(), patience=LONG
-    )
+    spoil, armed = lost(asked, done=done), False
+    spoilt = spoilt_store(store.root, lambda what, send, data: spoil(what, send, data) if armed else send())
     armed = True
     spoilt.create("log/0", b"mine")
     assert store.read("log/0") == b"mine"
@@ -85,7 +79,7 @@ def test_one_lost_answer_fails_no_create(hdfs: HdfsServer, store: HdfsStore, ask
 @pytest.mark.fault("F23")
 def test_without_any_answer_the_outcome_is_open_and_can_be_settled(store: HdfsStore) -> None:
     """Neither a failure nor a taken name is claimed, and whoever tries again finds its own bytes."""
-    spoilt = spoilt_store(store.root, lost("RENAME", done=True, times=10_000), patience=BRIEF)
+    spoilt = spoilt_store(store.root, lost("RENAME", done=True, times=10_000), brief=True)
     with pytest.raises(StorageUnavailable, match="log/0"):
         spoilt.create("log/0", b"mine")
     assert settle(store, "log/0", b"mine") == b"mine"
@@ -108,14 +102,14 @@ def test_another_who_was_first_is_told_from_oneself(hdfs: HdfsServer, store: Hdf
         return send()
 
     with pytest.raises(AlreadyExists if can_delete else StorageUnavailable):
-        spoilt_store(store.root, spoil, patience=LONG if can_delete else BRIEF).create("log/0", b"equal")
+        spoilt_store(store.root, spoil, brief=not can_delete).create("log/0", b"equal")
     assert len(files(hdfs, store)) == (1 if can_delete else 2)
 
 
 @pytest.mark.fault("F07", "F23")
 def test_of_racing_threads_whose_answers_get_lost_one_wins(store: HdfsStore) -> None:
     """Each round: four threads, every other answer of a rename lost; one claims the name, and its bytes stand there."""
-    stores = [spoilt_store(store.root, lost("RENAME", done=bool(at % 2), times=5), patience=LONG) for at in range(4)]
+    stores = [spoilt_store(store.root, lost("RENAME", done=bool(at % 2), times=5)) for at in range(4)]
     for number in range(8):
         path, start = f"race/{number}", threading.Barrier(4)
 
@@ -135,10 +129,10 @@ def test_of_racing_threads_whose_answers_get_lost_one_wins(store: HdfsStore) -> 
 @pytest.mark.fault("F24")
 def test_a_rename_that_was_answered_well_and_not_done_is_done_again(hdfs: HdfsServer, store: HdfsStore) -> None:
     """Or, where HDFS goes on like that, the outcome is unknown and nothing is cleaned up."""
-    spoilt_store(store.root, said_done("RENAME"), patience=LONG).create("log/0", b"x")
+    spoilt_store(store.root, said_done("RENAME")).create("log/0", b"x")
     assert store.read("log/0") == b"x"
     with pytest.raises(CommitUnknown, match="log/1"):
-        spoilt_store(store.root, said_done("RENAME", times=10_000), patience=BRIEF).create("log/1", b"x")
+        spoilt_store(store.root, said_done("RENAME", times=10_000), brief=True).create("log/1", b"x")
     assert not store.exists("log/1")
     assert len(files(hdfs, store)) == 2
 
@@ -152,7 +146,7 @@ def test_a_torn_upload_is_never_published(hdfs: HdfsServer, store: HdfsStore) ->
         half = {"data": data[: len(data) // 2]} if what == "UPLOAD" and next(torn, False) else {}
         return send(**half)
 
-    spoilt_store(store.root, spoil, patience=LONG).create("log/0", b"0123456789")
+    spoilt_store(store.root, spoil).create("log/0", b"0123456789")
     assert store.read("log/0") == b"0123456789"
     assert files(hdfs, store) == ["log/0"]
 
@@ -185,7 +179,7 @@ def test_a_writer_whose_temporary_file_was_taken_away_lies_to_nobody(store: Hdfs
         return send()
 
     store.create("log/0", b"x")
-    spoilt = spoilt_store(store.root, spoil, patience=BRIEF if in_doubt else LONG)
+    spoilt = spoilt_store(store.root, spoil, brief=in_doubt)
     if in_doubt:
         with pytest.raises(CommitUnknown):
             spoilt.create("log/1", b"y")
@@ -295,7 +289,7 @@ def writing(store: HdfsStore) -> Iterator[Callable[[], int]]:
 def test_a_namenode_that_is_killed_and_starts_again_loses_nothing(hdfs: HdfsServer, store: HdfsStore) -> None:
     """Who has little patience is told to wait; who has enough writes on, and every batch stands there once."""
     with writing(store) as written:
-        brief = HdfsStore(store.root, patience=BRIEF)
+        brief = brief_store(store.root)
         until(lambda: written() >= 3)
         hdfs.kill_namenode()
         for call in (lambda: brief.read("log/000000000000"), lambda: brief.create("other", b"x")):
@@ -313,7 +307,7 @@ def test_a_datanode_that_is_killed_and_starts_again_loses_nothing(hdfs: HdfsServ
         until(lambda: written() >= 3)
         hdfs.kill_datanode()
         with pytest.raises(StorageUnavailable):
-            HdfsStore(store.root, patience=BRIEF).create("other", b"x")
+            brief_store(store.root).create("other", b"x")
         hdfs.start_datanode()
     hdfs.wait()
     assert not store.exists("other")
@@ -326,7 +320,7 @@ def test_safe_mode_is_waited_for(hdfs: HdfsServer, store: HdfsStore) -> None:
     hdfs.admin("-safemode", "enter")
     with ThreadPoolExecutor(1) as pool:
         try:
-            brief = HdfsStore(store.root, patience=BRIEF)
+            brief = brief_store(store.root)
             assert (brief.read("log/0"), brief.exists("log/1"), brief.list("")) == (b"x", False, ["log/0"])
             with pytest.raises(StorageUnavailable, match="safe mode"):
                 brief.create("log/1", b"brief")
@@ -383,7 +377,7 @@ def test_of_several_namenodes_the_active_one_is_found(hdfs: HdfsServer, root: st
     assert HdfsStore(root).read("log/0") == b"x"
     for host in (dead, standby, f"{dead},{standby}"):
         with pytest.raises(StorageUnavailable):
-            HdfsStore(hdfs.url(name, hosts=host), patience=BRIEF)
+            brief_store(hdfs.url(name, hosts=host))
 
 
 # --- the log -----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import pytest
 import requests
 import urllib3.exceptions
 from hdfs import InsecureClient
+from hdfs_clients import Naps
 
 from penstock.checkpoint.hdfs import HdfsStore, parse_root
 from penstock.errors import (
@@ -71,24 +72,9 @@ class Scripted(InsecureClient):
         return self.told(asked)
 
 
-class Time:
-    """A clock that moves when it is slept on."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.naps: list[float] = []
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.naps.append(seconds)
-        self.now += seconds
-
-
-def scripted(told: Told, clock: Time | None = None) -> HdfsStore:
+def scripted(told: Told, clock: Naps | None = None) -> HdfsStore:
     """Return a store that is told so, and whose patience costs no time."""
-    clock = clock or Time()
+    clock = clock or Naps()
     made = lambda urls, **named: Scripted(urls, told, **named)  # noqa: E731
     return HdfsStore(ROOT, connect=made, monotonic=clock.monotonic, sleep=clock.sleep)
 
@@ -172,7 +158,7 @@ def test_what_hdfs_says_is_an_error_of_a_store(said: requests.Response, error: t
 )
 def test_silence_is_asked_again_until_the_deadline(silence: Exception) -> None:
     """With naps of random length that grow, and no longer than told."""
-    clock = Time()
+    clock = Naps()
 
     def told(_: str) -> requests.Response:
         raise silence
@@ -180,8 +166,8 @@ def test_silence_is_asked_again_until_the_deadline(silence: Exception) -> None:
     store = scripted(told, clock)
     with pytest.raises(StorageUnavailable, match="does not answer"):
         store.exists("log/0")
-    assert 10 < len(clock.naps) == len(set(clock.naps))
-    assert max(clock.naps[:3]) < max(clock.naps) <= 2.0
+    assert 10 < len(clock.taken) == len(set(clock.taken))
+    assert max(clock.taken[:3]) < max(clock.taken) <= 2.0
     assert clock.now <= 30.0
 
 

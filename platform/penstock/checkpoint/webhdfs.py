@@ -38,6 +38,8 @@ CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 10.0
 """The longest silence of a server, where the deadline is not earlier; a pause of its JVM is seldom longer."""
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0
+_LEAST_SECONDS = 0.5
+"""With less time than this another try would only put "no time" in the place of what HDFS has said."""
 _PRIVATE_FOLDER, _PRIVATE_FILE = "700", "600"
 
 # By the simple names that WebHDFS gives; whatever is not here may be another answer when asked again.
@@ -118,7 +120,7 @@ class WebHdfs:
         retrying = Retrying(
             retry=retry_if_exception_type(StorageUnavailable),
             wait=wait_random_exponential(multiplier=_FIRST_WAIT, max=_LONGEST_WAIT),
-            stop=lambda state: self._monotonic() + state.upcoming_sleep >= ends,
+            stop=lambda state: self._monotonic() + state.upcoming_sleep > ends - _LEAST_SECONDS,
             sleep=self._sleep,
             reraise=True,
         )
