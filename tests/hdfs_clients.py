@@ -55,10 +55,10 @@ def brief_store(root: str, **named: Any) -> HdfsStore:
     return HdfsStore(root, monotonic=clock.monotonic, sleep=clock.sleep, **named)
 
 
-def spoilt_store(root: str, spoil: Spoil, *, brief: bool = False) -> HdfsStore:
+def spoilt_store(root: str, spoil: Spoil, *, brief: bool = False, patience: float = PATIENT) -> HdfsStore:
     """Open a store whose requests all pass through `spoil`."""
     connect = partial(Spoilt, spoil=spoil, user=USER)
-    return brief_store(root, connect=connect) if brief else HdfsStore(root, patience=PATIENT, connect=connect)
+    return brief_store(root, connect=connect) if brief else HdfsStore(root, patience=patience, connect=connect)
 
 
 def lost(asked: str, *, done: bool, times: int = 1) -> Spoil:

@@ -121,8 +121,8 @@ class HdfsServer:
             "dfs.heartbeat.interval": "1",
             "dfs.namenode.safemode.extension": "0",
             "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "10",  # FACTS 4
-            # A DataNode that asks for a NameNode that is gone would ask for most of a minute before it says so.
-            "ipc.client.connect.max.retries": "1",
+            # Asked ten times a second a NameNode is found when it is up; refused for good, a DataNode sleeps five seconds.
+            "ipc.client.connect.max.retries": "100",
             "ipc.client.connect.retry.interval": "100",
             "dfs.client.retry.policy.enabled": "false",
         }

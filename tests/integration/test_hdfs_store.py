@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import signal
 import socketserver
 import threading
 from collections.abc import Callable, Iterator
@@ -209,9 +210,9 @@ def test_what_is_not_a_plain_file_is_not_read(store: HdfsStore, monkeypatch: pyt
 @pytest.mark.fault("F65")
 def test_the_root_and_its_folders_are_private(hdfs: HdfsServer, store: HdfsStore) -> None:
     """Folders are made with 0700 and files with 0600."""
-    store.create("log/0", b"x")
-    top, client = folder_of(store), hdfs.client()
-    assert [client.status(path)["permission"] for path in (top, f"{top}/log", f"{top}/log/0")] == ["700", "700", "600"]
+    store.create("state/hourly/0", b"x")
+    paths = [folder_of(store) + below for below in ("", "/state", "/state/hourly", "/state/hourly/0")]
+    assert [hdfs.client().status(path)["permission"] for path in paths] == ["700", "700", "700", "600"]
 
 
 @pytest.mark.fault("F65")
@@ -298,6 +299,28 @@ def test_a_namenode_that_is_killed_and_starts_again_loses_nothing(hdfs: HdfsServ
         hdfs.start_namenode()
     hdfs.wait()
     assert not store.exists("other")
+
+
+@pytest.mark.fault("F08", "F23", "F25")
+def test_what_a_sleeping_namenode_was_asked_may_come_later(
+    hdfs: HdfsServer, store: HdfsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It falls asleep before a rename and does it when nobody waits any more: open until then, and settled after."""
+
+    def spoil(what: str, send: Send, _: bytes) -> requests.Response:
+        if what == "RENAME":
+            hdfs.namenode.send_signal(signal.SIGSTOP)
+        return send()
+
+    monkeypatch.setattr("penstock.checkpoint.webhdfs.ANSWER_SECONDS", 0.2)
+    spoilt = spoilt_store(store.root, spoil, patience=1.0)
+    try:
+        with pytest.raises(StorageUnavailable, match="does not answer"):
+            spoilt.create("log/0", b"mine")
+    finally:
+        hdfs.namenode.send_signal(signal.SIGCONT)
+        monkeypatch.undo()
+    assert settle(store, "log/0", b"mine") == b"mine"
 
 
 @pytest.mark.fault("F25", "F26")

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import requests
-import urllib3.exceptions
 from hdfs import InsecureClient
 from hdfs_clients import Naps
 
@@ -151,7 +150,7 @@ def test_what_hdfs_says_is_an_error_of_a_store(said: requests.Response, error: t
     [
         requests.ConnectionError("refused"),
         requests.ReadTimeout("nothing"),
-        urllib3.exceptions.ProtocolError("cut"),
+        requests.exceptions.ChunkedEncodingError("cut"),
         ConnectionResetError("reset"),
     ],
     ids=lambda each: type(each).__name__,

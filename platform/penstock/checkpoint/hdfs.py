@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from penstock.checkpoint.webhdfs import Calls, Status
 
 PATIENCE = 30.0
-"""Seconds. A NameNode that is started again needs about as long, and a failover to another less."""
+"""Seconds; a failover takes less. A NameNode with many files may need minutes to start: for that the caller pauses."""
 
 _ROOT = re.compile(
     r"(?P<scheme>s?webhdfs)://(?:(?P<user>[A-Za-z_][A-Za-z0-9._-]*)@)?"
-    r"(?P<hosts>[A-Za-z0-9.-]+(?::\d+)?(?:,[A-Za-z0-9.-]+(?::\d+)?)*)"
+    r"(?P<hosts>[A-Za-z0-9.-]+(?::\d{1,5})?(?:,[A-Za-z0-9.-]+(?::\d{1,5})?)*)"
     r"(?P<path>(?:/(?!\.)[A-Za-z0-9._=-]+)+)/?"
 )
 _SCHEMES = {"webhdfs": ("http", 9870), "swebhdfs": ("https", 9871)}
@@ -158,8 +158,8 @@ class HdfsStore:
         """Remove temporary files older than the grace, and return how many (F15).
 
         `now` is the wall clock in seconds since 1970, which the NameNode's should be near to.
-        The grace must be longer than any single write can take; a writer whose temporary file is taken away fails and
-        has written nothing.
+        The grace must be longer than any single write can take; a writer whose temporary file is taken away writes
+        another, or does not know what became of it.
         """
         removed = 0
         for folder, files in self._walk(()):

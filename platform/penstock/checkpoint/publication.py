@@ -34,7 +34,7 @@ class Publication:
         self._temp: str | None = None
         self._file_id = -1
         self._left: set[str] = set()
-        self._in_doubt = False  # whether a try that was not answered may have worked, or may still
+        self._in_doubt = False  # whether a try to publish may have worked, or may still
 
     def attempt(self) -> None:
         """Write if that is not done, and publish; `NotFound` when the folder is not there."""
@@ -67,14 +67,14 @@ class Publication:
 
     def _publish(self, temp: str) -> None:
         answer: CheckpointError | None = None
+        was_in_doubt, self._in_doubt = self._in_doubt, True
         try:
             self._calls.rename(temp, self._target)
         except StorageUnavailable:
-            self._in_doubt = True
             raise
         except CheckpointError as error:
             answer = error
-            self._in_doubt |= self._calls.may_repeat
+            self._in_doubt = was_in_doubt or self._calls.may_repeat  # this try at least has done nothing
         # Whatever the answer is: an earlier try may have worked.
         found = self._calls.status(self._target)
         if found is None or found.file_id != self._file_id:
@@ -87,7 +87,7 @@ class Publication:
             self.unknown = True
             return self._unavailable("HDFS has published a file that is not there")
         if isinstance(answer, NotFound):
-            if self._in_doubt or self.unknown:
+            if self._in_doubt:
                 self.unknown = True
                 return self._unavailable("neither the file nor what it was made from is there")
             if found is None:

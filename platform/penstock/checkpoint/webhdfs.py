@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import requests
-import urllib3.exceptions
 from hdfs import HdfsError, InsecureClient
 from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
 
@@ -40,6 +39,7 @@ ANSWER_SECONDS = 10.0
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0
 _LEAST_SECONDS = 0.5
 """With less time than this another try would only put "no time" in the place of what HDFS has said."""
+_PIECE = 2**20
 _PRIVATE_FOLDER, _PRIVATE_FILE = "700", "600"
 
 # By the simple names that WebHDFS gives; whatever is not here may be another answer when asked again.
@@ -202,22 +202,19 @@ class Calls:
             self._client._rename(source, destination=target, renameoptions="NONE")  # noqa: SLF001
 
     def read(self, path: str, length: int) -> bytes:
-        """Return so many bytes of a file, or raise `NotFound`."""
+        """Return a file that has so many bytes, or raise `NotFound`."""
         with self._named():
-            parts, left = [], length
             with closing(self._client._open(path)) as answer:  # noqa: SLF001
-                while left and (part := answer.raw.read(left, decode_content=True)):
-                    parts.append(part)
-                    left -= len(part)
-            if left:
-                what = f"{length - left} bytes of {length} came"
+                data = b"".join(answer.iter_content(_PIECE))
+            if len(data) != length:
+                what = f"{len(data)} bytes of {length} came"
                 raise StorageUnavailable(what, where=self._path, path=self._path)
-            return b"".join(parts)
+            return data
 
     def delete(self, path: str) -> None:
         """Remove a file, or nothing; raises `PathEscapes` for a folder that is not empty."""
         with self._named():
-            self._client._delete(path, recursive="false")  # noqa: SLF001
+            self._client._delete(path, recursive="false").json()["boolean"]  # noqa: SLF001 - any other 200 is no answer
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -227,14 +224,12 @@ class Calls:
             yield
         except HdfsError as error:
             raise _meaning(error, path) from error
-        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-            if isinstance(error, CheckpointError):  # some are OSErrors too
-                raise
-            raise StorageUnavailable(f"HDFS does not answer: {error}", where=path, path=path) from error
+        except CheckpointError:  # some are OSErrors or ValueErrors too
+            raise
         except (KeyError, ValueError) as error:
-            if isinstance(error, CheckpointError):
-                raise
             raise StorageUnavailable("an answer that WebHDFS does not give", where=path, path=path) from error
+        except OSError as error:  # all that requests raises is one
+            raise StorageUnavailable(f"HDFS does not answer: {error}", where=path, path=path) from error
 
 
 class _Session(requests.Session):
