@@ -19,7 +19,6 @@ from penstock.checkpoint.memory import MemoryStore
 from penstock.checkpoint.store import CheckpointStore, prove_exclusive
 from penstock.errors import AlreadyExists, NotExclusive, NotFound, PathEscapes
 
-
 BAD_PATHS = {
     "empty": "",
     "absolute": "/log/0",
