@@ -296,10 +296,12 @@ def test_a_namenode_that_is_killed_and_starts_again_loses_nothing(hdfs: HdfsServ
         brief = brief_store(store.root)
         until(lambda: written() >= 3)
         hdfs.kill_namenode()
-        for call in (lambda: brief.read("log/000000000000"), lambda: brief.create("other", b"x")):
-            with pytest.raises(StorageUnavailable, match="does not answer"):
-                call()
-        hdfs.start_namenode()
+        try:
+            for call in (lambda: brief.read("log/000000000000"), lambda: brief.create("other", b"x")):
+                with pytest.raises(StorageUnavailable, match="does not answer"):
+                    call()
+        finally:
+            hdfs.start_namenode()
     hdfs.wait()
     assert not store.exists("other")
 
@@ -332,9 +334,11 @@ def test_a_datanode_that_is_killed_and_starts_again_loses_nothing(hdfs: HdfsServ
     with writing(store) as written:
         until(lambda: written() >= 3)
         hdfs.kill_datanode()
-        with pytest.raises(StorageUnavailable):
-            brief_store(store.root).create("other", b"x")
-        hdfs.start_datanode()
+        try:
+            with pytest.raises(StorageUnavailable):
+                brief_store(store.root).create("other", b"x")
+        finally:
+            hdfs.start_datanode()
     hdfs.wait()
     assert not store.exists("other")
 

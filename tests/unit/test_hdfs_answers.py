@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -168,6 +169,21 @@ def test_silence_is_asked_again_until_the_deadline(silence: Exception) -> None:
     assert 10 < len(clock.taken) == len(set(clock.taken))
     assert max(clock.taken[:3]) < max(clock.taken) <= 2.0
     assert clock.now <= 30.0
+
+
+@pytest.mark.fault("F62")
+@pytest.mark.parametrize("kind", [requests.ConnectionError, requests.exceptions.InvalidURL, OSError])
+def test_a_token_in_an_address_is_told_to_nobody(kind: type[Exception]) -> None:
+    """Neither in the error nor in what a log prints of its causes."""
+
+    def told(_: str) -> requests.Response:
+        raise kind(
+            "HTTPConnectionPool(host='dn', port=9864): url: /webhdfs/v1/a?op=CREATE&delegation=canary-7f3 (Caused…"
+        )
+
+    with pytest.raises(StorageUnavailable, match=r"/webhdfs/v1/a\?… \(Caused") as caught:
+        scripted(told).exists("log/0")
+    assert "canary" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_an_answer_without_sense_is_none() -> None:

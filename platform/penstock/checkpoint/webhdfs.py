@@ -7,6 +7,7 @@ option that makes HDFS refuse a name that is taken, and the public `write` the o
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0
 _LEAST_SECONDS = 0.5
 """With less time than this another try would only put "no time" in the place of what HDFS has said."""
 _PIECE = 2**20
+_QUERY = re.compile(r"\?[^\s'\")]*")
 _PRIVATE_FOLDER, _PRIVATE_FILE = "700", "600"
 
 # By the simple names that WebHDFS gives; whatever is not here may be another answer when asked again.
@@ -226,10 +228,12 @@ class Calls:
             raise _meaning(error, path) from error
         except CheckpointError:  # some are OSErrors or ValueErrors too
             raise
+        # Not `from error`: its text has the address asked, and that has the token where HDFS gives one (F62).
         except (KeyError, ValueError) as error:
-            raise StorageUnavailable("an answer that WebHDFS does not give", where=path, path=path) from error
+            what = f"an answer that WebHDFS does not give: {_public(error)}"
+            raise StorageUnavailable(what, where=path, path=path) from None
         except OSError as error:  # all that requests raises is one
-            raise StorageUnavailable(f"HDFS does not answer: {error}", where=path, path=path) from error
+            raise StorageUnavailable(f"HDFS does not answer: {_public(error)}", where=path, path=path) from None
 
 
 class _Session(requests.Session):
@@ -247,6 +251,11 @@ class _Session(requests.Session):
             raise requests.Timeout("no time is left for another request")
         named["timeout"] = (min(left, CONNECT_SECONDS), min(left, ANSWER_SECONDS))
         return super().request(method, url, **named)
+
+
+def _public(error: Exception) -> str:
+    """Return what an error says, without what follows the path of an address."""
+    return _QUERY.sub("?…", f"{type(error).__name__}: {error}")
 
 
 def _status(found: Mapping[str, Any]) -> Status:
