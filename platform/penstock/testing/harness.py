@@ -19,7 +19,6 @@ from penstock.graph.sites import user_site
 from penstock.runtime.jobrun import JobRun
 from penstock.runtime.loop import Driver, DriverSettings
 from penstock.runtime.next_batch import spans_of
-from penstock.runtime.restoring import StartFrom
 from penstock.runtime.session import open_session
 from penstock.runtime.stages import Hook
 from penstock.runtime.suites import find_suites
@@ -27,6 +26,7 @@ from penstock.sources.memory import MemorySource
 from penstock.testing.hooks import checked_hook
 from penstock.testing.places import jars_folder, project_quality
 from penstock.testing.sides import hand_over, shown, with_late_sinks
+from penstock.testing.starts import start_from
 from penstock.testing.ticks import AskedFor, checked_time, micros
 from penstock.time.clock import ManualClock
 
@@ -114,8 +114,8 @@ class Harness:
     ) -> dict[str, list[Row]]:
         """Run one batch, and with `follow` every batch without data that it makes due (SEMANTICS 2.2).
 
-        `rows` maps sources to rows, or to a list of rows for each partition.
-        `at` is the batch time and `watermark` what the memory sources report from now on, both in seconds since 1970.
+        `rows` maps sources to rows, or to a list of rows for each partition. `at` is the batch time and `watermark`
+        what the memory sources report from now on, both in seconds since 1970.
         Without `at` the next multiple of the interval is taken, from the zero time.
         Returns the rows that each sink got, in the order of the batches.
         Raises Crashed where a crash was asked for, and JobError where the last call failed or crashed.
@@ -170,8 +170,8 @@ class Harness:
         """Start a new driver over the same checkpoint, with other code if given.
 
         What a crash or an error cut short is finished: the batch, and the batches without data that it makes due.
-        Memory sources and sinks of a new job go on where those of the old one with the same names stand.
-        Returns the rows that each sink got and that no call has returned yet.
+        Memory sources and sinks of a new job go on where those of the old one with the same names stand. Returns the
+        rows that each sink got and that no call has returned yet.
         """
         self._change_to(job)
         self._begin()
@@ -193,11 +193,7 @@ class Harness:
         `partitions` and `state`, a Delta table for each step named, write the state anew, alone that of the newest
         batch. `job` as in `restart`. Raises CannotRestore for what is not kept; the job then goes on as if restarted.
         """
-        start = StartFrom(restore=True, batch=batch, saved=saved, snapshot=snapshot).with_state(
-            partitions=partitions, state={step: str(table) for step, table in (state or {}).items()}
-        )
-        if start.goes_back + empty > 1 or not (start.goes_back or start.rewrites or empty):
-            raise JobError('say what to restore: batch=N, saved="name", snapshot="N", or empty=True', where=_here())
+        start = start_from(batch, saved, snapshot, empty=empty, partitions=partitions, state=state or {})
         self._change_to(job)
         try:
             with self._watched():
