@@ -148,7 +148,7 @@ class Commit(EntryBase):
 
 
 class Restore(EntryBase):
-    """From here state and positions are those of a batch, of a saved checkpoint, of a snapshot, or of none (`empty`).
+    """From here state and positions are those of a batch, a saved checkpoint, a snapshot, another checkpoint, or none.
 
     `commit` is what that batch decided with the state that was written for the restore in the place of its own: for
     another number of partitions, from a snapshot or an edited table. None where the state is the batch's own.
@@ -156,7 +156,7 @@ class Restore(EntryBase):
 
     kind: Literal["restore"] = "restore"
     batch: int | None
-    source: Literal["batch", "saved", "snapshot", "empty"]
+    source: Literal["batch", "saved", "snapshot", "import", "empty"]
     saved: str | None
     partitions: dict[str, int] | None
     commit: Commit | None = None

@@ -138,3 +138,52 @@ def state(
         project=project,
         debug=debug,
     )
+
+
+@checkpoint_commands.command("export")
+def export_(
+    job: JobName,
+    target: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that is not there.", show_default=False)],
+    *,
+    at: Annotated[str, typer.Option(metavar="N|saved=NAME", help="As of which kept batch.")] = "last",
+    json: Json = False,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
+    """Copy what a job goes on from to a folder of its own.
+
+    State, source positions and watermarks of one batch are in it, and all of it is read once more before it counts.
+    What the job has put out is not. The job may run meanwhile; what is large is best saved first, so that nothing of it
+    is let go.
+
+    \b
+    Examples:
+      penstock export flights flights-2013
+      penstock export flights before-the-move --at saved=friday
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.cli.copies import export_command
+
+    export_command(job, target, at=at, json=json, project=project, debug=debug)
+
+
+@checkpoint_commands.command("import")
+def import_(
+    source: Annotated[Path, typer.Argument(metavar="DIR", help="What export has written.", show_default=False)],
+    job: JobName,
+    *,
+    json: Json = False,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
+    """Make a checkpoint that goes on from an export.
+
+    It has an identity of its own: no table takes its batches for those of the job it came from. The job may have
+    another name; steps and sources are found by theirs. There must be no checkpoint of it yet.
+
+    \b
+    Examples:
+      penstock import flights-2013 flights
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.cli.copies import import_command
+
+    import_command(source, job, json=json, project=project, debug=debug)

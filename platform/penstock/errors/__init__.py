@@ -11,6 +11,7 @@ from __future__ import annotations
 from penstock.errors.checkpoints import (
     AccountingBroken,
     AlreadyExists,
+    CannotCopy,
     CannotRestore,
     CannotSave,
     CheckpointCorrupt,
@@ -107,6 +108,7 @@ __all__ = [
     "BadExpression",
     "BadName",
     "BadRecordFound",
+    "CannotCopy",
     "CannotRestore",
     "CannotSave",
     "CheckpointCorrupt",
