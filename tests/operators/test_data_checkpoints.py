@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from penstock import EveryBatches, Job, agg, minutes, seconds
+from penstock.errors import CannotRestore, CheckpointCorrupt
 from penstock.runtime.snapshot_tables import versions
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
@@ -49,7 +50,7 @@ def kept_job(every=2, *, timeout=None, partitions=3) -> Job:
     return job
 
 
-def table(h: Harness, step: str = "step", version: int | None = None) -> list[dict]:
+def table_rows(h: Harness, step: str = "step", version: int | None = None) -> list[dict]:
     """Return the rows of a step's table, as any reader of Delta finds them."""
     return DeltaTable(h.root / h.job.name / "snapshots" / step, version=version).to_pyarrow_table().to_pylist()
 
@@ -81,7 +82,7 @@ def test_10_3_the_table_is_the_state_behind_its_batch(tmp_path):
         found = versions(h.root / "kept", "step")
         assert [one.commit.batch for one in found] == [2, 5, 8, 11, 14]
         for one in found:
-            assert sorted_rows(table(h, version=one.version)) == said[one.commit.batch]
+            assert sorted_rows(table_rows(h, version=one.version)) == said[one.commit.batch]
             assert one.commit.snapshots == ({} if one.commit.batch == 2 else one.commit.snapshots)
         newest = h.commit().snapshots["step"]
         assert (newest.batch, newest.version, newest.rows) == (14, found[-1].version, len(said[14]))
@@ -140,7 +141,7 @@ def test_windows_have_a_table_of_slices_and_go_on_exactly(tmp_path, sliding):
                 assert min(files_read(h)) >= newest.batch
         assert len(versions(h.root / "windowed", "w")) >= 5
         assert plain.output() == h.output()
-        assert set(table(h, "w")[0]) >= {"k", "slice_start", "_state_partition"}
+        assert set(table_rows(h, "w")[0]) >= {"k", "slice_start", "_state_partition"}
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ def test_partitions_that_did_not_change_are_not_written_again(tmp_path):
         files = [set(DeltaTable(path, version=one.version).file_uris()) for one in (first, last)]
         assert len(files[0]) == 4
         assert len(files[0] & files[1]) == 3
-        assert sorted_rows(table(h, version=last.version)) != sorted_rows(table(h, version=first.version))
+        assert sorted_rows(table_rows(h, version=last.version)) != sorted_rows(table_rows(h, version=first.version))
 
 
 def test_a_table_that_somebody_has_edited_is_written_anew_as_a_whole(tmp_path):
@@ -190,7 +191,7 @@ def test_a_table_that_somebody_has_edited_is_written_anew_as_a_whole(tmp_path):
         for _ in range(2):
             h.batch({"rows": [{"k": "k1", "v": 1}]})
         assert h.commit().snapshots["step"].batch == 3
-        assert len(table(h)) == 40
+        assert len(table_rows(h)) == 40
         assert [one.commit.batch for one in versions(h.root / "kept", "step")] == [1, 3]
 
 
@@ -250,3 +251,36 @@ def test_an_interval_goes_by_batch_times(tmp_path):
         for second in (1, 30, 59, 61, 90, 120, 122, 124):
             h.batch({"rows": [{"k": "a", "v": 1}]}, at=second)
         assert [one.commit.time // 10**6 for one in versions(h.root / "kept", "step")] == [61, 122]
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "remove", "record flipped"])
+def test_fsck_finds_a_damaged_table_and_the_stream_goes_on(tmp_path, harm):
+    """It needs none of it; the next data checkpoint is whole again."""
+    from penstock.checkpoint.local import LocalStore
+    from penstock.checkpoint.log import Log
+    from penstock.runtime.verify import verify
+
+    with Harness(kept_job(2, partitions=1), tmp_path) as h:
+        for n in range(3):
+            h.batch({"rows": [{"k": f"k{n}", "v": n} for n in range(500)]})
+        folder = h.root / "kept"
+        log = Log(LocalStore(folder))
+        assert verify(log, folder).problems == ()
+        table = folder / "snapshots" / "step"
+        path = next(table.glob("_penstock/*.json" if "record" in harm else "*=*/*.parquet"))
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(bytes(data[:-30]) if harm == "cut" else bytes(data))
+        if harm == "remove":
+            path.unlink()
+        (finding,) = verify(log, folder).findings
+        assert finding.what.startswith("snapshot step@0: ")
+        assert finding.means.startswith("nobody can go back to snapshot=step@0;")
+        with pytest.raises((CannotRestore, CheckpointCorrupt)):
+            h.restore(snapshot="0")
+        h.restart()
+        for _ in range(6):
+            h.batch({"rows": [{"k": "k1", "v": 1}]})
+        newest = versions(folder, "step")[-1]
+        assert (newest.commit.batch > 3, newest.rows) == (True, 500)
+        assert len(table_rows(h)) == 500

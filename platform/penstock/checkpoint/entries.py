@@ -191,14 +191,6 @@ Entry = Takeover | Offsets | Commit | Restore | Save | Void | Release
 _ENTRY: TypeAdapter[Any] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])
 
 
-def from_text(text: str) -> Commit:
-    """Read a Commit that stands elsewhere than in a log, as `model_dump_json` wrote it; raises `CheckpointCorrupt`."""
-    try:
-        return Commit.model_validate_json(text)
-    except ValidationError as error:
-        raise corrupt("", f"not the fields of a commit: {error.errors()[0]['loc']}") from error
-
-
 def to_bytes(entry: Entry) -> bytes:
     """Return the file of an entry; the same entry gives the same bytes, in every process."""
     return fileformat.encode(entry.kind, entry.model_dump(mode="json"))

@@ -20,7 +20,7 @@ from penstock.runtime.engine import Engine
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.restoring import StartFrom
 from penstock.runtime.settings import DriverSettings
-from penstock.runtime.snapshot_tables import SnapshotVersion, find_snapshot
+from penstock.runtime.snapshot_tables import SnapshotVersion, find_snapshot, verify_snapshot
 
 __all__ = ["Restored", "StepRewrite", "restored", "with_partitions"]
 
@@ -109,6 +109,8 @@ def _rewrites(
     for table in given.values():
         _refuse_no_table(table)
     snapshots = {} if start.snapshot is None else find_snapshot(folder, start.snapshot).steps
+    for found in snapshots.values():
+        verify_snapshot(folder, found)
     for name, step in steps.items():
         was = kept.get(name, step.partitions)
         other = was != step.partitions and bool(commit.state.get(name))

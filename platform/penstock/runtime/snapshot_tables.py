@@ -1,60 +1,76 @@
 """Find the tables that data checkpoints write, and what their versions are of (DESIGN 5). No Spark.
 
 Each stateful step has a Delta table, `snapshots/<step>` below the job's checkpoint: its whole state as of a batch.
-The commit of a version carries the Commit of that batch, so a version is all that is needed to go back to it, however
-much of the log was purged. Steps whose functions can set timers have a second table, `snapshots/<step>.timers`.
+Beside Delta's own log there is a record for each version that is kept, `_penstock/<version>.json`: the Commit of that
+batch, and size and checksum of each file. So a version is all that is needed to go back to it, however much of the
+job's log was purged. Steps whose functions can set timers have a second table, `snapshots/<step>.timers`, whose files
+stand in the record too.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pydantic import ValidationError
 
-from penstock.checkpoint.entries import Commit, from_text
-from penstock.errors import CannotRestore
+from penstock.checkpoint import format as fileformat
+from penstock.checkpoint.entries import Commit, Record
+from penstock.checkpoint.store import corrupt
+from penstock.errors import CannotRestore, CheckpointCorrupt, StateMissing
 from penstock.graph.names import is_name
+from penstock.state.files import NewFile, make_folder, read_file, sync_folder
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 __all__ = [
     "BATCH",
-    "COMMIT",
     "PARTITION",
-    "TIMERS_AT",
     "Snapshot",
     "SnapshotVersion",
     "app_id",
+    "files_of",
     "find_snapshot",
     "forget_old",
     "is_ours",
     "open_table",
+    "snapshot_problems",
     "snapshot_steps",
     "snapshots_of",
     "storable",
     "table_path",
+    "verify_snapshot",
     "versions",
+    "write_record",
 ]
 
-BATCH, COMMIT, TIMERS_AT = "penstock.batch", "penstock.commit", "penstock.timers"
-"""What the commit of a version says: the batch and the Commit that it is of, and the version of the table of timers."""
+BATCH = "penstock.batch"
+"""What the commit of a version says: the batch that it is of."""
 PARTITION = "_state_partition"
 """The column by which the tables are partitioned: the partition of the state that a key is in."""
+_RECORDS, _KIND = "_penstock", "snapshot"
+_PIECE = 2**22
+
+Files = dict[str, tuple[int, int]]
+"""Size and crc32 of each file, by its path below the table."""
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotVersion:
-    """Hold one version of a step's table: its batch is that of the Commit. `timers` is the version of that table."""
+class SnapshotVersion(Record):
+    """One version of a step's table: its batch is that of the Commit. `timers` is the version of that table."""
 
     step: str
     version: int
-    commit: Commit
+    rows: int
+    files: Files
     timers: int | None
+    timer_files: Files
+    commit: Commit
 
 
 def table_path(folder: Path, step: str, table: str = "") -> Path:
@@ -74,10 +90,88 @@ def open_table(path: Path) -> DeltaTable | None:
     return DeltaTable(path) if DeltaTable.is_deltatable(str(path)) else None
 
 
+def files_of(table: DeltaTable, path: Path) -> Files:
+    """Return size and checksum of the files of a table's version; `path` is that of the table."""
+    names = pa.table(table.get_add_actions())["path"].to_pylist()
+    return {name: _checked(path / name) for name in names}
+
+
+def write_record(folder: Path, record: SnapshotVersion) -> None:
+    """Write the record of a version, durably; behind it, the version can be gone back to."""
+    place = table_path(folder, record.step) / _RECORDS
+    make_folder(place)
+    with NewFile(place, f"{record.version:012d}.json") as file:
+        file.write(fileformat.encode(_KIND, record.model_dump(mode="json")))
+        file.publish()
+    sync_folder(place)
+
+
 def versions(folder: Path, step: str) -> list[SnapshotVersion]:
-    """Return the versions of a step's table that can be read, oldest first."""
-    table = open_table(table_path(folder, step))
-    return [] if table is None else list(_readable(table, step))
+    """Return the versions of a step's table that are kept and whose files are there, oldest first."""
+    found = (_read(path) for path in _records(folder, step))
+    return [one for one in found if isinstance(one, SnapshotVersion) and not _missing(folder, one)]
+
+
+def snapshot_problems(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield the versions of all steps that are not as they were written, `STEP@VERSION`, and what is wrong."""
+    for step in snapshot_steps(folder):
+        for path in _records(folder, step):
+            found = _read(path)
+            name = f"{step}@{int(path.stem)}"
+            if not isinstance(found, SnapshotVersion):
+                yield name, found.what
+                continue
+            try:
+                verify_snapshot(folder, found)
+            except CheckpointCorrupt as why:
+                if path.exists():  # else it was let go meanwhile
+                    yield name, f"{why.what} ({why.where})"
+
+
+def verify_snapshot(folder: Path, found: SnapshotVersion) -> None:
+    """Read all files of a version; raises CheckpointCorrupt for the first that is not as it was written."""
+    for path, size, checksum in _named(folder, found):
+        try:
+            known = _checked(path)
+        except FileNotFoundError:
+            raise corrupt(str(path), "a file of the snapshot is gone") from None
+        if known != (size, checksum):
+            raise corrupt(str(path), "a file of the snapshot is not as it was written")
+
+
+def _named(folder: Path, found: SnapshotVersion) -> Iterator[tuple[Path, int, int]]:
+    for table, files in (("", found.files), ("timers", found.timer_files)):
+        for name, (size, checksum) in files.items():
+            yield table_path(folder, found.step, table) / name, size, checksum
+
+
+def _missing(folder: Path, found: SnapshotVersion) -> bool:
+    return any(not path.is_file() or path.stat().st_size != size for path, size, _ in _named(folder, found))
+
+
+def _checked(path: Path) -> tuple[int, int]:
+    size = checksum = 0
+    with path.open("rb") as file:
+        while data := file.read(_PIECE):
+            size, checksum = size + len(data), zlib.crc32(data, checksum)
+    return size, checksum
+
+
+def _records(folder: Path, step: str) -> list[Path]:
+    found = (table_path(folder, step) / _RECORDS).glob("*.json")
+    return sorted(path for path in found if path.stem.isdecimal())
+
+
+def _read(path: Path) -> SnapshotVersion | CheckpointCorrupt:
+    try:
+        _, body = fileformat.decode(read_file(path), kind=_KIND, path=str(path))
+        return SnapshotVersion.model_validate_json(json.dumps(body))  # JSON has no tuples
+    except StateMissing:
+        return corrupt(str(path), "its record is gone")
+    except CheckpointCorrupt as why:
+        return why
+    except ValidationError as why:
+        return corrupt(str(path), f"not the fields of a snapshot: {why.errors()[0]['loc']}")
 
 
 def snapshot_steps(folder: Path) -> list[str]:
@@ -127,39 +221,31 @@ def find_snapshot(folder: Path, name: str) -> Snapshot:
     raise CannotRestore(f"snapshot {name} {said}; there is {there or 'none'}", where=str(folder / "snapshots"))
 
 
-def _readable(table: DeltaTable, step: str) -> Iterator[SnapshotVersion]:
-    from deltalake import DeltaTable
-
-    for said in sorted(table.history(), key=lambda entry: entry["version"]):
-        if COMMIT not in said:
-            continue  # Penstock's own vacuum, or somebody who edited the table
-        version = int(said["version"])
-        files = DeltaTable(table.table_uri, version=version).file_uris()
-        if all(Path(uri.removeprefix("file://")).is_file() for uri in files):
-            timers = json.loads(said.get(TIMERS_AT, "null"))
-            yield SnapshotVersion(step, version, from_text(said[COMMIT]), timers)
-
-
 def is_ours(table: DeltaTable | None) -> bool:
     """Return whether the newest commit of a table is a data checkpoint, or what was cleared away behind one."""
     return table is not None and BATCH in table.history(1)[0]
 
 
-def forget_old(table: DeltaTable, keep: int) -> None:
-    """Delete the files that none of the newest `keep` data checkpoints has."""
+def forget_old(folder: Path, step: str, keep: int) -> None:
+    """Let go of all but the newest `keep` versions of a step: their records first, then files that only they had."""
     from deltalake import CommitProperties
 
-    made = sorted(
-        int(entry["version"]) for entry in table.history() if BATCH in entry and "VACUUM" not in entry["operation"]
-    )
-    if len(made) > keep:
-        table.vacuum(
-            retention_hours=0,
-            dry_run=False,
-            enforce_retention_duration=False,
-            keep_versions=made[-keep:],
-            commit_properties=CommitProperties(custom_metadata={BATCH: "-1"}),
-        )
+    places = _records(folder, step)
+    kept = [one for one in map(_read, places[-keep:]) if isinstance(one, SnapshotVersion)]
+    if len(places) <= keep:
+        return
+    for path in places[:-keep]:
+        path.unlink(missing_ok=True)
+    for table, numbers in (("", [one.version for one in kept]), ("timers", [one.timers for one in kept])):
+        found = open_table(table_path(folder, step, table))
+        if found is not None:
+            found.vacuum(
+                retention_hours=0,
+                dry_run=False,
+                enforce_retention_duration=False,
+                keep_versions=[number for number in numbers if number is not None],
+                commit_properties=CommitProperties(custom_metadata={BATCH: "-1"}),
+            )
 
 
 def storable(schema: pa.Schema) -> pa.Schema:

@@ -15,27 +15,31 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.checkpoint.entries import Commit, from_text
+from penstock.checkpoint.entries import Commit
 from penstock.errors import PenstockError
 from penstock.runtime.partition_state import PartitionState
 from penstock.runtime.snapshot_tables import (
     BATCH,
-    COMMIT,
     PARTITION,
-    TIMERS_AT,
+    SnapshotVersion,
     app_id,
+    files_of,
     forget_old,
     is_ours,
     open_table,
     storable,
     table_path,
+    write_record,
 )
 from penstock.runtime.specs import MAIN, TIMERS, StepWork
 from penstock.state import fold, live_rows, segment_name
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 __all__ = ["SnapshotOrder", "StepTaken", "Taken", "answer", "take_snapshots", "taken_of"]
 
@@ -84,7 +88,7 @@ class Taken:
 def take_snapshots(order: SnapshotOrder) -> Taken:
     """Fold and show the state of all steps; raises what reading state and writing Delta tables raises."""
     began = time.monotonic()
-    commit = from_text(order.commit)
+    commit = Commit.model_validate_json(order.commit)
     steps = {step: _StepWriter(order, commit, step).take() for step in order.works if step in commit.state}
     return Taken(steps=steps, seconds=time.monotonic() - began)
 
@@ -97,7 +101,7 @@ class _StepWriter:
         self.work = order.works[step]
         self.folder = Path(order.folder)
         self.bases: dict[str, dict[str, Any]] = {}
-        self.bytes = self.rows = 0
+        self.bytes = 0
         root = self.folder / "state"
         self.partitions = {
             int(name): PartitionState.open(root, step, int(name), ref.model_dump(), work=self.work)
@@ -105,11 +109,24 @@ class _StepWriter:
         }
 
     def take(self) -> StepTaken:
-        """Write the tables and the base."""
-        timers = self._write(TIMERS, self._timers, {}) if TIMERS in self.work.tables else None
-        said = {TIMERS_AT: json.dumps(timers), COMMIT: self.order.commit}
-        version = self._write(MAIN, self._fold, said)
-        return StepTaken(version=version, rows=self.rows, bytes=self.bytes, bases=self.bases)
+        """Write the tables, the base and the record, and let old versions go."""
+        timers = self._write(TIMERS, self._timers) if TIMERS in self.work.tables else None
+        made = self._write(MAIN, self._fold)
+        record = SnapshotVersion(
+            step=self.step,
+            version=made.version(),
+            rows=sum(pa.table(made.get_add_actions())["num_records"].to_pylist()),
+            files=files_of(made, self._path(MAIN)),
+            timers=None if timers is None else timers.version(),
+            timer_files={} if timers is None else files_of(timers, self._path(TIMERS)),
+            commit=self.commit,
+        )
+        write_record(self.folder, record)
+        forget_old(self.folder, self.step, self.order.keep)
+        return StepTaken(version=record.version, rows=record.rows, bytes=self.bytes, bases=self.bases)
+
+    def _path(self, table: str) -> Path:
+        return table_path(self.folder, self.step, table)
 
     def _fold(self, changed: Collection[int]) -> Iterator[pa.Table]:
         """Fold partitions, and yield what the main table shows of them."""
@@ -136,11 +153,11 @@ class _StepWriter:
                 for rows in live_rows(reader, part, self.work.merge):
                     yield _placed(self.work.shown(part, rows), number)
 
-    def _write(self, table: str, rows: Callable[[Collection[int]], Iterator[pa.Table]], said: Mapping[str, str]) -> int:
-        """Put the partitions that have changed in the place of what the table has of them; return the version."""
+    def _write(self, table: str, rows: Callable[[Collection[int]], Iterator[pa.Table]]) -> DeltaTable:
+        """Put the partitions that have changed in the place of what the table has of them; return the new version."""
         from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-        path, batch = table_path(self.folder, self.step, table), self.commit.batch
+        path, batch = self._path(table), self.commit.batch
         app = app_id(self.order.uuid, self.step, table)
         there = open_table(path)
         known = None if there is None else there.transaction_version(app)
@@ -161,19 +178,14 @@ class _StepWriter:
                 predicate=None if whole else f"{PARTITION} IN ({', '.join(map(str, changed)) or -1})",
                 configuration=_SETTINGS if there is None else None,
                 commit_properties=CommitProperties(
-                    custom_metadata={BATCH: str(batch), **said}, app_transactions=[Transaction(app, batch)]
+                    custom_metadata={BATCH: str(batch)}, app_transactions=[Transaction(app, batch)]
                 ),
             )
         except Exception:
             if feed.error is not None:
                 raise feed.error from None
             raise
-        written = DeltaTable(path)
-        version = written.version()
-        if table == MAIN:
-            self.rows = sum(pa.table(written.get_add_actions())["num_records"].to_pylist())
-        forget_old(written, self.order.keep)
-        return version
+        return DeltaTable(path)
 
 
 class _Feed:

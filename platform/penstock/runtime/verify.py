@@ -12,6 +12,7 @@ from penstock.checkpoint.metadata import PATH as METADATA
 from penstock.checkpoint.metadata import read_metadata
 from penstock.checkpoint.recovery import Damage, Recovered, recover
 from penstock.errors import CheckpointCorrupt, NotFound, PenstockError, StateMissing
+from penstock.runtime.snapshot_tables import snapshot_problems
 from penstock.state import Manifest
 from penstock.state.manifest import ManifestRef
 from penstock.state.refs import Piece
@@ -64,15 +65,16 @@ def verify(log: Log, folder: Path) -> Verified:
     Raises what recovery raises for a log that holds no way to go on.
     """
     before = recover(log, Damage.LIST)
-    commits = {kept.batch: kept.commit for kept in before.kept}
-    commits |= {commit.batch: commit for commit in before.saves.values()}
-    if before.commit is not None:
-        commits[before.commit.batch] = before.commit
+    commits = [*(kept.commit for kept in before.kept), *before.saves.values()]
+    if before.commit is not None and before.commit not in commits:
+        commits.append(before.commit)  # a Restore may hold one of its own, of a batch that is kept as well
     read: dict[Path, int] = {}
     seen: set[tuple[Path, Piece]] = set()
     found: list[tuple[int, str]] = []
-    for batch, commit in sorted(commits.items()):
+    for commit in sorted(commits, key=lambda commit: commit.batch):
+        batch = commit.batch
         found += [(batch, f"batch {batch}: {problem}") for problem in _problems(folder, commit, read, seen)]
+    found = list(dict.fromkeys(found))
     if found:
         after = recover(log, Damage.LIST)
         still = {kept.batch for kept in after.kept} | {commit.batch for commit in after.saves.values()}
@@ -82,7 +84,12 @@ def verify(log: Log, folder: Path) -> Verified:
         batches=len(before.kept),
         files=len(read),
         size=sum(read.values()),
-        findings=(*_metadata(log), *_of_log(log, before, back), *_of_state(before, found, back)),
+        findings=(
+            *_metadata(log),
+            *_of_log(log, before, back),
+            *_of_state(before, found, back),
+            *_of_snapshots(folder),
+        ),
     )
 
 
@@ -123,6 +130,13 @@ def _of_state(recovered: Recovered, found: list[tuple[int, str]], back: str) -> 
             also = f", saved as {', '.join(names)}" if names else ""
             means = f"nobody can go back to batch {batch}{also}; the job goes on"
         yield Finding(what, means)
+
+
+def _of_snapshots(folder: Path) -> Iterator[Finding]:
+    """Yield what is wrong with the data checkpoints that are kept."""
+    for name, problem in snapshot_problems(folder):
+        means = f"nobody can go back to snapshot={name}; the job needs it for nothing else"
+        yield Finding(f"snapshot {name}: {problem}", means)
 
 
 def _way_back(recovered: Recovered, *, damaged: set[int]) -> str:
