@@ -89,8 +89,8 @@ def test_10_3_the_table_is_the_state_behind_its_batch(tmp_path):
         timers = DeltaTable(h.root / "kept" / "snapshots" / "step.timers", version=found[-1].timers)
         waiting = timers.to_pyarrow_table().to_pylist()
         assert waiting
-        assert {row["clock"] for row in waiting} == {"batch"}
-        assert min(row["at"] for row in waiting) > at(15)
+        assert {row["_clock"] for row in waiting} == {"batch"}
+        assert min(row["_at"] for row in waiting) > at(15)
 
 
 def test_10_4_behind_a_data_checkpoint_nothing_older_is_read(tmp_path):
@@ -284,3 +284,139 @@ def test_fsck_finds_a_damaged_table_and_the_stream_goes_on(tmp_path, harm):
         newest = versions(folder, "step")[-1]
         assert (newest.commit.batch > 3, newest.rows) == (True, 500)
         assert len(table_rows(h)) == 500
+
+
+class TestHelperProcess:
+    """One that is made by a process of its own, which may die, hang or print."""
+
+    @staticmethod
+    def helper_settings(make):
+        """Return settings with this maker."""
+        from penstock.runtime.data_checkpoints import DataCheckpointPolicy
+        from penstock.runtime.settings import DriverSettings
+
+        return DriverSettings(data=DataCheckpointPolicy(make=make, patience=60.0))
+
+    def test_it_is_stood_on_when_it_is_made_and_one_that_was_killed_is_made_again(self, tmp_path):
+        """The batches never wait for it."""
+        from waiting import wait_until
+
+        from penstock.runtime.data_checkpoints import HelperProcess
+
+        made = []
+
+        class Noted(HelperProcess):
+            def __init__(self, order):
+                super().__init__(order)
+                made.append(self._process)
+
+        with Harness(kept_job(2), tmp_path, settings=self.helper_settings(Noted)) as h:
+            for n in range(3):
+                h.batch({"rows": [{"k": f"k{m}", "v": n} for m in range(20)]})
+            assert len(made) == 1
+            made[0].kill()
+            made[0].wait()
+            for n in range(3):
+                h.batch({"rows": [{"k": f"k{m}", "v": n} for m in range(20)]})
+            assert h.commit().snapshots == {}
+            assert len(made) == 2
+            wait_until(lambda: made[1].poll() is not None, 60)
+            h.batch({"rows": [{"k": "k1", "v": 1}]})
+            assert h.commit().snapshots["step"].rows == 20
+            assert min(files_read(h)) >= h.commit().snapshots["step"].batch
+            wait_until(lambda: not any(process.poll() is None for process in made[:2]), 60)
+        assert all(process.poll() is not None for process in made), "none outlives its driver's run"
+
+    def test_a_maker_that_cannot_even_begin_ends_no_batch(self, tmp_path):
+        """No memory for a process, say."""
+
+        def none(order):
+            raise OSError("no memory")
+
+        with Harness(kept_job(1), tmp_path, settings=self.helper_settings(none)) as h:
+            for n in range(3):
+                h.batch({"rows": [{"k": "a", "v": n}]})
+            assert h.state("step")[0]["n"] == 3
+            assert h.commit().snapshots == {}
+
+    def test_one_that_hangs_is_given_up(self, tmp_path):
+        """And does not keep old commits for ever."""
+        from penstock.runtime.data_checkpoints import DataCheckpointPolicy
+        from penstock.runtime.settings import DriverSettings
+
+        ended = []
+
+        class Hangs:
+            def __init__(self, order):
+                pass
+
+            def poll(self):
+                return None
+
+            def end(self):
+                ended.append(self)
+
+        settings = DriverSettings(data=DataCheckpointPolicy(make=Hangs, patience=0.0))
+        with Harness(kept_job(2), tmp_path, settings=settings) as h:
+            for n in range(5):
+                h.batch({"rows": [{"k": "a", "v": n}]})
+            assert len(ended) == 2
+            assert h._run.driver.data.pinned() == set()
+
+
+def test_a_base_of_a_batch_below_the_floor_is_not_swept_while_it_is_made(tmp_path):
+    """Its files are named by the newest batch, and those it is made from are of the state in force."""
+    from penstock.runtime.data_checkpoints import DataCheckpointPolicy
+    from penstock.runtime.settings import DriverSettings
+    from penstock.runtime.snapshot_writer import answer
+
+    class Late:
+        def __init__(self, order):
+            self.order, self.said, self.asked = order, answer(order), 0
+
+        def poll(self):
+            self.asked += 1
+            return self.said if self.asked > 20 else None
+
+        def end(self):
+            pass
+
+    settings = DriverSettings(keep=2)
+    with Harness(kept_job(3), tmp_path, settings=settings) as h:
+        for n in range(14):
+            h.batch({"rows": [{"k": f"k{m}", "v": n} for m in range(9)]})
+        old = versions(h.root / "kept", "step")[0]
+        assert old.commit.batch < h.commit().floor
+        h.settings = DriverSettings(keep=2, data=DataCheckpointPolicy(make=Late))
+        h.restore(snapshot=str(old.version))
+        for n in range(30):
+            h.batch({"rows": [{"k": f"k{m}", "v": n} for m in range(9)]})
+        assert h.commit().snapshots["step"].batch >= old.commit.batch
+        assert len(h.state("step")) == 9
+
+
+def test_an_old_drivers_table_is_not_written_behind_a_newer_ones(tmp_path):
+    """A helper may outlive the hold of the log for a while."""
+    from dataclasses import replace
+
+    from penstock.errors import Fenced
+    from penstock.runtime.data_checkpoints import DataCheckpointPolicy, InPlace
+    from penstock.runtime.settings import DriverSettings
+    from penstock.runtime.snapshot_writer import take_snapshots
+
+    orders = []
+
+    def noted(order):
+        orders.append(order)
+        return InPlace(order)
+
+    with Harness(kept_job(2), tmp_path, settings=DriverSettings(data=DataCheckpointPolicy(make=noted))) as h:
+        for n in range(5):
+            h.batch({"rows": [{"k": "a", "v": n}]})
+        h.restart()
+        for n in range(5):
+            h.batch({"rows": [{"k": "a", "v": n}]})
+        before = table_rows(h)
+        with pytest.raises(Fenced):
+            take_snapshots(replace(orders[0], run="late"))
+        assert table_rows(h) == before

@@ -67,17 +67,17 @@ def data_of(slow, schedule, **more):
 def test_one_is_made_at_a_time_and_the_next_batch_stands_on_it(slow):
     """While it is made, runs are left alone; then one batch is given the bases, and its Commit says so."""
     data = data_of(slow, EveryBatches(2))
-    data.look(None, 1)
-    data.look(committed(0), 1)
+    data.look(None, 1, 0)
+    data.look(committed(0), 1, 0)
     assert slow.made == []
     data.committed(committed(1))
-    data.look(committed(1), 1)
+    data.look(committed(1), 1, 1)
     assert (data.behind, data.bases, data.refs, data.pinned()) == (1, {}, {}, {1})
     for batch in (2, 3, 4):
-        data.look(committed(batch), 1)
+        data.look(committed(batch), 1, 0)
         assert len(slow.made) == 1
     slow.made[0].take()
-    data.look(committed(4), 1)
+    data.look(committed(4), 1, 0)
     assert (data.behind, list(data.bases["step"]), data.pinned()) == (None, ["0"], {1})
     ref = data.refs["step"]
     assert (ref.batch, ref.time, ref.version, ref.rows) == (1, SECOND, 3, 7)
@@ -85,27 +85,27 @@ def test_one_is_made_at_a_time_and_the_next_batch_stands_on_it(slow):
     assert (data.behind, data.bases, data.pinned()) == (None, {}, set())
     assert data.refs == {"step": ref}, "which later Commits go on saying"
     assert data.said()["last"] == {"batch": 1, "time": SECOND}
-    data.look(committed(5), 1)
+    data.look(committed(5), 1, 0)
     assert slow.made[1].order.since == {"step": 1}
 
 
 def test_one_that_fails_leaves_everything_as_it_was_and_the_next_is_whole(slow):
     """What partitions have changed since is not known then."""
     data = data_of(slow, EveryBatches(3))
-    data.look(committed(2), 1)
+    data.look(committed(2), 1, 0)
     slow.made[0].said = {"failed": "no space"}
-    data.look(committed(3), 1)
+    data.look(committed(3), 1, 0)
     assert (data.behind, data.bases, data.refs, data.pinned()) == (None, {}, {}, set())
-    data.look(committed(4), 1)
+    data.look(committed(4), 1, 0)
     assert len(slow.made) == 1, "not at once again"
-    data.look(committed(5), 1)
+    data.look(committed(5), 1, 0)
     assert slow.made[1].order.since == {}
 
 
 def test_the_end_of_a_run_gives_it_up(slow):
     """Nobody stands on it then."""
     data = data_of(slow, EveryBatches(1))
-    data.look(committed(0), 1)
+    data.look(committed(0), 1, 0)
     data.end()
     assert slow.made[0].ended
     assert (data.behind, data.pinned()) == (None, set())
@@ -121,11 +121,11 @@ def test_when_one_is_due(slow, schedule, due):
     data, found = data_of(slow, schedule), []
     for batch in range(9):
         before = len(slow.made)
-        data.look(committed(batch, zero=0), 1)
+        data.look(committed(batch, zero=0), 1, 0)
         if len(slow.made) > before:
             found.append(batch)
             slow.made[-1].take()
-            data.look(committed(batch), 1)
+            data.look(committed(batch), 1, 0)
             data.committed(committed(batch + 1, snapshots=data.refs))
     assert found == due
 
@@ -133,15 +133,15 @@ def test_when_one_is_due(slow, schedule, due):
 def test_a_job_without_state_has_none(slow):
     """Whatever the schedule."""
     data = data_of(slow, EveryBatches(1))
-    data.look(committed(0, state={}), 1)
-    data.look(committed(1, state={"step": {}}), 1)
+    data.look(committed(0, state={}), 1, 0)
+    data.look(committed(1, state={"step": {}}), 1, 0)
     assert slow.made == []
 
 
 def test_auto_says_why(slow):
     """The interval and its reasons stand in the status."""
     data = data_of(slow, AUTO)
-    data.look(committed(0, zero=0), 1)
+    data.look(committed(0, zero=0), 1, 0)
     assert data.said()["interval"]["why"].startswith("a data checkpoint of 1.0 s and a failure in 24.0 h make 415 s")
 
 

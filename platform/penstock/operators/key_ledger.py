@@ -288,13 +288,18 @@ class KeyLedger:
 def readable(rows: pa.Table) -> pa.Table:
     """Return rows of state for people and other engines: keys, state columns and `_expires`, a UTC timestamp.
 
-    That is the batch time behind which an idle key is forgotten, or else its deadline in event time.
+    That is the batch time behind which an idle key is forgotten, or else its deadline in event time. Where keys have
+    both, the deadline is `_deadline`.
     """
-    at = next((name for name in (EXPIRES, DEADLINE) if name in rows.column_names), None)
+    kept = [name for name in (EXPIRES, DEADLINE) if name in rows.column_names]
     kind = pa.timestamp("us", tz="UTC")
-    expires = pa.nulls(rows.num_rows, kind) if at is None else rows[at].cast(kind)
     own = {GROUP, HASH, DELETED, EXPIRES, DEADLINE}
-    return rows.select([name for name in rows.column_names if name not in own]).append_column(EXPIRES, expires)
+    shown = rows.select([name for name in rows.column_names if name not in own])
+    if not kept:
+        return shown.append_column(EXPIRES, pa.nulls(rows.num_rows, kind))
+    for name, stored in zip((EXPIRES, DEADLINE), kept, strict=False):
+        shown = shown.append_column(name, rows[stored].cast(kind))
+    return shown
 
 
 def _moments(table: pa.Table, name: str) -> Ints:

@@ -42,7 +42,8 @@ class PartialTables:
     schema: pa.Schema = field(init=False)
 
     def __post_init__(self) -> None:
-        if taken := _TAKEN.union(f.name for f in self.plan.fields).intersection(self.keys.names):
+        own = {name.lower() for name in (*_TAKEN, *(f.name for f in self.plan.fields))}
+        if taken := [name for name in self.keys.names if name.lower() in own]:
             raise JobError(f"a key column has the name {min(taken)!r}, which Penstock uses for itself")
         schema = pa.schema([(GROUP, pa.int64()), (HASH, pa.int64()), *self.keys, *self.plan.fields])
         object.__setattr__(self, "schema", schema)

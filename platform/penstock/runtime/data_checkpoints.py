@@ -11,6 +11,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ from penstock.checkpoint.entries import Commit, SnapshotRef
 from penstock.checkpoint.recovery import Recovered
 from penstock.graph.schedules import NEVER, Auto, EveryBatches, EveryMicros, Never, Schedule
 from penstock.runtime.intervals import Interval, Measured, auto_interval
+from penstock.runtime.snapshot_tables import newest_snapshot
 from penstock.runtime.snapshot_writer import SnapshotOrder, Taken, answer, taken_of
 from penstock.runtime.specs import StepWork
 
@@ -56,33 +59,34 @@ class InPlace:
 
 
 class HelperProcess:
-    """Make it in a process of its own, which has little claim to the processors and ends when this one does."""
+    """Make it in a process of its own, which has little claim to the processors and ends when this one does.
+
+    Order and answer go through files, so that neither waits for the other to read.
+    """
 
     def __init__(self, order: SnapshotOrder) -> None:
         from pyspark import cloudpickle
 
-        sent: bytes = cloudpickle.dumps(order)  # type: ignore[no-untyped-call]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "penstock.runtime.snapshot_writer"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+        self._folder = tempfile.TemporaryDirectory(prefix="penstock-snapshot-")
+        given, self._said = (Path(self._folder.name) / name for name in ("order", "answer"))
+        given.write_bytes(cloudpickle.dumps(order))  # type: ignore[no-untyped-call]
+        self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
+            [sys.executable, "-m", "penstock.runtime.snapshot_writer", str(given), str(self._said)],
+            stdin=subprocess.PIPE,  # it stays open: its end tells the process that we are gone
+            stdout=subprocess.DEVNULL,  # what modules of the job print has no place in a driver's output
+            start_new_session=True,  # Ctrl-C is for the driver, which ends it
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
-        assert self._process.stdin is not None
-        self._process.stdin.write(b"%d\n" % len(sent) + sent)
-        self._process.stdin.flush()  # and stays open: its end tells the process that we are gone
 
     def poll(self) -> Mapping[str, Any] | None:
         """Return the answer once the process has ended."""
-        if self._process.poll() is None:
+        code = self._process.poll()
+        if code is None:
             return None
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        said = self._process.stdout.read()
-        self._process.stdin.close()
-        self._process.stdout.close()
-        if not said:
-            return {"failed": f"its process ended with {self._process.returncode} and said nothing"}
+        said = self._said.read_text() if self._said.is_file() else None
+        self.end()
+        if said is None:
+            return {"failed": f"its process ended with {code} and said nothing"}
         found: Mapping[str, Any] = json.loads(said)
         return found
 
@@ -90,9 +94,9 @@ class HelperProcess:
         """Kill the process: what it has not told yet, nobody stands on."""
         self._process.kill()
         self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._folder.cleanup()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,11 +104,13 @@ class DataCheckpointPolicy:
     """Say when data checkpoints are made, how many versions are kept, and what makes them.
 
     `recover_within` is seconds: how long a restart may read what came since the last one, where the interval is chosen.
+    `patience` is seconds as well: one that takes longer hangs, and is given up.
     """
 
     schedule: Schedule = NEVER
     keep: int = 10
     recover_within: float = 60.0
+    patience: float = 3_600.0
     make: Callable[[SnapshotOrder], Helper] = InPlace
 
 
@@ -127,15 +133,21 @@ class DataCheckpoints:
         self._since: dict[str, int] = {}
         self._tried: tuple[int, int] | None = None
         self._starts = 1
+        self._named = 0
+        self._began = 0.0
         self._written = 0
+        self._written_since: int | None = None
         self.interval: Interval | None = None
 
     def adopt(self, recovered: Recovered) -> None:
         """Begin where the log stands."""
         commit = recovered.commit
         self._refs = dict(commit.snapshots) if commit is not None else {}
-        newest = max(self._refs.values(), key=lambda ref: ref.batch, default=None)
-        self._tried = None if newest is None else (newest.batch, newest.time)
+        # Also one that a driver made and had no batch left to stand on: another is not due at once.
+        newest = newest_snapshot(self._folder)
+        if newest is not None and commit is not None and newest.batch <= commit.batch:
+            self._tried = (newest.batch, newest.time)
+        self._written_since = None if commit is None else commit.time
         self._starts = recovered.last_takeover.epoch if recovered.last_takeover is not None else 1
 
     # --- what batches are told ---------------------------------------------------------------
@@ -164,22 +176,27 @@ class DataCheckpoints:
 
     def pinned(self) -> set[int]:
         """Return the batch whose files must stay, because they are read or stood on next."""
-        return set() if self._of is None else {self._of.batch}
+        return set() if self._of is None else {self._of.batch, self._named}
 
     # --- between batches ---------------------------------------------------------------------
 
-    def look(self, commit: Commit | None, epoch: int) -> None:
-        """See whether one is made, and have the next made where it is due."""
-        if self._helper is not None:
-            said = self._helper.poll()
-            if said is not None:
-                self._made(said)
-        elif self._of is None and commit is not None and self._is_due(commit):
-            self._begin(commit, epoch)
+    def look(self, commit: Commit | None, epoch: int, used: int) -> None:
+        """See whether one is made, and have the next made where it is due; `used` is the newest batch id.
+
+        Whatever goes wrong with one is told, and ends nothing.
+        """
+        try:
+            if self._helper is not None:
+                self._poll(self._helper)
+            elif self._of is None and commit is not None and self._is_due(commit):
+                self._begin(commit, epoch, used)
+        except Exception as why:  # noqa: BLE001 - it is not worth a batch
+            self._made({"failed": f"{type(why).__name__}: {why}"})
 
     def committed(self, commit: Commit) -> None:
         """Take note of a Commit: where it stands on a data checkpoint, that is done."""
         self._written += commit.written.get("segments", 0)
+        self._written_since = commit.time if self._written_since is None else self._written_since
         if self._taken is not None and self._of is not None:
             self._refs, self._last = dict(commit.snapshots), self._taken
             self._since = dict.fromkeys(self._taken.steps, self._of.batch)
@@ -200,21 +217,29 @@ class DataCheckpoints:
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _begin(self, commit: Commit, epoch: int) -> None:
-        self._tried, self._written = (commit.batch, commit.time), 0
+    def _begin(self, commit: Commit, epoch: int, used: int) -> None:
+        self._tried, self._of, self._named, self._began = (commit.batch, commit.time), commit, used, time.monotonic()
         order = SnapshotOrder(
             uuid=self._uuid,
             folder=str(self._folder),
             commit=commit.model_dump_json(),
+            named=used,
             works=self._works,
             epoch=epoch,
             run=uuid.uuid4().hex[:12],
             keep=self._policy.keep,
             since=self._since,
         )
-        self._of = commit
         self._helper = self._policy.make(order)
-        self.look(commit, epoch)
+        self._poll(self._helper)
+
+    def _poll(self, helper: Helper) -> None:
+        said = helper.poll()
+        if said is None and time.monotonic() - self._began > self._policy.patience:
+            helper.end()
+            said = {"failed": f"it was not made in {self._policy.patience:,.0f} s"}
+        if said is not None:
+            self._made(said)
 
     def _made(self, said: Mapping[str, Any]) -> None:
         self._helper = None
@@ -240,7 +265,7 @@ class DataCheckpoints:
                 self.interval = Interval(wanted / 1e6, "as the job or its configuration says")
                 return micros >= wanted and batches > 0
             case Auto():
-                self.interval = auto_interval(self._measured(commit, micros), self._policy.recover_within)
+                self.interval = auto_interval(self._measured(commit), self._policy.recover_within)
                 return micros >= self.interval.seconds * 1e6 and batches > 0
 
     def _passed(self, commit: Commit) -> tuple[int, int]:
@@ -248,13 +273,14 @@ class DataCheckpoints:
         batch, time = self._tried or (-1, commit.zero)
         return commit.batch - batch, commit.time - time
 
-    def _measured(self, commit: Commit, micros: int) -> Measured:
+    def _measured(self, commit: Commit) -> Measured:
         last = self._last
+        since = 0 if self._written_since is None else commit.time - self._written_since
         return Measured(
             state=sum(size for kind, size in commit.written.items() if kind.startswith("state:")),
             cost=None if last is None else last.seconds,
             bytes=None if last is None else sum(made.bytes for made in last.steps.values()),
             age=(commit.time - commit.zero) / 1e6,
             starts=self._starts,
-            growth=self._written / (micros / 1e6) if micros > 0 else 0.0,
+            growth=self._written / (since / 1e6) if since > 0 else 0.0,
         )

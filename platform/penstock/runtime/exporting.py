@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from penstock.checkpoint import format as fileformat
-from penstock.checkpoint.entries import Commit, ManifestRef, Record, Release, Restore, Takeover
+from penstock.checkpoint.entries import Commit, ManifestRef, Place, Record, Release, Restore, Takeover
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.metadata import Metadata, open_or_create, read_metadata
@@ -102,6 +102,8 @@ def import_checkpoint(source: Path, folder: Path, *, identity: Identity, now: in
     slot = claim(log, survey(log), takeover)
     assert slot is not None  # nobody else knows this folder
     owned = confirm(log, slot)
+    place = Place(slot=slot, takeover=slot)
+    who = {"epoch": owned.epoch, "writer": owned.writer, "place": place}
     owned.append(
         Restore(
             epoch=owned.epoch,
@@ -110,7 +112,7 @@ def import_checkpoint(source: Path, folder: Path, *, identity: Identity, now: in
             source="import",
             saved=None,
             partitions=export.partitions or None,
-            commit=export.commit,
+            commit=export.commit.model_copy(update=who),
         )
     )
     owned.append(Release(epoch=owned.epoch, writer=owned.writer, reason="imported"))

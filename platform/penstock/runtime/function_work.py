@@ -40,9 +40,9 @@ from penstock.state.rows import conform
 __all__ = ["FunctionRows", "FunctionWork", "function_work"]
 
 _UTC = pa.timestamp("us", tz="UTC")
-_OWN = frozenset({GROUP, HASH, EXPIRES, DEADLINE, DELETED, "_state_partition"})
+_CLOCK, _AT = "_clock", "_at"
+_OWN = frozenset({GROUP, HASH, EXPIRES, DEADLINE, DELETED, _CLOCK, _AT, "_state_partition"})
 """Columns that rows of state have beside keys and state, in segments and in the tables of data checkpoints."""
-_CLOCK, _AT = "clock", "at"
 _CLOCKS = {EVENT_TIMERS: "event", BATCH_TIMERS: "batch"}
 
 
@@ -199,13 +199,16 @@ class FunctionWork:
     def difference(self, state: PartitionState) -> str | None:
         """Return why the step cannot go on from this state: what is not a new, a wider or a moved column."""
         stored = state.schema(STATE)
-        if state.written_as == self.layout_name or stored is None:
+        return None if stored is None else self.unfit(state.written_as, state.reader.manifest.keys, stored)
+
+    def unfit(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> str | None:
+        """Return the same of columns that were kept as a layout says."""
+        if layout == self.layout_name:
             return None
-        known = state.reader.manifest.keys
-        old_keys = pa.schema([stored.field(name) for name in known])
-        old = pa.schema([field for field in stored if field.name not in _OWN.union(known)])
+        old_keys = pa.schema([stored.field(name) for name in keys])
+        old = pa.schema([field for field in stored if field.name not in _OWN.union(keys)])
         found = differences(old_keys, self.keys, old, self.spec.state)
-        was = state.written_as.rpartition("; ")[2]
+        was = layout.rpartition("; ")[2]
         if was != self._timeout:
             # Nothing would look at the keys that are there: the index is written with them.
             found.append(f"{was} before, and {self._timeout} now")
@@ -244,7 +247,9 @@ class FunctionWork:
     @property
     def tables(self) -> Mapping[str, pa.Schema]:
         """Return keys, state and `_expires`; where a function can set timers, also keys, clock and time of each."""
-        shown = {MAIN: pa.schema([*self.spec.keys, *self.spec.state, pa.field(EXPIRES, _UTC)])}
+        both = self.spec.timeout.idle is not None and self.spec.timeout.event_time
+        moments = [pa.field(name, _UTC) for name in ((EXPIRES, DEADLINE) if both else (EXPIRES,))]
+        shown = {MAIN: pa.schema([*self.spec.keys, *self.spec.state, *moments])}
         if self.spec.form is Form.ROWS:
             shown[TIMERS] = pa.schema([*self.spec.keys, pa.field(_CLOCK, pa.string()), pa.field(_AT, _UTC)])
         return shown
@@ -276,11 +281,11 @@ class FunctionWork:
         if (more := len(mine) - int((place >= 0).sum())) > 0:
             raise StateError(f"the state given to step {spec.name!r} has {more:,} more rows than keys; a key has one")
         ledger.exists[mine] = ledger.changed[mine] = True
-        moments = _moments(rows)
         if spec.timeout.idle is not None:
-            ledger.expires[mine] = np.where(moments == NONE, moment.time + spec.timeout.idle, moments)
-        elif spec.timeout.event_time:
-            ledger.deadlines[mine] = moments
+            said = _moments(rows, EXPIRES)
+            ledger.expires[mine] = np.where(said == NONE, moment.time + spec.timeout.idle, said)
+        if spec.timeout.event_time:
+            ledger.deadlines[mine] = _moments(rows, EXPIRES if spec.timeout.idle is None else DEADLINE)
         if timers is not None:
             parts = {clock: part for part, clock in _CLOCKS.items()}
             at: Ints = column_array(timers, _AT).cast(pa.int64()).to_numpy()
@@ -314,9 +319,9 @@ def _with_time(rows: pa.Table, times: Ints) -> pa.Table:
     return rows.append_column(TIME, pa.array(times, pa.int64(), mask=times == NONE))
 
 
-def _moments(rows: pa.Table) -> Ints:
-    """Return when each key expires, NONE where the table does not say."""
-    if EXPIRES not in rows.column_names:
+def _moments(rows: pa.Table, name: str) -> Ints:
+    """Return a column of moments, NONE where the table does not say."""
+    if name not in rows.column_names:
         return np.full(rows.num_rows, NONE, dtype=np.int64)
-    found: Ints = column_array(rows, EXPIRES).cast(pa.int64()).fill_null(NONE).to_numpy()
+    found: Ints = column_array(rows, name).cast(pa.int64()).fill_null(NONE).to_numpy()
     return found

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from penstock.checkpoint.entries import Commit
+from penstock.checkpoint.entries import Commit, Takeover
 from penstock.checkpoint.recovery import Damage, Recovered, takeover_of
-from penstock.errors import Fenced, PenstockError
+from penstock.errors import Fenced
 from penstock.runtime.rewriting import Restored, restored, with_partitions
 from penstock.runtime.sink_evidence import refuse_unpublished
 from penstock.runtime.stages import Hook
@@ -32,10 +32,11 @@ def go_back(driver: Driver, start: StartFrom) -> Iterator[Hook]:
         commit = start.commit(recovered, driver.janitor.root)
         if commit is not None:
             refuse_unpublished(driver.damaged, recovered.last_published_commit, commit.batch)
-            found = _found(driver, start, commit, recovered, owned.epoch)
-    except PenstockError as why:
-        if not isinstance(why, Fenced):
-            yield from driver.release()
+            found = _found(driver, start, commit, recovered, owned.takeover)
+    except Fenced:
+        raise
+    except Exception:
+        yield from driver.release()
         raise
     # Where the Takeover that fixed the partitions cannot be read, the Restore says them itself.
     known = found is not None and not start.rewrites and takeover_of(driver.log, found.commit) is not None
@@ -47,7 +48,7 @@ def go_back(driver: Driver, start: StartFrom) -> Iterator[Hook]:
     yield from driver.release()
 
 
-def _found(driver: Driver, start: StartFrom, commit: Commit, recovered: Recovered, epoch: int) -> Restored:
+def _found(driver: Driver, start: StartFrom, commit: Commit, recovered: Recovered, takeover: Takeover) -> Restored:
     """Return what a restore brings back, which the job's steps can go on from."""
     found = restored(
         start,
@@ -56,7 +57,7 @@ def _found(driver: Driver, start: StartFrom, commit: Commit, recovered: Recovere
         engine=driver.engine,
         log=driver.log,
         folder=driver.janitor.root,
-        epoch=epoch,
+        takeover=takeover,
         settings=driver.settings,
     )
     driver.engine.accept(with_partitions(recovered, found))

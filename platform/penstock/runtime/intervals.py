@@ -15,6 +15,8 @@ _PRIOR = 86_400.0
 """One failure a day is supposed before any is seen."""
 _GUESSED_RATE = 50e6
 """Bytes a second at which state is read and written, supposed before it was measured."""
+_TELLING = 2**25
+"""Bytes from which a data checkpoint tells how fast that is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,9 @@ def auto_interval(measured: Measured, recover_within: float) -> Interval:
 
     A restart reads the base and the segments behind it, so the longer the interval, the more there is to read.
     """
-    rate = measured.bytes / measured.cost if measured.bytes and measured.cost else _GUESSED_RATE
+    # Of little state the cost is that of a process and a table, and says nothing of how fast bytes are read.
+    told = measured.cost is not None and measured.bytes is not None and measured.bytes >= _TELLING
+    rate = measured.bytes / measured.cost if told and measured.bytes and measured.cost else _GUESSED_RATE
     cost = 1.0 + measured.state / rate if measured.cost is None else measured.cost
     mtbf = (measured.age + _PRIOR) / max(1, measured.starts)
     best = daly(cost, mtbf)

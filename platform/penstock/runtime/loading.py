@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from penstock.checkpoint.entries import Commit
-from penstock.errors import BadExpression
+from penstock.errors import BadExpression, StepsChanged
 from penstock.graph.nodes import FunctionNode
-from penstock.operators.key_ledger import Moment
+from penstock.operators.key_ledger import DEADLINE, Moment
 from penstock.runtime.dataframes import at_site, hash_of, normalised, quoted
 from penstock.runtime.facts import current_facts
 from penstock.runtime.partition_state import PartitionState
 from penstock.runtime.projection import map_in_arrow
 from penstock.runtime.rows import Emitter, receipt
-from penstock.runtime.snapshot_tables import table_path
+from penstock.runtime.snapshot_tables import PARTITION, storable, table_path
 from penstock.runtime.specs import HASHED, MAIN, StepWork
 from penstock.runtime.staging import TaskFiles
 from penstock.state import EXPIRES, live_rows
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["initial_frame", "loading_frame", "manifests", "rewritten_tables"]
 
 _PID, _TABLE = "_penstock_pid", "_penstock_table"
+_MOMENTS = frozenset({EXPIRES, DEADLINE})
+"""Columns that a table may lack."""
 
 
 def initial_frame(node: FunctionNode, work: StepWork, spark: SparkSession, folder: str) -> DataFrame:
@@ -55,16 +58,24 @@ def initial_frame(node: FunctionNode, work: StepWork, spark: SparkSession, folde
 
 
 def loading_frame(
-    step: str, work: StepWork, tables: Mapping[str, DataFrame], *, folder: str, partitions: int, what: str
+    step: str,
+    work: StepWork,
+    tables: Mapping[str, DataFrame],
+    *,
+    folder: str,
+    partitions: int,
+    what: str,
+    older: bool = False,
 ) -> DataFrame:
     """Return the frame whose collection writes a step's state in `partitions` partitions, and gives the receipts.
 
-    `folder` is that of all steps' state. Raises BadExpression, which begins with `what`, where a column is missing.
+    `folder` is that of all steps' state; `older` tables may lack state columns, which were added since.
+    Raises BadExpression, which begins with `what`, where a column is missing.
     """
     from pyspark.sql import functions as F
 
     # A task for each partition of an empty table too: what is to be there is nothing then.
-    frames = [_typed(work, name, given, what) for name, given in tables.items()]
+    frames = [_typed(work, name, given, what, older=older) for name, given in tables.items()]
     frame = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
     placed = frame.withColumn(_PID, F.pmod(F.col(HASHED), F.lit(partitions)).cast("int"))
     routed = placed.repartitionById(partitions, F.col(_PID)).drop(_PID)
@@ -80,15 +91,19 @@ def rewritten_tables(
 
     A table of the user's takes the place of the main one: timers stay as they were.
     """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     step, snapshot = rewrite.step, rewrite.snapshot
     tables = {}
     for name in work.tables:
         if name == MAIN and rewrite.table is not None:
             tables[name] = spark.read.format("delta").load(rewrite.table)
         elif snapshot is not None:
-            version = snapshot.version if name == MAIN else snapshot.timers
-            reader = spark.read.format("delta").option("versionAsOf", version)
-            tables[name] = reader.load(str(table_path(folder, step, name)))
+            files = snapshot.files if name == MAIN else snapshot.timer_files
+            # Not as a version of the table: how long Delta keeps its log is no matter of ours.
+            paths = [str(table_path(folder, step, name) / file) for file in files]
+            empty = spark.createDataFrame([], from_arrow_schema(storable(work.tables[name])))
+            tables[name] = spark.read.parquet(*paths) if paths else empty
         else:
             tables[name] = _segments(step, work, name, commit, spark, folder / "state")
     return tables
@@ -100,7 +115,7 @@ def _segments(step: str, work: StepWork, table: str, commit: Commit, spark: Spar
 
     named = {int(partition): ref.model_dump() for partition, ref in commit.state.get(step, {}).items()}
     parts = [part for part, shown in work.shown_in.items() if shown == table]
-    schema = work.tables[table]
+    schema = storable(work.tables[table])
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for partition in [row for batch in batches for row in batch.column(0).to_pylist()]:
@@ -113,14 +128,40 @@ def _segments(step: str, work: StepWork, table: str, commit: Commit, spark: Spar
     return spark.range(0, count, 1, count).mapInArrow(read, from_arrow_schema(schema))
 
 
-def _typed(work: StepWork, table: str, given: DataFrame, what: str) -> DataFrame:
+def refuse_unfit(rewrite: StepRewrite, work: StepWork, commit: Commit, root: Path) -> None:
+    """Raise StepsChanged where a step cannot go on from what it is to be written from; `root` has all state.
+
+    What is written carries the layout of the job as it is now, so nobody could tell it afterwards.
+    """
+    unfit = None
+    if rewrite.snapshot is not None:
+        found = rewrite.snapshot
+        stored = (
+            pq.read_schema(table_path(root.parent, rewrite.step) / next(iter(found.files))) if found.files else None
+        )
+        own = {PARTITION, *_MOMENTS}
+        plain = pa.schema([] if stored is None else [f for f in stored if f.name not in own])
+        unfit = None if stored is None else work.unfit(found.layout, found.keys, plain)
+    else:
+        for partition, ref in commit.state.get(rewrite.step, {}).items():
+            state = PartitionState.open(root, rewrite.step, int(partition), ref.model_dump(), work=work)
+            unfit = unfit or work.difference(state)
+    if unfit is not None and rewrite.table is None:
+        raise StepsChanged(f"step {rewrite.step!r} {unfit}")
+
+
+def _typed(work: StepWork, table: str, given: DataFrame, what: str, *, older: bool) -> DataFrame:
     """Return a table with the columns and types that the step needs, and the hash of the keys."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    wanted = from_arrow_schema(work.tables[table])
+    wanted = from_arrow_schema(storable(work.tables[table]))
     there = {name.lower(): name for name in given.columns}
-    fields = [f for f in wanted if f.name != EXPIRES or EXPIRES in there]
+    if older:
+        added = [f for f in wanted if f.name.lower() not in there and f.name not in work.keys.names]
+        given = given.withColumns({f.name: F.lit(None).cast(f.dataType) for f in added})
+        there |= {f.name.lower(): f.name for f in added}
+    fields = [f for f in wanted if f.name not in _MOMENTS or f.name in there]
     missing = next((field.name for field in fields if field.name.lower() not in there), None)
     if missing is not None:
         raise BadExpression(f"{what} has no column {missing!r}; it has {', '.join(given.columns)}")
@@ -169,7 +210,9 @@ def _task(
 
 def _of_table(rows: pa.Table, name: str, work: StepWork) -> pa.Table:
     found = rows.filter(pc.equal(rows[_TABLE], name))
-    return found.select([column for column in work.tables[name].names if column in rows.column_names] + [HASHED])
+    fields = [field for field in work.tables[name] if field.name in rows.column_names]
+    named = found.select([*(field.name for field in fields), HASHED])
+    return named.cast(pa.schema([*fields, pa.field(HASHED, pa.int64())]))
 
 
 def _partition() -> int:

@@ -113,7 +113,7 @@ class Driver:
         while not self.stopping:
             for name in set(self.settings.saves()) - self._saved if self.commit is not None else ():
                 self.save(name)
-            self.data.look(self.commit, self._owned().epoch)
+            self.data.look(self.commit, self._owned().epoch, self.next_id - 1)
             planned = self.plan_next()
             if planned is None:
                 self.finished = True

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from penstock.checkpoint.entries import Commit, ManifestRef
+from penstock.checkpoint.entries import Commit, ManifestRef, Place, Takeover
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.recovery import Recovered, takeover_of
 from penstock.errors import CannotRestore, PartitionsChanged
@@ -52,7 +52,7 @@ def restored(
     engine: Engine,
     log: Log,
     folder: Path,
-    epoch: int,
+    takeover: Takeover,
     settings: DriverSettings,
 ) -> Restored:
     """Return what a start restores; state is written anew where it asks for that, durably.
@@ -70,7 +70,7 @@ def restored(
         # Not the batch of the Commit: what is named by one below the floor may be swept before the Restore stands.
         batch=max(recovered.used, commit.batch),
         time=commit.time,
-        epoch=epoch,
+        epoch=takeover.epoch,
         run=uuid.uuid4().hex[:12],
         spans={},
         late={},
@@ -89,7 +89,11 @@ def restored(
         due[step] = min((one["due"] for one in said if one["due"] is not None), default=None)
         due_time[step] = min((one["due_time"] for one in said if one["due_time"] is not None), default=None)
     partitions = {**known, **{s.name: s.partitions for s in engine.graph.steps if s.name in state}}
-    written = commit.model_copy(update={"state": state, "due": due, "due_time": due_time, "snapshots": {}})
+    # Written by who restores: under its Takeover the partitions are those, and no other Commit of the batch is it.
+    place = None if takeover.place is None else Place(slot=takeover.place.slot, takeover=takeover.place.slot)
+    who = {"epoch": takeover.epoch, "writer": takeover.writer, "place": place}
+    changed = {"state": state, "due": due, "due_time": due_time, "snapshots": {}}
+    written = commit.model_copy(update={**changed, **who})
     return Restored(written, partitions, tuple(rewrite.step for rewrite in rewrites))
 
 
@@ -114,10 +118,9 @@ def _rewrites(
     for name, step in steps.items():
         was = kept.get(name, step.partitions)
         other = was != step.partitions and bool(commit.state.get(name))
-        if other and start.partitions != step.partitions and name not in snapshots and name not in given:
-            asked = "" if start.partitions is None else f", and --partitions says {start.partitions}"
+        if other and start.partitions is None and name not in snapshots and name not in given:
             raise PartitionsChanged(
-                f"step {name!r} has {step.partitions} partitions in the job and its state has {was}{asked}",
+                f"step {name!r} has {step.partitions} partitions in the job and its state has {was}",
                 where=str(step.site),
             )
         if name in given or name in snapshots or other:

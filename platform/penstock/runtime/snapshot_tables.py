@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BATCH",
+    "EPOCH",
     "PARTITION",
+    "RUN",
     "Snapshot",
     "SnapshotVersion",
     "app_id",
@@ -39,6 +41,7 @@ __all__ = [
     "find_snapshot",
     "forget_old",
     "is_ours",
+    "newest_snapshot",
     "open_table",
     "snapshot_problems",
     "snapshot_steps",
@@ -50,8 +53,8 @@ __all__ = [
     "write_record",
 ]
 
-BATCH = "penstock.batch"
-"""What the commit of a version says: the batch that it is of."""
+BATCH, EPOCH, RUN = "penstock.batch", "penstock.epoch", "penstock.run"
+"""What the commit of a version says: the batch that it is of, and the epoch and run that made it."""
 PARTITION = "_state_partition"
 """The column by which the tables are partitioned: the partition of the state that a key is in."""
 _RECORDS, _KIND = "_penstock", "snapshot"
@@ -62,9 +65,14 @@ Files = dict[str, tuple[int, int]]
 
 
 class SnapshotVersion(Record):
-    """One version of a step's table: its batch is that of the Commit. `timers` is the version of that table."""
+    """One version of a step's table: its batch is that of the Commit. `timers` is the version of that table.
+
+    `layout` and `keys` say what the step kept then, in words and by name.
+    """
 
     step: str
+    layout: str
+    keys: list[str]
     version: int
     rows: int
     files: Files
@@ -180,6 +188,12 @@ def snapshot_steps(folder: Path) -> list[str]:
     return sorted(path.name for path in root.iterdir() if is_name(path.name)) if root.is_dir() else []
 
 
+def newest_snapshot(folder: Path) -> Commit | None:
+    """Return the Commit that the newest data checkpoint is of, None where there is none."""
+    found = snapshots_of(folder)
+    return next(iter(found[-1].values())).commit if found else None
+
+
 def snapshots_of(folder: Path) -> list[dict[str, SnapshotVersion]]:
     """Return the data checkpoints that can be gone back to, oldest first: those that every step's table has."""
     by_batch: dict[tuple[int, str], dict[str, SnapshotVersion]] = {}
@@ -226,16 +240,26 @@ def is_ours(table: DeltaTable | None) -> bool:
     return table is not None and BATCH in table.history(1)[0]
 
 
-def forget_old(folder: Path, step: str, keep: int) -> None:
-    """Let go of all but the newest `keep` versions of a step: their records first, then files that only they had."""
+def forget_old(folder: Path, steps: Collection[str], keep: int) -> None:
+    """Let go of all but the newest `keep` data checkpoints of these steps: records first, then files they alone had.
+
+    One that was cut short, so that not all of its steps have it, is not counted; it goes as well.
+    """
+    counted = snapshots_of(folder)[-keep:]
+    for step in steps:
+        _forget(folder, step, {found[step].version for found in counted if step in found})
+
+
+def _forget(folder: Path, step: str, wanted: set[int]) -> None:
     from deltalake import CommitProperties
 
     places = _records(folder, step)
-    kept = [one for one in map(_read, places[-keep:]) if isinstance(one, SnapshotVersion)]
-    if len(places) <= keep:
+    old = [path for path in places if int(path.stem) not in wanted]
+    if not old:
         return
-    for path in places[:-keep]:
+    for path in old:
         path.unlink(missing_ok=True)
+    kept = [one for path in places if path not in old and isinstance(one := _read(path), SnapshotVersion)]
     for table, numbers in (("", [one.version for one in kept]), ("timers", [one.timers for one in kept])):
         found = open_table(table_path(folder, step, table))
         if found is not None:
@@ -243,11 +267,24 @@ def forget_old(folder: Path, step: str, keep: int) -> None:
                 retention_hours=0,
                 dry_run=False,
                 enforce_retention_duration=False,
+                full=True,  # files too that a writer which was killed has left
                 keep_versions=[number for number in numbers if number is not None],
                 commit_properties=CommitProperties(custom_metadata={BATCH: "-1"}),
             )
 
 
 def storable(schema: pa.Schema) -> pa.Schema:
-    """Return the columns as a Delta table can have them: intervals as microseconds."""
-    return pa.schema([f.with_type(pa.int64()) if pa.types.is_duration(f.type) else f for f in schema])
+    """Return the columns as a Delta table can have them: intervals as microseconds, wherever they stand."""
+    return pa.schema([f.with_type(_storable(f.type)) for f in schema])
+
+
+def _storable(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_duration(kind):
+        return pa.int64()
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_storable(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(_storable(f.type)) for f in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_storable(kind.key_type), kind.item_field.with_type(_storable(kind.item_type)))
+    return kind

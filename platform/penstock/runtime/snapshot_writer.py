@@ -1,8 +1,8 @@
 """Make a data checkpoint: fold each step's segments, and show the same rows in its Delta table (DESIGN 5). No Spark.
 
 All of it is read from files that a Commit names, so it runs beside the batches that follow, in a process of its own
-with little claim to the processors: `python -m penstock.runtime.snapshot_writer`, which gets the order on its standard
-input, answers on its standard output, and ends when the driver does.
+with little claim to the processors: `python -m penstock.runtime.snapshot_writer ORDER ANSWER`, two files of the
+driver's own. It ends when its standard input does, which is when the driver has gone.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.checkpoint.entries import Commit
-from penstock.errors import PenstockError
+from penstock.errors import Fenced, PenstockError
 from penstock.runtime.partition_state import PartitionState
 from penstock.runtime.snapshot_tables import (
     BATCH,
+    EPOCH,
     PARTITION,
+    RUN,
     SnapshotVersion,
     app_id,
     files_of,
@@ -53,13 +55,15 @@ NICE = 10
 class SnapshotOrder:
     """Say of what a data checkpoint is to be made; sent to another process of the same driver.
 
-    `commit` is a Commit as JSON, `keep` how many versions of each table stay readable. `since` has, for steps whose
+    `commit` is a Commit as JSON, `named` the batch id that new segments are named by: one that no sweep goes beyond.
+    `keep` how many versions of each table stay readable. `since` has, for steps whose
     last data checkpoint this driver has made, its batch: partitions that did not change behind it stay as they are.
     """
 
     uuid: str
     folder: str
     commit: str
+    named: int
     works: Mapping[str, StepWork]
     epoch: int
     run: str
@@ -90,7 +94,9 @@ def take_snapshots(order: SnapshotOrder) -> Taken:
     began = time.monotonic()
     commit = Commit.model_validate_json(order.commit)
     steps = {step: _StepWriter(order, commit, step).take() for step in order.works if step in commit.state}
-    return Taken(steps=steps, seconds=time.monotonic() - began)
+    seconds = time.monotonic() - began
+    forget_old(Path(order.folder), steps, order.keep)
+    return Taken(steps=steps, seconds=seconds)
 
 
 class _StepWriter:
@@ -114,6 +120,8 @@ class _StepWriter:
         made = self._write(MAIN, self._fold)
         record = SnapshotVersion(
             step=self.step,
+            layout=self.work.layout_name,
+            keys=self.work.keys.names,
             version=made.version(),
             rows=sum(pa.table(made.get_add_actions())["num_records"].to_pylist()),
             files=files_of(made, self._path(MAIN)),
@@ -122,7 +130,6 @@ class _StepWriter:
             commit=self.commit,
         )
         write_record(self.folder, record)
-        forget_old(self.folder, self.step, self.order.keep)
         return StepTaken(version=record.version, rows=record.rows, bytes=self.bytes, bases=self.bases)
 
     def _path(self, table: str) -> Path:
@@ -132,8 +139,8 @@ class _StepWriter:
         """Fold partitions, and yield what the main table shows of them."""
         for number in changed:
             reader = self.partitions[number].reader
-            name = segment_name(self.commit.batch, epoch=self.order.epoch, attempt=number, run=self.order.run)
-            folding = fold(reader, name, batch=self.commit.batch, merge=self.work.merge)
+            name = segment_name(self.order.named, epoch=self.order.epoch, attempt=number, run=self.order.run)
+            folding = fold(reader, name, batch=self.order.named, merge=self.work.merge)
             while True:
                 try:
                     part, rows = next(folding)
@@ -162,6 +169,7 @@ class _StepWriter:
         there = open_table(path)
         known = None if there is None else there.transaction_version(app)
         # Also where somebody has edited it: what did not change in the state may have there.
+        self._refuse_newer(there)
         whole = known is None or self.order.since.get(self.step) != known or not is_ours(there)
         changed = [n for n, state in self.partitions.items() if whole or state.reader.manifest.batch > (known or 0)]
         schema = pa.schema([*storable(self.work.tables[table]), pa.field(PARTITION, pa.int32())])
@@ -178,14 +186,23 @@ class _StepWriter:
                 predicate=None if whole else f"{PARTITION} IN ({', '.join(map(str, changed)) or -1})",
                 configuration=_SETTINGS if there is None else None,
                 commit_properties=CommitProperties(
-                    custom_metadata={BATCH: str(batch)}, app_transactions=[Transaction(app, batch)]
+                    custom_metadata={BATCH: str(batch), EPOCH: str(self.order.epoch), RUN: self.order.run},
+                    app_transactions=[Transaction(app, batch)],
                 ),
             )
         except Exception:
             if feed.error is not None:
                 raise feed.error from None
             raise
-        return DeltaTable(path)
+        # Not just the newest: another driver's may stand behind it.
+        made = next(said for said in DeltaTable(path).history(5) if said.get(RUN) == self.order.run)
+        return DeltaTable(path, version=made["version"])
+
+    def _refuse_newer(self, table: DeltaTable | None) -> None:
+        """Raise Fenced where a driver that took over has written the table: what is told here is of the past."""
+        newest = next((said for said in table.history(5) if EPOCH in said), None) if table is not None else None
+        if newest is not None and int(newest[EPOCH]) > self.order.epoch:
+            raise Fenced(f"a driver of epoch {newest[EPOCH]} has written the table of step {self.step!r}")
 
 
 class _Feed:
@@ -223,16 +240,17 @@ def taken_of(said: Mapping[str, Any]) -> Taken:
 
 
 def main() -> None:
-    """Do what the order on standard input says."""
+    """Do what the order in a file says, and answer in another."""
     from pyspark import cloudpickle
 
     os.nice(NICE)
-    pipe = sys.stdin.buffer
-    order = cloudpickle.loads(pipe.read(int(pipe.readline())))
-    # The driver never writes more: what ends the wait is that it has gone, and then nobody wants the answer.
-    threading.Thread(target=lambda: (pipe.read(1), os._exit(1)), daemon=True).start()
-    sys.stdout.write(json.dumps(answer(order)))
-    sys.stdout.flush()
+    # The driver writes nothing: what ends this wait is that it has gone, and then nobody wants the answer.
+    threading.Thread(target=lambda: (sys.stdin.buffer.read(1), os._exit(1)), daemon=True).start()
+    given, said = Path(sys.argv[1]), Path(sys.argv[2])
+    order = cloudpickle.loads(given.read_bytes())
+    part = said.with_suffix(".part")
+    part.write_text(json.dumps(answer(order)))
+    part.rename(said)
     os._exit(0)
 
 

@@ -29,7 +29,7 @@ from penstock.runtime.build import BuiltJob, build_job
 from penstock.runtime.dataframes import at_site
 from penstock.runtime.facts import PROPERTY, BatchFacts
 from penstock.runtime.gates import UNIT
-from penstock.runtime.loading import initial_frame, loading_frame, manifests, rewritten_tables
+from penstock.runtime.loading import initial_frame, loading_frame, manifests, refuse_unfit, rewritten_tables
 from penstock.runtime.partition_state import PartitionState
 from penstock.runtime.plan import JobPlan, plan_job
 from penstock.runtime.rows import receipts_of
@@ -162,10 +162,14 @@ class SparkEngine:
         """Write a step's state anew, in as many partitions as the job says, and return the receipts."""
         node = next(step for step in self.graph.steps if step.name == rewrite.step)
         work = self.built.steps[rewrite.step]
-        tables = rewritten_tables(rewrite, work, commit, self.spark, self.state_folder.parent)
+        refuse_unfit(rewrite, work, commit, self.state_folder)
         what = f"the state of step {node.name!r} that is to be gone on from"
         state, partitions = str(self.state_folder), node.partitions
-        frame = loading_frame(node.name, work, tables, folder=state, partitions=partitions, what=what)
+        with at_site(node.site):
+            tables = rewritten_tables(rewrite, work, commit, self.spark, self.state_folder.parent)
+            frame = loading_frame(
+                node.name, work, tables, folder=state, partitions=partitions, what=what, older=rewrite.table is None
+            )
         return self._collect(frame, facts)
 
     def _collect(self, frame: DataFrame, facts: BatchFacts) -> Sequence[Mapping[str, Any]]:

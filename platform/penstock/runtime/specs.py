@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -196,6 +196,9 @@ class StepWork(Protocol):
 
     def difference(self, state: PartitionState) -> str | None:
         """Return why the step cannot go on from this state, None where it can."""
+
+    def unfit(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> str | None:
+        """Return the same of state that was kept in these columns, as a `layout_name` said."""
 
     def run(self, state: PartitionState, tables: list[pa.Table], facts: BatchFacts) -> StepDone:
         """Do a batch's work with what came through the shuffle."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from penstock.checkpoint.entries import Commit
 from penstock.checkpoint.recovery import Damage, recover
@@ -21,7 +22,7 @@ from penstock.operators.partial_tables import GROUP, HASH, PartialTables
 from penstock.operators.window_strategies import SLICES
 from penstock.runtime.restoring import StartFrom, parse_start
 from penstock.runtime.roots import job_log
-from penstock.runtime.snapshot_tables import PARTITION, find_snapshot, table_path
+from penstock.runtime.snapshot_tables import find_snapshot, table_path, verify_snapshot
 from penstock.state import LATEST, Combine, Manifest, StateReader, live_rows
 from penstock.state import ManifestRef as StateRef
 
@@ -52,8 +53,9 @@ def chunks(root: str | Path, job: str, step: str, *, at: int | str = "last") -> 
     commit = _commit(folder, start)
     _refuse_unknown(commit, step)
     if start.snapshot is not None:
-        version = find_snapshot(folder, start.snapshot).steps[step].version
-        yield from _of_snapshot(table_path(folder, step), version)
+        found = find_snapshot(folder, start.snapshot).steps[step]
+        verify_snapshot(folder, found)
+        yield from _of_snapshot([table_path(folder, step) / name for name in found.files])
     else:
         yield from _of_segments(folder / "state", step, commit)
 
@@ -80,11 +82,9 @@ def _refuse_unknown(commit: Commit, step: str) -> None:
         raise UnknownName(f"batch {commit.batch} has no state of step {step!r}; there is {there}")
 
 
-def _of_snapshot(path: Path, version: int) -> Iterator[pa.Table]:
-    from deltalake import DeltaTable
-
-    rows = DeltaTable(path, version=version).to_pyarrow_dataset().to_batches()
-    yield from (pa.table(batch).drop_columns([PARTITION]) for batch in rows)
+def _of_snapshot(paths: list[Path]) -> Iterator[pa.Table]:
+    for path in paths:
+        yield from (pa.Table.from_batches([batch]) for batch in pq.ParquetFile(path).iter_batches())
 
 
 def _of_segments(root: Path, step: str, commit: Commit) -> Iterator[pa.Table]:

@@ -75,9 +75,11 @@ class WindowWork:
 
     def difference(self, state: PartitionState) -> str | None:
         """Return why the step cannot go on from this state: it keeps other partials, or other slices."""
-        if state.written_as == self.layout_name:
-            return None
-        return f"keeps {self.layout_name}, and its state is {state.written_as}"
+        return self.unfit(state.written_as, state.reader.manifest.keys, pa.schema([]))
+
+    def unfit(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> str | None:
+        """Return the same of what was kept as a layout says: partials are named by their places, slices by windows."""
+        return None if layout == self.layout_name else f"keeps {self.layout_name}, and its state is {layout}"
 
     def run(self, state: PartitionState, tables: list[pa.Table], facts: BatchFacts) -> StepDone:
         """Fold in the slices, and close the windows that are due."""
