@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from penstock.cli.outcome import command_id, outcome, terminal
+from penstock.cli.outcome import command_id, outcome, step_names, terminal
 from penstock.runtime.events import configure_events
 from penstock.runtime.launch import RunOrder, launch
 from penstock.runtime.progress import BarProgress, JsonProgress, ProgressView
@@ -33,6 +33,7 @@ def run_command(
     drain: bool,
     take_over: bool,
     gates: Sequence[str],
+    drop: Sequence[str],
     deadline: float | None,
     generation: int,
     command: str | None,
@@ -52,6 +53,7 @@ def run_command(
         drain=drain,
         take_over=take_over,
         gates=parse_gates(gates),
+        drop=step_names(drop),
         deadline=deadline,
         generation=generation,
         command=command_id(command),

@@ -123,10 +123,13 @@ class PartitionsChanged(CheckpointError, ValueError):
 
 
 class StepsChanged(CheckpointError, ValueError):
-    """The job's stateful steps are not those of the checkpoint."""
+    """The job's stateful steps, its sources or its sinks are not those of the checkpoint."""
 
     code = "PEN-CKP-016"
-    remedy = "Bring the step back as it was, or begin again with --from empty."
+    remedy = (
+        "Bring it back as it was; `penstock diff JOB` compares all of it. The state of a step that the job no longer "
+        "has goes with --drop STEP, everything with --from empty."
+    )
 
 
 class RootUnsafe(CheckpointError, PermissionError):

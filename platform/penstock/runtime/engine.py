@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from penstock.checkpoint.entries import StagedFile
@@ -23,8 +23,8 @@ class Engine(Protocol):
 
     graph: JobGraph
 
-    def accept(self, recovered: Recovered) -> None:
-        """Raise StepsChanged or PartitionsChanged when the job's steps cannot go on from the state of the log."""
+    def accept(self, recovered: Recovered, drop: Collection[str] = ()) -> None:
+        """Raise StepsChanged or PartitionsChanged when the job cannot go on from the log; `drop` as in `compare`."""
 
     def prepare(self) -> None:
         """Check the sinks against the rows they will get, and open them; idempotent. The first thing that writes."""

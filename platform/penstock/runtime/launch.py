@@ -55,7 +55,8 @@ class RunOrder:
     """Say what was asked of one run; `deadline` is seconds, None for the setting's.
 
     `generation` and `command` are a supervisor's or a scheduler's: a newer generation takes over at once, and a
-    restore that the same command has caused before is not done again (DESIGN 11).
+    restore that the same command has caused before is not done again (DESIGN 11). `drop` names steps that the job no
+    longer has and whose state is let go.
     """
 
     start: StartFrom = LAST
@@ -63,6 +64,7 @@ class RunOrder:
     drain: bool = False
     take_over: bool = False
     gates: Mapping[int, str] = field(default_factory=dict)
+    drop: tuple[str, ...] = ()
     deadline: float | None = None
     generation: int = 0
     command: str | None = None
@@ -145,6 +147,7 @@ def _launched(
                     stop_at_end=order.available_now,
                     drain=order.drain,
                     gates=order.gates,
+                    drop=order.drop,
                     limit=orders.limit,
                     caps={step.name: settings.state_limit for step in graph.steps} if settings.state_limit else {},
                     row_cap=settings.state_row_limit,

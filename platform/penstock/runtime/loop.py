@@ -19,7 +19,6 @@ from penstock.checkpoint.replay import Damaged
 from penstock.checkpoint.takeover import View, claim, confirm, survey
 from penstock.errors import CannotRestore, CheckpointCorrupt, Fenced, SinkAhead
 from penstock.runtime.commit import Decision, decide
-from penstock.runtime.dropped import refuse_dropped
 from penstock.runtime.engine import Engine
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.fencing import anybody_may, fencing
@@ -157,8 +156,7 @@ class Driver:
         yield Hook("TakeOver", "after")
         recovered = self._adopt(recover(self.log, damage), damage)
         if damage is Damage.FAIL:
-            refuse_dropped(self.engine.graph, recovered)
-            self.engine.accept(recovered)
+            self.engine.accept(recovered, self.settings.drop)
         self.engine.prepare()
         refuse_old_copy(self.engine, self.sinks, self.app, recovered)
         last = recovered.last_published_commit

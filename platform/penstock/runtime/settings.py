@@ -38,6 +38,8 @@ class DriverSettings:
     """What bounds the next batch; asked before each."""
     saves: Callable[[], Collection[str]] = tuple
     """The names that were asked for the newest checkpoint; looked at between batches."""
+    drop: Collection[str] = ()
+    """Steps that the job no longer has and whose state is let go knowingly (F51)."""
     caps: Mapping[str, int] = field(default_factory=dict)
     """The most bytes of state per step."""
     row_cap: int | None = 16 << 20

@@ -62,6 +62,12 @@ class Delta:
 
     def prepare(self, schema: pa.Schema, spark: Any) -> None:
         """Make the table, or check that the rows fit the one that is there."""
+        self.check(schema)
+        if _load(Path(self.path)) is None:
+            self._create(schema)
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise SinkSchemaMismatch where the rows do not fit the table that is there, or that would be made."""
         table = _load(Path(self.path))
         if table is None:
             missing = [name for name in self.partition_by if name not in schema.names]
@@ -69,7 +75,6 @@ class Delta:
                 raise SinkSchemaMismatch(
                     f"partition_by names {missing[0]!r}, and the stream has {schema.names}", where=str(self.path)
                 )
-            self._create(schema)
             return
         found = pa.schema(table.schema().to_arrow())
         if _facts(found) != _facts(_as_delta(schema)):
