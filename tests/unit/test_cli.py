@@ -282,3 +282,9 @@ def test_what_is_dropped_and_compared_with_is_looked_at_before_anything_else(roo
     assert penstock("diff", "orders", "--drop", "../w").exit_code == 2
     found = penstock("diff", "orders", "--against", str(root / "nowhere"))
     assert (found.exit_code, "no checkpoint of orders below" in " ".join(found.stderr.split())) == (2, True)
+
+
+def test_sinks_take_back_nothing_without_a_restore(root):
+    """There is no batch whose rows they would show."""
+    found = penstock("run", "orders", "--truncate-sinks")
+    assert (found.exit_code, "say with --from" in " ".join(found.stderr.split())) == (2, True)

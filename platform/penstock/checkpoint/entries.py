@@ -136,13 +136,18 @@ class Commit(EntryBase):
 
 
 class Restore(EntryBase):
-    """From here state and positions are those of a batch, of a saved checkpoint, or of none (`empty`)."""
+    """From here state and positions are those of a batch, of a saved checkpoint, or of none (`empty`).
+
+    `truncate` maps sinks to the versions of their tables that are to be put in force again: whoever takes over while
+    no Commit has followed does it, unless it was done (SEMANTICS 10.1).
+    """
 
     kind: Literal["restore"] = "restore"
     batch: int | None
     source: Literal["batch", "saved", "empty"]
     saved: str | None
     partitions: dict[str, int] | None
+    truncate: dict[str, int] = {}
 
 
 class Save(EntryBase):

@@ -97,6 +97,9 @@ def run(
         ),
     ] = "last",
     *,
+    truncate_sinks: Annotated[
+        bool, typer.Option("--truncate-sinks", help="With --from: sinks take back what they have published after it.")
+    ] = False,
     available_now: Annotated[
         bool, typer.Option("--available-now", help="End when what was there at the start is done.")
     ] = False,
@@ -151,6 +154,7 @@ def run(
       penstock run flights
       penstock run flights --available-now       for a schedule: process what is there, exit 0
       penstock run flights --from batch=12       state and positions go back to batch 12 first
+      penstock run flights --from batch=12 --truncate-sinks   and tables show again what they showed then
       penstock run flights --from empty          begin anew; what sinks have stays, and is reported
       penstock run flights --gate 17=publish     go on at batch 17, which a check had stopped
       penstock run flights --drop hourly         the job has no step hourly any more: let its state go
@@ -160,6 +164,7 @@ def run(
     run_command(
         job,
         start=start,
+        truncate_sinks=truncate_sinks,
         available_now=available_now,
         drain=drain,
         take_over=take_over,

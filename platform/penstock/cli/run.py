@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -29,6 +30,7 @@ def run_command(
     job: str,
     *,
     start: str,
+    truncate_sinks: bool,
     available_now: bool,
     drain: bool,
     take_over: bool,
@@ -48,7 +50,7 @@ def run_command(
         logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         _speak_to(*log_files(logs, generation))
     order = RunOrder(
-        start=_start(start),
+        start=_start(start, truncate=truncate_sinks),
         available_now=available_now,
         drain=drain,
         take_over=take_over,
@@ -94,8 +96,11 @@ def parse_gates(said: Sequence[str]) -> dict[int, str]:
     return found
 
 
-def _start(text: str) -> StartFrom:
+def _start(text: str, *, truncate: bool) -> StartFrom:
     try:
-        return parse_start(text)
+        start = parse_start(text)
     except ValueError as why:
         raise typer.BadParameter(str(why), param_hint="--from") from None
+    if truncate and not start.restore:
+        raise typer.BadParameter("say with --from what sinks are to show again", param_hint="--truncate-sinks")
+    return replace(start, truncate=truncate)

@@ -112,6 +112,15 @@ class CannotRestore(CheckpointError, LookupError):
     remedy = "Choose one of those listed."
 
 
+class CannotTruncate(CannotRestore):
+    """A sink cannot take back what it has published, or must not be made to."""
+
+    code = "PEN-SNK-004"
+    remedy = (
+        "Restore without --truncate-sinks, where that is possible: the rows stay, and come again under new batch ids."
+    )
+
+
 class CannotSave(CheckpointError, ValueError):
     code = "PEN-CKP-024"
     remedy = "Choose another name, or save when a batch was committed."

@@ -13,6 +13,7 @@ from penstock.checkpoint.recovery import Recovered
 from penstock.graph.graph import JobGraph
 from penstock.quality.verdict import Verdict
 from penstock.runtime.facts import BatchFacts
+from penstock.sinks.delta_history import Target
 from penstock.sources.base import Position, ReadLimit, Span
 
 __all__ = ["Engine"]
@@ -73,6 +74,12 @@ class Engine(Protocol):
 
     def version(self, sink: str, app: str) -> int | None:
         """Return the newest batch of the app that a sink shows, None where it cannot be told."""
+
+    def put_back(self, sink: str, target: Target, version: int, *, slot: int, newest: int) -> bool:
+        """Put a version of a sink's table in force again, once for the Restore in `slot`; False where it was done.
+
+        Raises CannotTruncate.
+        """
 
     def discard(self, sink: str, files: Sequence[StagedFile]) -> None:
         """Delete staged files that were published, or that nothing names."""

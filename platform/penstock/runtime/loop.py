@@ -42,6 +42,7 @@ from penstock.runtime.stages import (
     plan_batch,
 )
 from penstock.runtime.triggers import Trigger
+from penstock.runtime.truncating import plan_truncation, redo_truncation
 from penstock.state import check_sizes
 from penstock.time.clock import Clock
 
@@ -159,6 +160,7 @@ class Driver:
             self.engine.accept(recovered, self.settings.drop)
         self.engine.prepare()
         refuse_old_copy(self.engine, self.sinks, self.app, recovered)
+        yield from redo_truncation(self.engine, self.app, recovered, damage)
         last = recovered.last_published_commit
         self._damaged = None if last is None else find_damaged(self.engine, self.sinks, self.app, last)
         if self._damaged is not None and damage is Damage.FAIL:
@@ -183,15 +185,15 @@ class Driver:
             commit = start.commit(recovered)
             if commit is not None:
                 refuse_unpublished(self._damaged, recovered.last_published_commit, commit.batch)
+            truncate = plan_truncation(self.engine.graph, self.app, recovered, start, self.log)
         except CannotRestore:
             yield from self.release()
             raise
-        owned = self._owned()
         # Where the Takeover that fixed the partitions cannot be read, the Restore says them itself.
         partitions = {} if commit is None or takeover_of(self.log, commit) else self.partitions
-        entry = start.entry(owned, commit, self.identity.command, partitions)
+        entry = start.entry(self._owned(), commit, self.identity.command, partitions, truncate)
         yield Hook("Restore", "before", entry.batch)
-        owned.append(entry)
+        self._owned().append(entry)
         yield Hook("Restore", "after", entry.batch)
         yield from self.release()
 

@@ -12,6 +12,7 @@ from penstock import errors
 from penstock.checkpoint.entries import ManifestRef, StagedFile
 from penstock.checkpoint.recovery import Recovered
 from penstock.errors import (
+    CannotTruncate,
     CheckpointCorrupt,
     ComputeFailed,
     EngineGone,
@@ -38,6 +39,7 @@ from penstock.runtime.plan import JobPlan, plan_job
 from penstock.runtime.rows import receipts_of
 from penstock.runtime.staging import verify_staged
 from penstock.sinks.base import Publication, Publisher, Staged
+from penstock.sinks.delta_history import Target
 from penstock.sources.base import Position, ReadLimit, SourceReader, Span
 
 if TYPE_CHECKING:
@@ -224,6 +226,15 @@ class SparkEngine:
     def version(self, sink: str, app: str) -> int | None:
         """Return the newest batch of the app that a sink shows."""
         return self._publishers[sink].version(app)
+
+    def put_back(self, sink: str, target: Target, version: int, *, slot: int, newest: int) -> bool:
+        """Put a version of a sink's table in force again, and open it anew: what was loaded of it is old."""
+        node = next(s for s in self.graph.sinks if s.name == sink)
+        if not hasattr(node.sink, "put_back"):
+            raise CannotTruncate(f"sink {sink!r} is another than it was, and takes nothing back", sink=sink)
+        done: bool = node.sink.put_back(target, version, slot=slot, newest=newest)
+        self._publishers[sink] = node.sink.open(self._staging[sink], self.spark)
+        return done
 
     def discard(self, sink: str, files: Sequence[StagedFile]) -> None:
         """Delete staged files below the checkpoint; those in a table's own folder belong to the table."""

@@ -180,19 +180,22 @@ class Harness:
         self._begin()
         return self._returned()
 
-    def restore(self, *, batch: int | None = None, saved: str | None = None, empty: bool = False) -> None:
-        """Go back to a kept batch, a saved one, or nothing: state and source positions become those of that batch.
+    def restore(
+        self, *, batch: int | None = None, saved: str | None = None, empty: bool = False, truncate_sinks: bool = False
+    ) -> None:
+        """Go back to a kept batch, a saved one, or nothing; with `truncate_sinks` sinks take back what came after it.
 
-        Raises CannotRestore for what is not kept; the job then goes on as if it had been restarted.
+        Raises CannotTruncate, and CannotRestore for what is not kept; the job then goes on as if it had been restarted.
         """
         if (batch is not None) + (saved is not None) + empty != 1:
             raise JobError('say what to restore: batch=N, saved="name", or empty=True', where=_here())
+        start = StartFrom(restore=True, batch=batch, saved=saved, truncate=truncate_sinks)
         self._leave()
         try:
             with self._watched():
                 self._crashed, self._failure = False, None
                 self._run = self._open()
-                for hook in self._run.driver.restore(StartFrom(restore=True, batch=batch, saved=saved)):
+                for hook in self._run.driver.restore(start):
                     self._note(hook)
         except CannotRestore:
             self._begin()
@@ -217,8 +220,7 @@ class Harness:
         """Return a step's state: the keys, `slice_start`, and the partial aggregates of each slice."""
         run = self._running()
         if step not in run.engine.built.steps:
-            known = list(run.engine.built.steps)
-            raise UnknownName(f"{step!r} is not a step with state; there is {known}", where=_here())
+            raise UnknownName(f"{step!r} has no state; there is that of {list(run.engine.built.steps)}", where=_here())
         return run.read_state(step, run.driver.commit)
 
     def output(self) -> dict[str, list[Row]]:
@@ -378,10 +380,8 @@ class Harness:
         self._running()
 
     def _ended(self) -> JobError:
-        error = JobError(
-            f"the driver ended with {type(self._failure).__name__}: {self._failure}; call restart() first",
-            where=_here(),
-        )
+        what = f"the driver ended with {type(self._failure).__name__}: {self._failure}; call restart() first"
+        error = JobError(what, where=_here())
         error.__cause__ = self._failure
         return error
 
