@@ -16,6 +16,7 @@ from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.recovery import recover
 from penstock.errors import CannotRestore, CannotTruncate
+from penstock.runtime.loop import DriverSettings
 from penstock.sinks import Delta, MemorySink
 from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
@@ -118,6 +119,27 @@ def test_what_was_taken_back_comes_again_with_truncation_only(tmp_path: Path) ->
         assert shown(h) == ALL
         assert h.batch()["raw"] == []
         h.restore(batch=0)
+
+
+def test_it_is_known_of_a_saved_batch_too_that_is_older_than_what_is_kept(tmp_path: Path) -> None:
+    """No Restore is ever purged, however long ago it took rows back."""
+    with Harness(make_job(tmp_path), tmp_path / "root", settings=DriverSettings(keep=1)) as h:
+        h.batch({"orders": ROWS[0]})
+        h.batch({"orders": ROWS[1]})
+        h.save("second")
+        saved = h.commit().batch
+        h.restore(batch=saved)
+        h.restart()
+        with pytest.raises(CannotRestore, match="batch 0 is not kept"):
+            h.restore(batch=0)
+        h.restore(empty=True, truncate_sinks=True)
+        for n in range(10):
+            h.batch({"orders": [order("c", 30 + n, n)]})
+        assert recover(Log(LocalStore(tmp_path / "root" / "taken_back"))).floor > saved
+        with pytest.raises(CannotRestore, match=f"a restore to nothing has taken rows of batch {saved} back"):
+            h.restore(saved="second")
+        h.restore(saved="second", truncate_sinks=True)
+        assert shown(h)["raw"] == [("a", 1), ("a", 3), ("b", 2)]
 
 
 def test_a_sink_that_takes_nothing_back_is_named_before_anything_is_decided(tmp_path: Path) -> None:

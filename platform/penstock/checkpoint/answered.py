@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from penstock.checkpoint.entries import Commit, Offsets, Restore, Takeover
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.takeover import survey
 from penstock.errors import CheckpointCorrupt, NotFound
 
-__all__ = ["find_restore", "restores_since"]
+__all__ = ["find_restore"]
 
 
 def find_restore(log: Log, command: str) -> Restore | None:
@@ -30,31 +28,16 @@ def find_restore(log: Log, command: str) -> Restore | None:
     return None
 
 
-def restores_since(log: Log, slot: int) -> Iterator[Restore]:
-    """Yield the Restores that stand behind a slot, the newest first; neither they nor Takeovers are ever purged."""
-    view = survey(log)
-    at, end = view.takeover_slot, view.tail
-    while at is not None and end > slot:
-        yield from _restores_behind(log, at, end)
-        takeover = log.read(at)
-        end = at - 1
-        at = takeover.place.takeover if takeover.place is not None else None
-
-
 def _restore_behind(log: Log, slot: int, end: int, command: str) -> Restore | None:
-    return next((entry for entry in _restores_behind(log, slot, end) if entry.command == command), None)
-
-
-def _restores_behind(log: Log, slot: int, end: int) -> Iterator[Restore]:
-    """Yield the Restores that follow a Takeover before any batch does."""
     for number in range(slot + 1, end + 1):
         try:
             entry = log.read(number)
         except NotFound:
-            return  # purged: it was a batch's
+            return None  # purged: it was a batch's
         except CheckpointCorrupt:
             continue
-        if isinstance(entry, Restore):
-            yield entry
+        if isinstance(entry, Restore) and entry.command == command:
+            return entry
         if isinstance(entry, Offsets | Commit):
-            return
+            return None
+    return None

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 
 import structlog
 
-from penstock.checkpoint.answered import restores_since
-from penstock.checkpoint.entries import Commit
+from penstock.checkpoint.entries import Commit, Restore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.recovery import Damage, Recovered
-from penstock.errors import CannotRestore, CannotTruncate
+from penstock.errors import CannotRestore, CannotTruncate, CheckpointCorrupt, NotFound
 from penstock.graph.graph import JobGraph
 from penstock.runtime.engine import Engine
 from penstock.runtime.restoring import StartFrom, find_superseded
@@ -37,7 +36,7 @@ def plan_truncation(
     """
     commit = start.commit(recovered)
     if not start.truncate:
-        _refuse_taken_back(entries, commit)
+        _refuse_taken_back(entries, recovered, commit)
         return {}
     sinks = {node.name: node.sink for node in graph.sinks}
     # Held rows count as well: whether somebody has released them, the table itself tells.
@@ -100,10 +99,10 @@ def _slot(commit: Commit) -> int:
     return commit.place.slot
 
 
-def _refuse_taken_back(entries: Log, commit: Commit | None) -> None:
+def _refuse_taken_back(entries: Log, recovered: Recovered, commit: Commit | None) -> None:
     if commit is None or commit.place is None:
         return
-    for restore in restores_since(entries, commit.place.slot):
+    for restore in _restores_since(entries, recovered, commit.place.slot):
         if restore.truncate and (restore.batch is None or restore.batch < commit.batch):
             back = "nothing" if restore.batch is None else f"batch {restore.batch}"
             sinks = ", ".join(restore.truncate)
@@ -112,3 +111,21 @@ def _refuse_taken_back(entries: Log, commit: Commit | None) -> None:
                 "alone does not bring them again; --truncate-sinks does, by the version that had them",
                 batch=commit.batch,
             )
+
+
+def _restores_since(entries: Log, recovered: Recovered, slot: int) -> Iterator[Restore]:
+    """Yield the Restores behind the Commit in a slot, whatever else of the log cannot be read.
+
+    Recovery has those behind the batches that are kept. Behind a saved one that is older, all that is left is looked
+    at: no Restore is ever purged.
+    """
+    if any(kept.slot <= slot for kept in recovered.kept):
+        yield from (one for one in recovered.restores if one.place is not None and one.place.slot > slot)
+        return
+    for number in entries.slots.listed():
+        try:
+            entry = entries.read(number) if number > slot else None
+        except (CheckpointCorrupt, NotFound):
+            continue
+        if isinstance(entry, Restore):
+            yield entry
