@@ -72,7 +72,8 @@ def redo_truncation(engine: Engine, app: Callable[[str], str], recovered: Recove
     yield Hook("Truncate", "before", restore.batch)
     for sink, version in restore.truncate.items():
         if not any(node.name == sink for node in engine.graph.sinks):
-            continue  # the job has it no longer; its table stays as it is
+            log.warning("sink.not_truncated", sink=sink, version=version, reason="the job has it no longer")
+            continue
         # Of the target only the batch counts here: what the table is to show was settled when the entry was written.
         target = Target(app=app(sink), batch=restore.batch, slot=restore.place.slot)
         try:

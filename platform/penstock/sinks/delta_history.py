@@ -8,7 +8,7 @@ truncation. Everything else is somebody else's, and is never undone.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -20,12 +20,14 @@ from penstock.errors import CannotTruncate, SinkConflict
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["ASKS_FOR_MORE", "PLAIN_WRITER", "Target", "find_version", "put_back"]
+__all__ = ["ASKS_FOR_MORE", "PLAIN_WRITER", "Target", "choose_version", "find_version", "put_back"]
 
 PLAIN_WRITER = 2
 """The newest writer protocol without table features: appending files is all it asks for."""
 ASKS_FOR_MORE = ("delta.constraints.", "delta.columnMapping.mode", "delta.enableChangeDataFeed", "delta.feature.")
 """How settings begin for which a commit has to do more than name files."""
+Actions = Sequence[Mapping[str, Any]]
+"""What a commit did to a table, as its file in `_delta_log` says it."""
 _TRIES = 10
 
 
@@ -74,20 +76,32 @@ def find_version(path: Path, target: Target) -> int | None:
     if not DeltaTable.is_deltatable(str(path)):
         return None
     table = DeltaTable(str(path))
+    version = choose_version(_history(path, table.version()), target, path)
+    if version is None:
+        return None
+    _refuse_unfit(table, path)
+    _refuse_without_files(table, version, path)
+    return version
+
+
+def choose_version(history: Iterable[tuple[int, Actions]], target: Target, path: Path) -> int | None:
+    """Return the version to put in force, None where the newest shows the target; pure.
+
+    `history` has the versions of a table with what their commits did, the newest first. Raises CannotTruncate where
+    somebody else has committed since.
+    """
     version: int | None = None
     others: list[tuple[int, str]] = []
-    for number, whose, said in _history(path, table.version(), target):
+    for number, actions in history:
+        whose, said = _whose(actions, target)
         if whose is _Whose.THEN:
             break
         if whose is _Whose.SINCE:
             version = number - 1
         elif whose is _Whose.OTHER:
             others.append((number, said))
-    if version is None:
-        return None
-    _refuse_others([(number, said) for number, said in others if number > version], path)
-    _refuse_unfit(table, path)
-    _refuse_without_files(table, version, path)
+    if version is not None:
+        _refuse_others([(number, said) for number, said in others if number > version], path)
     return version
 
 
@@ -108,8 +122,8 @@ def put_back(path: Path, target: Target, version: int, *, slot: int, newest: int
         seen = table.transaction_version(target.app)
         if seen is not None and seen > newest:
             raise CannotTruncate(f"the table has batch {seen} already, of a driver that came later", where=str(path))
-        history = _history(path, table.version(), target, until=version)
-        _refuse_others([(number, said) for number, whose, said in history if whose is _Whose.OTHER], path)
+        since = [(number, *_whose(actions, target)) for number, actions in _history(path, table.version(), version)]
+        _refuse_others([(number, said) for number, whose, said in since if whose is _Whose.OTHER], path)
         said = CommitProperties(app_transactions=[Transaction(target.truncation, slot)])
         try:
             # It lands right behind the version that was looked at, or fails: delta-rs puts no restore on a newer one.
@@ -122,8 +136,8 @@ def put_back(path: Path, target: Target, version: int, *, slot: int, newest: int
     raise SinkConflict(f"putting version {version} back lost {_TRIES} races", where=str(path))
 
 
-def _history(path: Path, newest: int, target: Target, until: int = -1) -> Iterator[tuple[int, _Whose, str]]:
-    """Yield the versions from the newest down to that behind `until`, with whose they are and what they did."""
+def _history(path: Path, newest: int, until: int = -1) -> Iterator[tuple[int, Actions]]:
+    """Yield the versions from the newest down to that behind `until`, with the actions of their commits."""
     for number in range(newest, until, -1):
         file = path / "_delta_log" / f"{number:020d}.json"
         try:
@@ -132,10 +146,10 @@ def _history(path: Path, newest: int, target: Target, until: int = -1) -> Iterat
             raise CannotTruncate(
                 f"the log of the table no longer says who wrote version {number}", where=str(path)
             ) from None
-        yield (number, *_whose([json.loads(line) for line in lines if line], target))
+        yield number, [json.loads(line) for line in lines if line]
 
 
-def _whose(actions: list[dict[str, Any]], target: Target) -> tuple[_Whose, str]:
+def _whose(actions: Actions, target: Target) -> tuple[_Whose, str]:
     for txn in (action["txn"] for action in actions if "txn" in action):
         app, version = str(txn["appId"]), int(txn["version"])
         if app == target.app:
@@ -145,7 +159,7 @@ def _whose(actions: list[dict[str, Any]], target: Target) -> tuple[_Whose, str]:
             return (_Whose.THEN if then else _Whose.SINCE), "a truncation"
         if app == f"{target.app}/held/{version}":
             return (_Whose.OTHER if target.has(version) else _Whose.SINCE), f"the release of batch {version}"
-    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     if all("commitInfo" in action for action in actions):
         return _Whose.NONE, ""
     return _Whose.OTHER, str(info.get("operation", "a commit"))
