@@ -5,7 +5,7 @@ PYTHON ?= .venv/bin/python python3.11 python3.12 python3.13 python3
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-engine test check bench lock clean machine packages archive checkers mypy
+.PHONY: help setup demo demo-engine test check bench lock clean machine packages archive servers checkers mypy
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 venv := $(CURDIR)/.venv/bin/python
@@ -34,7 +34,7 @@ demo-engine: setup ## the same without Airflow
 
 # Two of the long steps take one core each: they run side by side.
 test: machine ## run the checkers, then all tests, in two processes
-	@$(MAKE) --jobs=2 setup checkers
+	@$(MAKE) --jobs=2 setup servers checkers
 	@$(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: machine ## run the checkers and the fast tests: what one runs all day, under two minutes
@@ -67,6 +67,10 @@ packages: machine
 
 archive: packages
 	@$(venv) -m tools.java_archive
+
+# The HDFS that tests start. Tests fetch it too; here what goes wrong is told before they run.
+servers: packages
+	@$(venv) -m tools.jars hdfs
 
 mypy: packages
 	@$(venv) -m mypy

@@ -88,3 +88,16 @@ def spark() -> Any:
     from penstock.runtime.session import open_session
 
     return open_session("penstock-tests", jars=ROOT / ".jars")
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Return the one HDFS of a test process, up and out of safe mode; six seconds to start."""
+    from hdfs_server import HdfsServer
+
+    server = HdfsServer(tmp_path_factory.mktemp("hdfs"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.end()

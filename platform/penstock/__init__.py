@@ -7,10 +7,14 @@ from penstock import agg
 from penstock.graph.durations import Count, Duration, count, days, hours, micros, millis, minutes, seconds
 from penstock.graph.job import Job, Stream
 from penstock.graph.keyed import KeyedStream, WindowedStream
+from penstock.graph.schedules import AUTO, NEVER, EveryBatches
 
 __all__ = [
+    "AUTO",
+    "NEVER",
     "Count",
     "Duration",
+    "EveryBatches",
     "Job",
     "KeyedStream",
     "Stream",

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import multiprocessing
+import secrets
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hdfs_server import HdfsServer
 
 from penstock.checkpoint.faulty import FaultyStore
+from penstock.checkpoint.hdfs import HdfsStore
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.memory import MemoryStore
 from penstock.checkpoint.store import CheckpointStore, prove_exclusive
 from penstock.errors import AlreadyExists, NotExclusive, NotFound, PathEscapes
-
-ROUNDS = 50
 
 BAD_PATHS = {
     "empty": "",
@@ -43,7 +44,12 @@ BAD_PATHS = {
 
 
 class StoreContract:
-    """The suite. A subclass gives `make_store`, which returns an empty store each time."""
+    """The suite. A subclass gives `make_store`, which returns an empty store each time.
+
+    `rounds` is how many races are run; a store of servers may take fewer.
+    """
+
+    rounds = 50
 
     def make_store(self, folder: Path) -> CheckpointStore:
         """Return a new store; `folder` is an empty folder that it may use."""
@@ -136,7 +142,7 @@ class StoreContract:
     @pytest.mark.fault("F07", "F32")
     def test_of_racing_threads_one_wins(self, store: CheckpointStore) -> None:
         """In each round one of four threads wins, and its bytes are what everyone reads."""
-        for round_number in range(ROUNDS):
+        for round_number in range(self.rounds):
             path, start = f"race/{round_number}", threading.Barrier(4)
 
             def contend(racer: int, path: str = path, start: threading.Barrier = start) -> bytes | None:
@@ -163,7 +169,7 @@ class SharedStoreContract(StoreContract):
         spawn = multiprocessing.get_context("spawn")  # fork would copy the threads of a Spark session
         barrier, answers = spawn.Barrier(3), spawn.Queue()
         racers = [
-            spawn.Process(target=race, args=(type(self).open_again, store.root, racer, barrier, answers))
+            spawn.Process(target=race, args=(type(self).open_again, store.root, racer, self.rounds, barrier, answers))
             for racer in range(3)
         ]
         for racer in racers:
@@ -175,7 +181,7 @@ class SharedStoreContract(StoreContract):
         claims = [(path, racer) for racer, paths in won.items() for path in paths]
         held = [(path, store.read(path)[0]) for path in store.list("race")]
         assert sorted(claims) == held
-        assert len(held) == ROUNDS
+        assert len(held) == self.rounds
 
 
 def wins(store: CheckpointStore, path: str, data: bytes) -> bool:
@@ -187,10 +193,10 @@ def wins(store: CheckpointStore, path: str, data: bytes) -> bool:
     return True
 
 
-def race(open_again: Any, root: str, racer: int, barrier: Any, answers: Any) -> None:
+def race(open_again: Any, root: str, racer: int, rounds: int, barrier: Any, answers: Any) -> None:
     """Run one process of the race."""
     store, won = open_again(root), []
-    for number in range(ROUNDS):
+    for number in range(rounds):
         barrier.wait()
         if wins(store, f"race/{number}", bytes([racer]) * 2_000):
             won.append(f"race/{number}")
@@ -207,6 +213,16 @@ class TestLocalStore(SharedStoreContract):
 
     def make_store(self, folder: Path) -> LocalStore:
         return LocalStore(folder / "checkpoint")
+
+
+@pytest.mark.integration
+class TestHdfsStore(SharedStoreContract):
+    open_again = HdfsStore
+    rounds = 20
+
+    @pytest.fixture
+    def store(self, hdfs: HdfsServer) -> HdfsStore:
+        return HdfsStore(hdfs.url(secrets.token_hex(8)))
 
 
 class TestFaultyStoreWithoutFaults(StoreContract):

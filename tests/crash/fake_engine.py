@@ -36,6 +36,7 @@ from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
 from penstock.quality.verdict import Verdict
 from penstock.runtime.changes import compare, refuse
+from penstock.runtime.data_checkpoints import DataCheckpoints
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.janitor import Janitor
 from penstock.runtime.loop import Driver, DriverSettings, Identity
@@ -420,6 +421,7 @@ def make_driver(
         trigger=FixedInterval(SECOND, 0),
         identity=Identity(holder=f"host-{name}", writer=name, code_version="test"),
         janitor=Janitor(world.root or Path("no-such-folder"), keep=settings.keep),
+        data=DataCheckpoints(Path("no-such-folder"), uuid, {}, settings.data),
         settings=settings,
         may_take_over=may_take_over,
         listeners=listeners,

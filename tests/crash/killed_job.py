@@ -19,7 +19,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock import Job, agg, seconds
+from penstock import EveryBatches, Job, agg, seconds
+from penstock.runtime.data_checkpoints import DataCheckpointPolicy, HelperProcess
 from penstock.runtime.jobrun import JobRun
 from penstock.runtime.loop import DriverSettings
 from penstock.runtime.session import open_session
@@ -66,6 +67,7 @@ def killing(marker: Path, driver: int, batch: int) -> Any:
 def make_job(folder: Path, kill: tuple[str, str, int] | None) -> Job:
     """Return the job: the rows as they are, and counts by user and window."""
     job = Job("killed", partitions=2)
+    job.checkpoint(every=EveryBatches(1))
     # The order of the ids is the order of arrival.
     source = FileReplay(folder / "input.parquet", order_by="id", rows_per_batch=A_BATCH)
     rows = job.source("rows", source, event_time="t", max_out_of_order=seconds(3))
@@ -95,7 +97,7 @@ def hooks(folder: Path, spark: Any, kill: tuple[str, str, int] | None = None) ->
         clock=SystemClock(),
         trigger=AsFastAsPossible(),
         suites={},
-        settings=DriverSettings(),
+        settings=DriverSettings(data=DataCheckpointPolicy(make=HelperProcess)),
     )
     yield from run.driver.run()
 

@@ -121,7 +121,7 @@ CHANGES = {
     "other partitions": Change(
         {"partitions": 3},
         {"w": UNFIT, "seen": KEPT},
-        "it has 3 partitions and its state has 1, which only a restore changes",
+        "it has 3 partitions and its state has 1, which a restore with --partitions 3 changes",
         PartitionsChanged,
     ),
     "a new step": Change({"steps": ("w", "seen", "w2")}, {"w": KEPT, "w2": NEW, "w2_out": NEW}, "it starts empty"),
@@ -237,7 +237,7 @@ def test_what_is_dropped_is_in_no_later_commit_and_comes_back_with_a_restore(tmp
         h.restart(make_job(steps=("seen",)))
         with pytest.raises(StepsChanged, match="state of step 'w'"):
             h.restore(batch=kept)
-        h.restart(make_job())
+        h.restore(batch=kept, job=make_job())
         assert [row["_rows"] for row in h.state("w")] == [1, 1]
 
 

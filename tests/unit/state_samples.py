@@ -21,6 +21,7 @@ from penstock.state import (
     StateReader,
     Written,
     compact,
+    fold,
     segment_name,
     sort_rows,
     write_batch,
@@ -106,8 +107,21 @@ def write(folder: Path, manifest: Manifest, change: Change, **other: Any) -> Wri
 def carry_out(folder: Path, manifest: Manifest, plan: Plan) -> Manifest:
     """Carry out a plan of keyed state in a segment of its own."""
     merged = compact(StateReader(folder, manifest), plan, LATEST)
-    with SegmentWriter(folder, fresh_name(99), step="step", partition=3, batch=99) as writer:
+    batch = max(manifest.batch, 0)
+    with SegmentWriter(folder, fresh_name(batch), step="step", partition=3, batch=batch) as writer:
         part = writer.add(f"{plan.part}~0", merged.rows)
         ref = writer.publish()
     numbers = {run.number for run in plan.inputs}
-    return manifest.merged(plan.part, numbers, merged.bound, part, 99).append(ref)
+    return manifest.merged(plan.part, numbers, merged.bound, part, batch).append(ref)
+
+
+def folded(folder: Path, manifest: Manifest, *, batch: int = 99, **other: Any) -> tuple[list[dict[str, Any]], Manifest]:
+    """Fold a partition; return the rows that were told on the way, each with its part, and the base."""
+    rows: list[dict[str, Any]] = []
+    folding = fold(StateReader(folder, manifest), fresh_name(batch), batch=batch, **other)
+    while True:
+        try:
+            part, table = next(folding)
+        except StopIteration as done:
+            return rows, Manifest.read(folder / done.value.path, done.value)
+        rows += [{"part": part, **row} for row in table.to_pylist()]

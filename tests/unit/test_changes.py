@@ -73,7 +73,8 @@ def test_all_that_does_not_fit_is_told_and_partitions_refuse():
     log, _ = log_of()
     recovered = replace(recover(log), partitions={"hourly": 2})
     found = compare(graph_of("hourly"), recovered, {"hourly": Evolution(refused=("its key is another",))})[0]
-    assert found.says == ("it has 8 partitions and its state has 2, which only a restore changes", "its key is another")
+    said = "it has 8 partitions and its state has 2, which a restore with --partitions 8 changes"
+    assert found.says == (said, "its key is another")
     assert isinstance(found.refusal, PartitionsChanged)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from pathlib import Path
 
 import pytest
 import structlog
@@ -20,6 +21,8 @@ from penstock.runtime.events import configure_events
 from penstock.runtime.progress import BarProgress, JsonProgress
 from penstock.runtime.restoring import StartFrom, find_superseded
 from penstock.runtime.stopping import Ending
+
+HERE = Path("no-snapshots")
 
 FILE = StagedFile(path="x", size=9, rows=4, checksum="", stats={})
 BATCH = {
@@ -44,7 +47,7 @@ def recovered():
 def run(progress, recovered):
     """Tell a whole run."""
     progress.starting({"checkpoint": "checkpoints/orders"})
-    progress.superseded(find_superseded(recovered, StartFrom(restore=True, batch=0)))
+    progress.superseded(find_superseded(recovered, StartFrom(restore=True, batch=0), HERE))
     progress.took_over(recovered, {"s": 100})
     for n in (1, 2):
         done = commit(1 + n, held={"out": [FILE]} if n == 2 else {}, **BATCH)

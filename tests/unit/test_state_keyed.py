@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
-from state_samples import KEYS, carry_out, empty_manifest, key_table, keyed_table, write
+from state_samples import KEYS, carry_out, empty_manifest, folded, key_table, keyed_table, write
 
 from penstock.state import (
     HASH,
@@ -19,7 +19,6 @@ from penstock.state import (
     Plan,
     StateReader,
     latest,
-    plan_fold,
     sections,
 )
 from penstock.state import segment as segment_module
@@ -109,10 +108,9 @@ class KeyedState(RuleBasedStateMachine):
 
     @rule(budget=st.integers(1, 20_000))
     def fold(self, budget):
-        """Fold the chain, some of it at a time."""
-        plan = plan_fold(self.manifest, PART, budget)
-        if plan is not None:
-            self.manifest = carry_out(self.folder, self.manifest, plan)
+        """Put a base in the place of the chain, made some bytes at a time."""
+        _, base = folded(self.folder, self.manifest, merge={PART: LATEST}, at_once=budget)
+        self.manifest = self.manifest.rebased(base)
 
     @rule()
     def restart(self):
@@ -188,7 +186,7 @@ def test_tombstones_stay_as_long_as_older_rows_may_lie_below_them(tmp_path):
     newer = carry_out(tmp_path, manifest, Plan(part=PART, inputs=chain[1:], budget_bytes=10**6, oldest=False))
     assert [run.rows for run in newer.chain(PART)] == [1, 2]
     assert ask(StateReader(tmp_path, newer), [("a", 1.0)]) == {("a", 1.0): None}
-    whole = carry_out(tmp_path, newer, plan_fold(newer, PART, 10**6))
+    whole = carry_out(tmp_path, newer, Plan(part=PART, inputs=newer.chain(PART), budget_bytes=10**6, oldest=True))
     assert [run.rows for run in whole.chain(PART)] == [1]
     assert ask(StateReader(tmp_path, whole), [("a", 1.0), ("b", 1.0)]) == {("a", 1.0): None, ("b", 1.0): state}
 
@@ -199,5 +197,7 @@ def test_a_state_that_is_all_deleted_takes_no_space(tmp_path):
     manifest = empty_manifest()
     for rows in ([(1, ("a", 1.0), state)], [(1, ("a", 1.0), None)]):
         manifest = write(tmp_path, manifest, Change(append={PART: keyed_table(rows)})).manifest
-    folded = carry_out(tmp_path, manifest, plan_fold(manifest, PART, 10**6))
+    folded = carry_out(
+        tmp_path, manifest, Plan(part=PART, inputs=manifest.chain(PART), budget_bytes=10**6, oldest=True)
+    )
     assert (folded.chains, folded.files(), folded.rows) == ({}, [], 0)

@@ -10,7 +10,7 @@ import pytest
 from state_samples import carry_out, empty_manifest, fresh_name, key_table, keyed_table, write
 
 from penstock.errors import StateError
-from penstock.state import GROUP, HASH, Change, StateReader, plan_compaction, plan_fold, sections, write_segment
+from penstock.state import GROUP, HASH, Change, Plan, StateReader, plan_compaction, sections, write_segment
 
 PART = "state"
 
@@ -84,7 +84,9 @@ def test_a_schema_that_grew_is_read_from_old_and_new_rows(tmp_path):
     keys, hashes = pa.table({"k": pa.array([1, 2])}), np.array([1, 2])
     expected = [{"note": None, "n": 5}, {"note": "x", "n": 2**40}]
     assert StateReader(tmp_path, manifest).lookup(PART, hashes, keys)[1].to_pylist() == expected
-    folded = carry_out(tmp_path, manifest, plan_fold(manifest, PART, 10_000))
+    folded = carry_out(
+        tmp_path, manifest, Plan(part=PART, inputs=manifest.chain(PART), budget_bytes=10_000, oldest=True)
+    )
     assert len(folded.chain(PART)) == 1
     assert StateReader(tmp_path, folded).lookup(PART, hashes, keys)[1].to_pylist() == expected
     scanned = StateReader(tmp_path, manifest).scan(PART, schema=pa.schema([("n", pa.float64())]))

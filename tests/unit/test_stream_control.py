@@ -173,7 +173,7 @@ def test_a_batch_is_refused_where_there_is_no_checkpoint(control):
 @pytest.mark.parametrize("start", ["first", "batch=", "batch=-1", "batch=x", ""])
 def test_a_start_that_is_none_is_refused(control, start):
     """With what can be written."""
-    with pytest.raises(ValueError, match="is none of last, batch=N, saved=NAME and empty"):
+    with pytest.raises(ValueError, match="is none of last, batch=N, saved=NAME, snapshot=VERSION and empty"):
         control.ask(command(Verb.START, start=start))
     assert control.records.number() == -1
 

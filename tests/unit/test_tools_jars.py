@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -48,13 +49,12 @@ def project(tmp_path, monkeypatch):
     folder, fetched = tmp_path / ".jars", []
     (tmp_path / "jars.sha256").write_text(f"{hashlib.sha256(content).hexdigest()}  a.jar\n")
 
-    def fetch():
+    def fetch(wanted):
         fetched.append(1)
-        folder.mkdir(exist_ok=True)
-        (folder / "a.jar").write_bytes(content)
+        (wanted.folder / "a.jar").write_bytes(content)
 
     monkeypatch.setattr(jars, "FOLDER", folder)
-    monkeypatch.setattr(jars, "DIGESTS", tmp_path / "jars.sha256")
+    monkeypatch.setattr(jars, "SPARK", jars.Jars(folder, tmp_path / "ivy.xml", tmp_path / "jars.sha256"))
     monkeypatch.setattr(jars, "fetch", fetch)
     return folder, fetched
 
@@ -62,24 +62,24 @@ def project(tmp_path, monkeypatch):
 def test_jars_are_fetched_once(project):
     """What is missing is fetched; when all is right a second run asks nobody."""
     _, fetched = project
-    assert jars.ensure() == []
-    assert jars.ensure() == []
+    assert jars.ensure(jars.SPARK) == []
+    assert jars.ensure(jars.SPARK) == []
     assert len(fetched) == 1
 
 
 def test_a_damaged_jar_is_fetched_again(project):
     """A jar with other bytes is replaced, not used."""
     folder, fetched = project
-    assert jars.ensure() == []
+    assert jars.ensure(jars.SPARK) == []
     (folder / "a.jar").write_bytes(b"damaged")
-    assert jars.ensure() == []
+    assert jars.ensure(jars.SPARK) == []
     assert len(fetched) == 2
 
 
 def test_an_extra_jar_is_an_error(project, capsys):
     """A jar that nobody listed would end up on the class path."""
     folder, _ = project
-    jars.ensure()
+    jars.ensure(jars.SPARK)
     (folder / "b.jar").write_bytes(b"?")
     assert jars.main() == 1
     assert "b.jar is extra" in capsys.readouterr().err
@@ -87,11 +87,22 @@ def test_an_extra_jar_is_an_error(project, capsys):
 
 def test_what_ivy_said_is_shown_when_a_jar_is_still_missing(project, monkeypatch):
     """Without a network the reason is in the message, below the jar's name."""
-    monkeypatch.setattr(jars, "fetch", lambda: "UNRESOLVED DEPENDENCIES")
-    assert jars.ensure() == ["a.jar is missing", "Ivy said:\nUNRESOLVED DEPENDENCIES"]
+    monkeypatch.setattr(jars, "fetch", lambda wanted: "UNRESOLVED DEPENDENCIES")
+    assert jars.ensure(jars.SPARK) == ["a.jar is missing", "Ivy said:\nUNRESOLVED DEPENDENCIES"]
 
 
-def test_every_jar_of_the_ivy_file_has_a_digest():
+def test_one_process_at_a_time_fetches(project):
+    """Two workers of one test run find the folder empty at the same time, and one of them fetches."""
+    _, fetched = project
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(lambda _: jars.ensure(jars.SPARK), range(2))) == [[], []]
+    assert len(fetched) == 1
+
+
+@pytest.mark.parametrize("wanted", [jars.SPARK, jars.HDFS], ids=["spark", "hdfs"])
+def test_every_jar_of_the_ivy_file_has_a_digest(wanted):
     """The two lists in conf/ name the same jars and versions."""
-    wanted = set(re.findall(r'name="([^"]+)" rev="([^"]+)"', jars.IVY_FILE.read_text()))
-    assert {f"{name}-{revision}.jar" for name, revision in wanted} == jars.read_digests(jars.DIGESTS.read_text()).keys()
+    asked = set(re.findall(r'name="([^"]+)" rev="([^"]+)"', wanted.ivy_file.read_text()))
+    assert {f"{name}-{revision}.jar" for name, revision in asked} == jars.read_digests(
+        wanted.digests.read_text()
+    ).keys()

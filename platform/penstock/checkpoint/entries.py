@@ -107,12 +107,23 @@ class SourceProgress(Record):
     ended: bool
 
 
+class SnapshotRef(Record):
+    """A data checkpoint of a step: the whole state behind a batch, in a version of the step's Delta table."""
+
+    batch: int = Field(ge=0)
+    time: int
+    version: int = Field(ge=0)
+    rows: int = Field(ge=0)
+    bytes: int = Field(ge=0)
+
+
 class Commit(EntryBase):
     """Batch N is decided.
 
     `floor` is the oldest batch that can be restored from here on; purging goes by it and by nothing else.
     `published` are the versions of the sinks that are known to be published.
-    `zero` is the job's zero time, `watermarks_in` what each step closed by, `written` bytes by kind.
+    `zero` is the job's zero time, `watermarks_in` what each step closed by, `written` bytes by kind. `snapshots` is
+    the newest data checkpoint of each step: its segments, and those since, are all that `state` reads.
     """
 
     kind: Literal["commit"] = "commit"
@@ -133,20 +144,24 @@ class Commit(EntryBase):
     zero: int = 0
     watermarks_in: dict[str, int | None] = {}
     written: dict[str, int] = {}
+    snapshots: dict[str, SnapshotRef] = {}
 
 
 class Restore(EntryBase):
-    """From here state and positions are those of a batch, of a saved checkpoint, or of none (`empty`).
+    """From here state and positions are those of a batch, a saved checkpoint, a snapshot, another checkpoint, or none.
 
+    `commit` is what that batch decided with the state that was written for the restore in the place of its own: for
+    another number of partitions, from a snapshot or an edited table. None where the state is the batch's own.
     `truncate` maps sinks to the versions of their tables that are to be put in force again: whoever takes over while
     no Commit has followed does it, unless it was done (SEMANTICS 10.1).
     """
 
     kind: Literal["restore"] = "restore"
     batch: int | None
-    source: Literal["batch", "saved", "empty"]
+    source: Literal["batch", "saved", "snapshot", "import", "empty"]
     saved: str | None
     partitions: dict[str, int] | None
+    commit: Commit | None = None
     truncate: dict[str, int] = {}
 
 
@@ -177,6 +192,14 @@ class Release(EntryBase):
 
 Entry = Takeover | Offsets | Commit | Restore | Save | Void | Release
 _ENTRY: TypeAdapter[Any] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])
+
+
+def from_text(text: str) -> Commit:
+    """Read a Commit that stands elsewhere than in a log, as `model_dump_json` wrote it; raises `CheckpointCorrupt`."""
+    try:
+        return Commit.model_validate_json(text)
+    except ValidationError as error:
+        raise corrupt("", f"not the fields of a commit: {error.errors()[0]['loc']}") from error
 
 
 def to_bytes(entry: Entry) -> bytes:

@@ -20,14 +20,20 @@ _KIND = "metadata"
 
 
 class Metadata(Record):
-    """The identity of a checkpoint; `created` is in microseconds since 1970, `format` that of its maker."""
+    """The identity of a checkpoint; `created` is in microseconds since 1970, `format` that of its maker.
+
+    `parent` is the uuid of the checkpoint that it was imported from, None where it began with nothing.
+    """
 
     uuid: str
     format: int
     created: int
+    parent: str | None = None
 
 
-def open_or_create(store: CheckpointStore, *, now: int, read_back: ReadBack = ReadBack.SKIP) -> Metadata:
+def open_or_create(
+    store: CheckpointStore, *, now: int, read_back: ReadBack = ReadBack.SKIP, parent: str | None = None
+) -> Metadata:
     """Return the checkpoint's metadata, made now (in microseconds) if the store holds no log yet.
 
     Of several drivers that make it at once all return the same.
@@ -41,7 +47,7 @@ def open_or_create(store: CheckpointStore, *, now: int, read_back: ReadBack = Re
         with suppress(NotFound):
             return read_metadata(store)
         raise MetadataMissing("a log without its metadata", where=f"{store.root}/{PATH}", path=PATH)
-    fresh = Metadata(uuid=str(uuid.uuid4()), format=fileformat.FORMAT_VERSION, created=now)
+    fresh = Metadata(uuid=str(uuid.uuid4()), format=fileformat.FORMAT_VERSION, created=now, parent=parent)
     data = fileformat.encode(_KIND, fresh.model_dump(mode="json"))
     return _parse(settle(store, PATH, data, read_back))
 

@@ -186,6 +186,8 @@ def _resolve(log: Log, standing: Standing, problems: list[CheckpointError]) -> C
     decided = standing.decided
     if not isinstance(decided, Restore):
         return decided
+    if decided.commit is not None:
+        return decided.commit
     if decided.source == "batch":
         found = [kept.commit for kept in standing.commits if kept.batch == decided.batch]
         if found:

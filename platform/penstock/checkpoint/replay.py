@@ -151,6 +151,10 @@ class Standing:
 
     def _restore(self, slot: int, entry: Restore) -> None:
         self._close("a Restore made up for it")
+        if entry.source == "import" and entry.commit is not None:
+            # Ids go on from those of the checkpoint it was copied from, and times as well.
+            self.used = max(self._last_used(), entry.commit.batch)
+            self.time = entry.commit.time if self.time is None else max(self.time, entry.commit.time)
         self.decided, self.restored_at = entry, slot
         self.pending = self.redo = None
         self.restores.append(entry)

@@ -125,3 +125,95 @@ def fsck(
     from penstock.cli.fsck import fsck_command
 
     fsck_command(root, json=json, debug=debug)
+
+
+@checkpoint_commands.command()
+def state(
+    job: JobName,
+    step: Annotated[str, typer.Argument(metavar="STEP", help="The step that keeps it.", show_default=False)],
+    *,
+    at: Annotated[
+        str, typer.Option(metavar="N|saved=NAME|snapshot=V", help="As of which kept batch or data checkpoint.")
+    ] = "last",
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN=VALUE", help="Only rows with that; also !=, <, <=, >, >=; repeatable."),
+    ] = None,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="The most rows of a table.")] = 50,
+    csv: Annotated[bool, typer.Option("--csv", help="Write all rows as CSV.")] = False,
+    json: Json = False,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
+    """Show what a step keeps: keys, state and when it is forgotten; of windows the slices.
+
+    It reads the checkpoint alone, without the job's code, and may be asked while the job runs.
+
+    \b
+    Examples:
+      penstock state visits sessions --where user=ann
+      penstock state visits sessions --at 120 --csv > then.csv
+      penstock state flights hourly --where 'slice_start>=2013-01-31T00:00:00Z'
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.cli.state import state_command
+
+    state_command(
+        job,
+        step,
+        at=at,
+        where=where or [],
+        limit=limit,
+        as_csv=csv,
+        json=json,
+        project=project,
+        debug=debug,
+    )
+
+
+@checkpoint_commands.command("export")
+def export_(
+    job: JobName,
+    target: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that is not there.", show_default=False)],
+    *,
+    at: Annotated[str, typer.Option(metavar="N|saved=NAME", help="As of which kept batch.")] = "last",
+    json: Json = False,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
+    """Copy what a job goes on from to a folder of its own.
+
+    State, source positions and watermarks of one batch are in it, and all of it is read once more before it counts.
+    What the job has put out is not. The job may run meanwhile; what is large is best saved first, so that nothing of it
+    is let go.
+
+    \b
+    Examples:
+      penstock export flights flights-2013
+      penstock export flights before-the-move --at saved=friday
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.cli.copies import export_command
+
+    export_command(job, target, at=at, json=json, project=project, debug=debug)
+
+
+@checkpoint_commands.command("import")
+def import_(
+    source: Annotated[Path, typer.Argument(metavar="DIR", help="What export has written.", show_default=False)],
+    job: JobName,
+    *,
+    json: Json = False,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
+    """Make a checkpoint that goes on from an export.
+
+    It has an identity of its own: no table takes its batches for those of the job it came from. The job may have
+    another name; steps and sources are found by theirs. There must be no checkpoint of it yet.
+
+    \b
+    Examples:
+      penstock import flights-2013 flights
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.cli.copies import import_command
+
+    import_command(source, job, json=json, project=project, debug=debug)

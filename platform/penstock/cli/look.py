@@ -79,6 +79,8 @@ def _status_rows(found: JobStatus) -> Iterator[tuple[str, str]]:
     left = {name: n for name, n in dict(found.record.get("left") or {}).items() if n is not None}
     if left:
         yield "behind", ", ".join(f"{name} {n:,} rows" for name, n in left.items())
+    if (said := found.record.get("data_checkpoint")) is not None:
+        yield from _data_checkpoint(said)
     if found.held:
         yield "held", f"{_ids(found.held)} (penstock held {found.job} list)"
     if found.error is not None:
@@ -95,6 +97,16 @@ def _last_batch(last: BatchReport, record: Mapping[str, Any]) -> Iterator[tuple[
     yield "rows", f"{last.rows:,} read, {_by_name(last.output)} out, {_by_name(last.late)} late{cost}"
     if last.verdicts:
         yield "verdicts", ", ".join(f"{n:,} {what}" for what, n in last.verdicts.items())
+
+
+def _data_checkpoint(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Say what the newest one is of, and when there is a next one."""
+    last, every = said["last"], said["interval"]
+    if last is not None:
+        yield "data checkpoint", f"batch {last['batch']} at {shown_moment(last['time'])}"
+    if every is not None:
+        seconds = f"{every['seconds']:,.0f} s: " if every["seconds"] else ""
+        yield "interval", f"{seconds}{every['why']}"
 
 
 def _by_name(counts: Mapping[str, int]) -> str:

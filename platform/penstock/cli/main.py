@@ -93,10 +93,25 @@ def run(
     start: Annotated[
         str,
         typer.Option(
-            "--from", metavar="last|batch=N|saved=NAME|empty", help="Where to start; what is kept, or nothing."
+            "--from",
+            metavar="last|batch=N|saved=NAME|snapshot=V|empty",
+            help="Where to start; what is kept, or nothing.",
         ),
     ] = "last",
     *,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            metavar="P",
+            min=1,
+            help="Write the state anew for P partitions, as the job's code says.",
+            show_default=False,
+        ),
+    ] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(metavar="STEP=TABLE", help="Give a step the state of a Delta table; repeatable."),
+    ] = None,
     truncate_sinks: Annotated[
         bool, typer.Option("--truncate-sinks", help="With --from: sinks take back what they have published after it.")
     ] = False,
@@ -155,6 +170,8 @@ def run(
       penstock run flights --available-now       for a schedule: process what is there, exit 0
       penstock run flights --from batch=12       state and positions go back to batch 12 first
       penstock run flights --from batch=12 --truncate-sinks   and tables show again what they showed then
+      penstock run flights --from snapshot=3     to a data checkpoint, however old
+      penstock run flights --partitions 16       the state in 16 partitions, as the job's code says now
       penstock run flights --from empty          begin anew; what sinks have stays, and is reported
       penstock run flights --gate 17=publish     go on at batch 17, which a check had stopped
       penstock run flights --drop hourly         the job has no step hourly any more: let its state go
@@ -164,6 +181,8 @@ def run(
     run_command(
         job,
         start=start,
+        partitions=partitions,
+        state=state or [],
         truncate_sinks=truncate_sinks,
         available_now=available_now,
         drain=drain,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import typer
 
 from penstock.cli.outcome import command_id, outcome, step_names, terminal
+from penstock.graph.names import is_name
 from penstock.runtime.events import configure_events
 from penstock.runtime.launch import RunOrder, launch
 from penstock.runtime.progress import BarProgress, JsonProgress, ProgressView
@@ -21,7 +22,7 @@ from penstock.supervise.local import log_files
 from penstock.supervise.orders import StreamOrders
 from penstock.supervise.records import StreamRecords
 
-__all__ = ["parse_gates", "run_command"]
+__all__ = ["parse_gates", "parse_state", "run_command"]
 
 _WORDS = ("publish", "drop", "hold")
 
@@ -30,6 +31,8 @@ def run_command(
     job: str,
     *,
     start: str,
+    partitions: int | None,
+    state: Sequence[str],
     truncate_sinks: bool,
     available_now: bool,
     drain: bool,
@@ -49,8 +52,9 @@ def run_command(
     if logs is not None:
         logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         _speak_to(*log_files(logs, generation))
+    begins = _start(start, truncate=truncate_sinks, partitions=partitions, state=parse_state(state))
     order = RunOrder(
-        start=_start(start, truncate=truncate_sinks),
+        start=begins,
         available_now=available_now,
         drain=drain,
         take_over=take_over,
@@ -66,6 +70,8 @@ def run_command(
     with outcome(debug=debug, tell=progress.failed):
         try:
             loaded = find_project(given=project, code=code).load(job)
+            tables = {step: loaded.conf.path_of(table) for step, table in begins.state}
+            order = replace(order, start=replace(begins, state=tuple(tables.items())))
             for name in loaded.conf.unused():
                 progress.unused(name, str(loaded.conf.file))
             records = StreamRecords(control_store(loaded.settings.root), job)
@@ -96,11 +102,25 @@ def parse_gates(said: Sequence[str]) -> dict[int, str]:
     return found
 
 
-def _start(text: str, *, truncate: bool) -> StartFrom:
+def parse_state(said: Sequence[str]) -> dict[str, str]:
+    """Read `STEP=TABLE`; a step may be named once."""
+    found: dict[str, str] = {}
+    for text in said:
+        step, equals, table = text.partition("=")
+        if not (is_name(step) and equals and table):
+            raise typer.BadParameter(f"{text!r} is not STEP=TABLE", param_hint="--state")
+        if found.setdefault(step, table) != table:
+            raise typer.BadParameter(f"step {step!r} is named twice", param_hint="--state")
+    return found
+
+
+def _start(text: str, *, truncate: bool, partitions: int | None, state: Mapping[str, str]) -> StartFrom:
     try:
         start = parse_start(text)
     except ValueError as why:
         raise typer.BadParameter(str(why), param_hint="--from") from None
+    if text == "empty" and (partitions is not None or state):
+        raise typer.BadParameter("begins with no state, so none can be written anew", param_hint="--from empty")
     if truncate and not start.restore:
         raise typer.BadParameter("say with --from what sinks are to show again", param_hint="--truncate-sinks")
-    return replace(start, truncate=truncate)
+    return replace(start, truncate=truncate).with_state(partitions=partitions, state=state)

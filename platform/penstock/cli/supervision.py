@@ -14,7 +14,11 @@ supervision = typer.Typer(rich_markup_mode=None)
 
 Start = Annotated[
     str,
-    typer.Option("--from", metavar="last|batch=N|saved=NAME|empty", help="Where to start; what is kept, or nothing."),
+    typer.Option(
+        "--from",
+        metavar="last|batch=N|saved=NAME|snapshot=V|empty",
+        help="Where to start; what is kept, or nothing.",
+    ),
 ]
 AvailableNow = Annotated[bool, typer.Option("--available-now", help="End when what was there at the start is done.")]
 Rows = Annotated[

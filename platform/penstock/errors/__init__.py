@@ -11,6 +11,7 @@ from __future__ import annotations
 from penstock.errors.checkpoints import (
     AccountingBroken,
     AlreadyExists,
+    CannotCopy,
     CannotRestore,
     CannotSave,
     CannotTruncate,
@@ -108,6 +109,7 @@ __all__ = [
     "BadExpression",
     "BadName",
     "BadRecordFound",
+    "CannotCopy",
     "CannotRestore",
     "CannotSave",
     "CannotTruncate",

@@ -126,9 +126,16 @@ class CannotSave(CheckpointError, ValueError):
     remedy = "Choose another name, or save when a batch was committed."
 
 
+class CannotCopy(CheckpointError, ValueError):
+    """A checkpoint cannot be exported from, or imported to, where that was asked for."""
+
+    code = "PEN-CKP-025"
+    remedy = "Name a folder that is not there yet, and an export that is whole."
+
+
 class PartitionsChanged(CheckpointError, ValueError):
     code = "PEN-CKP-015"
-    remedy = "Set the old number again: partitions change only with a restore."
+    remedy = "Set the old number again, or have the state written for the new one: `--from batch=N --partitions P`."
 
 
 class StepsChanged(CheckpointError, ValueError):

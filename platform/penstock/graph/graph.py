@@ -20,6 +20,7 @@ from penstock.graph.nodes import (
     WindowNode,
 )
 from penstock.graph.policies import OnError, OnFail
+from penstock.graph.schedules import Schedule
 from penstock.graph.windows import LateTo
 
 __all__ = ["JobGraph", "checked_graph"]
@@ -27,11 +28,15 @@ __all__ = ["JobGraph", "checked_graph"]
 
 @dataclass(frozen=True, eq=False)
 class JobGraph:
-    """Hold a job whose names, windows and policies were checked; `nodes` stand in the order they were added."""
+    """Hold a job whose names, windows and policies were checked; `nodes` stand in the order they were added.
+
+    `checkpoints` is how often the job's code wants data checkpoints, None where it does not say.
+    """
 
     name: str
     nodes: tuple[Node, ...]
     interval: int | None
+    checkpoints: Schedule | None = None
 
     @property
     def sources(self) -> tuple[SourceNode, ...]:
@@ -112,9 +117,11 @@ class JobGraph:
         return tuple(s for s in self.sources if id(s) in above)
 
 
-def checked_graph(name: str, nodes: tuple[Node, ...], *, interval: int | None) -> JobGraph:
+def checked_graph(
+    name: str, nodes: tuple[Node, ...], *, interval: int | None, checkpoints: Schedule | None = None
+) -> JobGraph:
     """Return the graph after the checks that need all of it."""
-    graph = JobGraph(name, nodes, interval)
+    graph = JobGraph(name, nodes, interval, checkpoints)
     if not graph.sinks:
         raise MissingSink(f"job {name!r} writes nothing")
     for side in nodes:

@@ -28,6 +28,7 @@ from penstock.graph.nodes import (
     WithColumnsNode,
 )
 from penstock.graph.policies import OnFail
+from penstock.graph.schedules import Auto, EveryBatches, Never, Schedule, checked_schedule
 from penstock.graph.sites import user_site
 
 __all__ = ["Job", "Stream"]
@@ -48,6 +49,16 @@ class Job:
         self._names: dict[str, Node] = {}
         self._windowed: list[WindowedStream] = []
         self._filters = 0
+        self._checkpoints: Schedule | None = None
+
+    def checkpoint(self, *, every: Duration | EveryBatches | Auto | Never) -> None:
+        """Make a data checkpoint of all stateful steps at this interval (DESIGN 5), in place of the configuration's.
+
+        A Duration goes by batch times. `AUTO` chooses from what one costs and how often drivers fail.
+        """
+        if self._checkpoints is not None:
+            raise JobError("a job has one interval of data checkpoints", where=str(user_site()))
+        self._checkpoints = checked_schedule(every)
 
     def source(
         self,
@@ -99,7 +110,8 @@ class Job:
         """Return the finished graph, or say what is missing in it."""
         for windowed in self._windowed:
             windowed._refuse_unused()
-        return checked_graph(self.name, tuple(self._nodes), interval=self.interval)
+        nodes = tuple(self._nodes)
+        return checked_graph(self.name, nodes, interval=self.interval, checkpoints=self._checkpoints)
 
     def _side(self, node: SideNode) -> Stream:
         for known in self._nodes:

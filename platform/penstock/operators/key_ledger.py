@@ -38,6 +38,7 @@ __all__ = [
     "KeyState",
     "Moment",
     "StateSource",
+    "readable",
 ]
 
 STATE, IDLE, DEADLINES, OVERDUE = "state", "idle", "deadlines", "overdue"
@@ -282,6 +283,18 @@ class KeyLedger:
 
     def _at(self, groups: Ints, keys: Ints) -> pa.Table:
         return self.spec.entries(groups, self.hashes[keys], self.keys.take(pa.array(keys)))
+
+
+def readable(rows: pa.Table) -> pa.Table:
+    """Return rows of state for people and other engines: keys, state columns and `_expires`, a UTC timestamp.
+
+    That is the batch time behind which an idle key is forgotten, or else its deadline in event time.
+    """
+    at = next((name for name in (EXPIRES, DEADLINE) if name in rows.column_names), None)
+    kind = pa.timestamp("us", tz="UTC")
+    expires = pa.nulls(rows.num_rows, kind) if at is None else rows[at].cast(kind)
+    own = {GROUP, HASH, DELETED, EXPIRES, DEADLINE}
+    return rows.select([name for name in rows.column_names if name not in own]).append_column(EXPIRES, expires)
 
 
 def _moments(table: pa.Table, name: str) -> Ints:

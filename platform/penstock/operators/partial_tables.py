@@ -17,12 +17,13 @@ from penstock.errors import JobError
 from penstock.operators.aggregates import ROWS, AggregatePlan, Partials
 from penstock.operators.grouping import group_rows
 
-__all__ = ["FROM", "GROUP", "HASH", "PartialTables", "column_array", "integers", "slices_in"]
+__all__ = ["FROM", "GROUP", "HASH", "SLICE_START", "PartialTables", "column_array", "integers", "slices_in"]
 
 GROUP = "_group"
 HASH = "_hash"
 FROM = "_from"
-_TAKEN = frozenset({GROUP, HASH, FROM, "_deleted", "_expires"})
+SLICE_START = "slice_start"
+_TAKEN = frozenset({GROUP, HASH, FROM, "_deleted", "_expires", "_state_partition", SLICE_START})
 """Columns that the state has or may have beside keys and partials."""
 
 Ints = npt.NDArray[np.int64]
@@ -55,6 +56,11 @@ class PartialTables:
         if table.schema.equals(self.schema):
             return table
         return table.select(self.schema.names).cast(self.schema)
+
+    def readable(self, rows: pa.Table) -> pa.Table:
+        """Return rows for people and other engines: keys, partials and `slice_start`, a UTC timestamp."""
+        kept = self.aligned(rows).drop_columns([GROUP, HASH])
+        return kept.append_column(SLICE_START, rows[GROUP].cast(pa.timestamp("us", tz="UTC")))
 
     def combine(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Merge the rows of equal slice and key, of any number of tables in any order; sorted by slice, then hash."""

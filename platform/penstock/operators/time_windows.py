@@ -36,7 +36,17 @@ from penstock.operators.window_strategies import (
     window_maker,
 )
 
-__all__ = ["WINDOW_END", "WINDOW_START", "SliceSource", "StepResult", "Strategy", "WindowStep", "preaggregate", "step"]
+__all__ = [
+    "WINDOW_END",
+    "WINDOW_START",
+    "SliceSource",
+    "StepResult",
+    "Strategy",
+    "WindowStep",
+    "begin",
+    "preaggregate",
+    "step",
+]
 
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 _UTC = pa.timestamp("us", tz="UTC")
@@ -217,6 +227,32 @@ def step(
         next_due=next_due_end(slices.live(floor), closed_to, window),
         windows=windows,
         rows=int(integers(delta, ROWS).sum()),
+    )
+
+
+def begin(slices: pa.Table, spec: WindowStep, *, closed_to: int | None) -> StepResult:
+    """Return what an empty partition that is to have these slices must hold, with all windows up to `closed_to` closed.
+
+    `slices` has the columns of the layout; what else a strategy keeps is made again from them.
+    Raises StateError for a slice and key with several rows, and for one that begins where no slice does.
+    """
+    layout, window = spec.layout, spec.window
+    rows = layout.combine([slices])
+    if more := slices.num_rows - rows.num_rows:
+        raise StateError(f"the slices given have {more:,} more rows than slices and keys; each has one")
+    starts = integers(rows, GROUP)
+    if len(odd := starts[slice_starts(starts, window) != starts]):
+        raise StateError(f"no slice of these windows begins at {int(odd[0])} us", slice_start=int(odd[0]))
+    floor = floor_slice(closed_to, window)
+    return StepResult(
+        output=spec.output.empty_table(),
+        append={SLICES: rows} if rows.num_rows else {},
+        replace={},
+        floor=floor,
+        facts={_CLOSED_TO: closed_to, _STRATEGY: spec.strategy.name},
+        next_due=next_due_end(np.unique(starts[starts >= floor]), closed_to, window),
+        windows=0,
+        rows=0,
     )
 
 

@@ -137,7 +137,7 @@ def _known(node: StatefulNode, recovered: Recovered, stored: Stored) -> Finding:
         refusal = StepsChanged(what, where=str(node.site))
     if kept != node.partitions:
         said = f"{node.partitions} partitions and its state has {kept}"
-        says = (f"it has {said}, which only a restore changes", *says)
+        says = (f"it has {said}, which a restore with --partitions {node.partitions} changes", *says)
         refusal = PartitionsChanged(f"step {node.name!r} has {said}", where=str(node.site))
     if refusal is not None:
         return _step(node, Fate.INCOMPATIBLE, says, refusal)

@@ -10,11 +10,12 @@ from typing import Any
 
 from penstock.errors import ConfigError, UnknownName
 from penstock.graph.durations import Duration
+from penstock.graph.schedules import Schedule
 from penstock.graph.sites import user_site
 from penstock.runtime.config_environment import from_environment, variable
 from penstock.runtime.config_errors import closest, line_of, read_model, shown_path
 from penstock.runtime.config_sections import AirflowSection, JobFile, ProjectFile, ReplaySource
-from penstock.runtime.config_values import is_local, parse_duration, parse_size, parse_trigger
+from penstock.runtime.config_values import is_local, parse_duration, parse_schedule, parse_size, parse_trigger
 from penstock.runtime.toml_lines import KeyPath
 from penstock.runtime.triggers import Trigger
 
@@ -63,7 +64,8 @@ class Settings:
 
     `deadline` and `takeover_after` are seconds, `state_limit` the bytes that a stateful step may keep,
     `state_row_limit` those of one key. `trigger` is
-    None where neither file has one, and `trigger_at` is where the one that counts is written. `schedule` is when
+    None where neither file has one, and `trigger_at` is where the one that counts is written; `every`, how often data
+    checkpoints are made, likewise. `recover_within` is seconds, `snapshots` how many of them stay. `schedule` is when
     Airflow runs the job by itself, each time until what is there is done. `shared` says that all machines of the
     cluster see the root.
     """
@@ -71,6 +73,10 @@ class Settings:
     root: Path
     shared: bool
     keep: int
+    every: Schedule | None
+    every_at: str | None
+    recover_within: float
+    snapshots: int
     master: str
     spark_conf: Mapping[str, str]
     trigger: Trigger | None
@@ -122,6 +128,10 @@ class JobConf:
             raise self._unknown("tables", name, list(self.tables))
         self.used.add(("tables", name))
         return self.root / self.tables[name]
+
+    def path_of(self, named: str) -> str:
+        """Return the path of a table that `[tables]` names, or else of one that is named by its path."""
+        return str(self.root / self.tables.get(named, named))
 
     def unused(self) -> list[str]:
         """Return the sources and tables that the job never asked for, as the file names them."""
@@ -191,12 +201,16 @@ def load_settings(root: Path, job: str, *, code: Path | None = None) -> tuple[Se
             "see it under the same path and say `shared = true` in [checkpoint], or run with a local master",
             where=said_at("spark", "master"),
         )
-    trigger = said("run", "trigger", None)
+    trigger, every = said("run", "trigger", None), said("checkpoint", "every", None)
     limit, row_limit = said("limits", "state", None), said("limits", "state_row", "16 MiB")
     settings = Settings(
         root=root / said("checkpoint", "root", _ROOT),
         shared=shared,
         keep=said("checkpoint", "keep", 20),
+        every=None if every is None else parse_schedule(every),
+        every_at=said_at("checkpoint", "every"),
+        recover_within=parse_duration(said("checkpoint", "recover_within", "1 minutes")).micros / 1_000_000,
+        snapshots=said("checkpoint", "snapshots", 10),
         master=master,
         spark_conf={**project.spark.conf, **own.spark.conf},
         trigger=None if trigger is None else parse_trigger(trigger),

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from penstock.graph.policies import BadRecord, OnEnd
 from penstock.runtime.config_values import (
+    CheckpointsText,
     DurationText,
     MasterText,
     Name,
@@ -36,6 +37,9 @@ class CheckpointSection(_Section):
 
     root: Text | None = None
     keep: Annotated[int, Field(ge=1)] | None = None
+    every: CheckpointsText | None = None
+    recover_within: DurationText | None = None
+    snapshots: Annotated[int, Field(ge=1)] | None = None
     shared: bool | None = None
 
 

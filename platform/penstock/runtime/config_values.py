@@ -10,9 +10,11 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from penstock.graph.durations import Duration, days, hours, micros, millis, minutes, seconds, whole_micros
+from penstock.graph.schedules import AUTO, NEVER, EveryBatches, EveryMicros, Schedule
 from penstock.runtime.triggers import AsFastAsPossible, FixedInterval, Trigger
 
 __all__ = [
+    "CheckpointsText",
     "DurationText",
     "MasterText",
     "Name",
@@ -25,6 +27,7 @@ __all__ = [
     "UrlText",
     "is_local",
     "parse_duration",
+    "parse_schedule",
     "parse_size",
     "parse_trigger",
 ]
@@ -37,6 +40,7 @@ _UNITS = {
     "hours": hours,
     "days": days,
 }
+_SCHEDULES: dict[str, Schedule] = {"auto": AUTO, "never": NEVER}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) *([a-z]+)")
 _SIZES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _SIZE = re.compile(r"([1-9]\d*) *(KiB|MiB|GiB|TiB)")
@@ -80,6 +84,24 @@ def parse_trigger(text: str) -> Trigger:
     if interval < millis(1):
         raise ValueError("the least interval is 1 millis")
     return FixedInterval(interval.micros)
+
+
+def parse_schedule(text: str) -> Schedule:
+    """Read how often data checkpoints are made: "auto", "never", "100 batches" or a duration."""
+    if text in _SCHEDULES:
+        return _SCHEDULES[text]
+    count, _, unit = text.partition(" ")
+    if unit in ("batch", "batches"):
+        if not re.fullmatch(r"[1-9]\d*", count):
+            raise ValueError('write a whole number of at least 1 before "batches"')
+        return EveryBatches(int(count))
+    try:
+        found = parse_duration(text)
+    except ValueError as why:
+        raise ValueError(f'write "auto", "never", a number and "batches", or a duration; {why}') from None
+    if not found.micros:
+        raise ValueError("the least interval is 1 micros")
+    return EveryMicros(found.micros)
 
 
 def parse_size(text: str) -> int:
@@ -130,6 +152,11 @@ def _checked_trigger(text: str) -> str:
     return text
 
 
+def _checked_checkpoints(text: str) -> str:
+    parse_schedule(text)
+    return text
+
+
 def _checked_size(text: str) -> str:
     parse_size(text)
     return text
@@ -164,6 +191,7 @@ def _checked_key(name: str) -> str:
 
 Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, AfterValidator(_checked_key)]
+CheckpointsText = Annotated[str, AfterValidator(_checked_checkpoints)]
 DurationText = Annotated[str, AfterValidator(_checked_duration)]
 PatienceText = Annotated[str, AfterValidator(_checked_patience)]
 ScheduleText = Annotated[str, AfterValidator(_checked_schedule)]

@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.checkpoint.entries import StagedFile
+from penstock.checkpoint.entries import Commit, StagedFile
 from penstock.checkpoint.recovery import Recovered
 from penstock.graph.graph import JobGraph
 from penstock.quality.verdict import Verdict
 from penstock.runtime.facts import BatchFacts
 from penstock.sinks.delta_history import Target
 from penstock.sources.base import Position, ReadLimit, Span
+
+if TYPE_CHECKING:
+    from penstock.runtime.rewriting import StepRewrite
 
 __all__ = ["Engine"]
 
@@ -56,6 +59,9 @@ class Engine(Protocol):
 
     def compute(self, facts: BatchFacts) -> Sequence[Mapping[str, Any]]:
         """Run the one Spark job of a batch and return its receipts."""
+
+    def rewrite(self, rewrite: StepRewrite, commit: Commit, facts: BatchFacts) -> Sequence[Mapping[str, Any]]:
+        """Write a step's state anew, in as many partitions as the job says, and return the receipts."""
 
     def closes_at_end(self, source: str) -> bool:
         """Return whether the end of a bounded source closes all windows."""

@@ -41,6 +41,10 @@ class BatchFacts:
     """For each step with a function the event time of what no single row has caused; None where none is known yet."""
     row_cap: int | None = None
     """The most bytes that one row of state may have."""
+    behind: int | None = None
+    """The batch whose state is being folded: runs up to it are left alone (`state.plan_compaction`)."""
+    bases: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    """For each step and partition the manifest of a fold that takes its place in this batch."""
     apart: bool = False
     """Whether rows behind checks are staged apart by unit and failed rules: a person said to drop what stopped it."""
 

@@ -13,24 +13,37 @@ from penstock.errors import BadExpression, JobError, StateError, UnknownName
 from penstock.graph.nodes import Form, FunctionNode
 from penstock.graph.policies import OnError
 from penstock.operators.evolution import Evolution, evolve
-from penstock.operators.key_ledger import DEADLINE, NONE, PARTS, STATE, KeyLedger, Moment
+from penstock.operators.key_ledger import (
+    BATCH_TIMERS,
+    DEADLINE,
+    EVENT_TIMERS,
+    NONE,
+    PARTS,
+    STATE,
+    KeyLedger,
+    Moment,
+    readable,
+)
 from penstock.operators.partial_tables import GROUP, HASH, column_array, integers
 from penstock.operators.state_functions import ASIDE, FunctionStep, run_function
 from penstock.runtime.dataframes import refuse_taken
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.partition_state import PartitionState
 from penstock.runtime.projection import arrow_schema
-from penstock.runtime.route import PLACE, ROW_HASH, key_column
-from penstock.runtime.specs import TIME, StepDone
+from penstock.runtime.route import PLACE, key_column
+from penstock.runtime.specs import HASHED, MAIN, TIME, TIMERS, Rebuilt, StepDone
 from penstock.sources.base import PARTITION, POSITION
-from penstock.state import DELETED, EXPIRES, LATEST, Change, Combine, latest
+from penstock.state import DELETED, EXPIRES, LATEST, Combine, live_rows
 from penstock.state.keys import Bools, Ints
+from penstock.state.rows import conform
 
 __all__ = ["FunctionRows", "FunctionWork", "function_work"]
 
 _UTC = pa.timestamp("us", tz="UTC")
-_OWN = frozenset({GROUP, HASH, EXPIRES, DEADLINE, DELETED})
-"""Columns that rows of state have beside keys and state."""
+_OWN = frozenset({GROUP, HASH, EXPIRES, DEADLINE, DELETED, "_state_partition"})
+"""Columns that rows of state have beside keys and state, in segments and in the tables of data checkpoints."""
+_CLOCK, _AT = "clock", "at"
+_CLOCKS = {EVENT_TIMERS: "event", BATCH_TIMERS: "batch"}
 
 
 class _Nothing:
@@ -66,7 +79,7 @@ class FunctionRows:
         """Return the columns that travel: those of the user, place, hash, and the keys that are compared otherwise."""
         hidden = [(TIME, pa.int64()), (PARTITION, pa.int32()), (POSITION, pa.int64()), (PLACE, pa.int32())]
         keys = [pa.field(self.key(field.name), field.type) for field in self.keys if self.key(field.name) != field.name]
-        return pa.schema([*self.visible, *(pa.field(*one) for one in hidden), pa.field(ROW_HASH, pa.int64()), *keys])
+        return pa.schema([*self.visible, *(pa.field(*one) for one in hidden), pa.field(HASHED, pa.int64()), *keys])
 
 
 def function_work(node: FunctionNode, rows: FunctionRows, *, event: bool, behind: tuple[str, ...] = ()) -> FunctionWork:
@@ -164,9 +177,14 @@ class FunctionWork:
         return f"timeout {' and '.join(named) or 'none'}"
 
     @property
+    def described(self) -> Mapping[str, Any]:
+        """Return nothing: the newest row of a key is its state, and columns say what they are."""
+        return {}
+
+    @property
     def hash_column(self) -> str:
         """Return the column of what comes through the shuffle that has the hashes of the keys."""
-        return ROW_HASH
+        return HASHED
 
     @property
     def counted_as(self) -> str:
@@ -210,7 +228,7 @@ class FunctionWork:
             judged=judged,
             reached=facts.reached.get(spec.name),
         )
-        done = run_function(spec, state, rows.select(spec.visible), integers(rows, ROW_HASH), keys, times, moment)
+        done = run_function(spec, state, rows.select(spec.visible), integers(rows, HASHED), keys, times, moment)
         aside = done.aside.append_column("_batch", pa.repeat(pa.scalar(facts.batch, pa.int64()), done.aside.num_rows))
         return StepDone(
             output=_with_time(done.output, done.times),
@@ -223,45 +241,82 @@ class FunctionWork:
             now=done.now,
         )
 
-    def initial(self, rows: pa.Table, *, zero: int) -> Change:
-        """Return the change that puts state in place before the first batch, as if each key's last row came at `zero`.
+    @property
+    def tables(self) -> Mapping[str, pa.Schema]:
+        """Return keys, state and `_expires`; where a function can set timers, also keys, clock and time of each."""
+        shown = {MAIN: pa.schema([*self.spec.keys, *self.spec.state, pa.field(EXPIRES, _UTC)])}
+        if self.spec.form is Form.ROWS:
+            shown[TIMERS] = pa.schema([*self.spec.keys, pa.field(_CLOCK, pa.string()), pa.field(_AT, _UTC)])
+        return shown
 
-        `rows` have keys, state and hashes, and are sorted by hash. Raises StateError for a key that has several.
-        """
-        spec, hashes = self.spec, integers(rows, ROW_HASH)
-        ledger = KeyLedger(spec.kept, _Nothing(), Moment(batch=0, time=zero, watermark=None))
-        ledger.open(hashes, rows.select(self.keys.names).cast(self.keys))
-        if len(ledger.hashes) < rows.num_rows:
-            more = rows.num_rows - len(ledger.hashes)
-            raise StateError(f"initial= of step {spec.name!r} has {more:,} more rows than keys; a key has one")
-        ledger.exists[:] = ledger.changed[:] = True
-        ledger.touch()
-        place = pa.array(np.argsort(ledger.row_ids))
-        return ledger.change([column_array(rows, f.name).take(place).cast(f.type) for f in spec.state])
+    @property
+    def shown_in(self) -> Mapping[str, str]:
+        """Return where state and timers stand; the index is made again."""
+        return {STATE: MAIN, **(dict.fromkeys(_CLOCKS, TIMERS) if TIMERS in self.tables else {})}
+
+    def shown(self, part: str, rows: pa.Table) -> pa.Table:
+        """Return a row for each key, or for each timer; `_expires` is a batch time, or else the key's deadline."""
+        if part in _CLOCKS:
+            keys = conform(rows.select(self.keys.names), self.keys).columns
+            clock = pa.repeat(pa.scalar(_CLOCKS[part]), rows.num_rows)
+            return pa.table([*keys, clock, rows[GROUP].cast(_UTC)], schema=self.tables[TIMERS])
+        stored = conform(rows, pa.schema([*self.spec.keys, *self.spec.kept.stored]))
+        return readable(stored).cast(self.tables[MAIN])
+
+    def rebuilt(self, tables: Mapping[str, pa.Table], moment: Moment) -> Rebuilt:
+        """Return state, index and timers; raises StateError for a key that has several rows."""
+        spec, rows, timers = self.spec, tables[MAIN], tables.get(TIMERS)
+        named = [rows] if timers is None else [rows, timers]
+        keys = pa.concat_tables([table.select(self.keys.names).cast(self.keys) for table in named])
+        ledger = KeyLedger(spec.kept, _Nothing(), moment)
+        ledger.open(np.concatenate([integers(table, HASHED) for table in named]), keys)
+        mine = ledger.row_ids[: rows.num_rows]
+        place = np.full(len(ledger.hashes), -1, dtype=np.int64)
+        place[mine] = np.arange(len(mine))
+        if (more := len(mine) - int((place >= 0).sum())) > 0:
+            raise StateError(f"the state given to step {spec.name!r} has {more:,} more rows than keys; a key has one")
+        ledger.exists[mine] = ledger.changed[mine] = True
+        moments = _moments(rows)
+        if spec.timeout.idle is not None:
+            ledger.expires[mine] = np.where(moments == NONE, moment.time + spec.timeout.idle, moments)
+        elif spec.timeout.event_time:
+            ledger.deadlines[mine] = moments
+        if timers is not None:
+            parts = {clock: part for part, clock in _CLOCKS.items()}
+            at: Ints = column_array(timers, _AT).cast(pa.int64()).to_numpy()
+            for clock, when, key in zip(timers[_CLOCK].to_pylist(), at, ledger.row_ids[len(mine) :], strict=True):
+                ledger.set_timer(parts[clock], int(when), int(key))
+        taken = pa.array(place, mask=place < 0)
+        change = ledger.change([column_array(rows, f.name).take(taken).cast(f.type) for f in spec.state])
+        due, due_time = ledger.next_due(change)
+        if spec.every_batch and ledger.exists.any():
+            due_time = moment.time + 1  # at the next tick
+        return Rebuilt(change=change, due=due, due_time=due_time)
 
     def whole(self, state: PartitionState) -> pa.Table:
         """Return keys and state columns of every key that has state."""
         return self._newest(state).select(self.held.names)
 
-    def _newest(self, state: PartitionState) -> pa.Table:
-        """Return keys, state and when it is forgotten, for every key that has state."""
-        stored = self.spec.kept.stored
-        schema = pa.schema([(GROUP, pa.int64()), (HASH, pa.int64()), *self.keys, *stored, (DELETED, pa.bool_())])
-        tables = state.scan(STATE, None, None, schema)
-        found = latest(tables, self.keys.names, drop_deleted=True) if tables else schema.empty_table()
-        return found.drop_columns([GROUP, HASH, DELETED])
-
     def rows(self, state: PartitionState) -> list[dict[str, Any]]:
         """Return keys, state and `_expires`, behind which the key is forgotten: a batch time, or else its deadline."""
-        whole = self._newest(state)
-        expires = EXPIRES if EXPIRES in whole.column_names else DEADLINE
-        for name in (EXPIRES, DEADLINE):
-            if name in whole.column_names:
-                whole = whole.set_column(whole.schema.get_field_index(name), name, whole[name].cast(_UTC))
-        shown: list[dict[str, Any]] = whole.to_pylist()
-        return [{**row, EXPIRES: row.get(expires)} for row in shown]
+        shown = self._newest(state)
+        rows: list[dict[str, Any]] = shown.to_pylist()
+        return rows
+
+    def _newest(self, state: PartitionState) -> pa.Table:
+        """Return the main table of a partition."""
+        tables = [self.shown(STATE, rows) for rows in live_rows(state.reader, STATE, self.merge)]
+        return pa.concat_tables(tables) if tables else self.tables[MAIN].empty_table()
 
 
 def _with_time(rows: pa.Table, times: Ints) -> pa.Table:
     """Add the event times of rows, null for a row that has none."""
     return rows.append_column(TIME, pa.array(times, pa.int64(), mask=times == NONE))
+
+
+def _moments(rows: pa.Table) -> Ints:
+    """Return when each key expires, NONE where the table does not say."""
+    if EXPIRES not in rows.column_names:
+        return np.full(rows.num_rows, NONE, dtype=np.int64)
+    found: Ints = column_array(rows, EXPIRES).cast(pa.int64()).fill_null(NONE).to_numpy()
+    return found

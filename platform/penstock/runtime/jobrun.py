@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from penstock.checkpoint.store import CheckpointStore, prove_exclusive
 from penstock.checkpoint.takeover import View
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
+from penstock.runtime.data_checkpoints import DataCheckpoints
 from penstock.runtime.fencing import anybody_may
 from penstock.runtime.held import HeldPins
 from penstock.runtime.held_records import HeldRecords
@@ -79,6 +80,8 @@ class JobRun:
         if shared:
             prove_shared(spark, engine.folders)
         metadata = open_or_create(store, now=clock.wall())
+        policy = settings.data if graph.checkpoints is None else replace(settings.data, schedule=graph.checkpoints)
+        data = DataCheckpoints(folder, metadata.uuid, engine.built.steps, policy)
         driver = Driver(
             engine,
             Log(store),
@@ -86,7 +89,8 @@ class JobRun:
             clock=clock,
             trigger=trigger,
             identity=identity or Identity(holder=holder_name()),
-            janitor=Janitor(folder, keep=settings.keep, pinned_batches=lambda: held() | needed()),
+            janitor=Janitor(folder, keep=settings.keep, pinned_batches=lambda: held() | needed() | data.pinned()),
+            data=data,
             settings=settings,
             may_take_over=may_take_over,
             listeners=(held, *listeners),

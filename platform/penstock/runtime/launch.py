@@ -23,6 +23,7 @@ from penstock.errors import (
 )
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
+from penstock.graph.schedules import AUTO, Schedule
 from penstock.runtime.config import Settings
 from penstock.runtime.config_values import is_local
 from penstock.runtime.held_records import HeldRecords
@@ -43,7 +44,7 @@ from penstock.time.clock import SystemClock
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RunOrder", "choose_trigger", "launch", "spark_of"]
+__all__ = ["RunOrder", "choose_schedule", "choose_trigger", "launch", "spark_of"]
 
 _OF_SPARK = (ClusterUnavailable, ComputeFailed, EngineGone, EnvironmentUnfit)
 """What Spark fails with, also where somebody ends it."""
@@ -105,6 +106,7 @@ def _launched(
     clock: StoppableClock,
     orders: OrderWatch,
 ) -> Ending:
+    from penstock.runtime.data_checkpoints import DataCheckpointPolicy, HelperProcess
     from penstock.runtime.jobrun import JobRun, holder_name
     from penstock.runtime.loop import DriverSettings, Identity
     from penstock.runtime.suites import find_suites
@@ -146,6 +148,12 @@ def _launched(
                 suites=find_suites(graph, loaded.project.quality),
                 settings=DriverSettings(
                     keep=settings.keep,
+                    data=DataCheckpointPolicy(
+                        schedule=choose_schedule(graph, settings),
+                        keep=settings.snapshots,
+                        recover_within=settings.recover_within,
+                        make=HelperProcess,
+                    ),
                     stop_at_end=order.available_now,
                     drain=order.drain,
                     gates=order.gates,
@@ -197,6 +205,22 @@ def choose_trigger(job: Job, settings: Settings) -> Trigger:
             where=settings.trigger_at,
         )
     return trigger
+
+
+def choose_schedule(graph: JobGraph, settings: Settings) -> Schedule:
+    """Return how often data checkpoints are made: as the job's code says, else its configuration, else `AUTO`.
+
+    Raises ConfigError where code and configuration both say something, and not the same.
+    """
+    if graph.checkpoints is None:
+        return settings.every or AUTO
+    if settings.every not in (None, graph.checkpoints):
+        raise ConfigError(
+            "the job's code says how often data checkpoints are made, and the configuration says something else; keep "
+            "one of them",
+            where=settings.every_at,
+        )
+    return graph.checkpoints
 
 
 @contextmanager
@@ -282,8 +306,8 @@ def _look_first(
     if start.restore:
         released = HeldRecords(control_store(folder.parent), folder.name).released()
         recovered = recover(log, Damage.LIST)
-        found = find_superseded(recovered, start, released=released)
+        found = find_superseded(recovered, start, folder, released=released)
         # Asked again by the owner of the log; what is refused here has not ended anybody, nor written an entry.
-        plan_truncation(graph, lambda sink: f"{read_metadata(log.store).uuid}/{sink}", recovered, start, log)
+        plan_truncation(graph, lambda sink: f"{read_metadata(log.store).uuid}/{sink}", recovered, start, log, folder)
         progress.superseded(found)
     return start

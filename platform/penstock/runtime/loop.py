@@ -6,7 +6,6 @@ and the fencing test schedules two drivers against each other. There is one loop
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
@@ -14,21 +13,22 @@ import structlog
 
 from penstock.checkpoint.entries import Commit, Offsets, Release, Takeover, Void
 from penstock.checkpoint.log import Log, OwnedLog
-from penstock.checkpoint.recovery import Damage, Recovered, recover, takeover_of
+from penstock.checkpoint.recovery import Damage, Recovered, recover
 from penstock.checkpoint.replay import Damaged
 from penstock.checkpoint.takeover import View, claim, confirm, survey
-from penstock.errors import CannotRestore, CheckpointCorrupt, Fenced, SinkAhead
+from penstock.errors import CheckpointCorrupt, Fenced, SinkAhead
 from penstock.runtime.commit import Decision, decide
+from penstock.runtime.data_checkpoints import DataCheckpoints
 from penstock.runtime.engine import Engine
-from penstock.runtime.facts import BatchFacts
 from penstock.runtime.fencing import anybody_may, fencing
+from penstock.runtime.going_back import go_back
 from penstock.runtime.janitor import Janitor
-from penstock.runtime.next_batch import NextBatch, available, next_batch, reached, spans_of
+from penstock.runtime.next_batch import NextBatch, available, facts_of, next_batch, spans_of
 from penstock.runtime.outcome import check_accounting, collect
 from penstock.runtime.restoring import StartFrom
 from penstock.runtime.saving import save
 from penstock.runtime.settings import DriverSettings, Identity
-from penstock.runtime.sink_evidence import find_damaged, refuse_lost_commit, refuse_old_copy, refuse_unpublished
+from penstock.runtime.sink_evidence import find_damaged, refuse_lost_commit, refuse_old_copy
 from penstock.runtime.stages import (
     AckSources,
     CommitBatch,
@@ -42,7 +42,7 @@ from penstock.runtime.stages import (
     plan_batch,
 )
 from penstock.runtime.triggers import Trigger
-from penstock.runtime.truncating import plan_truncation, redo_truncation
+from penstock.runtime.truncating import redo_truncation
 from penstock.state import check_sizes
 from penstock.time.clock import Clock
 
@@ -66,6 +66,7 @@ class Driver:
         trigger: Trigger,
         identity: Identity,
         janitor: Janitor,
+        data: DataCheckpoints,
         settings: DriverSettings | None = None,
         may_take_over: Callable[[View], None] = anybody_may,
         listeners: tuple[Any, ...] = (),
@@ -77,6 +78,7 @@ class Driver:
         self.trigger = trigger
         self.identity = identity
         self.janitor = janitor
+        self.data = data
         self.settings = settings or DriverSettings()
         self.listeners = listeners
         self._may_take_over = may_take_over
@@ -92,7 +94,7 @@ class Driver:
         self.zero: int | None = None
         self.last_time: int | None = None
         self._published: dict[str, int] = {}
-        self._damaged: CheckpointCorrupt | None = None
+        self.damaged: CheckpointCorrupt | None = None
         self._decision: Decision | None = None
         self._timings: dict[str, float] = {}
         self._target: Mapping[str, Any] | None = None
@@ -111,6 +113,7 @@ class Driver:
         while not self.stopping:
             for name in set(self.settings.saves()) - self._saved if self.commit is not None else ():
                 self.save(name)
+            self.data.look(self.commit, self._owned().epoch)
             planned = self.plan_next()
             if planned is None:
                 self.finished = True
@@ -162,10 +165,10 @@ class Driver:
         refuse_old_copy(self.engine, self.sinks, self.app, recovered)
         yield from redo_truncation(self.engine, self.app, recovered, damage)
         last = recovered.last_published_commit
-        self._damaged = None if last is None else find_damaged(self.engine, self.sinks, self.app, last)
-        if self._damaged is not None and damage is Damage.FAIL:
-            raise self._damaged
-        if last is not None and self._damaged is None:
+        self.damaged = None if last is None else find_damaged(self.engine, self.sinks, self.app, last)
+        if self.damaged is not None and damage is Damage.FAIL:
+            raise self.damaged
+        if last is not None and self.damaged is None:
             try:
                 yield from self._run_stage(PublishSinks(last.batch, self.sinks), commit=last)
             except SinkAhead:
@@ -175,27 +178,9 @@ class Driver:
         return recovered
 
     def restore(self, start: StartFrom) -> Iterator[Hook]:
-        """Own the log, append a Restore and release it (SEMANTICS 10.1); raises CannotRestore behind the Release."""
+        """Own the log, append a Restore and release it (SEMANTICS 10.1); what refuses it comes behind the Release."""
         with fencing(self.log, lambda: self.owned):
-            yield from self._restore(start)
-
-    def _restore(self, start: StartFrom) -> Iterator[Hook]:
-        recovered = yield from self.own(Damage.LIST)
-        try:
-            commit = start.commit(recovered)
-            if commit is not None:
-                refuse_unpublished(self._damaged, recovered.last_published_commit, commit.batch)
-            truncate = plan_truncation(self.engine.graph, self.app, recovered, start, self.log)
-        except CannotRestore:
-            yield from self.release()
-            raise
-        # Where the Takeover that fixed the partitions cannot be read, the Restore says them itself.
-        partitions = {} if commit is None or takeover_of(self.log, commit) else self.partitions
-        entry = start.entry(self._owned(), commit, self.identity.command, partitions, truncate)
-        yield Hook("Restore", "before", entry.batch)
-        self._owned().append(entry)
-        yield Hook("Restore", "after", entry.batch)
-        yield from self.release()
+            yield from go_back(self, start)
 
     def save(self, name: str) -> None:
         """Give the newest checkpoint a name that keeps it (SEMANTICS 10.2); raises CannotSave."""
@@ -209,6 +194,7 @@ class Driver:
 
     def release(self) -> Iterator[Hook]:
         """Leave the log on purpose, so that the next driver need not wait."""
+        self.data.end()
         if self.owned is not None:
             yield Hook("Release", "before")
             reason = "finished" if self.finished else "stopped"
@@ -254,6 +240,7 @@ class Driver:
         for stage in stages:
             yield from self._run_stage(stage)
         assert self.commit is not None
+        self._tell("on_data_checkpoint", self.data.said())
         self._tell("on_batch_completed", self.commit)
 
     def _run_stage(self, stage: Stage, commit: Commit | None = None) -> Iterator[Hook]:
@@ -290,23 +277,15 @@ class Driver:
         offsets = self.offsets
         assert offsets is not None
         before = self.commit
-        facts = BatchFacts(
-            batch=offsets.batch,
-            time=offsets.time,
+        facts = facts_of(
+            self.engine,
+            offsets,
+            before,
             epoch=self._owned().epoch,
-            run=uuid.uuid4().hex[:12],
-            spans=spans_of(offsets),
-            late={step: marks.late for step, marks in offsets.watermarks.items()},
-            close={step: marks.close for step, marks in offsets.watermarks.items()},
-            manifests={step: {p: ref.model_dump() for p, ref in refs.items()} for step, refs in before.state.items()}
-            if before
-            else {},
-            state_folder=str(self.janitor.state_folder),
-            staging=dict(self.engine.staging()),
-            begins=self.zero if before is None else None,
-            reached=reached(self.engine.graph, before),
-            row_cap=self.settings.row_cap,
-            apart=self.settings.gates.get(offsets.batch) == "drop",
+            zero=self.zero,
+            state_folder=self.janitor.state_folder,
+            data=self.data,
+            settings=self.settings,
         )
         outcome = collect(self.engine.compute(facts))
         self._decision = decide(self.engine, offsets, before, outcome, gates=self.settings.gates)
@@ -328,9 +307,11 @@ class Driver:
             timings=dict(self._timings),
             # Asked at the last moment: a batch that somebody has named meanwhile must not be purged.
             floor=self.janitor.floor(decision.fields["batch"]),
+            snapshots=self.data.refs,
             **decision.fields,
         )
         self.commit = owned.append(commit)
+        self.data.committed(self.commit)
         self.next_id = commit.batch + 1
 
     def _publish(self, commit: Commit) -> Iterator[Hook]:
@@ -373,6 +354,7 @@ class Driver:
             self.zero = recovered.kept[-1].commit.zero
         self.last_time = recovered.time
         self.janitor.adopt(recovered)
+        self.data.adopt(recovered)
         self._saved = {*recovered.saves, *recovered.lost_saves}
         self._tell("on_takeover", recovered)
         return recovered

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 from penstock.checkpoint.entries import Commit, Offsets, StepWatermarks
 from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import StatefulNode
+from penstock.runtime.data_checkpoints import DataCheckpoints
 from penstock.runtime.engine import Engine
+from penstock.runtime.facts import BatchFacts
+from penstock.runtime.settings import DriverSettings
 from penstock.runtime.triggers import Trigger
 from penstock.sources.base import ReadLimit, Span
 from penstock.time.watermarks import END_OF_TIME, idle_due
 
-__all__ = ["DRAIN", "NextBatch", "available", "chained_steps", "next_batch", "reached", "spans_of"]
+__all__ = ["DRAIN", "NextBatch", "available", "chained_steps", "facts_of", "next_batch", "reached", "spans_of"]
 
 DRAIN = "drain"
 """The setting of a batch that ends all sources."""
@@ -176,6 +181,39 @@ def _watermarks(graph: JobGraph, commit: Commit | None) -> dict[str, StepWaterma
         late = commit.watermarks_in.get(step.name) if commit is not None and step.name in chained else close
         marks[step.name] = StepWatermarks(late=late, close=close)
     return marks
+
+
+def facts_of(
+    engine: Engine,
+    offsets: Offsets,
+    before: Commit | None,
+    *,
+    epoch: int,
+    zero: int | None,
+    state_folder: Path,
+    data: DataCheckpoints,
+    settings: DriverSettings,
+) -> BatchFacts:
+    """Return what the tasks of a batch are told; `before` is the Commit that it goes on from."""
+    known = before.state.items() if before is not None else ()
+    return BatchFacts(
+        batch=offsets.batch,
+        time=offsets.time,
+        epoch=epoch,
+        run=uuid.uuid4().hex[:12],
+        spans=spans_of(offsets),
+        late={step: marks.late for step, marks in offsets.watermarks.items()},
+        close={step: marks.close for step, marks in offsets.watermarks.items()},
+        manifests={step: {p: ref.model_dump() for p, ref in refs.items()} for step, refs in known},
+        state_folder=str(state_folder),
+        staging=dict(engine.staging()),
+        begins=zero if before is None else None,
+        reached=reached(engine.graph, before),
+        row_cap=settings.row_cap,
+        behind=data.behind,
+        bases=data.bases,
+        apart=settings.gates.get(offsets.batch) == "drop",
+    )
 
 
 def reached(graph: JobGraph, commit: Commit | None) -> dict[str, int | None]:

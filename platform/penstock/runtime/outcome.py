@@ -62,6 +62,8 @@ def collect(receipts: Iterable[Mapping[str, Any]]) -> Outcome:
             case kind:
                 raise NondeterministicStep(f"a task sent a receipt of unknown kind {kind!r}")
     for said in initial:  # stands where the batch has changed nothing of it
+        if said["manifest"] is None:
+            continue
         ref = ManifestRef(**said["manifest"])
         outcome.state.setdefault(said["step"], {}).setdefault(str(said["partition"]), ref)
         outcome.written["segments"] = outcome.written.get("segments", 0) + said["written"]

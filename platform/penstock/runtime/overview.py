@@ -80,6 +80,7 @@ class JobStatus:
             "rows_per_second": self.record.get("rows_per_second"),
             "rows_left": self.record.get("left"),
             "stage": self.record.get("stage"),
+            "data_checkpoint": self.record.get("data_checkpoint"),
             "heartbeat_age": self.heartbeat_age,
             "held": list(self.held),
             "error": dict(self.error) if self.error is not None else None,

@@ -23,6 +23,7 @@ from penstock.state import (
     check_rows,
     segment_name,
     write_batch,
+    write_manifest,
 )
 from penstock.state import ManifestRef as StateRef
 from penstock.state.keys import Bools, Ints
@@ -35,21 +36,34 @@ _LAYOUT = "layout"
 class PartitionState:
     """Hold the state of one partition as the last Commit left it."""
 
-    def __init__(self, reader: StateReader, work: StepWork) -> None:
+    def __init__(self, reader: StateReader, work: StepWork, *, rebased: bool = False) -> None:
         self.reader = reader
         self.work = work
+        self._rebased = rebased
 
     @classmethod
-    def open(cls, root: Path, step: str, partition: int, ref: Mapping[str, Any] | None, *, work: StepWork) -> Self:
+    def open(
+        cls,
+        root: Path,
+        step: str,
+        partition: int,
+        ref: Mapping[str, Any] | None,
+        *,
+        work: StepWork,
+        base: Mapping[str, Any] | None = None,
+    ) -> Self:
         """Open what a Commit names; without a reference the partition is empty.
 
+        With a `base`, which names the manifest of a fold, that stands in the place of what it was folded from.
         Raises StateMissing and CheckpointCorrupt.
         """
         folder = root / step / str(partition)
         if ref is None:
             return cls(StateReader(folder, Manifest(step=step, partition=partition, keys=tuple(work.keys.names))), work)
-        manifest = Manifest.read(folder / ref["path"], StateRef(ref["path"], ref["size"], ref["checksum"]))
-        return cls(StateReader(folder, manifest), work)
+        manifest = _read(folder, ref)
+        if base is None:
+            return cls(StateReader(folder, manifest), work)
+        return cls(StateReader(folder, manifest.rebased(_read(folder, base))), work, rebased=True)
 
     @property
     def written_as(self) -> str:
@@ -87,10 +101,13 @@ class PartitionState:
         """Return the state as a batch has left it."""
         return PartitionState(StateReader(self.reader.folder, written.manifest), self.work)
 
-    def refuse_strangers(self, tables: Sequence[pa.Table], partition: int, partitions: int, step: str) -> None:
+    def refuse_strangers(
+        self, tables: Sequence[pa.Table], partition: int, partitions: int, step: str, *, hashes: str | None = None
+    ) -> None:
         """Raise WrongPartition when a row is another partition's: each task checks, because Spark may not (FACTS 5)."""
         for table in tables:
-            check_partition(table[self.work.hash_column].to_numpy(), partition, partitions, step=step)
+            column = table[self.work.hash_column if hashes is None else hashes]
+            check_partition(column.to_numpy(), partition, partitions, step=step)
 
     def write(self, change: Change, files: TaskFiles, *, partitions: int) -> Written:
         """Write what the batch changed, compact within the budget, and return the new manifest's reference.
@@ -102,9 +119,17 @@ class PartitionState:
         # What stands there already stays as it is, so that a batch that changes nothing writes nothing.
         kept = self.facts if change.facts is None else change.facts
         if change.append or change.replace or change.floors or change.facts is not None:
-            change = replace(change, facts={**kept, _LAYOUT: self.work.layout_name})
+            change = replace(change, facts={**kept, **self.work.described, _LAYOUT: self.work.layout_name})
         for tables in (change.append, change.replace):
             for part, table in tables.items():
                 check_rows(table, self.work.keys.names, step=self.reader.manifest.step, part=part, cap=facts.row_cap)
         slack = SLACK_BYTES // partitions
-        return write_batch(self.reader, name, change, batch=facts.batch, merge=self.work.merge, slack=slack)
+        merge, behind = self.work.merge, facts.behind
+        written = write_batch(self.reader, name, change, batch=facts.batch, merge=merge, slack=slack, behind=behind)
+        if written.ref is None and self._rebased:
+            return replace(written, ref=write_manifest(self.reader.folder, name, written.manifest))
+        return written
+
+
+def _read(folder: Path, ref: Mapping[str, Any]) -> Manifest:
+    return Manifest.read(folder / ref["path"], StateRef(ref["path"], ref["size"], ref["checksum"]))

@@ -1,42 +1,77 @@
-"""Say what sinks have published after a batch, before the job goes back to it (SEMANTICS 10.1). Pure."""
+"""Say where a run starts, and what sinks have published after that, before the job goes back (SEMANTICS 10.1)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
 
 from penstock.checkpoint.entries import Commit, Restore
 from penstock.checkpoint.log import OwnedLog
 from penstock.checkpoint.recovery import Recovered, find_restorable
+from penstock.errors import CannotRestore
 from penstock.graph.names import is_name
+from penstock.runtime.snapshot_tables import find_snapshot
 
 __all__ = ["LAST", "StartFrom", "Superseded", "find_superseded", "parse_start"]
 
 
 @dataclass(frozen=True, slots=True)
 class StartFrom:
-    """Say where a run starts: at the last commit, at a kept batch or a saved checkpoint, or with neither at nothing."""
+    """Say where a run starts: at the last commit, at a kept batch, a saved checkpoint or a snapshot, or at nothing.
+
+    `snapshot` is a version of a step's snapshot table, `VERSION` or `STEP@VERSION`. `partitions` is the number that the
+    steps' state is to have from then on, None where it stays. `state` maps steps to Delta tables with what they are to
+    keep in the place of what they kept.
+    """
 
     restore: bool = False
     batch: int | None = None
     saved: str | None = None
+    snapshot: str | None = None
+    partitions: int | None = None
+    state: tuple[tuple[str, str], ...] = ()
     truncate: bool = False
     """Whether sinks take back what they have published after it."""
 
     @property
     def goes_back(self) -> bool:
         """Return whether it needs something that is kept."""
-        return self.batch is not None or self.saved is not None
+        return self.batch is not None or self.saved is not None or self.snapshot is not None
+
+    @property
+    def rewrites(self) -> bool:
+        """Return whether state is written anew."""
+        return self.snapshot is not None or self.partitions is not None or bool(self.state)
 
     @property
     def target(self) -> str:
         """Return in words what it goes back to."""
+        if self.snapshot is not None:
+            return f"snapshot {self.snapshot}"
         return f"saved checkpoint {self.saved!r}" if self.saved is not None else f"batch {self.batch}"
 
-    def commit(self, recovered: Recovered) -> Commit | None:
-        """Return the Commit that a restore brings back, None for nothing; raises CannotRestore where it is not kept."""
-        return find_restorable(recovered, batch=self.batch, saved=self.saved) if self.goes_back else None
+    def with_state(self, *, partitions: int | None, state: Mapping[str, str]) -> StartFrom:
+        """Return the same start with state that is written anew; from the last commit that is a restore to it."""
+        if partitions is None and not state:
+            return self
+        return replace(self, restore=True, partitions=partitions, state=tuple(state.items()))
+
+    def commit(self, recovered: Recovered, folder: Path) -> Commit | None:
+        """Return the Commit that a restore brings back, None for nothing; `folder` is the job's checkpoint.
+
+        Raises CannotRestore where it is not kept.
+        """
+        if self.snapshot is not None:
+            return find_snapshot(folder, self.snapshot).commit
+        if self.goes_back:
+            return find_restorable(recovered, batch=self.batch, saved=self.saved)
+        if not self.rewrites:
+            return None
+        if recovered.commit is None:
+            raise CannotRestore("no batch was committed yet, so there is no state to write anew")
+        return recovered.commit
 
     def entry(
         self,
@@ -48,16 +83,19 @@ class StartFrom:
     ) -> Restore:
         """Return the entry that goes back to a Commit; `partitions` where nothing else that can be read fixes them.
 
-        `truncate` are the versions of tables that are to be in force again.
+        Where state was written anew, `commit` is the one that names it; `truncate` are the versions of tables that are
+        to be in force again.
         """
+        named: Literal["snapshot", "saved", "batch"] = "batch" if self.saved is None else "saved"
         return Restore(
             epoch=owned.epoch,
             writer=owned.writer,
             command=command,
             batch=None if commit is None else commit.batch,
-            source="empty" if commit is None else "batch" if self.saved is None else "saved",
+            source="empty" if commit is None else "snapshot" if self.snapshot is not None else named,
             saved=self.saved,
             partitions=dict(partitions) or None,
+            commit=commit if self.rewrites else None,
             truncate=dict(truncate),
         )
 
@@ -66,7 +104,7 @@ LAST = StartFrom()
 
 
 def parse_start(text: str) -> StartFrom:
-    """Read `last`, `batch=N`, `saved=NAME` or `empty`; raises ValueError with what can be written."""
+    """Read `last`, `batch=N`, `saved=NAME`, `snapshot=[STEP@]VERSION` or `empty`; raises ValueError with those."""
     if text == "last":
         return LAST
     if text == "empty":
@@ -76,7 +114,10 @@ def parse_start(text: str) -> StartFrom:
         return StartFrom(restore=True, batch=int(given))
     if word == "saved" and is_name(given):
         return StartFrom(restore=True, saved=given)
-    raise ValueError(f"{text!r} is none of last, batch=N, saved=NAME and empty")
+    step, at, version = given.rpartition("@")
+    if word == "snapshot" and version.isdecimal() and (is_name(step) if at else not step):
+        return StartFrom(restore=True, snapshot=given)
+    raise ValueError(f"{text!r} is none of last, batch=N, saved=NAME, snapshot=VERSION and empty")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,13 +175,16 @@ class Superseded:
         }
 
 
-def find_superseded(recovered: Recovered, start: StartFrom, *, released: Collection[int] = ()) -> Superseded:
+def find_superseded(
+    recovered: Recovered, start: StartFrom, folder: Path, *, released: Collection[int] = ()
+) -> Superseded:
     """Return what sinks published after the batch that a start goes back to, or at all where that is none.
 
-    `released` are the held batches that a person has released: their rows were published as well.
+    `folder` is the job's checkpoint, `released` are the held batches that a person has released: their rows were
+    published as well.
     Raises CannotRestore when the batch is not kept.
     """
-    target = start.commit(recovered)
+    target = start.commit(recovered, folder)
     batch = None if target is None else target.batch
     shown, then = _shown(recovered, batch)
     after = {number for number in shown if batch is None or number > batch}

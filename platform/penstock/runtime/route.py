@@ -13,12 +13,21 @@ from penstock.operators.slices import judge
 from penstock.operators.time_windows import preaggregate
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.rows import Item, receipt
-from penstock.runtime.specs import FATE, TIME, FunctionLeafSpec, RouteSpec, SinkLeafSpec, SourceSpec, WindowLeafSpec
+from penstock.runtime.specs import (
+    FATE,
+    HASHED,
+    TIME,
+    FunctionLeafSpec,
+    RouteSpec,
+    SinkLeafSpec,
+    SourceSpec,
+    WindowLeafSpec,
+)
 from penstock.runtime.staging import TaskFiles, pour
 from penstock.sources.base import ERROR, PARTITION, POSITION, RAW
 from penstock.state.keys import partition_of
 
-__all__ = ["PLACE", "QUARANTINE_SCHEMA", "ROW_HASH", "key_column", "late_schema", "route", "step_port"]
+__all__ = ["PLACE", "QUARANTINE_SCHEMA", "key_column", "late_schema", "route", "step_port"]
 
 REASONS = {-1: "bad record", -2: "null event time", -3: "too far in the future"}
 UTC = pa.timestamp("us", tz="UTC")
@@ -38,10 +47,6 @@ Ints = npt.NDArray[np.int64]
 
 PLACE = "_penstock_place"
 """int32: the place of a row's port among all, the first part of the order of arrival (SEMANTICS 1.6)."""
-
-
-ROW_HASH = "_penstock_hash"
-"""int64: the hash of a row's key, by which it finds its state."""
 
 
 def step_port(step: str) -> str:
@@ -172,11 +177,11 @@ def _to_function(alive: pa.Table, leaf: FunctionLeafSpec) -> Iterator[Item]:
     rows = _ranked(alive, leaf)
     sent = rows.select([*leaf.visible, TIME, PARTITION, POSITION])
     sent = sent.append_column(PLACE, pa.repeat(pa.scalar(leaf.order, pa.int32()), n))
-    sent = sent.append_column(ROW_HASH, rows[leaf.hash_column])
+    sent = sent.append_column(HASHED, rows[leaf.hash_column])
     for name, column in leaf.keys.items():
         if column != name:  # else it is among the columns that the user sees
             sent = sent.append_column(key_column(name), rows[column])
-    yield from _by_partition(sent, ROW_HASH, step_port(leaf.step), leaf.partitions)
+    yield from _by_partition(sent, HASHED, step_port(leaf.step), leaf.partitions)
 
 
 def _by_partition(partials: pa.Table, hashes: str, port: str, partitions: int) -> Iterator[Item]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -116,6 +116,10 @@ class Runner:
         self.status.on_progress(commit, ms=ms, left=dict(self._left))
         self.heartbeat.wake()
         self.progress.committed(commit, ms=ms, timings=dict(self._timings), left=dict(self._left))
+
+    def on_data_checkpoint(self, said: dict[str, Any]) -> None:
+        """Show the newest data checkpoint, and when the next one is due."""
+        self.status.on_data_checkpoint(said)
 
     # --- inside ------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
+from penstock.runtime.data_checkpoints import DataCheckpointPolicy
 from penstock.sources.base import ReadLimit
 
 __all__ = ["DriverSettings", "Identity"]
@@ -38,6 +39,8 @@ class DriverSettings:
     """What bounds the next batch; asked before each."""
     saves: Callable[[], Collection[str]] = tuple
     """The names that were asked for the newest checkpoint; looked at between batches."""
+    data: DataCheckpointPolicy = field(default_factory=DataCheckpointPolicy)
+    """When data checkpoints are made, and by what."""
     drop: Collection[str] = ()
     """Steps that the job no longer has and whose state is let go knowingly (F51)."""
     caps: Mapping[str, int] = field(default_factory=dict)

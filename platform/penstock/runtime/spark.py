@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors
-from penstock.checkpoint.entries import ManifestRef, StagedFile
+from penstock.checkpoint.entries import Commit, ManifestRef, StagedFile
 from penstock.checkpoint.recovery import Recovered
 from penstock.errors import (
     CannotTruncate,
@@ -31,9 +31,8 @@ from penstock.runtime.build import BuiltJob, build_job
 from penstock.runtime.changes import Finding, Stored, compare, refuse
 from penstock.runtime.dataframes import at_site
 from penstock.runtime.facts import PROPERTY, BatchFacts
-from penstock.runtime.function_work import FunctionWork
 from penstock.runtime.gates import UNIT
-from penstock.runtime.initial_state import initial_frame, manifests
+from penstock.runtime.loading import initial_frame, loading_frame, manifests, rewritten_tables
 from penstock.runtime.partition_state import PartitionState
 from penstock.runtime.plan import JobPlan, plan_job
 from penstock.runtime.rows import receipts_of
@@ -44,6 +43,8 @@ from penstock.sources.base import Position, ReadLimit, SourceReader, Span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.runtime.rewriting import StepRewrite
 
 __all__ = ["SparkEngine"]
 
@@ -117,9 +118,7 @@ class SparkEngine:
     def _initial_frames(self) -> Iterator[DataFrame]:
         for node in self.graph.functions:
             if node.initial is not None:
-                work = self.built.steps[node.name]
-                assert isinstance(work, FunctionWork)
-                yield initial_frame(node, work, self.spark, str(self.state_folder))
+                yield initial_frame(node, self.built.steps[node.name], self.spark, str(self.state_folder))
 
     # --- sources -----------------------------------------------------------------------------
 
@@ -164,8 +163,20 @@ class SparkEngine:
         """Run the one Spark job of a batch and return its receipts; the first loads the initial state before."""
         if facts.begins is None or not self._initial:
             return self._collect(self.built.frame, facts)
-        loaded = [said for frame in self._initial for said in self._collect(frame, facts)]
+        # As if each key's last row had come at the job's zero time, when no watermark had been seen.
+        before = replace(facts, time=facts.begins, close=dict.fromkeys(facts.close))
+        loaded = [said for frame in self._initial for said in self._collect(frame, before)]
         return [*loaded, *self._collect(self.built.frame, replace(facts, manifests=manifests(loaded)))]
+
+    def rewrite(self, rewrite: StepRewrite, commit: Commit, facts: BatchFacts) -> Sequence[Mapping[str, Any]]:
+        """Write a step's state anew, in as many partitions as the job says, and return the receipts."""
+        node = next(step for step in self.graph.steps if step.name == rewrite.step)
+        work = self.built.steps[rewrite.step]
+        tables = rewritten_tables(rewrite, work, commit, self.spark, self.state_folder.parent)
+        what = f"the state of step {node.name!r} that is to be gone on from"
+        state, partitions = str(self.state_folder), node.partitions
+        frame = loading_frame(node.name, work, tables, folder=state, partitions=partitions, what=what)
+        return self._collect(frame, facts)
 
     def _collect(self, frame: DataFrame, facts: BatchFacts) -> Sequence[Mapping[str, Any]]:
         context = self.spark.sparkContext

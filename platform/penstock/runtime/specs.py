@@ -14,13 +14,18 @@ from penstock.runtime.facts import BatchFacts
 from penstock.state import Change, Combine
 
 if TYPE_CHECKING:
+    from penstock.operators.key_ledger import Moment
     from penstock.runtime.partition_state import PartitionState
 
 __all__ = [
     "FATE",
+    "HASHED",
+    "MAIN",
     "TIME",
+    "TIMERS",
     "FunctionLeafSpec",
     "Outlet",
+    "Rebuilt",
     "RouteSpec",
     "SinkLeafSpec",
     "SourceSpec",
@@ -144,6 +149,21 @@ class StepDone:
     now: int | None = None
 
 
+MAIN, TIMERS = "", "timers"
+"""The tables that show a step's state: a row for each key, or key and slice; and a row for each timer that waits."""
+HASHED = "_penstock_hash"
+"""The column that has the hash of the keys, where state is made again from tables."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """Hold the change that makes a partition from tables, and when it is to be looked at, as in `StepDone`."""
+
+    change: Change
+    due: int | None
+    due_time: int | None
+
+
 class StepWork(Protocol):
     """What a step keeps in its state, and what a batch does with it in one partition; sent to tasks."""
 
@@ -158,6 +178,10 @@ class StepWork(Protocol):
     @property
     def layout_name(self) -> str:
         """Return in words what is kept."""
+
+    @property
+    def described(self) -> Mapping[str, Any]:
+        """Return what those who read the state without the job's code must know, as JSON values."""
 
     @property
     def hash_column(self) -> str:
@@ -182,6 +206,24 @@ class StepWork(Protocol):
 
     def whole(self, state: PartitionState) -> pa.Table:
         """Return the state as a table that anybody can read: the key columns and what is kept for them."""
+
+    @property
+    def tables(self) -> Mapping[str, pa.Schema]:
+        """Return the columns of the tables that hold all there is of the state, by table; MAIN is always there."""
+
+    @property
+    def shown_in(self) -> Mapping[str, str]:
+        """Return the table that each part stands in; parts that are left out are made again from the others."""
+
+    def shown(self, part: str, rows: pa.Table) -> pa.Table:
+        """Return rows of such a part, which are live ones as `live_rows` yields them, with the columns of its table."""
+
+    def rebuilt(self, tables: Mapping[str, pa.Table], moment: Moment) -> Rebuilt:
+        """Return the state of an empty partition that has what the tables say, with HASHED beside their columns.
+
+        The rows of each are sorted by HASHED. A table may lack the columns that begin with an underscore: then a key is
+        as one whose last row came at the moment.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)

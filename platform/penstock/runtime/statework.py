@@ -53,6 +53,7 @@ def _run_step(spec: StateSpec, tables: list[pa.Table], partition: int, files: Ta
         partition,
         facts.manifests.get(spec.step, {}).get(str(partition)),
         work=spec.work,
+        base=facts.bases.get(spec.step, {}).get(str(partition)),
     )
     state.refuse_strangers(tables, partition, spec.partitions, spec.step)
     done = spec.work.run(state, tables, facts)

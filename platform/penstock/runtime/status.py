@@ -98,6 +98,10 @@ class RunStatus:
         done = {"last": report.to_json(), "ms": round(ms, 1), "rows_per_second": speed, "left": left}
         self._note(works=True, proved=True, epoch=commit.epoch, **done)
 
+    def on_data_checkpoint(self, said: dict[str, Any]) -> None:
+        """Note the newest data checkpoint, the interval and why it is that."""
+        self._note(data_checkpoint=said)
+
     def end(self, state: str, error: Exception | None = None) -> None:
         """Note how the run ended: finished, stopped or failed, and with what."""
         said: dict[str, Any] | None = None

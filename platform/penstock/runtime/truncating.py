@@ -8,6 +8,7 @@ loses nothing, and each sink remembers for which Restore it was done.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import structlog
 
@@ -27,20 +28,20 @@ log = structlog.get_logger()
 
 
 def plan_truncation(
-    graph: JobGraph, app: Callable[[str], str], recovered: Recovered, start: StartFrom, entries: Log
+    graph: JobGraph, app: Callable[[str], str], recovered: Recovered, start: StartFrom, entries: Log, folder: Path
 ) -> dict[str, int]:
     """Return the version of each sink's table that a restore is to put in force again; nothing if that is not wanted.
 
     Raises CannotTruncate for a sink that cannot, or must not; and without truncation CannotRestore for a batch whose
     rows an earlier restore has taken back, because they would be missing for good.
     """
-    commit = start.commit(recovered)
+    commit = start.commit(recovered, folder)
     if not start.truncate:
         _refuse_taken_back(entries, recovered, commit)
         return {}
     sinks = {node.name: node.sink for node in graph.sinks}
     # Held rows count as well: whether somebody has released them, the table itself tells.
-    told = find_superseded(recovered, start, released=[kept.batch for kept in recovered.kept])
+    told = find_superseded(recovered, start, folder, released=[kept.batch for kept in recovered.kept])
     rows = {found.sink: found.rows for found in told.sinks}
     for name in [*sinks, *(name for name in rows if name not in sinks)]:
         if not hasattr(sinks.get(name), "find_version") and (name in rows or told.before is not None):
@@ -51,7 +52,7 @@ def plan_truncation(
     for name, sink in sinks.items():
         if hasattr(sink, "find_version"):
             try:
-                version = sink.find_version(_target(app(name), commit))
+                version = sink.find_version(_target(app(name), recovered, commit))
             except CannotTruncate as why:
                 raise CannotTruncate(f"sink {name!r}: {why.what}", where=why.where, sink=name) from why
             if version is not None:
@@ -88,16 +89,15 @@ def redo_truncation(engine: Engine, app: Callable[[str], str], recovered: Recove
     yield Hook("Truncate", "after", restore.batch)
 
 
-def _target(app: str, commit: Commit | None) -> Target:
+def _target(app: str, recovered: Recovered, commit: Commit | None) -> Target:
     if commit is None:
         return Target(app=app, batch=None, slot=-1)
-    return Target(app=app, batch=commit.batch, slot=_slot(commit))
-
-
-def _slot(commit: Commit) -> int:
-    if commit.place is None:
-        raise CannotTruncate(f"the commit of batch {commit.batch} does not say where it stood in the log")
-    return commit.place.slot
+    # That of a snapshot may stand in the log of another checkpoint, which this one was copied from.
+    known = {(kept.batch, kept.slot) for kept in recovered.kept}
+    known |= {(saved.batch, saved.place.slot) for saved in recovered.saves.values() if saved.place is not None}
+    if commit.place is None or (commit.batch, commit.place.slot) not in known:
+        raise CannotTruncate(f"batch {commit.batch} is neither kept nor saved, so that its tables cannot be told apart")
+    return Target(app=app, batch=commit.batch, slot=commit.place.slot)
 
 
 def _refuse_taken_back(entries: Log, recovered: Recovered, commit: Commit | None) -> None:

@@ -13,17 +13,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.graph.durations import Duration
+from penstock.operators.aggregates import AGGREGATES
 from penstock.operators.evolution import Evolution
-from penstock.operators.partial_tables import GROUP, HASH
+from penstock.operators.key_ledger import Moment
+from penstock.operators.partial_tables import GROUP, HASH, SLICE_START
 from penstock.operators.slices import BEGINNING_OF_TIME, END_OF_TIME
-from penstock.operators.time_windows import WindowStep, step
+from penstock.operators.time_windows import WindowStep, begin, step
 from penstock.operators.window_strategies import FRONT, LATE, SLICES
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.partition_state import PartitionState
-from penstock.runtime.specs import TIME, StepDone
+from penstock.runtime.specs import HASHED, MAIN, TIME, Rebuilt, StepDone
 from penstock.state import Change, Combine
 
 __all__ = ["WindowWork"]
+
+_UTC = pa.timestamp("us", tz="UTC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,11 @@ class WindowWork:
         kept = ", ".join(f"{a.kind.value}({a.expression or ''}) {a.result}" for a in self.spec.plan.aggregates)
         window = self.spec.window
         return f"[{keys}] {kept} in windows of {window.size} us every {window.every} us from {window.offset}"
+
+    @property
+    def described(self) -> Mapping[str, Any]:
+        """Return what tells others how slices of the same key are merged."""
+        return {AGGREGATES: self.spec.plan.described()}
 
     @property
     def hash_column(self) -> str:
@@ -89,12 +98,33 @@ class WindowWork:
         output = result.output.append_column(TIME, pc.subtract(ends, 1))
         return StepDone(output=output, change=change, due=result.next_due, due_time=None, rows=result.rows)
 
+    @property
+    def tables(self) -> Mapping[str, pa.Schema]:
+        """Return keys, partials and `slice_start`."""
+        return {MAIN: pa.schema([*self.keys, *self.spec.plan.fields, pa.field(SLICE_START, _UTC)])}
+
+    @property
+    def shown_in(self) -> Mapping[str, str]:
+        """Return where slices stand; running aggregates, fronts and late rows are made again from them."""
+        return {SLICES: MAIN}
+
+    def shown(self, part: str, rows: pa.Table) -> pa.Table:
+        """Return a row for each slice and key."""
+        return self.spec.layout.readable(rows).cast(self.tables[MAIN])
+
+    def rebuilt(self, tables: Mapping[str, pa.Table], moment: Moment) -> Rebuilt:
+        """Return state with these slices, all windows closed that the moment's watermark had closed."""
+        given, schema = tables[MAIN], self.spec.layout.schema
+        placed = given.append_column(GROUP, given[SLICE_START].cast(pa.int64())).append_column(HASH, given[HASHED])
+        slices = placed.select(schema.names).cast(schema)
+        begun = begin(slices, self.spec, closed_to=moment.watermark)
+        change = Change(append=begun.append, floors={SLICES: begun.floor}, facts=begun.facts)
+        return Rebuilt(change=change, due=begun.next_due, due_time=None)
+
     def whole(self, state: PartitionState) -> pa.Table:
         """Return keys, partials and `slice_start`; one row a slice and key."""
         scanned = _Slices(state, self.spec).scan(SLICES, BEGINNING_OF_TIME, END_OF_TIME)
-        whole = self.spec.layout.combine(scanned)
-        starts = whole[GROUP].cast(pa.timestamp("us", tz="UTC"))
-        return whole.drop_columns([GROUP, HASH]).append_column("slice_start", starts)
+        return self.shown(SLICES, self.spec.layout.combine(scanned))
 
     def rows(self, state: PartitionState) -> list[dict[str, Any]]:
         """Return the same as rows."""

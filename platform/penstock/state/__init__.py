@@ -1,13 +1,17 @@
 """Keep the state of a step's partitions in sorted, immutable segment files (DESIGN 5 and 6; docs/state-segments.md).
 
 For state functions there is what a job needs of it: `idle`, `event_time`, `OnError`, and the `State` that a function is
-handed.
+handed. `read` gives the state of any job as a table, without its code.
 """
+
+from importlib import import_module
+from typing import Any
 
 from penstock.graph.policies import OnError
 from penstock.graph.timeouts import BATCH, EVENT, Timeout, event_time, idle
 from penstock.state.batch import Change, Written, manifest_name, write_batch, write_manifest
-from penstock.state.compaction import SLACK_BYTES, Plan, budget, plan_compaction, plan_fold
+from penstock.state.compaction import SLACK_BYTES, Plan, budget, plan_compaction
+from penstock.state.folding import fold, live_rows
 from penstock.state.handle import FiredTimer, State
 from penstock.state.keys import check_partition, partition_of
 from penstock.state.limits import check_rows, check_sizes, unreferenced
@@ -50,12 +54,13 @@ __all__ = [
     "check_sizes",
     "compact",
     "event_time",
+    "fold",
     "idle",
     "latest",
+    "live_rows",
     "manifest_name",
     "partition_of",
     "plan_compaction",
-    "plan_fold",
     "segment_name",
     "sort_rows",
     "unreferenced",
@@ -63,3 +68,10 @@ __all__ = [
     "write_manifest",
     "write_segment",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Find `read`, which users look for here: it reads whole jobs, and so stands above the state's own layer."""
+    if name == "read":
+        return getattr(import_module("penstock.runtime.state_reading"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -65,13 +65,14 @@ def write_batch(
     batch: int,
     merge: Mapping[str, Combine | None],
     slack: int = SLACK_BYTES,
+    behind: int | None = None,
 ) -> Written:
     """Write a batch's change durably; when it returns, a Commit may name `ref`.
 
     `reader` is the state before, `name` a `segment_name` that no other attempt uses.
     `merge` has the parts to be compacted: LATEST where a newer row of a key hides the older, or a `Combine`.
     At most 4 times the bytes written and `slack` are rewritten: share it among the partitions of a step where the
-    bound is to hold for all together.
+    bound is to hold for all together. `behind` as in `plan_compaction`.
     A change that changes nothing writes nothing.
     Raises `StateMissing` and `CheckpointCorrupt` for what is read, and for what is written `StorageFull` and its kin;
     then no manifest names what was written.
@@ -87,7 +88,7 @@ def write_batch(
     after = after.drop(*emptied).at(batch)
     with SegmentWriter(reader.folder, name, step=before.step, partition=before.partition, batch=batch) as writer:
         written = sum(writer.add(part, table).size for part, table in rows)
-        merged, rewritten = _merge(StateReader(reader.folder, after), writer, merge, budget(written, slack))
+        merged, rewritten = _merge(StateReader(reader.folder, after), writer, merge, budget(written, slack), behind)
         segment = writer.publish()
     after = merged.append(segment)
     ref = write_manifest(reader.folder, name, after)
@@ -111,14 +112,18 @@ def manifest_name(name: str) -> str:
 
 
 def _merge(
-    reader: StateReader, writer: SegmentWriter, merge: Mapping[str, Combine | None], budget_bytes: int
+    reader: StateReader,
+    writer: SegmentWriter,
+    merge: Mapping[str, Combine | None],
+    budget_bytes: int,
+    behind: int | None,
 ) -> tuple[Manifest, int]:
     """Carry out plans as far as the budget goes, part by part; return the manifest and the bytes rewritten."""
     manifest, spent = reader.manifest, 0
     for part, combine in merge.items():
         for number in count():
             left = budget_bytes - spent
-            plan = plan_compaction(manifest, part, left, before=writer.batch, whole_budget=budget_bytes)
+            plan = plan_compaction(manifest, part, left, before=writer.batch, whole_budget=budget_bytes, behind=behind)
             done = None if plan is None else _carry_out(reader, writer, plan, combine, f"{part}~{number}")
             if plan is None or done is None:
                 break

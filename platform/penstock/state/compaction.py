@@ -23,7 +23,7 @@ from penstock.state.manifest import Manifest, Run
 from penstock.state.refs import Piece
 from penstock.state.rows import Bound, start_of_group
 
-__all__ = ["SLACK_BYTES", "Plan", "budget", "plan_compaction", "plan_fold"]
+__all__ = ["AT_ONCE", "SLACK_BYTES", "Plan", "budget", "live_size", "plan_compaction"]
 
 SLACK_BYTES = 2**20
 FAN = 4
@@ -72,20 +72,29 @@ def budget(written: int, slack: int = SLACK_BYTES) -> int:
 
 
 def plan_compaction(
-    manifest: Manifest, part: str, budget_bytes: int, *, before: int | None = None, whole_budget: int | None = None
+    manifest: Manifest,
+    part: str,
+    budget_bytes: int,
+    *,
+    before: int | None = None,
+    whole_budget: int | None = None,
+    behind: int | None = None,
 ) -> Plan | None:
     """Return what to merge next in a part, or None when nothing should be, or the budget is too small to do it.
 
     Called again with what is left of the budget after each plan was carried out; `whole_budget` is what it began with.
     `before`: runs that this batch or a later one wrote to are not merged, because they cannot be read yet.
+    `behind`: runs up to this batch are not merged either, because a data checkpoint that is being made will put others
+    in their place.
     """
     if budget_bytes < LEAST_BUDGET:
         return None
     chain = manifest.chain(part)
     floor = start_of_group(manifest.floors[part]) if part in manifest.floors else None
     sizes = [live_size(run, floor) for run in chain]
-    idle = list(_idle(chain, before))
-    best = min((*_under_way(chain, sizes), *_tiers(chain, sizes, idle)), key=lambda merge: merge.cost, default=None)
+    idle = list(_idle(chain, before, behind))
+    going = [m for m in _under_way(chain, sizes) if behind is None or m.inputs[0].batch > behind]
+    best = min((*going, *_tiers(chain, sizes, idle)), key=lambda merge: merge.cost, default=None)
     if best is None and len(chain) > COMFORTABLE:
         best = min(_spare(chain, sizes, idle, budget_bytes), key=lambda merge: merge.cost, default=None)
     if best is None:
@@ -93,18 +102,6 @@ def plan_compaction(
     if best.size > budget_bytes and budget_bytes < min(LEAST_PIECE, (whole_budget or budget_bytes) // 2):
         return None  # a run of thousands of small pieces makes long manifests
     return _plan(part, chain, best.inputs, budget_bytes)
-
-
-def plan_fold(manifest: Manifest, part: str, budget_bytes: int) -> Plan | None:
-    """Return what to merge next so that a part becomes one run; None when it is.
-
-    For the periodic data checkpoint (DESIGN 5), which is outside the budget of a batch.
-    """
-    chain = manifest.chain(part)
-    if len(chain) < 2:  # noqa: PLR2004 - one run is folded
-        return None
-    merging = chain[1:] if all(run.into == chain[0].number for run in chain[1:]) else chain
-    return _plan(part, chain, merging, budget_bytes)
 
 
 def live_size(run: Run, floor: Bound | None = None) -> int:
@@ -143,12 +140,13 @@ def _under_way(chain: Sequence[Run], sizes: Sequence[int]) -> Iterator[_Merge]:
         start = end
 
 
-def _idle(chain: Sequence[Run], before: int | None) -> Iterator[tuple[int, int]]:
-    """Yield the stretches of runs that no merge has to do with: where they begin and end."""
+def _idle(chain: Sequence[Run], before: int | None, behind: int | None) -> Iterator[tuple[int, int]]:
+    """Yield the stretches of runs that no merge has to do with, and that may be merged: where they begin and end."""
     outputs = {run.into for run in chain}
     start = None
     for place, run in enumerate(chain):
-        busy = run.into is not None or run.number in outputs or (before is not None and run.batch >= before)
+        busy = run.into is not None or run.number in outputs
+        busy = busy or (before is not None and run.batch >= before) or (behind is not None and run.batch <= behind)
         if busy and start is not None:
             yield start, place
         start = None if busy else place if start is None else start

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.checkpoint.format import decode, encode
+from penstock.errors import StateError
 from penstock.state.files import corrupt, read_file
 from penstock.state.refs import MERGED, PartRef, Piece, SegmentRef, is_file_name
 from penstock.state.rows import Bound, start_of_group
@@ -157,6 +158,25 @@ class Manifest:
         floor = start_of_group(self.floors[part]) if part in self.floors else None
         chains = dict(self.chains) | {part: _live(runs, floor)}
         return self._with(chains, self.sizes, next_run=max(self.next_run, number + 1))
+
+    def rebased(self, base: Manifest) -> Manifest:
+        """Put the runs of a base in place of those that it was folded from; `batch` stays, as no row changes.
+
+        A part whose old runs are gone meanwhile, because all its rows were replaced or died, has nothing of the base.
+        Raises `StateError` where a run that was folded has been written to since.
+        """
+        chains = {}
+        for part, chain in self.chains.items():
+            old = [run for run in chain if run.number < base.next_run]
+            if touched := next((run for run in old if run.batch > base.batch), None):
+                raise StateError(
+                    f"partition {self.partition} of step {self.step!r}: run {touched.number} of part {part!r} was "
+                    f"written in batch {touched.batch}, behind the base of batch {base.batch}"
+                )
+            floor = start_of_group(self.floors[part]) if part in self.floors else None
+            new = tuple(run for run in chain if run.number >= base.next_run)
+            chains[part] = (_live(base.chain(part), floor) if old else ()) + new
+        return self._with(chains, {**self.sizes, **base.sizes})
 
     def to_bytes(self) -> bytes:
         """Return the file for this manifest."""

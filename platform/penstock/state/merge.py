@@ -50,7 +50,10 @@ def compact(reader: StateReader, plan: Plan, combine: Combine | None = LATEST) -
     tables = [table for table in found if table is not None]
     if not tables:
         return Merged(pa.table({GROUP: pa.array([], pa.int64()), HASH: pa.array([], pa.int64())}), bound)
-    tables = [conform(table, tables[-1].schema) for table in tables]
+    # Not the columns of the newest of these rows: runs behind them, and rows merged before, may have newer ones.
+    schema = reader.schema(plan.part)
+    assert schema is not None
+    tables = [conform(table, schema) for table in tables]
     rows = combine(tables) if combine else latest(tables, reader.manifest.keys, drop_deleted=plan.oldest)
     ends = {ends for table in tables for ends in _ends(table)}
     return Merged(rows, bound, indivisible=len(ends) == 1)

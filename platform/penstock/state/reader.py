@@ -113,9 +113,13 @@ class StateReader:
         batches = [block.rows.slice(start, end - start) for block, start, end in self.spans(part, run, low, high)]
         if not batches:
             return None
-        if schema is None:
-            return pa.Table.from_batches(batches)
-        return conform(pa.Table.from_batches(batches), schema)
+        if any(not batch.schema.equals(batches[0].schema) for batch in batches[1:]):
+            # A merge over several batches that went on behind a change of schema.
+            newest = self.schema(part) if schema is None else schema
+            assert newest is not None
+            return pa.concat_tables([conform(pa.Table.from_batches([batch]), newest) for batch in batches])
+        found = pa.Table.from_batches(batches)
+        return found if schema is None else conform(found, schema)
 
     def count(self, part: str, run: Run, high: Bound) -> int:
         """Return how many live rows of a run stand before a bound, without reading those between."""

@@ -116,4 +116,4 @@ class StreamControl:
         found = job_log(self.root / self.job)
         if found is None:
             raise CannotRestore(f"there is no checkpoint to go back to {start.target} in", where=str(self.root))
-        start.commit(recover(found, Damage.LIST))
+        start.commit(recover(found, Damage.LIST), self.root / self.job)

@@ -19,7 +19,6 @@ from penstock.graph.sites import user_site
 from penstock.runtime.jobrun import JobRun
 from penstock.runtime.loop import Driver, DriverSettings
 from penstock.runtime.next_batch import spans_of
-from penstock.runtime.restoring import StartFrom
 from penstock.runtime.session import open_session
 from penstock.runtime.stages import Hook
 from penstock.runtime.suites import find_suites
@@ -27,7 +26,8 @@ from penstock.sources.memory import MemorySource
 from penstock.testing.hooks import checked_hook
 from penstock.testing.places import jars_folder, project_quality
 from penstock.testing.sides import hand_over, shown, with_late_sinks
-from penstock.testing.ticks import AskedFor, micros, said
+from penstock.testing.starts import start_from
+from penstock.testing.ticks import AskedFor, checked_time, micros
 from penstock.time.clock import ManualClock
 
 __all__ = ["Crashed", "Harness"]
@@ -114,8 +114,8 @@ class Harness:
     ) -> dict[str, list[Row]]:
         """Run one batch, and with `follow` every batch without data that it makes due (SEMANTICS 2.2).
 
-        `rows` maps sources to rows, or to a list of rows for each partition.
-        `at` is the batch time and `watermark` what the memory sources report from now on, both in seconds since 1970.
+        `rows` maps sources to rows, or to a list of rows for each partition. `at` is the batch time and `watermark`
+        what the memory sources report from now on, both in seconds since 1970.
         Without `at` the next multiple of the interval is taken, from the zero time.
         Returns the rows that each sink got, in the order of the batches.
         Raises Crashed where a crash was asked for, and JobError where the last call failed or crashed.
@@ -129,7 +129,7 @@ class Harness:
             )
         if self._driver().owned is None and (fed or at is not None or watermark is not None):
             raise JobError("nothing is left to do, and the driver has ended; call restart() first", where=_here())
-        asked = None if at is None else self._checked_time(micros(at))
+        asked = None if at is None else checked_time(micros(at), self._driver(), self._zero, self.job.interval)
         mark = None if watermark is None else micros(watermark)
         self._ask(asked)
         for name, source in sources.items():
@@ -170,27 +170,35 @@ class Harness:
         """Start a new driver over the same checkpoint, with other code if given.
 
         What a crash or an error cut short is finished: the batch, and the batches without data that it makes due.
-        Memory sources and sinks of a new job go on where those of the old one with the same names stand.
-        Returns the rows that each sink got and that no call has returned yet.
+        Memory sources and sinks of a new job go on where those of the old one with the same names stand. Returns the
+        rows that each sink got and that no call has returned yet.
         """
-        self._leave()
-        if job is not None and job is not self.job:
-            hand_over(self.job, job)
-            self.job = job
+        self._change_to(job)
         self._begin()
         return self._returned()
 
     def restore(
-        self, *, batch: int | None = None, saved: str | None = None, empty: bool = False, truncate_sinks: bool = False
+        self,
+        *,
+        batch: int | None = None,
+        saved: str | None = None,
+        snapshot: str | None = None,
+        empty: bool = False,
+        partitions: int | None = None,
+        state: Mapping[str, str | Path] | None = None,
+        truncate_sinks: bool = False,
+        job: Job | None = None,
     ) -> None:
-        """Go back to a kept batch, a saved one, or nothing; with `truncate_sinks` sinks take back what came after it.
+        """Go back to a kept batch, a saved one, a snapshot, or nothing: state and positions become those of that batch.
 
-        Raises CannotTruncate, and CannotRestore for what is not kept; the job then goes on as if it had been restarted.
+        `partitions` and `state`, a Delta table for each step named, write the state anew, alone that of the newest
+        batch; `job` as in `restart`; with `truncate_sinks` sinks take back what came after that batch.
+        Raises CannotTruncate, and CannotRestore for what is not kept; the job then goes on as if restarted.
         """
-        if (batch is not None) + (saved is not None) + empty != 1:
-            raise JobError('say what to restore: batch=N, saved="name", or empty=True', where=_here())
-        start = StartFrom(restore=True, batch=batch, saved=saved, truncate=truncate_sinks)
-        self._leave()
+        start = start_from(
+            batch, saved, snapshot, empty=empty, partitions=partitions, state=state or {}, truncate=truncate_sinks
+        )
+        self._change_to(job)
         try:
             with self._watched():
                 self._crashed, self._failure = False, None
@@ -265,6 +273,12 @@ class Harness:
                     self._one()
                 self._follow()
         self._cut_short = False
+
+    def _change_to(self, job: Job | None) -> None:
+        self._leave()
+        if job is not None and job is not self.job:
+            hand_over(self.job, job)
+            self.job = job
 
     def _leave(self) -> None:
         driver = None if self._run is None or self._crashed else self._run.driver
@@ -352,21 +366,6 @@ class Harness:
     def _ask(self, at: int | None) -> None:
         self._asked = at
         self._driver().trigger = self._trigger()
-
-    def _checked_time(self, at: int) -> int:
-        driver = self._driver()
-        zero = self._zero if driver.zero is None else driver.zero
-        least, name = (zero, "zero time") if driver.last_time is None else (driver.last_time, "last one")
-        if at <= least:
-            raise JobError(f"the batch time {said(at)} is not later than the {name}, {said(least)}", where=_here())
-        interval = self.job.interval
-        if interval is not None and (at - zero) % interval:
-            raise JobError(
-                f"the batch time {said(at)} is not the zero time {said(zero)} plus a multiple of the job's interval, "
-                f"{said(interval)} s",
-                where=_here(),
-            )
-        return at
 
     def _memory_sources(self) -> dict[str, MemorySource]:
         return {s.name: s.source for s in self._running().graph.sources if isinstance(s.source, MemorySource)}

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from penstock.errors import JobError
+from penstock.graph.sites import user_site
+from penstock.runtime.loop import Driver
 from penstock.runtime.triggers import FixedInterval, Tick
 
-__all__ = ["AskedFor", "micros", "said"]
+__all__ = ["AskedFor", "checked_time", "micros", "said"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +38,22 @@ def micros(at: float | datetime) -> int:
 def said(at: int) -> str:
     """Write microseconds as seconds, with all digits that count."""
     return f"{at / 1_000_000:.6f}".rstrip("0").rstrip(".")
+
+
+def checked_time(at: int, driver: Driver, zero: int, interval: int | None) -> int:
+    """Return a batch time that was asked for; raises JobError where the driver cannot have it.
+
+    `zero` is the zero time of a job that has had no batch, `interval` that of the job, None where it has none.
+    """
+    zero = zero if driver.zero is None else driver.zero
+    least, name = (zero, "zero time") if driver.last_time is None else (driver.last_time, "last one")
+    if at <= least:
+        what = f"the batch time {said(at)} is not later than the {name}, {said(least)}"
+        raise JobError(what, where=str(user_site()))
+    if interval is not None and (at - zero) % interval:
+        raise JobError(
+            f"the batch time {said(at)} is not the zero time {said(zero)} plus a multiple of the job's interval, "
+            f"{said(interval)} s",
+            where=str(user_site()),
+        )
+    return at

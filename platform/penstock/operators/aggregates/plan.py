@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -15,7 +16,10 @@ from penstock.operators.aggregates.extremes import Extreme
 from penstock.operators.aggregates.moments import Moments
 from penstock.operators.aggregates.sums import DecimalSum, FloatSum, IntegerSum
 
-__all__ = ["ROWS", "AggregatePlan", "BoundAggregate"]
+__all__ = ["AGGREGATES", "ROWS", "AggregatePlan", "BoundAggregate"]
+
+AGGREGATES = "aggregates"
+"""The fact of a partition's state that says how its slices are merged."""
 
 ROWS = "_rows"
 """The partial that every plan has: how many rows were aggregated, so that a key without rows is known."""
@@ -92,6 +96,17 @@ class AggregatePlan:
         Raises BadExpression where a type has no such aggregate.
         """
         return _Planner().plan(aggregates, input_types)
+
+    def described(self) -> list[list[str | None]]:
+        """Return name, kind, expression and input type of each aggregate, from which `read` makes the same plan."""
+        return [[a.name, a.kind.value, a.expression, _type_text(a.given)] for a in self.aggregates]
+
+    @classmethod
+    def read(cls, described: Sequence[Sequence[str | None]]) -> AggregatePlan:
+        """Return the plan that was described; raises ValueError and the like for what nothing has described."""
+        said = [(str(name), AggregateKind(kind), expression, text) for name, kind, expression, text in described]
+        aggregates = {name: Aggregate(kind, expression) for name, kind, expression, _ in said}
+        return cls.build(aggregates, {name: _type_of(text) for name, *_, text in said})
 
     @property
     def result_fields(self) -> tuple[pa.Field, ...]:
@@ -225,3 +240,11 @@ class _Planner:
 
 def _described(name: str, kind: AggregateKind, expression: str | None) -> str:
     return f"{name} = {kind.value}({expression or ''})"
+
+
+def _type_text(kind: pa.DataType | None) -> str | None:
+    return None if kind is None else base64.b64encode(pa.schema([("c", kind)]).serialize()).decode()
+
+
+def _type_of(text: str | None) -> pa.DataType | None:
+    return None if text is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))).field("c").type

@@ -1,0 +1,233 @@
+"""Keep a checkpoint on HDFS: a temporary file, a rename that refuses a taken name, and a look at what stands there.
+
+FACTS 4: of racing renames exactly one wins. What an answer says is never trusted alone, for answers get lost, and HDFS
+has answered a rename well while the file was missing (SPARK-40826).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from penstock.checkpoint.publication import TEMP, Publication
+from penstock.checkpoint.store import READ_CAP, corrupt, elements, folder_elements
+from penstock.errors import (
+    AlreadyExists,
+    CommitUnknown,
+    ConfigError,
+    NotFound,
+    PathEscapes,
+    RootUnsafe,
+    StorageDenied,
+    StorageFull,
+    StorageUnavailable,
+)
+
+if TYPE_CHECKING:
+    from penstock.checkpoint.webhdfs import Calls, Status
+
+PATIENCE = 30.0
+"""Seconds; a failover takes less. A NameNode with many files may need minutes to start: for that the caller pauses."""
+
+_ROOT = re.compile(
+    r"(?P<scheme>s?webhdfs)://(?:(?P<user>[A-Za-z_][A-Za-z0-9._-]*)@)?"
+    r"(?P<hosts>[A-Za-z0-9.-]+(?::\d{1,5})?(?:,[A-Za-z0-9.-]+(?::\d{1,5})?)*)"
+    r"(?P<path>(?:/(?!\.)[A-Za-z0-9._=-]+)+)/?"
+)
+_SCHEMES = {"webhdfs": ("http", 9870), "swebhdfs": ("https", 9871)}
+_WRITABLE_BY_OTHERS = 0o022
+
+
+class HdfsStore:
+    """A `CheckpointStore` below a folder of HDFS, by the NameNodes' own WebHDFS.
+
+    `root` is `webhdfs://[user@]host[:port][,host[:port]…]/path`, or `swebhdfs://` for TLS. Several hosts are the
+    NameNodes of one name space; which of them is active is found out. Ports are those of WebHDFS (9870, 9871), not of
+    `hdfs://`, which speaks another protocol and is refused. Without a user it is that of this process.
+
+    `patience` is how many seconds a call may take. Within it a NameNode that restarts, is in safe mode or hands over
+    to another is asked again, with jitter. Then `StorageUnavailable` is raised and the caller waits; nothing is lost.
+    `list` and `janitor` have it for each folder.
+
+    `connect(urls, session=session)` makes the client of HdfsCLI: by itself an `InsecureClient`, for HDFS with Kerberos
+    its `KerberosClient`, with the package it needs.
+
+    The folder is made with mode 0700. One that belongs to another user, or can be written by group or others, is
+    refused with `RootUnsafe`. `monotonic` and `sleep` are for tests.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        patience: float = PATIENCE,
+        connect: Callable[..., Any] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        from penstock.checkpoint.webhdfs import WebHdfs
+
+        urls, user, self._folder = parse_root(root)
+        self._root = root.rstrip("/")
+        self._web = WebHdfs(urls, user, connect=connect, patience=patience, monotonic=monotonic, sleep=sleep)
+        self._make_root(self._web.calls(self._root))
+
+    @property
+    def root(self) -> str:
+        """Return the URL of the root."""
+        return self._root
+
+    def create(self, path: str, data: bytes) -> None:
+        """Write a new file whole, or raise `AlreadyExists`; no failure leaves a part under the name.
+
+        Raises `CommitUnknown` when the file may have been published and neither it nor its temporary file is there.
+        """
+        *parents, name = elements(path)
+        folder = "/".join((self._folder, *parents))
+        calls = self._web.calls(path)
+        publication = Publication(calls, folder, name, data, path)
+        try:
+            try:
+                calls.again(publication.attempt)
+            except NotFound:
+                self._make_folder(calls, folder, path)
+                calls.again(publication.attempt)
+        except NotFound as error:
+            raise StorageUnavailable("a folder was taken away", where=path, path=path) from error
+        except StorageUnavailable as error:
+            if publication.unknown:
+                raise CommitUnknown(error.what, where=path, path=path) from error
+            raise
+        except (AlreadyExists, StorageFull, StorageDenied):
+            publication.tidy()
+            raise
+        publication.tidy()
+
+    def read(self, path: str) -> bytes:
+        """Return the file's bytes; raises `NotFound`, or `CheckpointCorrupt` when no plain file stands there."""
+        full = self._full(elements(path))
+        calls = self._web.calls(path)
+
+        def attempt() -> bytes | None:
+            found = calls.status(full)
+            if found is None:
+                return None
+            if not found.is_file:
+                raise corrupt(path, "not a plain file")
+            if found.length > READ_CAP:
+                raise corrupt(path, f"{found.length} bytes, more than any file of a checkpoint has")
+            with suppress(NotFound):  # removed meanwhile
+                return calls.read(full, found.length)
+            return None
+
+        data = calls.again(attempt)
+        if data is None:
+            self._check_still_there(calls, path)
+            raise NotFound("no such file", where=path, path=path)
+        return data
+
+    def exists(self, path: str) -> bool:
+        """Say whether a plain file is there."""
+        full = self._full(elements(path))
+        calls = self._web.calls(path)
+        found = calls.again(lambda: calls.status(full))
+        if found is None:
+            self._check_still_there(calls, path)
+        return found is not None and found.is_file
+
+    def list(self, prefix: str) -> list[str]:
+        """List the files below a folder, sorted; names that no store writes are passed over."""
+        found = []
+        for folder, files in self._walk(folder_elements(prefix)):
+            for each in files:
+                with suppress(PathEscapes):
+                    elements(each.name)
+                    found.append("/".join((*folder, each.name)))
+        return sorted(found)
+
+    def delete(self, path: str) -> None:
+        """Remove the file if it is there. Of a folder, one that holds nothing goes; others raise `PathEscapes`."""
+        full = self._full(elements(path))
+        calls = self._web.calls(path)
+        calls.again(lambda: calls.delete(full))
+
+    def janitor(self, grace_seconds: float, now: float) -> int:
+        """Remove temporary files older than the grace, and return how many (F15).
+
+        `now` is the wall clock in seconds since 1970, which the NameNode's should be near to.
+        The grace must be longer than any single write can take; a writer whose temporary file is taken away writes
+        another, or does not know what became of it.
+        """
+        removed = 0
+        for folder, files in self._walk(()):
+            for each in files:
+                if TEMP.fullmatch(each.name) and each.modified < now - grace_seconds:
+                    self._remove((*folder, each.name))
+                    removed += 1
+        return removed
+
+    def _full(self, parts: Sequence[str]) -> str:
+        return "/".join((self._folder, *parts))
+
+    def _remove(self, parts: Sequence[str]) -> None:
+        calls, full = self._web.calls("/".join(parts)), self._full(parts)
+        calls.again(lambda: calls.delete(full))
+
+    def _walk(self, start: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Sequence[Status]]]:
+        """Yield each folder from `start` down, with the plain files in it."""
+        todo = [start]
+        while todo:
+            parts = todo.pop()
+            calls, full = self._web.calls("/".join(parts) or self._root), self._full(parts)
+            found = calls.again(lambda calls=calls, full=full: calls.children(full))  # type: ignore[misc]
+            yield parts, [each for each in found if each.is_file]
+            todo.extend((*parts, each.name) for each in found if each.kind == "DIRECTORY")
+
+    def _make_root(self, calls: Calls) -> None:
+        found = calls.again(lambda: calls.status(self._folder))
+        if found is None:
+            above = self._folder.rpartition("/")[0]
+            if above:  # those above are for others as well: not private
+                calls.again(lambda: calls.make_folder(above, private=False))
+            calls.again(lambda: calls.make_folder(self._folder))
+            found = calls.again(lambda: calls.status(self._folder))
+        user = calls.again(calls.user)
+        if found is None:
+            raise StorageUnavailable("the checkpoint root was taken away", where=self._root, path=self._root)
+        if found.kind != "DIRECTORY":
+            reason = "the checkpoint root is not a folder"
+        elif found.owner != user:
+            reason = f"the checkpoint root belongs to user {found.owner}, not to {user}"
+        elif found.mode & _WRITABLE_BY_OTHERS:  # with an ACL, the bits of the group are the most that it gives anybody
+            reason = "the checkpoint root can be written by group or others"
+        else:
+            return
+        raise RootUnsafe(reason, where=self._root, path=self._root)
+
+    def _make_folder(self, calls: Calls, folder: str, path: str) -> None:
+        self._check_still_there(calls, path)
+        calls.again(lambda: calls.make_folder(folder))
+
+    def _check_still_there(self, calls: Calls, path: str) -> None:
+        # Not the same as an empty checkpoint: a root that was removed, or another HDFS, must not look like a new job.
+        if calls.again(lambda: calls.status(self._folder)) is None:
+            raise StorageUnavailable("the checkpoint root is gone", where=self._root, path=path)
+
+
+def parse_root(root: str) -> tuple[list[str], str | None, str]:
+    """Split the URL of a root into the NameNodes' URLs, the user if one is named, and the folder.
+
+    Raises `ConfigError` for anything else.
+    """
+    found = _ROOT.fullmatch(root)
+    if found is None:
+        what = f"{root!r} is no root on HDFS: webhdfs://[user@]host[:port][,host[:port]...]/path is"
+        if root.startswith("hdfs://"):
+            what = f"{what}, with the port of WebHDFS (9870 by itself), which is not that of hdfs://"
+        raise ConfigError(what)
+    scheme, port = _SCHEMES[found["scheme"]]
+    hosts = [host if ":" in host else f"{host}:{port}" for host in found["hosts"].split(",")]
+    return [f"{scheme}://{host}" for host in hosts], found["user"], found["path"]

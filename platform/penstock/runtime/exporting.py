@@ -1,0 +1,170 @@
+"""Copy what a job needs to go on: to a folder of its own, and from there into a new checkpoint (SEMANTICS 10.2).
+
+    <export>/export.json                   the Commit, whose checkpoint it was, and the partitions of its steps
+    <export>/state/<step>/<partition>/…    every file of state that the Commit names
+
+An import has a new uuid, so no sink takes its batches for those of the checkpoint it came from; it names that as its
+parent. What was put out stays with the old one: an export has no output, published or not.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from penstock.checkpoint import format as fileformat
+from penstock.checkpoint.entries import Commit, ManifestRef, Record, Release, Restore, Takeover
+from penstock.checkpoint.local import LocalStore
+from penstock.checkpoint.log import Log
+from penstock.checkpoint.metadata import Metadata, open_or_create, read_metadata
+from penstock.checkpoint.recovery import Damage, recover, takeover_of
+from penstock.checkpoint.store import corrupt
+from penstock.checkpoint.takeover import claim, confirm, survey
+from penstock.errors import CannotCopy, StateMissing
+from penstock.runtime.restoring import StartFrom
+from penstock.runtime.settings import Identity
+from penstock.state import Manifest, StateReader
+from penstock.state import ManifestRef as StateRef
+from penstock.state.files import NewFile, make_folder, read_file, sync_folder
+from penstock.state.sections import forget
+
+__all__ = ["EXPORT", "Export", "export_checkpoint", "import_checkpoint"]
+
+EXPORT = "export.json"
+_KIND = "export"
+_PIECE = 2**22
+
+
+class Export(Record):
+    """What an export holds: the Commit, the uuid of its checkpoint, and the partitions of the steps."""
+
+    job: str
+    uuid: str
+    exported: int
+    partitions: dict[str, int]
+    commit: Commit
+
+
+def export_checkpoint(folder: Path, target: Path, start: StartFrom, *, job: str, now: int) -> Export:
+    """Copy what the job would go on from, as of a start, to a new folder; a driver may run meanwhile.
+
+    `export.json` comes last: a folder without it is no export. Raises CannotCopy, CannotRestore, and what reading
+    damaged state raises.
+    """
+    if target.exists():
+        raise CannotCopy("the folder is there already", where=str(target))
+    log = Log(LocalStore(folder))
+    recovered = recover(log, Damage.LIST)
+    commit = start.commit(recovered, folder) if start.goes_back else recovered.commit
+    if commit is None:
+        raise CannotCopy("no batch is in force, so there is nothing to go on from", where=str(folder))
+    took = recovered if commit is recovered.commit and recovered.partitions else takeover_of(log, commit)
+    partitions = dict(took.partitions) if took is not None and took.partitions else {}
+    try:
+        _copy_state(folder / "state", target / "state", commit.state)
+    except StateMissing as why:
+        what = f"{why.what}; the job has let it go meanwhile: save the checkpoint first, and export what was saved"
+        raise CannotCopy(what, where=why.where) from why
+    uuid = read_metadata(log.store).uuid
+    # What it staged is the old checkpoint's to publish.
+    bare = commit.model_copy(update={"staged": {}, "held": {}, "published": {}, "snapshots": {}, "place": None})
+    made = Export(job=job, uuid=uuid, exported=now, partitions=partitions, commit=bare)
+    _write(target, fileformat.encode(_KIND, made.model_dump(mode="json")))
+    return made
+
+
+def import_checkpoint(source: Path, folder: Path, *, identity: Identity, now: int) -> tuple[Export, Metadata]:
+    """Make a checkpoint that goes on from an export, whole or not at all.
+
+    It is made beside its place and moved there: of one that was cut short no driver knows. Raises CannotCopy where
+    there is a checkpoint already, or no export; and what damage raises.
+    """
+    export = read_export(source)
+    if folder.exists():
+        raise CannotCopy("there is a checkpoint already", where=str(folder))
+    made_in = folder.parent / "_importing" / folder.name
+    shutil.rmtree(made_in, ignore_errors=True)
+    _copy_state(source / "state", made_in / "state", export.commit.state)
+    store = LocalStore(made_in)
+    metadata = open_or_create(store, now=now, parent=export.uuid)
+    log = Log(store)
+    takeover = Takeover(
+        epoch=1,
+        writer=identity.writer,
+        generation=0,
+        holder=identity.holder,
+        code_version=identity.code_version,
+        partitions=export.partitions,
+    )
+    slot = claim(log, survey(log), takeover)
+    assert slot is not None  # nobody else knows this folder
+    owned = confirm(log, slot)
+    owned.append(
+        Restore(
+            epoch=owned.epoch,
+            writer=owned.writer,
+            batch=export.commit.batch,
+            source="import",
+            saved=None,
+            partitions=export.partitions or None,
+            commit=export.commit,
+        )
+    )
+    owned.append(Release(epoch=owned.epoch, writer=owned.writer, reason="imported"))
+    try:
+        made_in.rename(folder)
+    except OSError as why:
+        raise CannotCopy(f"it cannot be moved to its place: {why.strerror}", where=str(folder)) from why
+    sync_folder(folder.parent)
+    return export, metadata
+
+
+def read_export(source: Path) -> Export:
+    """Return what an export holds; raises CannotCopy where there is none, CheckpointCorrupt and FormatTooNew."""
+    path = source / EXPORT
+    try:
+        data = read_file(path)
+    except StateMissing:
+        raise CannotCopy("no export: export.json is not there", where=str(source)) from None
+    _, body = fileformat.decode(data, kind=_KIND, path=str(path))
+    try:
+        return Export.model_validate(body)
+    except ValidationError as why:
+        raise corrupt(str(path), f"not the fields of an export: {why.errors()[0]['loc']}") from why
+
+
+def _copy_state(source: Path, target: Path, state: Mapping[str, Mapping[str, ManifestRef]]) -> None:
+    """Copy all files that manifests name, durably, and read the copies."""
+    for step, refs in state.items():
+        for partition, ref in refs.items():
+            here, there = source / step / partition, target / step / partition
+            named = StateRef(ref.path, ref.size, ref.checksum)
+            manifest = Manifest.read(here / ref.path, named)
+            make_folder(there)
+            for name in [*manifest.files(), ref.path]:
+                _copy_file(here / name, there)
+            sync_folder(there)
+            try:
+                StateReader(there, Manifest.read(there / ref.path, named)).verify()
+            finally:
+                forget()
+
+
+def _copy_file(path: Path, folder: Path) -> None:
+    if not path.is_file():
+        raise StateMissing("no such state file", where=str(path), path=str(path))
+    with path.open("rb") as source, NewFile(folder, path.name) as copy:
+        while data := source.read(_PIECE):
+            copy.write(data)
+        copy.publish()
+
+
+def _write(folder: Path, data: bytes) -> None:
+    make_folder(folder)
+    with NewFile(folder, EXPORT) as file:
+        file.write(data)
+        file.publish()
+    sync_folder(folder)

@@ -1,0 +1,67 @@
+"""Go back to what is kept: own the log, write state anew where that is asked for, append a Restore (SEMANTICS 10.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from penstock.checkpoint.entries import Commit
+from penstock.checkpoint.recovery import Damage, Recovered, takeover_of
+from penstock.errors import Fenced, PenstockError
+from penstock.runtime.rewriting import Restored, restored, with_partitions
+from penstock.runtime.sink_evidence import refuse_unpublished
+from penstock.runtime.stages import Hook
+from penstock.runtime.truncating import plan_truncation
+
+if TYPE_CHECKING:
+    from penstock.runtime.loop import Driver
+    from penstock.runtime.restoring import StartFrom
+
+__all__ = ["go_back"]
+
+
+def go_back(driver: Driver, start: StartFrom) -> Iterator[Hook]:
+    """Append a Restore, and release the log in any case.
+
+    Raises CannotRestore and what else says that the job cannot go on from there; then the log stands as it stood.
+    """
+    recovered = yield from driver.own(Damage.LIST)
+    owned = driver.owned
+    assert owned is not None
+    found = None
+    try:
+        commit = start.commit(recovered, driver.janitor.root)
+        if commit is not None:
+            refuse_unpublished(driver.damaged, recovered.last_published_commit, commit.batch)
+        truncate = plan_truncation(driver.engine.graph, driver.app, recovered, start, driver.log, driver.janitor.root)
+        if commit is not None:
+            found = _found(driver, start, commit, recovered, owned.epoch)
+    except PenstockError as why:
+        if not isinstance(why, Fenced):
+            yield from driver.release()
+        raise
+    # Where the Takeover that fixed the partitions cannot be read, the Restore says them itself.
+    known = found is not None and not start.rewrites and takeover_of(driver.log, found.commit) is not None
+    partitions = {} if found is None or known else found.partitions
+    brought = None if found is None else found.commit
+    entry = start.entry(owned, brought, driver.identity.command, partitions, truncate)
+    yield Hook("Restore", "before", entry.batch)
+    owned.append(entry)
+    yield Hook("Restore", "after", entry.batch)
+    yield from driver.release()
+
+
+def _found(driver: Driver, start: StartFrom, commit: Commit, recovered: Recovered, epoch: int) -> Restored:
+    """Return what a restore brings back, which the job's steps can go on from."""
+    found = restored(
+        start,
+        commit,
+        recovered,
+        engine=driver.engine,
+        log=driver.log,
+        folder=driver.janitor.root,
+        epoch=epoch,
+        settings=driver.settings,
+    )
+    driver.engine.accept(with_partitions(recovered, found), driver.settings.drop)
+    return found

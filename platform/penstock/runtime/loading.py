@@ -1,0 +1,189 @@
+"""Write a step's state from tables, in a Spark job of its own: what it begins with, or what a restore rewrites.
+
+The tables are those of `StepWork.tables`, as a data checkpoint shows them: whoever writes such a table by hand, or
+takes that of an older batch, gives a step its state (SEMANTICS 7.3, 10.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.checkpoint.entries import Commit
+from penstock.errors import BadExpression
+from penstock.graph.nodes import FunctionNode
+from penstock.operators.key_ledger import Moment
+from penstock.runtime.dataframes import at_site, hash_of, normalised, quoted
+from penstock.runtime.facts import current_facts
+from penstock.runtime.partition_state import PartitionState
+from penstock.runtime.projection import map_in_arrow
+from penstock.runtime.rows import Emitter, receipt
+from penstock.runtime.snapshot_tables import table_path
+from penstock.runtime.specs import HASHED, MAIN, StepWork
+from penstock.runtime.staging import TaskFiles
+from penstock.state import EXPIRES, live_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.runtime.rewriting import StepRewrite
+
+__all__ = ["initial_frame", "loading_frame", "manifests", "rewritten_tables"]
+
+_PID, _TABLE = "_penstock_pid", "_penstock_table"
+
+
+def initial_frame(node: FunctionNode, work: StepWork, spark: SparkSession, folder: str) -> DataFrame:
+    """Return the frame whose collection writes the state that a step begins with, and gives its receipts.
+
+    Raises BadExpression at the user's line where it lacks a column, or has one of another type.
+    """
+    from pyspark.sql import DataFrame
+
+    with at_site(node.site):
+        given = spark.table(node.initial) if isinstance(node.initial, str) else node.initial()  # type: ignore[misc]
+        if not isinstance(given, DataFrame):
+            raise BadExpression(f"initial= of step {node.name!r} gave a {type(given).__name__}, not a DataFrame")
+        what = f"initial= of step {node.name!r}"
+        return loading_frame(node.name, work, {MAIN: given}, folder=folder, partitions=node.partitions, what=what)
+
+
+def loading_frame(
+    step: str, work: StepWork, tables: Mapping[str, DataFrame], *, folder: str, partitions: int, what: str
+) -> DataFrame:
+    """Return the frame whose collection writes a step's state in `partitions` partitions, and gives the receipts.
+
+    `folder` is that of all steps' state. Raises BadExpression, which begins with `what`, where a column is missing.
+    """
+    from pyspark.sql import functions as F
+
+    # A task for each partition of an empty table too: what is to be there is nothing then.
+    frames = [_typed(work, name, given, what) for name, given in tables.items()]
+    frame = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+    placed = frame.withColumn(_PID, F.pmod(F.col(HASHED), F.lit(partitions)).cast("int"))
+    routed = placed.repartitionById(partitions, F.col(_PID)).drop(_PID)
+    emitter = Emitter(stage=0)
+    task = _task(step, work, folder, partitions, tuple(tables), emitter)
+    return map_in_arrow(routed, task, emitter.schema).select("_port", "_payload")
+
+
+def rewritten_tables(
+    rewrite: StepRewrite, work: StepWork, commit: Commit, spark: SparkSession, folder: Path
+) -> dict[str, DataFrame]:
+    """Return the tables that a step's state is written from anew; `folder` is the job's checkpoint.
+
+    A table of the user's takes the place of the main one: timers stay as they were.
+    """
+    step, snapshot = rewrite.step, rewrite.snapshot
+    tables = {}
+    for name in work.tables:
+        if name == MAIN and rewrite.table is not None:
+            tables[name] = spark.read.format("delta").load(rewrite.table)
+        elif snapshot is not None:
+            version = snapshot.version if name == MAIN else snapshot.timers
+            reader = spark.read.format("delta").option("versionAsOf", version)
+            tables[name] = reader.load(str(table_path(folder, step, name)))
+        else:
+            tables[name] = _segments(step, work, name, commit, spark, folder / "state")
+    return tables
+
+
+def _segments(step: str, work: StepWork, table: str, commit: Commit, spark: SparkSession, root: Path) -> DataFrame:
+    """Return a table as the segments of a Commit have it, a task for each partition."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    named = {int(partition): ref.model_dump() for partition, ref in commit.state.get(step, {}).items()}
+    parts = [part for part, shown in work.shown_in.items() if shown == table]
+    schema = work.tables[table]
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for partition in [row for batch in batches for row in batch.column(0).to_pylist()]:
+            state = PartitionState.open(root, step, partition, named.get(partition), work=work)
+            for part in parts:
+                for rows in live_rows(state.reader, part, work.merge):
+                    yield from work.shown(part, rows).cast(schema).to_batches()
+
+    count = max(named, default=0) + 1
+    return spark.range(0, count, 1, count).mapInArrow(read, from_arrow_schema(schema))
+
+
+def _typed(work: StepWork, table: str, given: DataFrame, what: str) -> DataFrame:
+    """Return a table with the columns and types that the step needs, and the hash of the keys."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    wanted = from_arrow_schema(work.tables[table])
+    there = {name.lower(): name for name in given.columns}
+    fields = [f for f in wanted if f.name != EXPIRES or EXPIRES in there]
+    missing = next((field.name for field in fields if field.name.lower() not in there), None)
+    if missing is not None:
+        raise BadExpression(f"{what} has no column {missing!r}; it has {', '.join(given.columns)}")
+    typed = given.select([F.col(quoted(there[f.name.lower()])).cast(f.dataType).alias(f.name) for f in fields])
+    keys = {f.name: f.dataType for f in fields if f.name in work.keys.names}
+    even = {name: normalised(name, kind) for name, kind in keys.items()}
+    typed = typed.withColumns({name: column for name, column in even.items() if column is not None})
+    hashed = typed.withColumn(HASHED, hash_of([F.col(quoted(name)) for name in keys]))
+    return hashed.withColumn(_TABLE, F.lit(table))
+
+
+def _task(
+    step: str, work: StepWork, folder: str, partitions: int, names: tuple[str, ...], emitter: Emitter
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = list(batches)
+        if rows:
+            yield from emitter.emit([_written(pa.Table.from_batches(rows))], _partition())
+
+    def _written(rows: pa.Table) -> Any:
+        from pyspark import TaskContext
+
+        context, facts, partition = TaskContext.get(), current_facts(), _partition()
+        assert context is not None
+        files = TaskFiles(facts, context.taskAttemptId(), "load")
+        state = PartitionState.open(Path(folder), step, partition, None, work=work)
+        sorted_rows = rows.take(pa.array(np.argsort(rows[HASHED].to_numpy(), kind="stable")))
+        tables = {name: _of_table(sorted_rows, name, work) for name in names}
+        state.refuse_strangers(list(tables.values()), partition, partitions, step, hashes=HASHED)
+        moment = Moment(batch=facts.batch, time=facts.time, watermark=facts.close.get(step))
+        made = work.rebuilt(tables, moment)
+        written = state.write(made.change, files, partitions=partitions)
+        ref = written.ref
+        return receipt(
+            "initial",
+            step=step,
+            partition=partition,
+            manifest=None if ref is None else {"path": ref.path, "size": ref.size, "checksum": ref.checksum},
+            written=written.written,
+            due=made.due,
+            due_time=made.due_time,
+        )
+
+    return run
+
+
+def _of_table(rows: pa.Table, name: str, work: StepWork) -> pa.Table:
+    found = rows.filter(pc.equal(rows[_TABLE], name))
+    return found.select([column for column in work.tables[name].names if column in rows.column_names] + [HASHED])
+
+
+def _partition() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    return int(context.partitionId())
+
+
+def manifests(receipts: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return, by step and partition, the manifests of what was loaded."""
+    found: dict[str, dict[str, Any]] = {}
+    for said in receipts:
+        if said["manifest"] is not None:
+            found.setdefault(said["step"], {})[str(said["partition"])] = said["manifest"]
+    return found

@@ -1,0 +1,139 @@
+"""Write state anew for a restore: in another number of partitions, from a snapshot, or from a table of the user's.
+
+What is written is named by nobody until the Restore entry is: a restore that is cut short leaves files, and nothing
+else. Running aggregates and indexes are made again from what the tables say (`StepWork.rebuilt`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from penstock.checkpoint.entries import Commit, ManifestRef
+from penstock.checkpoint.log import Log
+from penstock.checkpoint.recovery import Recovered, takeover_of
+from penstock.errors import CannotRestore, PartitionsChanged
+from penstock.graph.graph import JobGraph
+from penstock.runtime.engine import Engine
+from penstock.runtime.facts import BatchFacts
+from penstock.runtime.restoring import StartFrom
+from penstock.runtime.settings import DriverSettings
+from penstock.runtime.snapshot_tables import SnapshotVersion, find_snapshot
+
+__all__ = ["Restored", "StepRewrite", "restored", "with_partitions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRewrite:
+    """Say what a step's state is written from: a table of the user's, a snapshot, or else what the Commit names."""
+
+    step: str
+    table: str | None = None
+    snapshot: SnapshotVersion | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Hold the Commit that a restore brings back, with the state it is to have, and the partitions of that."""
+
+    commit: Commit
+    partitions: Mapping[str, int]
+    written: tuple[str, ...] = ()
+    """The steps whose state was written anew."""
+
+
+def restored(
+    start: StartFrom,
+    commit: Commit,
+    recovered: Recovered,
+    *,
+    engine: Engine,
+    log: Log,
+    folder: Path,
+    epoch: int,
+    settings: DriverSettings,
+) -> Restored:
+    """Return what a start restores; state is written anew where it asks for that, durably.
+
+    Raises CannotRestore and PartitionsChanged before anything is written, and what computing raises.
+    """
+    known = recovered.partitions if commit is recovered.commit else None
+    if known is None:
+        took = takeover_of(log, commit)
+        known = {step.name: step.partitions for step in engine.graph.steps} if took is None else took.partitions
+    rewrites = list(_rewrites(start, commit, engine.graph, known, folder))
+    if not rewrites:
+        return Restored(commit, known)
+    facts = BatchFacts(
+        # Not the batch of the Commit: what is named by one below the floor may be swept before the Restore stands.
+        batch=max(recovered.used, commit.batch),
+        time=commit.time,
+        epoch=epoch,
+        run=uuid.uuid4().hex[:12],
+        spans={},
+        late={},
+        close=commit.watermarks_in,
+        manifests={},
+        state_folder=str(folder / "state"),
+        staging={},
+        row_cap=settings.row_cap,
+    )
+    state, due, due_time = dict(commit.state), dict(commit.due), dict(commit.due_time)
+    for rewrite in rewrites:
+        said = engine.rewrite(rewrite, commit, facts)
+        step = rewrite.step
+        made = [one for one in said if one["manifest"] is not None]
+        state[step] = {str(one["partition"]): ManifestRef(**one["manifest"]) for one in made}
+        due[step] = min((one["due"] for one in said if one["due"] is not None), default=None)
+        due_time[step] = min((one["due_time"] for one in said if one["due_time"] is not None), default=None)
+    partitions = {**known, **{s.name: s.partitions for s in engine.graph.steps if s.name in state}}
+    written = commit.model_copy(update={"state": state, "due": due, "due_time": due_time, "snapshots": {}})
+    return Restored(written, partitions, tuple(rewrite.step for rewrite in rewrites))
+
+
+def _rewrites(
+    start: StartFrom, commit: Commit, graph: JobGraph, kept: Mapping[str, int], folder: Path
+) -> Iterator[StepRewrite]:
+    given = dict(start.state)
+    steps = {step.name: step for step in graph.steps}
+    if start.partitions not in (None, *(step.partitions for step in graph.steps)):
+        says = ", ".join(f"{step.name} {step.partitions}" for step in graph.steps)
+        raise PartitionsChanged(
+            f"--partitions {start.partitions} is the number of no step; the job's code says {says or 'none'}, and that "
+            "is what its state is written for"
+        )
+    if unknown := sorted(given.keys() - steps.keys()):
+        raise CannotRestore(f"the job has no step {unknown[0]!r} with state; there is {sorted(steps)}")
+    for table in given.values():
+        _refuse_no_table(table)
+    snapshots = {} if start.snapshot is None else find_snapshot(folder, start.snapshot).steps
+    for name, step in steps.items():
+        was = kept.get(name, step.partitions)
+        other = was != step.partitions and bool(commit.state.get(name))
+        if other and start.partitions != step.partitions and name not in snapshots and name not in given:
+            asked = "" if start.partitions is None else f", and --partitions says {start.partitions}"
+            raise PartitionsChanged(
+                f"step {name!r} has {step.partitions} partitions in the job and its state has {was}{asked}",
+                where=str(step.site),
+            )
+        if name in given or name in snapshots or other:
+            yield StepRewrite(step=name, table=given.get(name), snapshot=snapshots.get(name))
+
+
+def _refuse_no_table(path: str) -> None:
+    from deltalake import DeltaTable
+
+    if not DeltaTable.is_deltatable(path):
+        raise CannotRestore("there is no Delta table with state to go on from", where=path)
+
+
+def with_partitions(recovered: Recovered, found: Restored) -> Recovered:
+    """Return where the job will stand behind the Restore, as far as the engine is to accept it.
+
+    What was begun is given up by it, and nothing is published again (decision 24).
+    """
+    return replace(
+        recovered, commit=found.commit, partitions=found.partitions, pending=None, last_published_commit=None
+    )

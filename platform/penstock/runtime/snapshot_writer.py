@@ -1,0 +1,228 @@
+"""Make a data checkpoint: fold each step's segments, and show the same rows in its Delta table (DESIGN 5). No Spark.
+
+All of it is read from files that a Commit names, so it runs beside the batches that follow, in a process of its own
+with little claim to the processors: `python -m penstock.runtime.snapshot_writer`, which gets the order on its standard
+input, answers on its standard output, and ends when the driver does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.checkpoint.entries import Commit, from_text
+from penstock.errors import PenstockError
+from penstock.runtime.partition_state import PartitionState
+from penstock.runtime.snapshot_tables import (
+    BATCH,
+    COMMIT,
+    PARTITION,
+    TIMERS_AT,
+    app_id,
+    forget_old,
+    is_ours,
+    open_table,
+    storable,
+    table_path,
+)
+from penstock.runtime.specs import MAIN, TIMERS, StepWork
+from penstock.state import fold, live_rows, segment_name
+
+__all__ = ["SnapshotOrder", "StepTaken", "Taken", "answer", "take_snapshots", "taken_of"]
+
+_SETTINGS = {"delta.logRetentionDuration": "interval 7 days"}
+
+NICE = 10
+"""About a tenth of a processor where the batches want all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotOrder:
+    """Say of what a data checkpoint is to be made; sent to another process of the same driver.
+
+    `commit` is a Commit as JSON, `keep` how many versions of each table stay readable. `since` has, for steps whose
+    last data checkpoint this driver has made, its batch: partitions that did not change behind it stay as they are.
+    """
+
+    uuid: str
+    folder: str
+    commit: str
+    works: Mapping[str, StepWork]
+    epoch: int
+    run: str
+    keep: int
+    since: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTaken:
+    """Hold what was made of a step: the table's version, its rows and bytes, and the new base of each partition."""
+
+    version: int
+    rows: int
+    bytes: int
+    bases: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """Hold a data checkpoint: what was made of each step, and how many seconds that took."""
+
+    steps: Mapping[str, StepTaken]
+    seconds: float
+
+
+def take_snapshots(order: SnapshotOrder) -> Taken:
+    """Fold and show the state of all steps; raises what reading state and writing Delta tables raises."""
+    began = time.monotonic()
+    commit = from_text(order.commit)
+    steps = {step: _StepWriter(order, commit, step).take() for step in order.works if step in commit.state}
+    return Taken(steps=steps, seconds=time.monotonic() - began)
+
+
+class _StepWriter:
+    """Make the data checkpoint of one step."""
+
+    def __init__(self, order: SnapshotOrder, commit: Commit, step: str) -> None:
+        self.order, self.commit, self.step = order, commit, step
+        self.work = order.works[step]
+        self.folder = Path(order.folder)
+        self.bases: dict[str, dict[str, Any]] = {}
+        self.bytes = self.rows = 0
+        root = self.folder / "state"
+        self.partitions = {
+            int(name): PartitionState.open(root, step, int(name), ref.model_dump(), work=self.work)
+            for name, ref in commit.state[step].items()
+        }
+
+    def take(self) -> StepTaken:
+        """Write the tables and the base."""
+        timers = self._write(TIMERS, self._timers, {}) if TIMERS in self.work.tables else None
+        said = {TIMERS_AT: json.dumps(timers), COMMIT: self.order.commit}
+        version = self._write(MAIN, self._fold, said)
+        return StepTaken(version=version, rows=self.rows, bytes=self.bytes, bases=self.bases)
+
+    def _fold(self, changed: Collection[int]) -> Iterator[pa.Table]:
+        """Fold partitions, and yield what the main table shows of them."""
+        for number in changed:
+            reader = self.partitions[number].reader
+            name = segment_name(self.commit.batch, epoch=self.order.epoch, attempt=number, run=self.order.run)
+            folding = fold(reader, name, batch=self.commit.batch, merge=self.work.merge)
+            while True:
+                try:
+                    part, rows = next(folding)
+                except StopIteration as done:
+                    ref = done.value
+                    break
+                if self.work.shown_in.get(part) == MAIN:
+                    yield _placed(self.work.shown(part, rows), number)
+            self.bytes += sum(path.stat().st_size for path in reader.folder.glob(f"{name}*"))
+            self.bases[str(number)] = {"path": ref.path, "size": ref.size, "checksum": ref.checksum}
+
+    def _timers(self, changed: Collection[int]) -> Iterator[pa.Table]:
+        """Yield the timers of partitions."""
+        for number in changed:
+            reader = self.partitions[number].reader
+            for part in [part for part, table in self.work.shown_in.items() if table == TIMERS]:
+                for rows in live_rows(reader, part, self.work.merge):
+                    yield _placed(self.work.shown(part, rows), number)
+
+    def _write(self, table: str, rows: Callable[[Collection[int]], Iterator[pa.Table]], said: Mapping[str, str]) -> int:
+        """Put the partitions that have changed in the place of what the table has of them; return the version."""
+        from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+        path, batch = table_path(self.folder, self.step, table), self.commit.batch
+        app = app_id(self.order.uuid, self.step, table)
+        there = open_table(path)
+        known = None if there is None else there.transaction_version(app)
+        # Also where somebody has edited it: what did not change in the state may have there.
+        whole = known is None or self.order.since.get(self.step) != known or not is_ours(there)
+        changed = [n for n, state in self.partitions.items() if whole or state.reader.manifest.batch > (known or 0)]
+        schema = pa.schema([*storable(self.work.tables[table]), pa.field(PARTITION, pa.int32())])
+        feed = _Feed(rows(changed), schema)
+        path.mkdir(parents=True, exist_ok=True)
+        try:
+            write_deltalake(
+                path,
+                pa.RecordBatchReader.from_batches(schema, feed.batches()),
+                mode="overwrite",
+                partition_by=[PARTITION],
+                schema_mode="overwrite" if whole else None,
+                # Without a partition that changed there is a version all the same, which says of what batch it is.
+                predicate=None if whole else f"{PARTITION} IN ({', '.join(map(str, changed)) or -1})",
+                configuration=_SETTINGS if there is None else None,
+                commit_properties=CommitProperties(
+                    custom_metadata={BATCH: str(batch), **said}, app_transactions=[Transaction(app, batch)]
+                ),
+            )
+        except Exception:
+            if feed.error is not None:
+                raise feed.error from None
+            raise
+        written = DeltaTable(path)
+        version = written.version()
+        if table == MAIN:
+            self.rows = sum(pa.table(written.get_add_actions())["num_records"].to_pylist())
+        forget_old(written, self.order.keep)
+        return version
+
+
+class _Feed:
+    """Give rows to the writer, and keep the error of ours that it would tell in words of its own."""
+
+    def __init__(self, rows: Iterator[pa.Table], schema: pa.Schema) -> None:
+        self._rows, self._schema = rows, schema
+        self.error: Exception | None = None
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows with the columns of the table."""
+        try:
+            for table in self._rows:
+                yield from table.cast(self._schema).to_batches()
+        except Exception as why:
+            self.error = why
+            raise
+
+
+def _placed(rows: pa.Table, partition: int) -> pa.Table:
+    return rows.append_column(PARTITION, pa.repeat(pa.scalar(partition, pa.int32()), rows.num_rows))
+
+
+def answer(order: SnapshotOrder) -> dict[str, Any]:
+    """Return what was made as JSON values, or what went wrong in words."""
+    try:
+        return {"taken": asdict(take_snapshots(order))}
+    except Exception as why:  # noqa: BLE001 - whatever it was, the batches go on, and the driver tells it
+        return {"failed": str(why) if isinstance(why, PenstockError) else f"{type(why).__name__}: {why}"}
+
+
+def taken_of(said: Mapping[str, Any]) -> Taken:
+    """Return what `answer` said was made."""
+    return Taken(steps={step: StepTaken(**made) for step, made in said["steps"].items()}, seconds=said["seconds"])
+
+
+def main() -> None:
+    """Do what the order on standard input says."""
+    from pyspark import cloudpickle
+
+    os.nice(NICE)
+    pipe = sys.stdin.buffer
+    order = cloudpickle.loads(pipe.read(int(pipe.readline())))
+    # The driver never writes more: what ends the wait is that it has gone, and then nobody wants the answer.
+    threading.Thread(target=lambda: (pipe.read(1), os._exit(1)), daemon=True).start()
+    sys.stdout.write(json.dumps(answer(order)))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

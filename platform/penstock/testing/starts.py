@@ -1,0 +1,33 @@
+"""What a test asks to go back to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from penstock.errors import JobError
+from penstock.graph.sites import user_site
+from penstock.runtime.restoring import StartFrom
+
+__all__ = ["start_from"]
+
+
+def start_from(
+    batch: int | None,
+    saved: str | None,
+    snapshot: str | None,
+    *,
+    empty: bool,
+    partitions: int | None,
+    state: Mapping[str, str | Path],
+    truncate: bool,
+) -> StartFrom:
+    """Return where to start; raises JobError where that is said twice or not at all."""
+    places = [place for place in (batch, saved, snapshot) if place is not None]
+    start = StartFrom(restore=True, batch=batch, saved=saved, snapshot=snapshot, truncate=truncate).with_state(
+        partitions=partitions, state={step: str(table) for step, table in state.items()}
+    )
+    if len(places) + empty > 1 or not (places or start.rewrites or empty):
+        where = str(user_site())
+        raise JobError('say what to restore: batch=N, saved="name", snapshot="N", or empty=True', where=where)
+    return start

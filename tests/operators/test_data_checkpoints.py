@@ -1,0 +1,252 @@
+"""Data checkpoints: a plain Delta table that equals the state, and a base behind which nothing older is read (10.3)."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from penstock import EveryBatches, Job, agg, minutes, seconds
+from penstock.runtime.snapshot_tables import versions
+from penstock.sinks import MemorySink
+from penstock.sources import MemorySource
+from penstock.state import BATCH, Manifest, idle
+from penstock.testing import Crashed, Harness
+from penstock.windows import Sliding, Tumbling
+
+
+def at(second: float) -> datetime:
+    """Return a moment."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
+
+
+def count(time, key, row, state):
+    """Add up what a key has got; a timer tells it a while later."""
+    if state.is_timing_out():
+        return {"k": key, "n": -1}
+    if row is None:
+        return {"k": key, "n": -2}
+    if row["v"] < 0:
+        state.remove()
+        state.set_timer(time + timedelta(seconds=30), clock=BATCH)
+        return None
+    state.update(n=state.get_or({"n": 0})["n"] + row["v"])
+    return None
+
+
+def kept_job(every=2, *, timeout=None, partitions=3) -> Job:
+    """Return a job with a state function."""
+    job = Job("kept", partitions=partitions)
+    job.checkpoint(every=EveryBatches(every))
+    rows = job.source("rows", MemorySource("k string, v long"))
+    said = {"timeout": timeout} if timeout is not None else {"unbounded": True}
+    rows.key_by("k").map_with_state("step", count, state="n long", output="k string, n long", **said).write(
+        "out", MemorySink()
+    )
+    return job
+
+
+def table(h: Harness, step: str = "step", version: int | None = None) -> list[dict]:
+    """Return the rows of a step's table, as any reader of Delta finds them."""
+    return DeltaTable(h.root / h.job.name / "snapshots" / step, version=version).to_pyarrow_table().to_pylist()
+
+
+def sorted_rows(rows: list[dict]) -> list[tuple]:
+    """Return rows without the column that says in what partition they are."""
+    return sorted((tuple(v for k, v in sorted(row.items()) if k != "_state_partition") for row in rows), key=str)
+
+
+def files_read(h: Harness) -> set[int]:
+    """Return the batches whose segments the state in force reads."""
+    folder = h.root / h.job.name / "state"
+    found = set()
+    for step, refs in h.commit().state.items():
+        for partition, ref in refs.items():
+            manifest = Manifest.read(folder / step / partition / ref.path)
+            found |= {int(name.split("-")[0]) for name in manifest.files()}
+    return found
+
+
+def test_10_3_the_table_is_the_state_behind_its_batch(tmp_path):
+    """With keys that come, go and wait for timers; and each version that of its own batch."""
+    draw, said = random.Random(7), {}
+    with Harness(kept_job(3, timeout=idle(seconds(20))), tmp_path) as h:
+        for batch in range(16):
+            rows = [{"k": f"k{draw.randrange(30)}", "v": draw.randrange(-1, 5)} for _ in range(8)]
+            h.batch({"rows": rows})
+            said[batch] = sorted_rows(h.state("step"))
+        found = versions(h.root / "kept", "step")
+        assert [one.commit.batch for one in found] == [2, 5, 8, 11, 14]
+        for one in found:
+            assert sorted_rows(table(h, version=one.version)) == said[one.commit.batch]
+            assert one.commit.snapshots == ({} if one.commit.batch == 2 else one.commit.snapshots)
+        newest = h.commit().snapshots["step"]
+        assert (newest.batch, newest.version, newest.rows) == (14, found[-1].version, len(said[14]))
+        timers = DeltaTable(h.root / "kept" / "snapshots" / "step.timers", version=found[-1].timers)
+        waiting = timers.to_pyarrow_table().to_pylist()
+        assert waiting
+        assert {row["clock"] for row in waiting} == {"batch"}
+        assert min(row["at"] for row in waiting) > at(15)
+
+
+def test_10_4_behind_a_data_checkpoint_nothing_older_is_read(tmp_path):
+    """The base, and what came since; the results are those of a job without."""
+    with Harness(kept_job(4), tmp_path / "a") as h, Harness(kept_job(10**6), tmp_path / "b") as plain:
+        for batch in range(14):
+            rows = [{"k": f"k{n}", "v": n} for n in range(batch, batch + 3)]
+            assert h.batch({"rows": rows}) == plain.batch({"rows": rows})
+            if batch in (4, 8, 12):
+                assert min(files_read(h)) == batch - 1
+        assert sorted_rows(h.state("step")) == sorted_rows(plain.state("step"))
+        h.restart()
+        assert min(files_read(h)) == 11
+        assert sorted_rows(h.state("step")) == sorted_rows(plain.state("step"))
+
+
+@pytest.mark.parametrize("sliding", [False, True], ids=["merged slices", "two stacks"])
+def test_windows_have_a_table_of_slices_and_go_on_exactly(tmp_path, sliding):
+    """With late rows into slices that a running aggregate holds, sums of doubles, and windows that close."""
+
+    def job(every):
+        made = Job("windowed", partitions=2)
+        made.checkpoint(every=EveryBatches(every))
+        rows = made.source(
+            "rows", MemorySource("k string, t timestamp, v double"), event_time="t", max_out_of_order=seconds(3)
+        )
+        spec = Sliding(seconds(10), every=seconds(1)) if sliding else Tumbling(seconds(10))
+        rows.key_by("k").window("w", spec.drop_late()).aggregate(n=agg.count(), s=agg.sum("v"), top=agg.max("v")).write(
+            "out", MemorySink()
+        )
+        return made
+
+    draw = random.Random(3)
+    with Harness(job(3), tmp_path / "a") as h, Harness(job(10**6), tmp_path / "b") as plain:
+        for batch in range(20):
+            rows = [
+                {
+                    "k": draw.choice("ab"),
+                    "t": batch * 1.5 - draw.random() * 5 + 20,
+                    "v": float(draw.randrange(-(10**9), 10**9)),
+                }
+                for _ in range(draw.randrange(6))
+            ]
+            assert h.batch({"rows": rows}) == plain.batch({"rows": rows}), batch
+            assert sorted_rows(h.state("w")) == sorted_rows(plain.state("w"))
+            newest = h.commit().snapshots.get("w")
+            if newest is not None and newest.batch == h.commit().batch - 1:
+                assert min(files_read(h)) >= newest.batch
+        assert len(versions(h.root / "windowed", "w")) >= 5
+        assert plain.output() == h.output()
+        assert set(table(h, "w")[0]) >= {"k", "slice_start", "_state_partition"}
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [("FixOffsets", "after"), ("Compute", "after"), ("CommitBatch", "before"), ("CommitBatch", "after")],
+    ids=" ".join,
+)
+def test_a_crash_in_the_batch_that_stands_on_a_base_loses_nothing(tmp_path, hook):
+    """Before its Commit the base is nobody's, and behind it everybody's."""
+    with Harness(kept_job(2), tmp_path / "a") as h, Harness(kept_job(10**6), tmp_path / "b") as plain:
+        for batch in range(6):
+            rows = [{"k": f"k{n}", "v": n} for n in range(batch, batch + 3)]
+            if batch == 2:
+                h.crash_at(*hook)
+                with pytest.raises(Crashed):
+                    h.batch({"rows": rows})
+                h.restart()
+            else:
+                h.batch({"rows": rows})
+            plain.batch({"rows": rows})
+            assert sorted_rows(h.state("step")) == sorted_rows(plain.state("step"))
+        assert h.commit().snapshots["step"].batch >= 3
+
+
+def test_partitions_that_did_not_change_are_not_written_again(tmp_path):
+    """In the table their files stay; and their segments, which are a base already."""
+    with Harness(kept_job(2, partitions=4), tmp_path) as h:
+        h.batch({"rows": [{"k": f"k{n}", "v": n} for n in range(40)]})
+        for _ in range(4):
+            h.batch({"rows": [{"k": "k1", "v": 1}]})
+        first, *_, last = versions(h.root / "kept", "step")
+        path = h.root / "kept" / "snapshots" / "step"
+        files = [set(DeltaTable(path, version=one.version).file_uris()) for one in (first, last)]
+        assert len(files[0]) == 4
+        assert len(files[0] & files[1]) == 3
+        assert sorted_rows(table(h, version=last.version)) != sorted_rows(table(h, version=first.version))
+
+
+def test_a_table_that_somebody_has_edited_is_written_anew_as_a_whole(tmp_path):
+    """Else what was edited would stay in it, in partitions that did not change."""
+    with Harness(kept_job(2, partitions=4), tmp_path) as h:
+        h.batch({"rows": [{"k": f"k{n}", "v": n} for n in range(40)]})
+        h.batch({"rows": [{"k": "k1", "v": 1}]})
+        h.batch({"rows": [{"k": "k1", "v": 1}]})
+        path = h.root / "kept" / "snapshots" / "step"
+        write_deltalake(path, DeltaTable(path).to_pyarrow_table().slice(0, 3), mode="overwrite")
+        for _ in range(2):
+            h.batch({"rows": [{"k": "k1", "v": 1}]})
+        assert h.commit().snapshots["step"].batch == 3
+        assert len(table(h)) == 40
+        assert [one.commit.batch for one in versions(h.root / "kept", "step")] == [1, 3]
+
+
+def test_old_versions_go_and_the_newest_stay(tmp_path, settings_keeping):
+    """As many as the configuration says."""
+    with Harness(kept_job(1), tmp_path, settings=settings_keeping(2)) as h:
+        for n in range(7):
+            h.batch({"rows": [{"k": "a", "v": n}]})
+        newest = h.commit().snapshots["step"].batch
+        assert [one.commit.batch for one in versions(h.root / "kept", "step")][-2:] == [newest, newest + 1]
+        assert len(versions(h.root / "kept", "step")) == 2
+        found = list((h.root / "kept" / "snapshots" / "step").glob("*/*.parquet"))
+        assert len(found) == 2
+
+
+@pytest.fixture
+def settings_keeping():
+    """Return settings that keep so many versions."""
+    from penstock.runtime.data_checkpoints import DataCheckpointPolicy
+    from penstock.runtime.settings import DriverSettings
+
+    return lambda keep: DriverSettings(data=DataCheckpointPolicy(keep=keep))
+
+
+def test_segments_that_a_base_stands_for_are_swept(tmp_path):
+    """Once no kept Commit names them."""
+    from penstock.runtime.settings import DriverSettings
+
+    with Harness(kept_job(4, partitions=2), tmp_path, settings=DriverSettings(keep=3)) as h:
+        for n in range(24):
+            h.batch({"rows": [{"k": f"k{n + m}", "v": n} for m in range(12)]})
+        left = {int(path.name.split("-")[0]) for path in Path(h.root / "kept" / "state").glob("*/*/*.arrow")}
+        assert min(left) >= 15
+
+
+def test_one_that_fails_is_told_and_the_stream_goes_on(tmp_path, caplog):
+    """Here a file stands where the table should be."""
+    with Harness(kept_job(2), tmp_path) as h:
+        (h.root / "kept").mkdir(exist_ok=True)
+        (h.root / "kept" / "snapshots").write_text("in the way")
+        for n in range(5):
+            h.batch({"rows": [{"k": "a", "v": n}]})
+        assert h.state("step")[0]["n"] == 10
+        assert h.commit().snapshots == {}
+        (h.root / "kept" / "snapshots").unlink()
+        for n in range(3):
+            h.batch({"rows": [{"k": "a", "v": n}]})
+        assert h.commit().snapshots["step"].rows == 1
+
+
+def test_an_interval_goes_by_batch_times(tmp_path):
+    """A Duration, as in the configuration."""
+    job = kept_job(1)
+    job._checkpoints = None
+    job.checkpoint(every=minutes(1))
+    with Harness(job, tmp_path) as h:
+        for second in (1, 30, 59, 61, 90, 120, 122, 124):
+            h.batch({"rows": [{"k": "a", "v": 1}]}, at=second)
+        assert [one.commit.time // 10**6 for one in versions(h.root / "kept", "step")] == [61, 122]

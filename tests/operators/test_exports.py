@@ -1,0 +1,147 @@
+"""A checkpoint is copied away, and another goes on from the copy (SEMANTICS 10.2; issue 5, export and import)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from test_rewriting_restores import feeds, job_of, rows_of
+from typer.testing import CliRunner
+
+from penstock.checkpoint.local import LocalStore
+from penstock.checkpoint.metadata import read_metadata
+from penstock.cli.main import app
+from penstock.errors import CannotCopy, CannotRestore, CheckpointCorrupt, StateMissing
+from penstock.runtime.exporting import export_checkpoint, import_checkpoint
+from penstock.runtime.restoring import StartFrom
+from penstock.runtime.settings import Identity
+from penstock.testing import Harness
+
+ME = Identity(holder="tests")
+
+
+def exported(root, target, start=None):
+    """Export the newest batch, or another."""
+    return export_checkpoint(root / "restored", target, start or StartFrom(), job="restored", now=7)
+
+
+def imported(source, root):
+    """Import under the job's own name."""
+    return import_checkpoint(source, root / "restored", identity=ME, now=9)
+
+
+@pytest.mark.parametrize("form", ["idle", "deadline", "sliding", "stacks"])
+def test_an_import_goes_on_as_the_old_one_would(tmp_path, form):
+    """State, timers, open windows, watermarks, positions and batch ids; beside the old one, which goes on too."""
+    fed = feeds(form, 12)
+    with Harness(job_of(form, partitions=2), tmp_path / "a") as old:
+        for batch, rows in enumerate(fed[:7]):
+            old.batch({"rows": rows}, at=10 * (batch + 1))
+        made = exported(tmp_path / "a", tmp_path / "export")
+        at = old.commit().batch
+        assert (made.commit.batch, made.partitions) == (at, {"step": 2})
+        shutil.copytree(tmp_path / "export", tmp_path / "elsewhere")
+        imported(tmp_path / "elsewhere", tmp_path / "b")
+        job = job_of(form, partitions=2)
+        job.graph().sources[0].source.continue_from(old.job.graph().sources[0].source)
+        with Harness(job, tmp_path / "b") as new:
+            assert rows_of({"out": new.state("step")}) == rows_of({"out": old.state("step")})
+            for batch, rows in enumerate(fed[7:], 7):
+                clock = {"at": 10 * (batch + 1)}
+                wanted = rows_of(old.batch({"rows": rows}, **clock))
+                assert rows_of(new.batch({}, **clock)) == wanted, "of the same source"
+            assert new.commit().batch == old.commit().batch
+            new.restart()
+            assert new.commit().batch == old.commit().batch
+    parent = read_metadata(LocalStore(tmp_path / "a" / "restored")).uuid
+    child = read_metadata(LocalStore(tmp_path / "b" / "restored"))
+    assert (child.parent, child.created) == (parent, 9)
+    assert child.uuid != parent
+
+
+def test_what_was_kept_or_saved_can_be_exported_and_nothing_else(tmp_path):
+    """As `--at` says."""
+    with Harness(job_of("idle", partitions=1), tmp_path / "a") as h:
+        with pytest.raises(CannotCopy, match="no batch is in force"):
+            exported(tmp_path / "a", tmp_path / "none")
+        for n in range(3):
+            h.batch({"rows": [{"k": "a", "v": n + 1}]})
+            if n == 1:
+                h.save("early")
+        for number, start in enumerate((StartFrom(restore=True, batch=0), StartFrom(restore=True, saved="early"))):
+            made = exported(tmp_path / "a", tmp_path / f"export{number}", start)
+            assert made.commit.batch == number
+        with pytest.raises(CannotRestore):
+            exported(tmp_path / "a", tmp_path / "none", StartFrom(restore=True, batch=9))
+        with pytest.raises(CannotCopy, match="the folder is there already"):
+            exported(tmp_path / "a", tmp_path / "export0")
+    assert not (tmp_path / "none").exists()
+    imported(tmp_path / "export1", tmp_path / "b")
+    with pytest.raises(CannotCopy, match="there is a checkpoint already"):
+        imported(tmp_path / "export0", tmp_path / "b")
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "remove", "no export.json", "export.json flipped"])
+def test_a_damaged_export_is_named_and_nothing_is_made(tmp_path, harm):
+    """Each of its files is read before the checkpoint has its place."""
+    with Harness(job_of("idle", partitions=1), tmp_path / "a") as h:
+        h.batch({"rows": [{"k": f"k{n}", "v": n} for n in range(50)]})
+    exported(tmp_path / "a", tmp_path / "export")
+    path = next((tmp_path / "export").glob("state/*/*/*.arrow"))
+    if "export.json" in harm:
+        path = tmp_path / "export" / "export.json"
+    data = bytearray(path.read_bytes())
+    if "flip" in harm:
+        data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data[:-9]) if harm == "cut" else bytes(data))
+    if harm in ("remove", "no export.json"):
+        path.unlink()
+    with pytest.raises((CheckpointCorrupt, CannotCopy, StateMissing)):
+        imported(tmp_path / "export", tmp_path / "b")
+    assert not (tmp_path / "b" / "restored").exists()
+
+
+def test_an_import_that_was_cut_short_leaves_no_checkpoint_and_can_be_done_again(tmp_path, monkeypatch):
+    """A driver that began with half of it would begin with nothing, and nobody would know."""
+    from penstock.runtime import exporting
+
+    with Harness(job_of("idle", partitions=2), tmp_path / "a") as h:
+        h.batch({"rows": [{"k": f"k{n}", "v": n} for n in range(5)]})
+    exported(tmp_path / "a", tmp_path / "export")
+
+    def die(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(exporting, "Release", die)
+        with pytest.raises(KeyboardInterrupt):
+            imported(tmp_path / "export", tmp_path / "b")
+    assert not (tmp_path / "b" / "restored").exists()
+    imported(tmp_path / "export", tmp_path / "b")
+    with Harness(job_of("idle", partitions=2), tmp_path / "b") as h:
+        assert len(h.state("step")) == 5
+
+
+def test_the_commands(tmp_path):
+    """They say what they did, and refuse what they cannot."""
+    for folder in ("conf/jobs", "jobs"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "conf" / "penstock.toml").write_text('[checkpoint]\nroot = "checkpoints"\n')
+    for name in ("restored", "other", "third"):
+        (tmp_path / "jobs" / f"{name}.py").write_text("")
+    with Harness(job_of("idle", partitions=2), tmp_path / "checkpoints") as h:
+        h.batch({"rows": [{"k": "a", "v": 1}]})
+
+    def asked(*said):
+        return CliRunner().invoke(app, [*map(str, said), "--project", str(tmp_path)])
+
+    done = asked("export", "restored", tmp_path / "copy")
+    assert (done.exit_code, done.output.startswith("restored: batch 0 of ")) == (0, True), done.output
+    assert asked("export", "third", tmp_path / "none").exit_code == 78
+    assert asked("export", "restored", tmp_path / "none", "--at", "snapshot=1").exit_code == 2
+    done = asked("import", tmp_path / "copy", "other", "--json")
+    assert json.loads(done.output)["batch"] == 0, done.output
+    assert asked("import", tmp_path / "copy", "other").exit_code == 78
+    done = asked("state", "other", "step", "--json")
+    assert json.loads(done.output)["n"] == 1
