@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,16 +30,19 @@ from penstock.checkpoint.memory import MemoryStore
 from penstock.checkpoint.recovery import Recovered
 from penstock.checkpoint.store import CheckpointStore
 from penstock.checkpoint.takeover import View
-from penstock.errors import CheckpointCorrupt, SinkAhead
+from penstock.errors import CannotTruncate, CheckpointCorrupt, SinkAhead
 from penstock.graph.durations import seconds
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
 from penstock.quality.verdict import Verdict
+from penstock.runtime.changes import compare, refuse
 from penstock.runtime.data_checkpoints import DataCheckpoints
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.janitor import Janitor
 from penstock.runtime.loop import Driver, DriverSettings, Identity
 from penstock.runtime.triggers import FixedInterval
+from penstock.sinks import MemorySink
+from penstock.sinks.delta_history import Target, choose_version
 from penstock.sources.base import Position, ReadLimit, Span
 from penstock.state import Manifest
 from penstock.state.manifest import ManifestRef
@@ -72,14 +75,48 @@ def plain_job(sinks: Sequence[str] = ("raw", "copy")) -> JobGraph:
     return job.graph()
 
 
-def windowed_job(out_of_order: float = 2) -> JobGraph:
-    """Return a job with a raw copy, windows, and the rows that come too late for them."""
+class TableSink(MemorySink):
+    """A sink that takes back what it has published, by the rules of a Delta table (`sinks.delta_history`).
+
+    The engine keeps its rows, as of all sinks here; of a sink in memory it has only the methods.
+    """
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__()
+        self.world = world
+        self.name = name
+
+    def find_version(self, target: Target) -> int | None:
+        """Return the version of the table that showed the target."""
+        history = self.world.table(self.name).history
+        told = [(number, [{"txn": {"appId": app, "version": version}}]) for number, app, version, _ in history]
+        return choose_version(reversed(told), target, Path(self.name))
+
+    def put_back(self, target: Target, version: int, *, slot: int, newest: int) -> bool:
+        """Show the rows of a version again, once for a slot."""
+        table = self.world.table(self.name)
+        if table.versions.get(target.truncation, -1) >= slot:
+            return False
+        if table.versions.get(target.app, -1) > newest:
+            raise CannotTruncate("the table has a batch of a driver that came later")
+        then = table.history[version - 1][3] if version else ()
+        table.versions[target.truncation], table.shown = slot, list(then)
+        table.note(target.truncation, slot)
+        return True
+
+
+def windowed_job(out_of_order: float = 2, world: World | None = None) -> JobGraph:
+    """Return a job with a raw copy, windows, and the rows that come too late for them.
+
+    With a world the sinks take back what they have published.
+    """
     job = Job("windowed", partitions=PARTITIONS)
     numbers = job.source("numbers", NoSource(), event_time="t", max_out_of_order=seconds(out_of_order))
-    numbers.write("raw", NoSink())
+    sinks = {name: NoSink() if world is None else TableSink(world, name) for name in ("raw", "windows", "late")}
+    numbers.write("raw", sinks["raw"])
     sums = numbers.key_by("parity").window("sums", Tumbling(seconds(SIZE)).late_to("too_late"))
-    sums.aggregate(ids=agg.count()).write("windows", NoSink())
-    job.late("too_late").write("late", NoSink())
+    sums.aggregate(ids=agg.count()).write("windows", sinks["windows"])
+    job.late("too_late").write("late", sinks["late"])
     return job.graph()
 
 
@@ -98,6 +135,12 @@ class Table:
 
     versions: dict[str, int] = field(default_factory=dict)
     shown: list[Shown] = field(default_factory=list)
+    history: list[tuple[int, str, int, tuple[Shown, ...]]] = field(default_factory=list)
+    """Each version from 1 on: its number, the app and its version, and what the table showed then."""
+
+    def note(self, app: str, version: int) -> None:
+        """Note what the table shows now as a version of its own."""
+        self.history.append((len(self.history) + 1, app, version, tuple(self.shown)))
 
     def publish(self, app: str, batch: int, rows: Sequence[Any]) -> None:
         """Show the rows as version `batch` of the app, unless they are shown; Raises SinkAhead below it."""
@@ -107,6 +150,7 @@ class Table:
         if seen < batch:
             self.versions[app] = batch
             self.shown.extend(Shown(app, batch, row) for row in rows)
+            self.note(app, batch)
 
 
 @dataclass
@@ -167,8 +211,9 @@ class FakeEngine:
         self.computed: list[int] = []
         self._files = 0
 
-    def accept(self, recovered: Recovered) -> None:
-        """Go on from any state: the job is the same in all drivers."""
+    def accept(self, recovered: Recovered, drop: Collection[str] = ()) -> None:
+        """Go on from any state that its steps have written."""
+        refuse(compare(self.graph, recovered, {}, drop=drop))
 
     def prepare(self) -> None:
         """Do nothing: the tables are there."""
@@ -328,6 +373,15 @@ class FakeEngine:
         """Return the newest batch of the app that a table shows."""
         return self.world.table(sink).versions.get(app)
 
+    def put_back(self, sink: str, target: Target, version: int, *, slot: int, newest: int) -> bool:
+        """Have a table show a version again; the answer may be lost, as that of a publication."""
+        after = self.on_publish(sink, -1)
+        node = next(s for s in self.graph.sinks if s.name == sink)
+        done = node.sink.put_back(target, version, slot=slot, newest=newest)
+        if after is not None:
+            raise after
+        return done
+
     def discard(self, sink: str, files: Sequence[StagedFile]) -> None:
         """Leave staged files to the janitor."""
 
@@ -412,15 +466,28 @@ def ledger_of(world: World, store: Witness, graph: JobGraph, *, finished: bool) 
     """Return what the oracle judges: the tables as they are, and the Commits that were ever written."""
     entries = store.entries()
     ends, at, restored, decided = {NOTHING: 0}, NOTHING, None, []
+    shown: frozenset[int] = frozenset()
+    line: frozenset[int] = frozenset()
+    lines: dict[int, frozenset[int]] = {NOTHING: line}
+    then: dict[int, frozenset[int]] = {NOTHING: shown}
+    unsettled: frozenset[int] = frozenset()
     for entry in entries:
         if isinstance(entry, Restore):
             at = restored = NOTHING if entry.batch is None else entry.batch
+            line = lines[at]
+            if entry.truncate:
+                # Until a Commit follows, the tables may show either.
+                unsettled |= shown ^ then[at]
+                shown = then[at]
         elif isinstance(entry, Commit):
             end = int(str(entry.sources["numbers"].position["at"]))
             mark = entry.watermarks_in.get("sums")
             watermark = BEGINNING if mark is None else mark / SECOND
             decided.append(Decided(batch=entry.batch, start=ends[at], end=end, watermark=watermark, restored=restored))
             at, ends[entry.batch], restored = entry.batch, end, None
+            then[entry.batch] = shown = shown | {entry.batch}
+            lines[entry.batch] = line = line | {entry.batch}
+            unsettled = frozenset()
     sinks = {sink.name: [(shown.batch, shown.row) for shown in world.table(sink.name).shown] for sink in graph.sinks}
     closed = [(batch, key, end, tuple(ids)) for batch, (key, end, ids) in sinks.pop("windows", [])]
     late = sinks.pop("late", [])
@@ -434,6 +501,9 @@ def ledger_of(world: World, store: Witness, graph: JobGraph, *, finished: bool) 
         late=late,
         given_up=frozenset(e.batch for e in entries if isinstance(e, Void) and e.batch is not None),
         restored=restored,
+        # What the state in force has counted must be shown, whatever was taken back.
+        taken_back=frozenset(batch.batch for batch in decided) - shown - unsettled - line,
+        unsettled=unsettled,
     )
 
 

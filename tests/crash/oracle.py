@@ -65,6 +65,10 @@ class Ledger:
     """Batch ids that a Void gave up: no gap."""
     restored: int | None = None
     """What a Restore after the newest batch went back to."""
+    taken_back: frozenset[int] = field(default_factory=frozenset)
+    """Batches whose rows a Restore had the sinks take back."""
+    unsettled: frozenset[int] = field(default_factory=frozenset)
+    """Batches whose rows may be there or not, because that is still to be done."""
 
 
 def judge(ledger: Ledger) -> list[str]:
@@ -108,14 +112,18 @@ def _batches(ledger: Ledger) -> Iterator[str]:
 
 def _copies(ledger: Ledger, sink: str, shown: Sequence[tuple[int, int]]) -> Iterator[str]:
     """Judge a sink that shows each row as it is."""
-    wanted = {(d.batch, row) for d in ledger.decided for row in range(d.start, d.end)}
+    wanted = {
+        (d.batch, row) for d in ledger.decided for row in range(d.start, d.end) if d.batch not in ledger.taken_back
+    }
     counts = Counter(shown)
     for (batch, row), count in counts.items():
         if (batch, row) not in wanted:
             yield f"{sink} shows row {row} in batch {batch}, which was not decided so"
         elif count > 1:
             yield f"{sink} shows row {row} of batch {batch} {count} times"
-    must = wanted if ledger.finished else {(b, row) for b, row in wanted if b != ledger.decided[-1].batch}
+    newest = ledger.decided[-1].batch if ledger.decided else None
+    loose = ledger.unsettled if ledger.finished else {newest, *ledger.unsettled}
+    must = {(b, row) for b, row in wanted if b not in loose}
     for batch, row in sorted(must - counts.keys()):
         yield f"{sink} has lost row {row} of batch {batch}"
 
@@ -124,8 +132,9 @@ def _closed(ledger: Ledger, windows: Windows) -> Iterator[str]:
     """Judge windows and late rows against a recomputation over the decided batches."""
     wanted, late = _recomputed(ledger, windows)
     newest = ledger.decided[-1].batch if ledger.decided else None
+    loose = ledger.unsettled if ledger.finished else {newest, *ledger.unsettled}
     for name, expected, shown in (("windows", wanted, Counter(ledger.closed)), ("late", late, Counter(ledger.late))):
-        must: set[Any] = set(expected) if ledger.finished else {row for row in expected if row[0] != newest}
+        must: set[Any] = {row for row in expected if row[0] not in loose}
         for row, count in shown.items():
             if row not in expected:
                 yield f"{name} shows {row}, which a recomputation does not"
@@ -157,4 +166,5 @@ def _recomputed(
         for key, end in [window for window in opened if window[1] <= batch.watermark]:
             closed.add((batch.batch, key, end, tuple(opened.pop((key, end)))))
         after[batch.batch] = {window: list(rows) for window, rows in opened.items()}
-    return closed, late
+    gone = ledger.taken_back
+    return {row for row in closed if row[0] not in gone}, {row for row in late if row[0] not in gone}

@@ -76,7 +76,7 @@ class Storm:
         self.coming = [max(0.0, i * rng.choice([1, 1, 2]) - rng.random() * jitter) for i in range(rng.randint(1, 14))]
         self.world = World(root=self.root, closed=False, batch_rows=rng.randint(1, 4))
         self.store = Witness()
-        self.graph = windowed_job(out_of_order=rng.choice([0, 1, 4]))
+        self.graph = windowed_job(out_of_order=rng.choice([0, 1, 4]), world=self.world)
         self.keep = rng.choice([1, 2, 20])
         self.stride = rng.choice([2, 4, 4_096])
         self.restores = rng.random() < 0.3
@@ -104,9 +104,7 @@ class Storm:
         if self.drivers[place] is None:
             driver = self.drivers[place] = self.born_driver()
             person = self.restores and rng.random() < 0.25
-            self.points[place] = (
-                driver.restore(StartFrom(restore=True, batch=rng.choice(self.committed()))) if person else driver.run()
-            )
+            self.points[place] = driver.restore(self.way_back()) if person else driver.run()
         if rng.random() < 0.02:
             self.drivers[place] = None
             return
@@ -120,6 +118,11 @@ class Storm:
             self.drivers[place] = None
             if not isinstance(error, NAMED) and not (self.torn and isinstance(error, CheckpointCorrupt)):
                 raise AssertionError(self.said(error)) from error
+
+    def way_back(self) -> StartFrom:
+        """Return what a person goes back to, and whether tables are to show it."""
+        batch = self.rng.choice(self.committed())
+        return StartFrom(restore=True, batch=batch, truncate=self.rng.random() < 0.5)
 
     def committed(self) -> list[int | None]:
         """Return the newest batches that have a Commit, and None."""
@@ -194,7 +197,9 @@ class Storm:
         """Do what the error says: restart from the newest batch that is kept."""
         kept = recover(Log(self.store, stride=self.stride), Damage.LIST).kept
         try:
-            for _ in self.sound("person").restore(StartFrom(restore=True, batch=kept[-1].batch if kept else None)):
+            # A batch whose rows were taken back is gone back to only so that they come again.
+            start = StartFrom(restore=True, batch=kept[-1].batch if kept else None, truncate=self.restores)
+            for _ in self.sound("person").restore(start):
                 pass
             run_to_end(self.sound("after"))
         except PenstockError as error:
@@ -300,8 +305,17 @@ def pushy(owned: OwnedLog, slot: int, entry: Entry) -> None:
         ("fake_engine.FakeEngine._state", lambda *_: {}),
         ("penstock.runtime.loop.Driver._publish", lambda *_: iter(())),
         ("penstock.checkpoint.log.OwnedLog._put", pushy),
+        ("penstock.runtime.loop.redo_truncation", lambda *_: iter(())),
+        ("penstock.runtime.truncating._refuse_taken_back", lambda *_: None),
     ],
-    ids=["a table that forgets versions", "state that is lost", "nothing published", "a fence that is none"],
+    ids=[
+        "a table that forgets versions",
+        "state that is lost",
+        "nothing published",
+        "a fence that is none",
+        "nothing taken back",
+        "what was taken back is missed by nobody",
+    ],
 )
 def test_the_simulation_sees_what_is_broken(
     root: Path, monkeypatch: pytest.MonkeyPatch, name: str, broken: Callable[..., object]
@@ -309,4 +323,4 @@ def test_the_simulation_sees_what_is_broken(
     """Each part of the protocol that is taken out is noticed by some seed, and the seed is named."""
     monkeypatch.setattr(name, broken)
     with pytest.raises(AssertionError, match=r"^seed \d+: "):
-        simulate_all(range(40), root)
+        simulate_all(range(80), root)

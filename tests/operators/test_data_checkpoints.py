@@ -299,7 +299,7 @@ class TestHelperProcess:
 
     def test_it_is_stood_on_when_it_is_made_and_one_that_was_killed_is_made_again(self, tmp_path):
         """The batches never wait for it."""
-        from waiting import wait_until
+        from waiting import until
 
         from penstock.runtime.data_checkpoints import HelperProcess
 
@@ -320,11 +320,11 @@ class TestHelperProcess:
                 h.batch({"rows": [{"k": f"k{m}", "v": n} for m in range(20)]})
             assert h.commit().snapshots == {}
             assert len(made) == 2
-            wait_until(lambda: made[1].poll() is not None, 60)
+            until(lambda: made[1].poll() is not None)
             h.batch({"rows": [{"k": "k1", "v": 1}]})
             assert h.commit().snapshots["step"].rows == 20
             assert min(files_read(h)) >= h.commit().snapshots["step"].batch
-            wait_until(lambda: not any(process.poll() is None for process in made[:2]), 60)
+            until(lambda: not any(process.poll() is None for process in made[:2]))
         assert all(process.poll() is not None for process in made), "none outlives its driver's run"
 
     def test_a_maker_that_cannot_even_begin_ends_no_batch(self, tmp_path):

@@ -251,7 +251,7 @@ def test_an_unknown_name_is_refused_and_the_known_ones_are_listed(tmp_path: Path
     """Stages, hooks, steps, sources and late streams."""
     with Harness(windowed_job(Tumbling(TEN).drop_late()), tmp_path) as h:
         for stage in ("Comit", "compute", ""):
-            with pytest.raises(JobError, match=", ".join([*STAGES, "Release", "Restore", "Wait"])):
+            with pytest.raises(JobError, match=", ".join([*STAGES, "Release", "Restore", "Truncate", "Wait"])):
                 h.crash_after(stage)
         with pytest.raises(JobError, match="Commit"):
             h.crash_before("Commit")

@@ -311,7 +311,7 @@ def test_state_of_other_windows_or_aggregates_is_not_rewritten(tmp_path, way):
             h.batch({"rows": [{"k": "a", "t": 10 + n / 10, "v": 5}]})
         start = {"partitions": 3} if way == "partitions" else {"snapshot": "0"}
         for other in (job(2, "v", 3), job(4, "-v", 3)):
-            with pytest.raises(StepsChanged, match="step 'step' keeps"):
+            with pytest.raises(StepsChanged, match="step 'step' cannot go on from its state"):
                 h.restore(**start, job=other)
         h.restore(**start, job=job(4, "v", 3))
         assert sum(row["_rows"] for row in h.state("step")) == (3 if way == "partitions" else 1)

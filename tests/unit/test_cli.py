@@ -233,6 +233,8 @@ def test_status_and_checkpoints_for_people_and_for_programs(root):
         "hold",
         "4",
         "2.00",
+        "0",
+        "0.00",
         "1970-01-01",
         "00:01:00Z",
         "yes",
@@ -272,3 +274,17 @@ def test_the_page_names_every_command_and_option():
             for option in (o for p in each.params for o in p.opts if o.startswith("--")):
                 assert f"`{option}" in text or f" {option}" in text, (name, option)
         assert f"## penstock {name}" in text
+
+
+def test_what_is_dropped_and_compared_with_is_looked_at_before_anything_else(root):
+    """Names of steps, and a root with a checkpoint of the job."""
+    assert penstock("run", "orders", "--drop", "No Name").exit_code == 2
+    assert penstock("diff", "orders", "--drop", "../w").exit_code == 2
+    found = penstock("diff", "orders", "--against", str(root / "nowhere"))
+    assert (found.exit_code, "no checkpoint of orders below" in " ".join(found.stderr.split())) == (2, True)
+
+
+def test_sinks_take_back_nothing_without_a_restore(root):
+    """There is no batch whose rows they would show."""
+    found = penstock("run", "orders", "--truncate-sinks")
+    assert (found.exit_code, "say with --from" in " ".join(found.stderr.split())) == (2, True)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from checkpoint_samples import commit, leave, offsets, own
 
+from penstock import Job
 from penstock.checkpoint.entries import Restore, StagedFile
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
@@ -14,8 +15,13 @@ from penstock.errors import CannotRestore
 from penstock.runtime.held_records import Decision, HeldRecords
 from penstock.runtime.launch import RunOrder, _look_first
 from penstock.runtime.restoring import LAST, StartFrom
+from penstock.sinks import MemorySink
+from penstock.sources import MemorySource
 
 EMPTY, BACK = StartFrom(restore=True), StartFrom(restore=True, batch=1)
+JOB = Job("job")
+JOB.source("rows", MemorySource("v int")).write("sink", MemorySink())
+GRAPH = JOB.graph()
 WATCH = SimpleNamespace(may_take_over=lambda view: None)
 
 
@@ -36,7 +42,7 @@ class Told:
 def looked(folder, start, command="a"):
     """Return where a driver of a command begins, and what it tells."""
     told = Told()
-    return _look_first(folder, WATCH, RunOrder(start=start, command=command), told), told
+    return _look_first(folder, WATCH, RunOrder(start=start, command=command), told, GRAPH), told
 
 
 @pytest.fixture

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from checkpoint_samples import commit, offsets, own
 
-from penstock.checkpoint.entries import Save, StagedFile
+from penstock.checkpoint.entries import Restore, Save, StagedFile
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.memory import MemoryStore
 from penstock.checkpoint.recovery import recover
@@ -75,7 +76,38 @@ def test_each_sink_is_named_with_the_batches_and_rows_after(log):
         "back_to": 1,
         "sinks": {"a": {"batches": [2, 3], "rows": 7}, "b": {"batches": [2], "rows": 10}},
         "uncounted_before": None,
+        "truncate": False,
+        "again": {},
     }
+
+
+def test_with_truncation_they_go_away(log):
+    """And come again as the others do."""
+    found = find_superseded(recover(log), replace(back(1), truncate=True), HERE)
+    assert found.lines() == [
+        "back to batch 1: these rows go away from their sinks, and will be published again under new batch ids",
+        "  a: 7 rows of 2 batches from 2 to 3",
+        "  b: 10 rows of batch 2",
+    ]
+    assert found.to_json()["truncate"] is True
+
+
+def test_what_a_restore_has_taken_back_is_not_counted_until_another_brings_it_again(log):
+    """Sinks show what the Restores that truncated have left, and what was published since."""
+    owned = own(log)
+    said = {"source": "batch", "saved": None, "partitions": None, "truncate": {"a": 1}}
+    owned.append(Restore(epoch=owned.epoch, writer=owned.writer, batch=1, **said))
+    owned.append(offsets(4, owned.epoch, owned.writer))
+    owned.append(commit(4, owned.epoch, owned.writer, staged={"a": [file(4)]}))
+    found = find_superseded(recover(log), back(0), HERE)
+    assert [(s.sink, s.batches) for s in found.sinks] == [("a", (1, 4))]
+    found = find_superseded(recover(log), replace(back(3), truncate=True), HERE)
+    assert [(s.sink, s.batches) for s in found.sinks] == [("a", (4,))]
+    assert found.lines()[2:] == [
+        "these rows, which an earlier restore has taken back, are in their sinks again",
+        "  a: 7 rows of 2 batches from 2 to 3",
+        "  b: 10 rows of batch 2",
+    ]
 
 
 def test_going_back_to_nothing_leaves_all_behind(log):

@@ -152,6 +152,8 @@ class Restore(EntryBase):
 
     `commit` is what that batch decided with the state that was written for the restore in the place of its own: for
     another number of partitions, from a snapshot or an edited table. None where the state is the batch's own.
+    `truncate` maps sinks to the versions of their tables that are to be put in force again: whoever takes over while
+    no Commit has followed does it, unless it was done (SEMANTICS 10.1).
     """
 
     kind: Literal["restore"] = "restore"
@@ -160,6 +162,7 @@ class Restore(EntryBase):
     saved: str | None
     partitions: dict[str, int] | None
     commit: Commit | None = None
+    truncate: dict[str, int] = {}
 
 
 class Save(EntryBase):

@@ -69,6 +69,13 @@ class Recovered:
     time: int | None = None
     published: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def truncation(self) -> Restore | None:
+        """Return the Restore whose truncation of sinks may still have to be done: no Commit has followed it."""
+        if not self.restores or self.last_published_commit is not None:
+            return None
+        return self.restores[-1] if self.restores[-1].truncate else None
+
 
 def recover(log: Log, damage: Damage = Damage.FAIL) -> Recovered:
     """Read where the job stands.

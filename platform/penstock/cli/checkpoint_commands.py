@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import Debug, JobName, Json, ProjectFolder
+from penstock.cli.options import Debug, Drop, JobName, Json, ProjectFolder
 
 __all__ = ["checkpoint_commands"]
 
@@ -28,6 +28,36 @@ def checkpoints(job: JobName, *, json: Json = False, project: ProjectFolder = No
     from penstock.cli.look import checkpoints_command
 
     checkpoints_command(job, json=json, project=project, debug=debug)
+
+
+@checkpoint_commands.command()
+def diff(
+    job: JobName,
+    *,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="ROOT", help="Compare with the job's checkpoint below another root.", show_default=False),
+    ] = None,
+    drop: Drop = None,
+    json: Json = False,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
+    """Say what the job's code of now makes of its checkpoint, before it is started.
+
+    Step by step: kept, with what has changed in it; new; dropped, which needs --drop; or incompatible, and why. Also
+    sources and sinks that are new or gone. Spark analyses the job for it, and nothing is written; a driver may run
+    meanwhile. It ends with 0 where a start would be accepted, and as the start would where it would be refused.
+
+    \b
+    Examples:
+      penstock diff flights
+      penstock diff flights --drop hourly
+      penstock diff flights --against /backup/checkpoints
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.cli.diff import diff_command
+
+    diff_command(job, against=against, drop=drop or [], json=json, project=project, debug=debug)
 
 
 @checkpoint_commands.command()

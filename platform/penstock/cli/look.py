@@ -14,7 +14,7 @@ from penstock.checkpoint.recovery import Recovered
 from penstock.cli.outcome import outcome, show
 from penstock.runtime.batch_report import BatchReport, shown_moment
 from penstock.runtime.events import configure_events
-from penstock.runtime.overview import JobStatus, KeptCheckpoint, kept_checkpoints, read_status
+from penstock.runtime.overview import JobStatus, KeptCheckpoint, all_checkpoints, read_status
 from penstock.runtime.project import find_project
 from penstock.time.clock import SystemClock
 
@@ -42,7 +42,7 @@ def checkpoints_command(job: str, *, json: bool, project: Path | None, debug: bo
     configure_events(json=False)
     with outcome(debug=debug):
         settings = find_project(given=project).settings(job)
-        found = kept_checkpoints(settings, job)
+        found = all_checkpoints(settings, job)
         kept, recovered = found if found is not None else ([], None)
         if json:
             print(jsonlib.dumps(_checkpoints_json(job, kept, recovered)))
@@ -117,12 +117,17 @@ def _ids(batches: tuple[int, ...]) -> str:
     return f"batch {batches[0]}" if len(batches) == 1 else f"batches {', '.join(map(str, batches))}"
 
 
+_NUMBERS = ("batch", "read", "out", "held", "staged MiB", "stored rows", "state MiB")
+
+
 def _checkpoints_table(kept: list[KeptCheckpoint]) -> Table:
+    """Return a line for each checkpoint; `stored rows` are those of the state's files, which old versions are among."""
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("batch", "time", "read", "out", "verdicts", "held", "staged MiB", "watermark", "restorable"):
-        table.add_column(name, justify="right" if name in ("batch", "read", "out", "held", "staged MiB") else "left")
+    names = ("batch", "time", "read", "out", "verdicts", "held", "staged MiB", "stored rows", "state MiB", "watermark")
+    for name in (*names, "restorable"):
+        table.add_column(name, justify="right" if name in _NUMBERS else "left")
     for point in kept:
-        report = point.report
+        report, stored = point.report, point.stored
         table.add_row(
             str(report.batch),
             shown_moment(report.time),
@@ -131,6 +136,8 @@ def _checkpoints_table(kept: list[KeptCheckpoint]) -> Table:
             ", ".join(f"{n} {what}" for what, n in report.verdicts.items()) or "none",
             f"{sum(report.held.values()):,}",
             f"{report.staged / _MIB:.2f}",
+            "?" if stored is None else f"{stored.rows:,}",
+            "?" if stored is None else f"{stored.size / _MIB:.2f}",
             shown_moment(report.watermark),
             _restorable(point),
         )
@@ -138,9 +145,9 @@ def _checkpoints_table(kept: list[KeptCheckpoint]) -> Table:
 
 
 def _restorable(point: KeptCheckpoint) -> str:
-    if point.missing is not None:
-        return f"no: {point.missing} is gone"
-    notes = [f"saved as {name}" for name in point.saved]
+    if point.trouble is not None:
+        return f"no: {point.trouble}"
+    notes = [f"{'saved' if point.kept else 'only'} as {name}" for name in point.saved]
     if point.undone:
         notes.append("a restore has gone back behind it")
     return "yes" if not notes else f"yes ({', '.join(notes)})"

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.checkpoint_commands import checkpoint_commands
-from penstock.cli.options import Debug, JobName, Json, ProjectFolder
+from penstock.cli.options import Debug, Drop, JobName, Json, ProjectFolder
 from penstock.cli.supervision import supervision
 
 __all__ = ["app"]
@@ -30,6 +30,7 @@ app = typer.Typer(
       penstock run flights                   run it; Ctrl-C finishes the batch and stops
       penstock status flights                how it stands, from its checkpoint alone
       penstock checkpoints flights           where it can go back to
+      penstock diff flights                  what its code of now makes of that, before it is started
       penstock run flights --drain           the same, and close the windows that are open: the end of the job
       penstock run flights --from batch=12   go back, and on from there
 
@@ -111,6 +112,9 @@ def run(
         list[str] | None,
         typer.Option(metavar="STEP=TABLE", help="Give a step the state of a Delta table; repeatable."),
     ] = None,
+    truncate_sinks: Annotated[
+        bool, typer.Option("--truncate-sinks", help="With --from: sinks take back what they have published after it.")
+    ] = False,
     available_now: Annotated[
         bool, typer.Option("--available-now", help="End when what was there at the start is done.")
     ] = False,
@@ -124,6 +128,7 @@ def run(
         list[str] | None,
         typer.Option(metavar="N=publish|drop|hold", help="What to do with batch N, which a gate stopped; repeatable."),
     ] = None,
+    drop: Drop = None,
     deadline: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", min=0, help="How long a batch may go on after a stop was asked for."),
@@ -164,10 +169,12 @@ def run(
       penstock run flights
       penstock run flights --available-now       for a schedule: process what is there, exit 0
       penstock run flights --from batch=12       state and positions go back to batch 12 first
+      penstock run flights --from batch=12 --truncate-sinks   and tables show again what they showed then
       penstock run flights --from snapshot=3     to a data checkpoint, however old
       penstock run flights --partitions 16       the state in 16 partitions, as the job's code says now
       penstock run flights --from empty          begin anew; what sinks have stays, and is reported
       penstock run flights --gate 17=publish     go on at batch 17, which a check had stopped
+      penstock run flights --drop hourly         the job has no step hourly any more: let its state go
     """  # noqa: D301 - click knows the character, not the two
     from penstock.cli.run import run_command
 
@@ -176,10 +183,12 @@ def run(
         start=start,
         partitions=partitions,
         state=state or [],
+        truncate_sinks=truncate_sinks,
         available_now=available_now,
         drain=drain,
         take_over=take_over,
         gates=gate or [],
+        drop=drop or [],
         deadline=deadline,
         generation=generation,
         command=command,

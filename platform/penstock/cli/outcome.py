@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import typer
@@ -14,9 +14,10 @@ from rich.panel import Panel
 from rich.text import Text
 
 from penstock.errors import EXIT_SOFTWARE, PenstockError
+from penstock.graph.names import is_name
 from penstock.supervise.commands import ID_RULE, is_id
 
-__all__ = ["command_id", "outcome", "show", "terminal"]
+__all__ = ["command_id", "outcome", "show", "step_names", "terminal"]
 
 _WIDE = 200
 """Columns of a table that goes to a file or a pipe, where nobody's screen bounds it."""
@@ -57,6 +58,14 @@ def command_id(text: str | None) -> str | None:
     if text is not None and not is_id(text):
         raise typer.BadParameter(f"an id is {ID_RULE}", param_hint="--command")
     return text
+
+
+def step_names(said: Sequence[str]) -> tuple[str, ...]:
+    """Return the steps that `--drop` names, refused where one is no name of a step."""
+    for text in said:
+        if not is_name(text):
+            raise typer.BadParameter(f"{text!r} is no name of a step", param_hint="--drop")
+    return tuple(said)
 
 
 def terminal() -> Console:

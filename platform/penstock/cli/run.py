@@ -10,7 +10,7 @@ from pathlib import Path
 
 import typer
 
-from penstock.cli.outcome import command_id, outcome, terminal
+from penstock.cli.outcome import command_id, outcome, step_names, terminal
 from penstock.graph.names import is_name
 from penstock.runtime.events import configure_events
 from penstock.runtime.launch import RunOrder, launch
@@ -33,10 +33,12 @@ def run_command(
     start: str,
     partitions: int | None,
     state: Sequence[str],
+    truncate_sinks: bool,
     available_now: bool,
     drain: bool,
     take_over: bool,
     gates: Sequence[str],
+    drop: Sequence[str],
     deadline: float | None,
     generation: int,
     command: str | None,
@@ -50,13 +52,14 @@ def run_command(
     if logs is not None:
         logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         _speak_to(*log_files(logs, generation))
-    begins = _start(start, partitions=partitions, state=parse_state(state))
+    begins = _start(start, truncate=truncate_sinks, partitions=partitions, state=parse_state(state))
     order = RunOrder(
         start=begins,
         available_now=available_now,
         drain=drain,
         take_over=take_over,
         gates=parse_gates(gates),
+        drop=step_names(drop),
         deadline=deadline,
         generation=generation,
         command=command_id(command),
@@ -111,11 +114,13 @@ def parse_state(said: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _start(text: str, *, partitions: int | None, state: Mapping[str, str]) -> StartFrom:
+def _start(text: str, *, truncate: bool, partitions: int | None, state: Mapping[str, str]) -> StartFrom:
     try:
         start = parse_start(text)
     except ValueError as why:
         raise typer.BadParameter(str(why), param_hint="--from") from None
     if text == "empty" and (partitions is not None or state):
         raise typer.BadParameter("begins with no state, so none can be written anew", param_hint="--from empty")
-    return start.with_state(partitions=partitions, state=state)
+    if truncate and not start.restore:
+        raise typer.BadParameter("say with --from what sinks are to show again", param_hint="--truncate-sinks")
+    return replace(start, truncate=truncate).with_state(partitions=partitions, state=state)

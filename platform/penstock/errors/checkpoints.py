@@ -112,6 +112,15 @@ class CannotRestore(CheckpointError, LookupError):
     remedy = "Choose one of those listed."
 
 
+class CannotTruncate(CannotRestore):
+    """A sink cannot take back what it has published, or must not be made to."""
+
+    code = "PEN-SNK-004"
+    remedy = (
+        "Restore without --truncate-sinks, where that is possible: the rows stay, and come again under new batch ids."
+    )
+
+
 class CannotSave(CheckpointError, ValueError):
     code = "PEN-CKP-024"
     remedy = "Choose another name, or save when a batch was committed."
@@ -130,10 +139,13 @@ class PartitionsChanged(CheckpointError, ValueError):
 
 
 class StepsChanged(CheckpointError, ValueError):
-    """The job's stateful steps are not those of the checkpoint."""
+    """The job's stateful steps, its sources or its sinks are not those of the checkpoint."""
 
     code = "PEN-CKP-016"
-    remedy = "Bring the step back as it was, or begin again with --from empty."
+    remedy = (
+        "Bring it back as it was; `penstock diff JOB` compares all of it. The state of a step that the job no longer "
+        "has goes with --drop STEP, everything with --from empty."
+    )
 
 
 class RootUnsafe(CheckpointError, PermissionError):

@@ -1,21 +1,38 @@
-"""Say whether state that was written with other columns can be gone on with (schema evolution on restart)."""
+"""Say how state that was written with other columns can be gone on with (schema evolution on restart). Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-__all__ = ["differences"]
+__all__ = ["Evolution", "evolve"]
 
 
-def differences(old_keys: pa.Schema, keys: pa.Schema, old: pa.Schema, columns: pa.Schema) -> list[str]:
-    """Return what of a step's stored columns does not fit those it is to have; nothing where it can go on.
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """Hold, in clauses, what of a step's state is not as its code has it now: what forbids going on, and the rest."""
+
+    refused: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
+
+    def __add__(self, other: Evolution) -> Evolution:
+        """Return what both say, each clause once: partitions that wrote at other times may differ."""
+        return Evolution(
+            tuple(dict.fromkeys([*self.refused, *other.refused])),
+            tuple(dict.fromkeys([*self.accepted, *other.accepted])),
+        )
+
+
+def evolve(old_keys: pa.Schema, keys: pa.Schema, old: pa.Schema, columns: pa.Schema) -> Evolution:
+    """Return what of a step's stored columns differs from those it is to have.
 
     Keys are to be the same. A column of state may be new, which is null in old rows; it may be wider than it was, and
     stand in another place.
     """
-    return [*_keys(old_keys, keys), *_columns(old, columns)]
+    refused = (*_keys(old_keys, keys), *_unfit(old, columns))
+    return Evolution(refused, () if refused else tuple(_changed(old, columns)))
 
 
 def _keys(stored: pa.Schema, keys: pa.Schema) -> Iterator[str]:
@@ -26,12 +43,27 @@ def _keys(stored: pa.Schema, keys: pa.Schema) -> Iterator[str]:
             yield f"key column {name} was {was} and is {now}"
 
 
-def _columns(stored: pa.Schema, columns: pa.Schema) -> Iterator[str]:
+def _unfit(stored: pa.Schema, columns: pa.Schema) -> Iterator[str]:
     for field in stored:
         if field.name not in columns.names:
             yield f"column {field.name} {field.type} is gone"
         elif not _widens(field.type, columns.field(field.name).type):
             yield f"column {field.name} was {field.type} and is {columns.field(field.name).type}"
+
+
+def _changed(stored: pa.Schema, columns: pa.Schema) -> Iterator[str]:
+    for field in columns:
+        if field.name not in stored.names:
+            yield f"column {field.name} {field.type} is new, and null for the keys that are there"
+        elif field.type != stored.field(field.name).type:
+            yield f"column {field.name} was {stored.field(field.name).type} and is {field.type}, which is wider"
+    if _in_order(stored.names, columns.names) != _in_order(columns.names, stored.names):
+        yield "columns stand in another order"
+
+
+def _in_order(names: Iterable[str], known: Iterable[str]) -> list[str]:
+    both = set(known)
+    return [name for name in names if name in both]
 
 
 def _widens(old: pa.DataType, new: pa.DataType) -> bool:

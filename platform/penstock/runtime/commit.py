@@ -55,7 +55,9 @@ def decide(
     sources = {s.name: _source(engine, s.name, offsets, before, outcome) for s in engine.graph.sources}
     actions, verdicts = _judge(engine, outcome, gates.get(offsets.batch))
     staged, held = _sort_files(engine, outcome, actions)
-    state = {step: dict(refs) for step, refs in before.state.items()} if before else {}
+    steps = {step.name for step in engine.graph.steps}
+    # What is of no step any more was dropped knowingly: a start accepts nothing else.
+    state = {step: dict(refs) for step, refs in before.state.items() if step in steps} if before else {}
     for step, refs in outcome.state.items():
         state[step] = {**state.get(step, {}), **refs}
     fields = {

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.checkpoint.entries import Commit, StagedFile
@@ -13,6 +13,7 @@ from penstock.checkpoint.recovery import Recovered
 from penstock.graph.graph import JobGraph
 from penstock.quality.verdict import Verdict
 from penstock.runtime.facts import BatchFacts
+from penstock.sinks.delta_history import Target
 from penstock.sources.base import Position, ReadLimit, Span
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ class Engine(Protocol):
 
     graph: JobGraph
 
-    def accept(self, recovered: Recovered) -> None:
-        """Raise StepsChanged or PartitionsChanged when the job's steps cannot go on from the state of the log."""
+    def accept(self, recovered: Recovered, drop: Collection[str] = ()) -> None:
+        """Raise StepsChanged or PartitionsChanged when the job cannot go on from the log; `drop` as in `compare`."""
 
     def prepare(self) -> None:
         """Check the sinks against the rows they will get, and open them; idempotent. The first thing that writes."""
@@ -79,6 +80,12 @@ class Engine(Protocol):
 
     def version(self, sink: str, app: str) -> int | None:
         """Return the newest batch of the app that a sink shows, None where it cannot be told."""
+
+    def put_back(self, sink: str, target: Target, version: int, *, slot: int, newest: int) -> bool:
+        """Put a version of a sink's table in force again, once for the Restore in `slot`; False where it was done.
+
+        Raises CannotTruncate.
+        """
 
     def discard(self, sink: str, files: Sequence[StagedFile]) -> None:
         """Delete staged files that were published, or that nothing names."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.errors import BadExpression, JobError, StateError, UnknownName
 from penstock.graph.nodes import Form, FunctionNode
 from penstock.graph.policies import OnError
-from penstock.operators.evolution import differences
+from penstock.operators.evolution import Evolution, evolve
 from penstock.operators.key_ledger import (
     BATCH_TIMERS,
     DEADLINE,
@@ -196,23 +196,25 @@ class FunctionWork:
         """Return how compaction merges the rows of each part: the newest of a key hides the older."""
         return dict.fromkeys(PARTS, LATEST)
 
-    def difference(self, state: PartitionState) -> str | None:
-        """Return why the step cannot go on from this state: what is not a new, a wider or a moved column."""
+    def evolution(self, state: PartitionState) -> Evolution:
+        """Return how this state differs from what the step keeps: new, wider and moved columns it can go on with."""
         stored = state.schema(STATE)
-        return None if stored is None else self.unfit(state.written_as, state.reader.manifest.keys, stored)
+        if stored is None:
+            return Evolution()
+        return self.evolved(state.written_as, state.reader.manifest.keys, stored)
 
-    def unfit(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> str | None:
+    def evolved(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> Evolution:
         """Return the same of columns that were kept as a layout says."""
         if layout == self.layout_name:
-            return None
+            return Evolution()
         old_keys = pa.schema([stored.field(name) for name in keys])
         old = pa.schema([field for field in stored if field.name not in _OWN.union(keys)])
-        found = differences(old_keys, self.keys, old, self.spec.state)
+        found = evolve(old_keys, self.keys, old, self.spec.state)
         was = layout.rpartition("; ")[2]
         if was != self._timeout:
             # Nothing would look at the keys that are there: the index is written with them.
-            found.append(f"{was} before, and {self._timeout} now")
-        return f"cannot go on from its state: {'; '.join(found)}" if found else None
+            found += Evolution(refused=(f"{was} before, and {self._timeout} now",))
+        return found
 
     def run(self, state: PartitionState, tables: list[pa.Table], facts: BatchFacts) -> StepDone:
         """Run the rows, the timers and the timeouts of a batch."""

@@ -11,6 +11,7 @@ from penstock.errors import Fenced
 from penstock.runtime.rewriting import Restored, restored, with_partitions
 from penstock.runtime.sink_evidence import refuse_unpublished
 from penstock.runtime.stages import Hook
+from penstock.runtime.truncating import plan_truncation
 
 if TYPE_CHECKING:
     from penstock.runtime.loop import Driver
@@ -32,6 +33,8 @@ def go_back(driver: Driver, start: StartFrom) -> Iterator[Hook]:
         commit = start.commit(recovered, driver.janitor.root)
         if commit is not None:
             refuse_unpublished(driver.damaged, recovered.last_published_commit, commit.batch)
+        truncate = plan_truncation(driver.engine.graph, driver.app, recovered, start, driver.log, driver.janitor.root)
+        if commit is not None:
             found = _found(driver, start, commit, recovered, owned.takeover)
     except Fenced:
         raise
@@ -41,7 +44,8 @@ def go_back(driver: Driver, start: StartFrom) -> Iterator[Hook]:
     # Where the Takeover that fixed the partitions cannot be read, the Restore says them itself.
     known = found is not None and not start.rewrites and takeover_of(driver.log, found.commit) is not None
     partitions = {} if found is None or known else found.partitions
-    entry = start.entry(owned, None if found is None else found.commit, driver.identity.command, partitions)
+    brought = None if found is None else found.commit
+    entry = start.entry(owned, brought, driver.identity.command, partitions, truncate)
     yield Hook("Restore", "before", entry.batch)
     owned.append(entry)
     yield Hook("Restore", "after", entry.batch)
@@ -60,5 +64,5 @@ def _found(driver: Driver, start: StartFrom, commit: Commit, recovered: Recovere
         takeover=takeover,
         settings=driver.settings,
     )
-    driver.engine.accept(with_partitions(recovered, found))
+    driver.engine.accept(with_partitions(recovered, found), driver.settings.drop)
     return found

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.answered import find_restore
+from penstock.checkpoint.metadata import read_metadata
 from penstock.checkpoint.recovery import Damage, recover
 from penstock.checkpoint.takeover import View, survey
 from penstock.errors import (
@@ -36,6 +37,7 @@ from penstock.runtime.runner import Runner
 from penstock.runtime.status import Heartbeat, RunStatus, StatusRecords
 from penstock.runtime.stopping import Ending, StoppableClock, StopSwitch
 from penstock.runtime.triggers import AsFastAsPossible, FixedInterval, Trigger
+from penstock.runtime.truncating import plan_truncation
 from penstock.sources.base import ReadLimit
 from penstock.time.clock import SystemClock
 
@@ -56,7 +58,8 @@ class RunOrder:
     """Say what was asked of one run; `deadline` is seconds, None for the setting's.
 
     `generation` and `command` are a supervisor's or a scheduler's: a newer generation takes over at once, and a
-    restore that the same command has caused before is not done again (DESIGN 11).
+    restore that the same command has caused before is not done again (DESIGN 11). `drop` names steps that the job no
+    longer has and whose state is let go.
     """
 
     start: StartFrom = LAST
@@ -64,6 +67,7 @@ class RunOrder:
     drain: bool = False
     take_over: bool = False
     gates: Mapping[int, str] = field(default_factory=dict)
+    drop: tuple[str, ...] = ()
     deadline: float | None = None
     generation: int = 0
     command: str | None = None
@@ -113,7 +117,7 @@ def _launched(
     folder = settings.root / name
     records = StatusRecords(control, name)
     watch = _watch(folder, records, settings, order, clock, switch)
-    start = _look_first(folder, watch, order, progress)
+    start = _look_first(folder, watch, order, progress, graph)
     identity = Identity(
         holder=holder_name(),
         code_version=code_version(loaded.project, name),
@@ -153,6 +157,7 @@ def _launched(
                     stop_at_end=order.available_now,
                     drain=order.drain,
                     gates=order.gates,
+                    drop=order.drop,
                     limit=orders.limit,
                     caps={step.name: settings.state_limit for step in graph.steps} if settings.state_limit else {},
                     row_cap=settings.state_row_limit,
@@ -281,7 +286,9 @@ def _watch(
     )
 
 
-def _look_first(folder: Path, watch: HolderWatch, order: RunOrder, progress: ProgressView) -> StartFrom:
+def _look_first(
+    folder: Path, watch: HolderWatch, order: RunOrder, progress: ProgressView, graph: JobGraph
+) -> StartFrom:
     """Refuse, before Spark takes its seconds, what the log refuses already; say what a restore leaves behind.
 
     Returns where to start: what this command has restored before is not restored again. That is what a Restore in the
@@ -298,5 +305,9 @@ def _look_first(folder: Path, watch: HolderWatch, order: RunOrder, progress: Pro
         return LAST
     if start.restore:
         released = HeldRecords(control_store(folder.parent), folder.name).released()
-        progress.superseded(find_superseded(recover(log, Damage.LIST), start, folder, released=released))
+        recovered = recover(log, Damage.LIST)
+        found = find_superseded(recovered, start, folder, released=released)
+        # Asked again by the owner of the log; what is refused here has not ended anybody, nor written an entry.
+        plan_truncation(graph, lambda sink: f"{read_metadata(log.store).uuid}/{sink}", recovered, start, log, folder)
+        progress.superseded(found)
     return start

@@ -133,21 +133,19 @@ def refuse_unfit(rewrite: StepRewrite, work: StepWork, commit: Commit, root: Pat
 
     What is written carries the layout of the job as it is now, so nobody could tell it afterwards.
     """
-    unfit = None
+    refused: tuple[str, ...] = ()
     if rewrite.snapshot is not None:
         found = rewrite.snapshot
-        stored = (
-            pq.read_schema(table_path(root.parent, rewrite.step) / next(iter(found.files))) if found.files else None
-        )
-        own = {PARTITION, *_MOMENTS}
-        plain = pa.schema([] if stored is None else [f for f in stored if f.name not in own])
-        unfit = None if stored is None else work.unfit(found.layout, found.keys, plain)
+        if found.files:
+            stored = pq.read_schema(table_path(root.parent, rewrite.step) / next(iter(found.files)))
+            plain = pa.schema([f for f in stored.remove_metadata() if f.name not in {PARTITION, *_MOMENTS}])
+            refused = work.evolved(found.layout, found.keys, plain).refused
     else:
         for partition, ref in commit.state.get(rewrite.step, {}).items():
             state = PartitionState.open(root, rewrite.step, int(partition), ref.model_dump(), work=work)
-            unfit = unfit or work.difference(state)
-    if unfit is not None and rewrite.table is None:
-        raise StepsChanged(f"step {rewrite.step!r} {unfit}")
+            refused = refused or work.evolution(state).refused
+    if refused and rewrite.table is None:
+        raise StepsChanged(f"step {rewrite.step!r} cannot go on from its state: {'; '.join(refused)}")
 
 
 def _typed(work: StepWork, table: str, given: DataFrame, what: str, *, older: bool) -> DataFrame:

@@ -19,7 +19,6 @@ from penstock.checkpoint.takeover import View, claim, confirm, survey
 from penstock.errors import CheckpointCorrupt, Fenced, SinkAhead
 from penstock.runtime.commit import Decision, decide
 from penstock.runtime.data_checkpoints import DataCheckpoints
-from penstock.runtime.dropped import refuse_dropped
 from penstock.runtime.engine import Engine
 from penstock.runtime.fencing import anybody_may, fencing
 from penstock.runtime.going_back import go_back
@@ -43,6 +42,7 @@ from penstock.runtime.stages import (
     plan_batch,
 )
 from penstock.runtime.triggers import Trigger
+from penstock.runtime.truncating import redo_truncation
 from penstock.state import check_sizes
 from penstock.time.clock import Clock
 
@@ -160,10 +160,10 @@ class Driver:
         yield Hook("TakeOver", "after")
         recovered = self._adopt(recover(self.log, damage), damage)
         if damage is Damage.FAIL:
-            refuse_dropped(self.engine.graph, recovered)
-            self.engine.accept(recovered)
+            self.engine.accept(recovered, self.settings.drop)
         self.engine.prepare()
         refuse_old_copy(self.engine, self.sinks, self.app, recovered)
+        yield from redo_truncation(self.engine, self.app, recovered, damage)
         last = recovered.last_published_commit
         self.damaged = None if last is None else find_damaged(self.engine, self.sinks, self.app, last)
         if self.damaged is not None and damage is Damage.FAIL:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,10 @@ from penstock.runtime.holder import HolderName
 from penstock.runtime.processes import process_runs
 from penstock.runtime.roots import control_store, job_log
 from penstock.runtime.status import StatusRecords
+from penstock.runtime.stored_state import StoredState, StoredStates
 from penstock.time.clock import Clock
 
-__all__ = ["JobStatus", "KeptCheckpoint", "State", "kept_checkpoints", "read_status"]
+__all__ = ["JobStatus", "KeptCheckpoint", "State", "all_checkpoints", "kept_checkpoints", "read_status"]
 
 
 class State(Enum):
@@ -91,7 +92,8 @@ class KeptCheckpoint:
     """Hold one Commit that the log keeps.
 
     `missing` is a file that its state needs and that is gone, so that it cannot be restored; `undone` says that a
-    restore has gone back behind it.
+    restore has gone back behind it. `stored` says what its state takes, where that was asked for. With `kept` it can be
+    named by its batch; else only by a name that it was saved under.
     """
 
     report: BatchReport
@@ -99,11 +101,20 @@ class KeptCheckpoint:
     undone: bool
     saved: tuple[str, ...]
     rewritten: Mapping[str, int]
+    stored: StoredState | None = None
+    kept: bool = True
 
     @property
     def restorable(self) -> bool:
         """Return whether a restore to it can succeed."""
-        return self.missing is None
+        return self.trouble is None
+
+    @property
+    def trouble(self) -> str | None:
+        """Return why it cannot be restored, None where it can."""
+        if self.stored is not None and self.stored.trouble is not None:
+            return self.stored.trouble
+        return None if self.missing is None else f"{self.missing} is gone"
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -114,6 +125,9 @@ class KeptCheckpoint:
             "undone": self.undone,
             "saved": list(self.saved),
             "written_bytes": dict(self.rewritten),
+            "trouble": self.trouble,
+            "kept": self.kept,
+            "state": None if self.stored is None else self.stored.to_json(),
         }
 
 
@@ -178,6 +192,38 @@ def kept_checkpoints(settings: Settings, job: str) -> tuple[list[KeptCheckpoint]
         for kept in recovered.kept
     ]
     return found, recovered
+
+
+def all_checkpoints(settings: Settings, job: str) -> tuple[list[KeptCheckpoint], Recovered] | None:
+    """Return the same with what the state of each takes, and with the saved Commits of batches that are older.
+
+    Every manifest is read for it.
+    """
+    known = kept_checkpoints(settings, job)
+    if known is None:
+        return None
+    found, recovered = known
+    states = StoredStates(settings.root / job)
+    commits = {kept.batch: kept.commit for kept in recovered.kept}
+    points = [replace(point, stored=states.of(commits[point.report.batch])) for point in found]
+    names: dict[int, list[str]] = {}
+    for name, commit in recovered.saves.items():
+        if commit.batch not in commits:
+            names.setdefault(commit.batch, []).append(name)
+    for saved in names.values():
+        commit = recovered.saves[saved[0]]
+        points.append(
+            KeptCheckpoint(
+                report=BatchReport.of(commit),
+                missing=None,
+                undone=False,
+                saved=tuple(saved),
+                rewritten=commit.written,
+                stored=states.of(commit),
+                kept=False,
+            )
+        )
+    return sorted(points, key=lambda point: point.report.batch), recovered
 
 
 def _state(view: View, record: Mapping[str, Any], age: float | None, patience: float) -> State:

@@ -32,6 +32,8 @@ class StartFrom:
     snapshot: str | None = None
     partitions: int | None = None
     state: tuple[tuple[str, str], ...] = ()
+    truncate: bool = False
+    """Whether sinks take back what they have published after it."""
 
     @property
     def goes_back(self) -> bool:
@@ -72,11 +74,17 @@ class StartFrom:
         return recovered.commit
 
     def entry(
-        self, owned: OwnedLog, commit: Commit | None, command: str | None, partitions: Mapping[str, int]
+        self,
+        owned: OwnedLog,
+        commit: Commit | None,
+        command: str | None,
+        partitions: Mapping[str, int],
+        truncate: Mapping[str, int],
     ) -> Restore:
         """Return the entry that goes back to a Commit; `partitions` where nothing else that can be read fixes them.
 
-        Where state was written anew, `commit` is the one that names it.
+        Where state was written anew, `commit` is the one that names it; `truncate` are the versions of tables that are
+        to be in force again.
         """
         named: Literal["snapshot", "saved", "batch"] = "batch" if self.saved is None else "saved"
         return Restore(
@@ -88,6 +96,7 @@ class StartFrom:
             saved=self.saved,
             partitions=dict(partitions) or None,
             commit=commit if self.rewrites else None,
+            truncate=dict(truncate),
         )
 
 
@@ -119,37 +128,51 @@ class SinkRows:
     batches: tuple[int, ...]
     rows: int
 
+    def __str__(self) -> str:
+        first, last = self.batches[0], self.batches[-1]
+        span = f"batch {first}" if first == last else f"{len(self.batches)} batches from {first} to {last}"
+        return f"{self.sink}: {self.rows:,} rows of {span}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Superseded:
     """Hold what stays published although the job goes back behind it; `before` is set where older batches are unknown.
 
-    The rows stay in the sinks. Those of the new batches come beside them, under new batch ids.
+    The rows stay in the sinks. Those of the new batches come beside them, under new batch ids. With `truncate` they go
+    away, and `again` are rows that an earlier restore had taken back and that come back with this one.
     """
 
     batch: int | None
     sinks: tuple[SinkRows, ...]
     before: int | None = None
+    truncate: bool = False
+    again: tuple[SinkRows, ...] = ()
 
     def lines(self) -> list[str]:
         """Return the report for people."""
         target = "nothing" if self.batch is None else f"batch {self.batch}"
-        if not self.sinks and self.before is None:
+        if not self.sinks and not self.again and self.before is None:
             return [f"back to {target}: no sink has published rows after it"]
-        found = [f"back to {target}: these rows stay published, and will be published again under new batch ids"]
-        for sink in self.sinks:
-            first, last = sink.batches[0], sink.batches[-1]
-            span = f"batch {first}" if first == last else f"{len(sink.batches)} batches from {first} to {last}"
-            found.append(f"  {sink.sink}: {sink.rows:,} rows of {span}")
+        fate = "go away from their sinks" if self.truncate else "stay published"
+        found = [f"back to {target}: these rows {fate}, and will be published again under new batch ids"]
+        found += [f"  {sink}" for sink in self.sinks]
         if self.before is not None:
             first = 0 if self.batch is None else self.batch + 1
             found.append(f"  and the rows of batches {first} to {self.before - 1}, which the log no longer counts")
+        if self.again:
+            found.append("these rows, which an earlier restore has taken back, are in their sinks again")
+            found += [f"  {sink}" for sink in self.again]
         return found
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
-        sinks = {s.sink: {"batches": list(s.batches), "rows": s.rows} for s in self.sinks}
-        return {"back_to": self.batch, "sinks": sinks, "uncounted_before": self.before}
+        return {
+            "back_to": self.batch,
+            "sinks": _json(self.sinks),
+            "uncounted_before": self.before,
+            "truncate": self.truncate,
+            "again": _json(self.again),
+        }
 
 
 def find_superseded(
@@ -161,19 +184,49 @@ def find_superseded(
     published as well.
     Raises CannotRestore when the batch is not kept.
     """
-    commit = start.commit(recovered, folder)
-    batch = None if commit is None else commit.batch
+    target = start.commit(recovered, folder)
+    batch = None if target is None else target.batch
+    shown, then = _shown(recovered, batch)
+    after = {number for number in shown if batch is None or number > batch}
+    return Superseded(
+        batch=batch,
+        sinks=_rows(recovered, shown - then if start.truncate else after, released),
+        before=recovered.floor if recovered.floor > (-1 if batch is None else batch) + 1 else None,
+        truncate=start.truncate,
+        again=_rows(recovered, then - shown, released) if start.truncate else (),
+    )
+
+
+def _shown(recovered: Recovered, batch: int | None) -> tuple[frozenset[int], frozenset[int]]:
+    """Return the kept batches whose rows sinks show now, and those they showed when a batch was committed.
+
+    They are not the same once a restore has had sinks take rows back.
+    """
+    events: list[tuple[int, Commit | Restore]] = [(kept.slot, kept.commit) for kept in recovered.kept]
+    events += [(entry.place.slot, entry) for entry in recovered.restores if entry.place is not None and entry.truncate]
+    shown: frozenset[int] = frozenset()
+    at: dict[int | None, frozenset[int]] = {}
+    for _, entry in sorted(events, key=lambda event: event[0]):
+        if isinstance(entry, Commit):
+            shown |= {entry.batch}
+            at[entry.batch] = shown
+        else:
+            shown = at.get(entry.batch, frozenset())
+    return shown, at.get(batch, frozenset())
+
+
+def _rows(recovered: Recovered, batches: Collection[int], released: Collection[int]) -> tuple[SinkRows, ...]:
+    """Return what the sinks got of some batches."""
     rows: dict[str, dict[int, int]] = {}
-    for commit in (kept.commit for kept in recovered.kept if batch is None or kept.batch > batch):
+    for commit in (kept.commit for kept in recovered.kept if kept.batch in batches):
         for published in (commit.staged, commit.held if commit.batch in released else {}):
             for sink, files in published.items():
                 if files:
                     known = rows.setdefault(sink, {})
                     known[commit.batch] = known.get(commit.batch, 0) + sum(file.rows for file in files)
-    return Superseded(
-        batch=batch,
-        sinks=tuple(
-            SinkRows(sink=sink, batches=tuple(found), rows=sum(found.values())) for sink, found in sorted(rows.items())
-        ),
-        before=recovered.floor if recovered.floor > (-1 if batch is None else batch) + 1 else None,
-    )
+    found = sorted(rows.items())
+    return tuple(SinkRows(sink=sink, batches=tuple(known), rows=sum(known.values())) for sink, known in found)
+
+
+def _json(sinks: tuple[SinkRows, ...]) -> dict[str, Any]:
+    return {sink.sink: {"batches": list(sink.batches), "rows": sink.rows} for sink in sinks}

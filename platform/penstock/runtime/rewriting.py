@@ -135,5 +135,10 @@ def _refuse_no_table(path: str) -> None:
 
 
 def with_partitions(recovered: Recovered, found: Restored) -> Recovered:
-    """Return where the job will stand behind the Restore, as far as the engine is to accept it."""
-    return replace(recovered, commit=found.commit, partitions=found.partitions)
+    """Return where the job will stand behind the Restore, as far as the engine is to accept it.
+
+    What was begun is given up by it, and nothing is published again (decision 24).
+    """
+    return replace(
+        recovered, commit=found.commit, partitions=found.partitions, pending=None, last_published_commit=None
+    )

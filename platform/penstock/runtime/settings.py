@@ -41,6 +41,8 @@ class DriverSettings:
     """The names that were asked for the newest checkpoint; looked at between batches."""
     data: DataCheckpointPolicy = field(default_factory=DataCheckpointPolicy)
     """When data checkpoints are made, and by what."""
+    drop: Collection[str] = ()
+    """Steps that the job no longer has and whose state is let go knowingly (F51)."""
     caps: Mapping[str, int] = field(default_factory=dict)
     """The most bytes of state per step."""
     row_cap: int | None = 16 << 20

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors
-from penstock.checkpoint.entries import Commit, StagedFile
+from penstock.checkpoint.entries import Commit, ManifestRef, StagedFile
 from penstock.checkpoint.recovery import Recovered
 from penstock.errors import (
+    CannotTruncate,
+    CheckpointCorrupt,
     ComputeFailed,
     EngineGone,
     GateError,
-    PartitionsChanged,
     PenstockError,
-    StepsChanged,
+    StateMissing,
     UserFunctionError,
 )
 from penstock.graph.graph import JobGraph
 from penstock.graph.policies import OnEnd
+from penstock.operators.evolution import Evolution
 from penstock.quality.partials import Partial
 from penstock.quality.verdict import Status, Verdict
 from penstock.runtime.blame import data_exception, java_failure, site_of
 from penstock.runtime.build import BuiltJob, build_job
+from penstock.runtime.changes import Finding, Stored, compare, refuse
 from penstock.runtime.dataframes import at_site
 from penstock.runtime.facts import PROPERTY, BatchFacts
 from penstock.runtime.gates import UNIT
@@ -35,6 +38,7 @@ from penstock.runtime.plan import JobPlan, plan_job
 from penstock.runtime.rows import receipts_of
 from penstock.runtime.staging import verify_staged
 from penstock.sinks.base import Publication, Publisher, Staged
+from penstock.sinks.delta_history import Target
 from penstock.sources.base import Position, ReadLimit, SourceReader, Span
 
 if TYPE_CHECKING:
@@ -80,30 +84,36 @@ class SparkEngine:
             node.sink.prepare(self.built.sink_schemas[node.name], self.spark)
             self._publishers[node.name] = node.sink.open(self._staging[node.name], self.spark)
 
-    def accept(self, recovered: Recovered) -> None:
-        """Raise StepsChanged or PartitionsChanged when the job's steps cannot go on from the state of the log.
+    def accept(self, recovered: Recovered, drop: Collection[str] = ()) -> None:
+        """Raise what the first finding of `compare` says that forbids going on."""
+        refuse(self.compare(recovered, drop))
 
-        A step that is gone, or keeps other columns or windows, would lose or misread its state without a word. Where
-        there is no state yet, what it is to begin with is looked at.
+    def compare(self, recovered: Recovered, drop: Collection[str] = ()) -> list[Finding]:
+        """Return what becomes of the job's steps, sources and sinks when it goes on from the state of the log (F51).
+
+        Where there is no state yet, what it is to begin with is looked at, and BadExpression raised. Writes nothing.
         """
         if recovered.commit is None:
             self._initial = list(self._initial_frames())
-        for step, refs in (recovered.commit.state if recovered.commit else {}).items():
-            work = self.built.steps.get(step)
-            if work is None:
-                has = ", ".join(self.built.steps)
-                raise StepsChanged(f"the checkpoint has state of step {step!r}, and the job has only {has}")
-            node = next(s for s in self.graph.steps if s.name == step)
-            kept = (recovered.partitions or {}).get(step, node.partitions)
-            if kept != node.partitions:
-                raise PartitionsChanged(
-                    f"step {step!r} has {node.partitions} partitions and its state has {kept}", where=str(node.site)
-                )
+        state = recovered.commit.state if recovered.commit else {}
+        stored = {step: self._stored(step, state[step]) for step in state if step in self.built.steps}
+        unfit = {}
+        for node in self.graph.sinks:
+            try:
+                getattr(node.sink, "check", lambda _: None)(self.built.sink_schemas[node.name])
+            except PenstockError as why:
+                unfit[node.name] = why
+        return compare(self.graph, recovered, stored, drop=drop, unfit=unfit)
+
+    def _stored(self, step: str, refs: Mapping[str, ManifestRef]) -> Stored:
+        work, found = self.built.steps[step], Evolution()
+        try:
             for partition, ref in refs.items():
-                found = PartitionState.open(self.state_folder, step, int(partition), ref.model_dump(), work=work)
-                unfit = work.difference(found)
-                if unfit is not None:
-                    raise StepsChanged(f"step {step!r} {unfit}", where=str(node.site))
+                state = PartitionState.open(self.state_folder, step, int(partition), ref.model_dump(), work=work)
+                found += work.evolution(state)
+        except (CheckpointCorrupt, StateMissing) as why:
+            return why
+        return found
 
     def _initial_frames(self) -> Iterator[DataFrame]:
         for node in self.graph.functions:
@@ -231,6 +241,15 @@ class SparkEngine:
     def version(self, sink: str, app: str) -> int | None:
         """Return the newest batch of the app that a sink shows."""
         return self._publishers[sink].version(app)
+
+    def put_back(self, sink: str, target: Target, version: int, *, slot: int, newest: int) -> bool:
+        """Put a version of a sink's table in force again, and open it anew: what was loaded of it is old."""
+        node = next(s for s in self.graph.sinks if s.name == sink)
+        if not hasattr(node.sink, "put_back"):
+            raise CannotTruncate(f"sink {sink!r} is another than it was, and takes nothing back", sink=sink)
+        done: bool = node.sink.put_back(target, version, slot=slot, newest=newest)
+        self._publishers[sink] = node.sink.open(self._staging[sink], self.spark)
+        return done
 
     def discard(self, sink: str, files: Sequence[StagedFile]) -> None:
         """Delete staged files below the checkpoint; those in a table's own folder belong to the table."""

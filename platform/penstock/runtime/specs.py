@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from penstock.graph.windows import TimeWindow
+from penstock.operators.evolution import Evolution
 from penstock.runtime.facts import BatchFacts
 from penstock.state import Change, Combine
 
@@ -194,10 +195,10 @@ class StepWork(Protocol):
     def merge(self) -> Mapping[str, Combine | None]:
         """Return how compaction merges the rows of each part."""
 
-    def difference(self, state: PartitionState) -> str | None:
-        """Return why the step cannot go on from this state, None where it can."""
+    def evolution(self, state: PartitionState) -> Evolution:
+        """Return how this state differs from what the step keeps, and what of that forbids going on."""
 
-    def unfit(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> str | None:
+    def evolved(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> Evolution:
         """Return the same of state that was kept in these columns, as a `layout_name` said."""
 
     def run(self, state: PartitionState, tables: list[pa.Table], facts: BatchFacts) -> StepDone:

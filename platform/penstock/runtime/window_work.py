@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.graph.durations import Duration
 from penstock.operators.aggregates import AGGREGATES
+from penstock.operators.evolution import Evolution
 from penstock.operators.key_ledger import Moment
 from penstock.operators.partial_tables import GROUP, HASH, SLICE_START
 from penstock.operators.slices import BEGINNING_OF_TIME, END_OF_TIME
@@ -73,13 +76,13 @@ class WindowWork:
         combine = self.spec.layout.combine
         return {SLICES: combine, LATE: combine}
 
-    def difference(self, state: PartitionState) -> str | None:
-        """Return why the step cannot go on from this state: it keeps other partials, or other slices."""
-        return self.unfit(state.written_as, state.reader.manifest.keys, pa.schema([]))
+    def evolution(self, state: PartitionState) -> Evolution:
+        """Return how this state differs: windows go on from the same keys, partials and slices only."""
+        return self.evolved(state.written_as, state.reader.manifest.keys, pa.schema([]))
 
-    def unfit(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> str | None:
+    def evolved(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> Evolution:
         """Return the same of what was kept as a layout says: partials are named by their places, slices by windows."""
-        return None if layout == self.layout_name else f"keeps {self.layout_name}, and its state is {layout}"
+        return Evolution() if layout == self.layout_name else Evolution(refused=_differences(layout, self.layout_name))
 
     def run(self, state: PartitionState, tables: list[pa.Table], facts: BatchFacts) -> StepDone:
         """Fold in the slices, and close the windows that are due."""
@@ -129,6 +132,28 @@ class WindowWork:
         """Return the same as rows."""
         rows: list[dict[str, Any]] = self.whole(state).to_pylist()
         return rows
+
+
+_LAYOUT = re.compile(r"\[(.*?)\] (.*) in windows of (\d+) us every (\d+) us from (-?\d+)")
+
+
+def _differences(was: str, now: str) -> tuple[str, ...]:
+    """Say part by part what two layouts differ in, and as a whole where one of them is of no window."""
+    old, new = _LAYOUT.fullmatch(was), _LAYOUT.fullmatch(now)
+    if old is None or new is None:
+        return (f"it keeps {now}, and its state is {was}",)
+    parts = (
+        ("keys", f"[{old[1]}]", f"[{new[1]}]"),
+        ("aggregates", old[2], new[2]),
+        ("windows", _window(old), _window(new)),
+    )
+    return tuple(f"its {what} were {before} and are {after}" for what, before, after in parts if before != after)
+
+
+def _window(layout: re.Match[str]) -> str:
+    size, every, offset = (Duration(int(layout[number])) for number in (3, 4, 5))
+    begin = f" from {offset}" if offset.micros else ""
+    return f"of {size} every {every}{begin}"
 
 
 class _Slices:

@@ -59,7 +59,11 @@ class Publisher(Protocol):
 
 
 class Sink(Protocol):
-    """Describe where rows go."""
+    """Describe where rows go.
+
+    A sink may have more, and is asked for it by name: `check(schema)` raises SinkSchemaMismatch and writes nothing, so
+    that a diff can tell; `find_version` and `put_back`, as in `sinks.delta_history`, take back what was published.
+    """
 
     def staging(self, folder: Path) -> Path:
         """Return where the tasks put this sink's files; `folder` is its own below the checkpoint."""

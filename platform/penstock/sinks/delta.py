@@ -22,6 +22,7 @@ import pyarrow as pa
 from penstock.checkpoint.local import storage_errors
 from penstock.errors import JobError, PenstockError, SinkAhead, SinkConflict, SinkError, SinkSchemaMismatch
 from penstock.sinks.base import Publication, Publisher
+from penstock.sinks.delta_history import ASKS_FOR_MORE, PLAIN_WRITER, Target, find_version, put_back
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Field
@@ -29,13 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["Delta"]
 
 _TRIES = 10
-_PLAIN_WRITER = 2
-"""The newest writer protocol without table features: appending files is all it asks for."""
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 """What delta-rs says of an error of the system, whatever the class of its own."""
 _DRAWN = re.compile(r"\s*\x1b\[\d+m↳\x1b\[0m\s*")
 """What delta-rs draws between an error and its cause."""
-_ASKS_FOR_MORE = ("delta.constraints.", "delta.columnMapping.mode", "delta.enableChangeDataFeed", "delta.feature.")
 
 
 @dataclass(frozen=True)
@@ -62,6 +60,12 @@ class Delta:
 
     def prepare(self, schema: pa.Schema, spark: Any) -> None:
         """Make the table, or check that the rows fit the one that is there."""
+        self.check(schema)
+        if _load(Path(self.path)) is None:
+            self._create(schema)
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise SinkSchemaMismatch where the rows do not fit the table that is there, or that would be made."""
         table = _load(Path(self.path))
         if table is None:
             missing = [name for name in self.partition_by if name not in schema.names]
@@ -69,7 +73,6 @@ class Delta:
                 raise SinkSchemaMismatch(
                     f"partition_by names {missing[0]!r}, and the stream has {schema.names}", where=str(self.path)
                 )
-            self._create(schema)
             return
         found = pa.schema(table.schema().to_arrow())
         if _facts(found) != _facts(_as_delta(schema)):
@@ -86,6 +89,16 @@ class Delta:
     def open(self, staging: Path, spark: Any) -> Publisher:
         """Return the publisher."""
         return DeltaPublisher(self, staging, spark)
+
+    def find_version(self, target: Target) -> int | None:
+        """Return the version of the table that is to be put back, None for none; raises CannotTruncate."""
+        with _named_errors(self.path):
+            return find_version(Path(self.path).resolve(), target)
+
+    def put_back(self, target: Target, version: int, *, slot: int, newest: int) -> bool:
+        """Put a version in force again, as in `delta_history.put_back`."""
+        with _named_errors(self.path):
+            return put_back(Path(self.path).resolve(), target, version, slot=slot, newest=newest)
 
     def describe(self) -> str:
         """Return one line for `penstock explain`."""
@@ -270,11 +283,11 @@ def _plain(table: DeltaTable) -> bool:
     metadata = table.metadata()
     settings = metadata.configuration
     return (
-        protocol.min_writer_version <= _PLAIN_WRITER
+        protocol.min_writer_version <= PLAIN_WRITER
         and not metadata.partition_columns
         and not any(_asks(field) for field in table.schema().fields)
         and not any(
-            name.startswith(_ASKS_FOR_MORE) and value not in ("none", "false") for name, value in settings.items()
+            name.startswith(ASKS_FOR_MORE) and value not in ("none", "false") for name, value in settings.items()
         )
     )
 

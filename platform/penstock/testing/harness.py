@@ -186,14 +186,18 @@ class Harness:
         empty: bool = False,
         partitions: int | None = None,
         state: Mapping[str, str | Path] | None = None,
+        truncate_sinks: bool = False,
         job: Job | None = None,
     ) -> None:
         """Go back to a kept batch, a saved one, a snapshot, or nothing: state and positions become those of that batch.
 
         `partitions` and `state`, a Delta table for each step named, write the state anew, alone that of the newest
-        batch. `job` as in `restart`. Raises CannotRestore for what is not kept; the job then goes on as if restarted.
+        batch; `job` as in `restart`; with `truncate_sinks` sinks take back what came after that batch.
+        Raises CannotTruncate, and CannotRestore for what is not kept; the job then goes on as if restarted.
         """
-        start = start_from(batch, saved, snapshot, empty=empty, partitions=partitions, state=state or {})
+        start = start_from(
+            batch, saved, snapshot, empty=empty, partitions=partitions, state=state or {}, truncate=truncate_sinks
+        )
         self._change_to(job)
         try:
             with self._watched():
@@ -224,8 +228,7 @@ class Harness:
         """Return a step's state: the keys, `slice_start`, and the partial aggregates of each slice."""
         run = self._running()
         if step not in run.engine.built.steps:
-            known = list(run.engine.built.steps)
-            raise UnknownName(f"{step!r} is not a step with state; there is {known}", where=_here())
+            raise UnknownName(f"{step!r} has no state; there is that of {list(run.engine.built.steps)}", where=_here())
         return run.read_state(step, run.driver.commit)
 
     def output(self) -> dict[str, list[Row]]:
@@ -376,10 +379,8 @@ class Harness:
         self._running()
 
     def _ended(self) -> JobError:
-        error = JobError(
-            f"the driver ended with {type(self._failure).__name__}: {self._failure}; call restart() first",
-            where=_here(),
-        )
+        what = f"the driver ended with {type(self._failure).__name__}: {self._failure}; call restart() first"
+        error = JobError(what, where=_here())
         error.__cause__ = self._failure
         return error
 

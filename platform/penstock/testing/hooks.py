@@ -16,6 +16,7 @@ HOOKS: dict[str, tuple[str, ...]] = {
     "TakeOver": ("before", "surveyed", "claimed", "after", "done"),
     "Release": _AROUND,
     "Restore": _AROUND,
+    "Truncate": _AROUND,
     "Wait": ("before",),
 }
 
@@ -25,9 +26,9 @@ def checked_hook(stage: str, when: str) -> tuple[str, str]:
     if stage not in HOOKS:
         raise UnknownName(f"{stage!r} is not a stage; there is {', '.join(HOOKS)}", where=str(user_site()))
     # Between two sinks: which there are is for the job of then to say.
-    published = stage == "PublishSinks" and when.startswith("published ")
-    if when not in HOOKS[stage] and not published:
-        between = ", published SINK" if stage == "PublishSinks" else ""
+    word = {"PublishSinks": "published", "Truncate": "truncated"}.get(stage)
+    if when not in HOOKS[stage] and not (word is not None and when.startswith(f"{word} ")):
+        between = "" if word is None else f", {word} SINK"
         raise UnknownName(
             f"stage {stage!r} has no hook {when!r}; there is {', '.join(HOOKS[stage])}{between}",
             where=str(user_site()),

@@ -20,10 +20,11 @@ def start_from(
     empty: bool,
     partitions: int | None,
     state: Mapping[str, str | Path],
+    truncate: bool,
 ) -> StartFrom:
     """Return where to start; raises JobError where that is said twice or not at all."""
     places = [place for place in (batch, saved, snapshot) if place is not None]
-    start = StartFrom(restore=True, batch=batch, saved=saved, snapshot=snapshot).with_state(
+    start = StartFrom(restore=True, batch=batch, saved=saved, snapshot=snapshot, truncate=truncate).with_state(
         partitions=partitions, state={step: str(table) for step, table in state.items()}
     )
     if len(places) + empty > 1 or not (places or start.rewrites or empty):

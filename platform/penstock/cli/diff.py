@@ -1,0 +1,69 @@
+"""Run `penstock diff JOB`: what the code of now makes of the checkpoint, before a start."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from penstock.cli.outcome import outcome, show, step_names
+from penstock.runtime.changes import Fate, Finding, refuse
+from penstock.runtime.diffing import Diff, diff
+from penstock.runtime.events import configure_events
+from penstock.runtime.project import find_project
+from penstock.runtime.roots import job_log
+from penstock.time.clock import SystemClock
+
+__all__ = ["diff_command"]
+
+_COLOURS = {Fate.KEPT: "green", Fate.NEW: "cyan", Fate.DROPPED: "yellow", Fate.GONE: "yellow"}
+
+
+def diff_command(
+    job: str, *, against: Path | None, drop: Sequence[str], json: bool, project: Path | None, debug: bool
+) -> None:
+    """Print what becomes of each step, source and sink; raises what a start would be refused with."""
+    configure_events(json=False)
+    named = step_names(drop)
+    with outcome(debug=debug):
+        loaded = find_project(given=project).load(job)
+        root = None if against is None else against.resolve()
+        if root is not None and job_log(root / job) is None:
+            raise typer.BadParameter(f"there is no checkpoint of {job} below {root}", param_hint="--against")
+        found = diff(loaded, SystemClock(), root=root, drop=named)
+        if json:
+            print(jsonlib.dumps(found.to_json()))
+        else:
+            _show(found)
+        refuse(found.findings)
+
+
+def _show(found: Diff) -> None:
+    state = "no state yet" if found.batch is None else f"the state of batch {found.batch}"
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for finding in found.findings:
+        table.add_row(
+            finding.kind.value,
+            Text(finding.name, style="bold"),
+            Text(finding.fate.value, style=_COLOURS.get(finding.fate, "red")),
+            Text(_said(finding)),
+        )
+    show(Text(f"{found.job} against {state} in {found.folder}"), table)
+    if found.running:
+        print("a driver runs: this holds when it has finished its batch and left")
+    print("a start would be accepted" if found.accepted else "a start would be refused")
+
+
+def _said(finding: Finding) -> str:
+    """Return what is found; of what else refuses the reason, where that is not said already."""
+    if finding.refusal is not None and finding.fate in (Fate.KEPT, Fate.NEW):
+        return finding.refusal.what
+    return "; ".join(finding.says)
