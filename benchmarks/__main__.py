@@ -1,4 +1,4 @@
-"""Run benchmarks: `python -m benchmarks [p1|p3|p4|p5|p6|expiry|steady|harness|all] [--quick]`."""
+"""Run benchmarks: `python -m benchmarks [p1|p3|p4|p5|p6|expiry|snapshots|steady|harness|all] [--quick]`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks import beside_spark, harness, keyed_state, steady
+from benchmarks import beside_spark, data_checkpoints, harness, keyed_state, steady
 from benchmarks.report import console
 from benchmarks.spark_side import ROCKSDB
 from penstock.runtime.session import open_session
@@ -18,6 +18,7 @@ PROGRAMS = {
     "p4": keyed_state.run_p4,
     "p5": keyed_state.run_p5,
     "expiry": keyed_state.run_expiry,
+    "snapshots": data_checkpoints.run_data_checkpoints,
     "p6": beside_spark.run_p6,
     "steady": steady.run_steady,
     "harness": harness.run_harness,

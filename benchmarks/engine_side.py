@@ -12,6 +12,7 @@ from benchmarks.data import Input
 from benchmarks.folder_source import NumberedFiles
 from penstock.checkpoint.entries import Commit
 from penstock.graph.job import Job
+from penstock.runtime.data_checkpoints import DataCheckpointPolicy
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.jobrun import JobRun
 from penstock.runtime.loop import DriverSettings
@@ -60,6 +61,7 @@ class EngineSide:
         keep: int = 20,
         clock: Clock | None = None,
         offered: int = 0,
+        data: DataCheckpointPolicy | None = None,
     ) -> None:
         self.spark = spark
         self.source = NumberedFiles(given)
@@ -71,7 +73,7 @@ class EngineSide:
             clock=clock or SystemClock(),
             trigger=AsFastAsPossible(),
             suites={},
-            settings=DriverSettings(keep=keep),
+            settings=DriverSettings(keep=keep, data=data or DataCheckpointPolicy()),
         )
         self.after_batch: Callable[[], None] = lambda: None
         """Called between batches, which are not timed then."""

@@ -139,3 +139,17 @@ def test_what_was_asked_wrongly_is_said(project, more, said):
     done = asked(project, *more)
     assert done.exit_code == 2
     assert said in " ".join(done.output.split())
+
+
+def test_data_checkpoints_are_listed_with_what_goes_back_to_them(project):
+    """Below the batches that are kept; with the keys that the state had."""
+    with Harness(job_of("update", partitions=2, every=1), project / "checkpoints") as h:
+        h.batch({"rows": [{"k": "k1", "v": 100}]})
+        h.batch({"rows": [{"k": "k1", "v": 100}]})
+
+    def listed(*more):
+        return CliRunner().invoke(app, ["checkpoints", "restored", "--project", str(project), *more]).output
+
+    told = json.loads(listed("--json"))["snapshots"]
+    assert [one["steps"]["step"] for one in told[:1]] == [{"version": 0, "rows": 10}]
+    assert "snapshot=step@0" in listed()

@@ -12,10 +12,11 @@ from rich.text import Text
 
 from penstock.checkpoint.recovery import Recovered
 from penstock.cli.outcome import outcome, show
-from penstock.runtime.batch_report import BatchReport, shown_moment
+from penstock.runtime.batch_report import BatchReport, moment, shown_moment
 from penstock.runtime.events import configure_events
 from penstock.runtime.overview import JobStatus, KeptCheckpoint, all_checkpoints, read_status
 from penstock.runtime.project import find_project
+from penstock.runtime.snapshot_tables import SnapshotVersion, snapshots_of
 from penstock.time.clock import SystemClock
 
 __all__ = ["checkpoints_command", "status_command"]
@@ -44,13 +45,16 @@ def checkpoints_command(job: str, *, json: bool, project: Path | None, debug: bo
         settings = find_project(given=project).settings(job)
         found = all_checkpoints(settings, job)
         kept, recovered = found if found is not None else ([], None)
+        snapshots = snapshots_of(settings.root / job)
         if json:
-            print(jsonlib.dumps(_checkpoints_json(job, kept, recovered)))
+            print(jsonlib.dumps(_checkpoints_json(job, kept, snapshots, recovered)))
             return
         if recovered is None:
             print(f"{job} has no checkpoint yet")
             return
         show(_checkpoints_table(kept))
+        if snapshots:
+            show("", _snapshots_table(snapshots))
         for name, commit in recovered.saves.items():
             print(f"saved as {name}: batch {commit.batch}")
         for name, why in recovered.lost_saves.items():
@@ -153,10 +157,40 @@ def _restorable(point: KeptCheckpoint) -> str:
     return "yes" if not notes else f"yes ({', '.join(notes)})"
 
 
-def _checkpoints_json(job: str, kept: list[KeptCheckpoint], recovered: Recovered | None) -> dict[str, Any]:
+def _snapshots_table(snapshots: list[dict[str, SnapshotVersion]]) -> Table:
+    """List data checkpoints; their rows are the keys, or slices and keys, that the state had."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("data checkpoint", "batch", "time", "keys", "MiB"):
+        table.add_column(name, justify="right" if name in ("batch", "keys", "MiB") else "left")
+    for steps in snapshots:
+        commit = next(iter(steps.values())).commit
+        size = sum(bytes_ for found in steps.values() for bytes_, _ in found.files.values())
+        table.add_row(
+            ", ".join(f"snapshot={found.step}@{found.version}" for found in steps.values()),
+            str(commit.batch),
+            shown_moment(commit.time),
+            f"{sum(found.rows for found in steps.values()):,}",
+            f"{size / _MIB:.2f}",
+        )
+    return table
+
+
+def _snapshots_json(steps: dict[str, SnapshotVersion]) -> dict[str, Any]:
+    commit = next(iter(steps.values())).commit
+    versions = {name: {"version": found.version, "rows": found.rows} for name, found in steps.items()}
+    return {"batch": commit.batch, "time": moment(commit.time), "steps": versions}
+
+
+def _checkpoints_json(
+    job: str,
+    kept: list[KeptCheckpoint],
+    snapshots: list[dict[str, SnapshotVersion]],
+    recovered: Recovered | None,
+) -> dict[str, Any]:
     return {
         "job": job,
         "checkpoints": [point.to_json() for point in kept],
+        "snapshots": [_snapshots_json(steps) for steps in snapshots],
         "saves": {name: commit.batch for name, commit in recovered.saves.items()} if recovered else {},
         "lost_saves": dict(recovered.lost_saves) if recovered else {},
         "problems": [str(problem) for problem in recovered.problems] if recovered else [],
