@@ -145,3 +145,60 @@ def test_the_commands(tmp_path):
     assert asked("import", tmp_path / "copy", "other").exit_code == 78
     done = asked("state", "other", "step", "--json")
     assert json.loads(done.output)["n"] == 1
+
+
+def test_an_import_can_be_gone_back_to_and_keeps_its_zero_time(tmp_path):
+    """Also before it has a batch of its own, which is when nothing else is kept."""
+    with Harness(job_of("idle", partitions=2), tmp_path / "a", zero=5) as h:
+        for n in range(3):
+            h.batch({"rows": [{"k": "a", "v": n}]}, at=10 * (n + 1))
+    exported(tmp_path / "a", tmp_path / "export")
+    imported(tmp_path / "export", tmp_path / "b")
+    with Harness(job_of("idle", partitions=2), tmp_path / "b", zero=7) as h:
+        h.restore(batch=2)
+        assert h.state("step")[0]["n"] == 3
+        h.batch({"rows": [{"k": "a", "v": 4}]}, at=50)
+        assert (h.commit().batch, h.commit().zero, h.state("step")[0]["n"]) == (3, 5_000_000, 7)
+
+
+@pytest.mark.parametrize("harm", ["step", "partition", "path"])
+def test_an_export_that_would_write_elsewhere_is_refused(tmp_path, harm):
+    """Its checksums anybody can make (F61)."""
+    from penstock.checkpoint import format as fileformat
+
+    with Harness(job_of("idle", partitions=1), tmp_path / "a") as h:
+        h.batch({"rows": [{"k": "a", "v": 1}]})
+    exported(tmp_path / "a", tmp_path / "export")
+    path = tmp_path / "export" / "export.json"
+    _, body = fileformat.decode(path.read_bytes(), kind="export", path=str(path))
+    (ref,) = body["commit"]["state"]["step"].values()
+    state = {
+        "step": {"../../step": {"0": ref}},
+        "partition": {"step": {"../0": ref}},
+        "path": {"step": {"0": {**ref, "path": "../" + ref["path"]}}},
+    }
+    body["commit"]["state"] = state[harm]
+    path.write_bytes(fileformat.encode("export", body))
+    with pytest.raises(CheckpointCorrupt, match="is none that Penstock exports"):
+        imported(tmp_path / "export", tmp_path / "b")
+
+
+def test_what_was_decided_on_a_former_checkpoint_of_the_name_is_not_taken_for_the_new_one(tmp_path):
+    """Its batch ids would come again."""
+    from penstock.runtime.held_records import Decision, HeldRecords
+
+    with Harness(job_of("idle", partitions=1), tmp_path / "a") as h:
+        h.batch({"rows": [{"k": "a", "v": 1}]})
+    exported(tmp_path / "a", tmp_path / "export")
+    (tmp_path / "b").mkdir()
+    HeldRecords(LocalStore(tmp_path / "b"), "restored").decide(9, Decision.DISCARD, {}, by="tests")
+    with pytest.raises(CannotCopy, match="a former checkpoint of restored went on to batch 9"):
+        imported(tmp_path / "export", tmp_path / "b")
+
+
+def test_an_export_that_was_cut_short_is_done_again(tmp_path):
+    """Into the same folder, as long as there is nothing else in it."""
+    with Harness(job_of("idle", partitions=1), tmp_path / "a") as h:
+        h.batch({"rows": [{"k": "a", "v": 1}]})
+    (tmp_path / "export" / "state" / "step").mkdir(parents=True)
+    assert exported(tmp_path / "a", tmp_path / "export").commit.batch == 0

@@ -153,3 +153,35 @@ def test_data_checkpoints_are_listed_with_what_goes_back_to_them(project):
     told = json.loads(listed("--json"))["snapshots"]
     assert [one["steps"]["step"] for one in told[:1]] == [{"version": 0, "rows": 10}]
     assert "snapshot=step@0" in listed()
+
+
+def test_a_step_that_is_not_there_is_no_wrong_batch(project):
+    """It ends with 78, as what needs a person does."""
+    done = CliRunner().invoke(app, ["state", "restored", "other", "--project", str(project)])
+    assert done.exit_code == 78
+    assert "has no state of step 'other'; there is step" in done.output
+
+
+def test_partitions_of_before_a_column_was_added_have_nulls_in_it(tmp_path):
+    """Rows of all partitions have the same columns, in CSV too."""
+    from test_rewriting_restores import MemorySink, MemorySource
+
+    from penstock import Job
+
+    def job(state):
+        made = Job("restored", partitions=4)
+        rows = made.source("rows", MemorySource("k string, v long")).key_by("k")
+
+        def keep(values, old):
+            return {**(old or {"w": 1}), "n": sum(values)}
+
+        rows.update_state_by_key("step", keep, value="v", state=state, touched_only=True).write("out", MemorySink())
+        return made
+
+    with Harness(job("n long, w long"), tmp_path) as h:
+        h.batch({"rows": [{"k": f"k{n}", "v": n} for n in range(12)]})
+        h.restart(job("n long, w long, m string"))
+        h.batch({"rows": [{"k": "k1", "v": 5}]})
+        found = read(tmp_path, "restored", "step")
+        assert found["m"].null_count == 12
+        assert as_rows(found.to_pylist()) == as_rows(h.state("step"))

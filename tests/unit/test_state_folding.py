@@ -91,8 +91,14 @@ def test_a_base_whose_runs_were_written_to_meanwhile_is_refused(tmp_path):
         sizes=manifest.sizes,
         next_run=manifest.next_run,
     )
-    with pytest.raises(StateError, match="was written in batch 9, behind the base of batch 2"):
+    with pytest.raises(StateError, match="was merged behind the base of batch 2"):
         later.rebased(base)
+    begun = carry_out(
+        tmp_path, manifest, Plan(part="slices", inputs=manifest.chain("slices"), budget_bytes=3_000, oldest=True)
+    )
+    assert any(run.low is not None for run in begun.chain("slices")), "a merge that is not done yet"
+    with pytest.raises(StateError, match="was merged behind the base"):
+        begun.rebased(base)
 
 
 def test_rows_of_an_older_schema_and_of_a_newer_are_folded_and_read_as_one(tmp_path):

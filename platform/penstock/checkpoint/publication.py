@@ -76,7 +76,13 @@ class Publication:
             answer = error
             self._in_doubt = was_in_doubt or self._calls.may_repeat  # this try at least has done nothing
         # Whatever the answer is: an earlier try may have worked.
-        found = self._calls.status(self._target)
+        try:
+            found = self._calls.status(self._target)
+        except StorageUnavailable:
+            raise
+        except CheckpointError as error:  # as of a token that has run out meanwhile: nothing is known by it
+            self.unknown = self.unknown or self._in_doubt
+            raise self._unavailable(f"HDFS does not say whether the file is there: {error.what}") from error
         if found is None or found.file_id != self._file_id:
             raise self._meaning(temp, answer, found)
         self._left.discard(temp)

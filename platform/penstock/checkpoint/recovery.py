@@ -151,6 +151,8 @@ def find_restorable(recovered: Recovered, *, batch: int | None = None, saved: st
         for kept in recovered.kept:
             if kept.batch == batch:
                 return kept.commit
+        if recovered.commit is not None and recovered.commit.batch == batch:
+            return recovered.commit  # a restore has brought it back, and it stands in no slot that is kept
         asked = f"batch {batch} is not kept"
     batches = [kept.batch for kept in recovered.kept]
     span = f"batches {batches[0]} to {batches[-1]}" if batches else "no batch"

@@ -20,6 +20,7 @@ from rich.table import Table
 from penstock.cli.outcome import outcome, show
 from penstock.runtime.events import configure_events
 from penstock.runtime.project import find_project
+from penstock.runtime.restoring import parse_start
 from penstock.runtime.state_reading import chunks
 
 __all__ = ["parse_condition", "state_command"]
@@ -46,17 +47,18 @@ def state_command(
         settings = find_project(given=project).settings(job)
         conditions = [parse_condition(text) for text in where]
         try:
-            found = chunks(settings.root, job, step, at=int(at) if at.isdecimal() else at)
-            tables = (_filtered(table, conditions) for table in found)
-            if as_csv:
-                _write_csv(tables)
-            elif json:
-                for row in _rows(tables):
-                    print(jsonlib.dumps(row, default=_shown))
-            else:
-                _print_page(tables, limit)
+            parse_start(f"batch={at}" if at.isdecimal() else at)
         except ValueError as why:
             raise typer.BadParameter(str(why), param_hint="--at") from None
+        found = chunks(settings.root, job, step, at=int(at) if at.isdecimal() else at)
+        tables = (_filtered(table, conditions) for table in found)
+        if as_csv:
+            _write_csv(tables)
+        elif json:
+            for row in _rows(tables):
+                print(jsonlib.dumps(row, default=_shown))
+        else:
+            _print_page(tables, limit)
 
 
 def parse_condition(text: str) -> tuple[str, str, str]:

@@ -155,7 +155,8 @@ class DataCheckpoints:
     @property
     def behind(self) -> int | None:
         """Return the batch whose runs are being folded; None where none are."""
-        return self._of.batch if self._of is not None and self._taken is None else None
+        # Not the Commit's own batch: state that a restore has written anew has runs of the newest batch there was.
+        return self._named if self._of is not None and self._taken is None else None
 
     @property
     def bases(self) -> dict[str, Mapping[str, Mapping[str, Any]]]:

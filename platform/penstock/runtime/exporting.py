@@ -16,14 +16,16 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from penstock.checkpoint import format as fileformat
+from penstock.checkpoint.control import Records
 from penstock.checkpoint.entries import Commit, ManifestRef, Place, Record, Release, Restore, Takeover
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.metadata import Metadata, open_or_create, read_metadata
 from penstock.checkpoint.recovery import Damage, recover, takeover_of
-from penstock.checkpoint.store import corrupt
+from penstock.checkpoint.store import CheckpointStore, corrupt
 from penstock.checkpoint.takeover import claim, confirm, survey
 from penstock.errors import CannotCopy, StateMissing
+from penstock.graph.names import is_name
 from penstock.runtime.restoring import StartFrom
 from penstock.runtime.settings import Identity
 from penstock.state import Manifest, StateReader
@@ -54,8 +56,9 @@ def export_checkpoint(folder: Path, target: Path, start: StartFrom, *, job: str,
     `export.json` comes last: a folder without it is no export. Raises CannotCopy, CannotRestore, and what reading
     damaged state raises.
     """
-    if target.exists():
+    if target.exists() and (not target.is_dir() or [path.name for path in target.iterdir()] not in ([], ["state"])):
         raise CannotCopy("the folder is there already", where=str(target))
+    shutil.rmtree(target, ignore_errors=True)  # what an export that was cut short has left
     log = Log(LocalStore(folder))
     recovered = recover(log, Damage.LIST)
     commit = start.commit(recovered, folder) if start.goes_back else recovered.commit
@@ -63,6 +66,8 @@ def export_checkpoint(folder: Path, target: Path, start: StartFrom, *, job: str,
         raise CannotCopy("no batch is in force, so there is nothing to go on from", where=str(folder))
     took = recovered if commit is recovered.commit and recovered.partitions else takeover_of(log, commit)
     partitions = dict(took.partitions) if took is not None and took.partitions else {}
+    if lost := commit.state.keys() - partitions.keys():
+        raise CannotCopy(f"how many partitions step {min(lost)!r} has cannot be read any more", where=str(folder))
     try:
         _copy_state(folder / "state", target / "state", commit.state)
     except StateMissing as why:
@@ -85,6 +90,7 @@ def import_checkpoint(source: Path, folder: Path, *, identity: Identity, now: in
     export = read_export(source)
     if folder.exists():
         raise CannotCopy("there is a checkpoint already", where=str(folder))
+    _refuse_old_decisions(LocalStore(folder.parent), folder.name, export.commit.batch)
     made_in = folder.parent / "_importing" / folder.name
     shutil.rmtree(made_in, ignore_errors=True)
     _copy_state(source / "state", made_in / "state", export.commit.state)
@@ -124,6 +130,21 @@ def import_checkpoint(source: Path, folder: Path, *, identity: Identity, now: in
     return export, metadata
 
 
+def _refuse_old_decisions(store: CheckpointStore, job: str, batch: int) -> None:
+    """Raise CannotCopy where somebody has decided on batches of that name whose ids are to come again."""
+    cursor = Records(store, "assets", job).newest()
+    told = -1 if cursor is None else int(cursor.body["batch"])
+    ids = [
+        int(part) for path in store.list(f"_control/held/{job}") for part in path.split("/")[3:4] if part.isdecimal()
+    ]
+    if max(told, *ids, -1) > batch:
+        raise CannotCopy(
+            f"a former checkpoint of {job} went on to batch {max(told, *ids)}, and what was decided on its batches would "
+            f"be taken for decisions on those that come now; import it under another name",
+            where=f"{store.root}/_control",
+        )
+
+
 def read_export(source: Path) -> Export:
     """Return what an export holds; raises CannotCopy where there is none, CheckpointCorrupt and FormatTooNew."""
     path = source / EXPORT
@@ -133,9 +154,16 @@ def read_export(source: Path) -> Export:
         raise CannotCopy("no export: export.json is not there", where=str(source)) from None
     _, body = fileformat.decode(data, kind=_KIND, path=str(path))
     try:
-        return Export.model_validate(body)
+        found = Export.model_validate(body)
     except ValidationError as why:
         raise corrupt(str(path), f"not the fields of an export: {why.errors()[0]['loc']}") from why
+    for step, refs in found.commit.state.items():
+        plain = is_name(step) and all(
+            part.isdecimal() and ref.path == Path(ref.path).name for part, ref in refs.items()
+        )
+        if not plain or step not in found.partitions:
+            raise corrupt(str(path), f"the state of {step!r} is none that Penstock exports")
+    return found
 
 
 def _copy_state(source: Path, target: Path, state: Mapping[str, Mapping[str, ManifestRef]]) -> None:

@@ -41,15 +41,22 @@ def go_back(driver: Driver, start: StartFrom) -> Iterator[Hook]:
     except Exception:
         yield from driver.release()
         raise
+    # One that stands in no slot that is kept, or has state of its own, the Restore must hold itself.
+    held = found is not None and (start.rewrites or not _stands(found.commit, start, recovered))
     # Where the Takeover that fixed the partitions cannot be read, the Restore says them itself.
-    known = found is not None and not start.rewrites and takeover_of(driver.log, found.commit) is not None
+    known = found is not None and not held and takeover_of(driver.log, found.commit) is not None
     partitions = {} if found is None or known else found.partitions
     brought = None if found is None else found.commit
-    entry = start.entry(owned, brought, driver.identity.command, partitions, truncate)
+    entry = start.entry(owned, brought, driver.identity.command, partitions, truncate, held=held)
     yield Hook("Restore", "before", entry.batch)
     owned.append(entry)
     yield Hook("Restore", "after", entry.batch)
     yield from driver.release()
+
+
+def _stands(commit: Commit, start: StartFrom, recovered: Recovered) -> bool:
+    """Return whether a Restore can name a Commit by its batch or its name alone."""
+    return start.saved is not None or any(kept.commit is commit for kept in recovered.kept)
 
 
 def _found(driver: Driver, start: StartFrom, commit: Commit, recovered: Recovered, takeover: Takeover) -> Restored:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ from penstock.runtime.runner import Runner
 from penstock.runtime.status import Heartbeat, RunStatus, StatusRecords
 from penstock.runtime.stopping import Ending, StoppableClock, StopSwitch
 from penstock.runtime.triggers import AsFastAsPossible, FixedInterval, Trigger
-from penstock.runtime.truncating import plan_truncation
+from penstock.runtime.truncating import plan_truncation, was_truncated
 from penstock.sources.base import ReadLimit
 from penstock.time.clock import SystemClock
 
@@ -306,8 +307,14 @@ def _look_first(
     if start.restore:
         released = HeldRecords(control_store(folder.parent), folder.name).released()
         recovered = recover(log, Damage.LIST)
-        found = find_superseded(recovered, start, folder, released=released)
+        uuid = read_metadata(log.store).uuid
+
+        def app(sink: str) -> str:
+            return f"{uuid}/{sink}"
+
+        done = partial(was_truncated, graph, app)
+        found = find_superseded(recovered, start, folder, released=released, was_truncated=done)
         # Asked again by the owner of the log; what is refused here has not ended anybody, nor written an entry.
-        plan_truncation(graph, lambda sink: f"{read_metadata(log.store).uuid}/{sink}", recovered, start, log, folder)
+        plan_truncation(graph, app, recovered, start, log, folder)
         progress.superseded(found)
     return start

@@ -138,7 +138,13 @@ def refuse_unfit(rewrite: StepRewrite, work: StepWork, commit: Commit, root: Pat
         found = rewrite.snapshot
         if found.files:
             stored = pq.read_schema(table_path(root.parent, rewrite.step) / next(iter(found.files)))
-            plain = pa.schema([f for f in stored.remove_metadata() if f.name not in {PARTITION, *_MOMENTS}])
+            wanted = {field.name: field for field in work.tables[MAIN]}
+            kept = [f for f in stored.remove_metadata() if f.name not in {PARTITION, *_MOMENTS}]
+            # An interval is microseconds there, and nobody else's column is.
+            spans = storable(pa.schema([wanted.get(f.name, f) for f in kept]))
+            plain = pa.schema(
+                [wanted.get(f.name, f) if f.type == s.type else f for f, s in zip(kept, spans, strict=True)]
+            )
             refused = work.evolved(found.layout, found.keys, plain).refused
     else:
         for partition, ref in commit.state.get(rewrite.step, {}).items():

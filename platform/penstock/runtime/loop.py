@@ -352,6 +352,8 @@ class Driver:
         self.next_id = recovered.next_batch
         if recovered.kept:
             self.zero = recovered.kept[-1].commit.zero
+        elif recovered.commit is not None:  # that of an import
+            self.zero = recovered.commit.zero
         self.last_time = recovered.time
         self.janitor.adopt(recovered)
         self.data.adopt(recovered)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +12,6 @@ from penstock.checkpoint.log import OwnedLog
 from penstock.checkpoint.recovery import Recovered, find_restorable
 from penstock.errors import CannotRestore
 from penstock.graph.names import is_name
-from penstock.runtime.snapshot_tables import find_snapshot
 
 __all__ = ["LAST", "StartFrom", "Superseded", "find_superseded", "parse_start"]
 
@@ -64,6 +63,9 @@ class StartFrom:
         Raises CannotRestore where it is not kept.
         """
         if self.snapshot is not None:
+            # Imported here: files of DAGs read where to start, and must not load pyarrow.
+            from penstock.runtime.snapshot_tables import find_snapshot
+
             return find_snapshot(folder, self.snapshot).commit
         if self.goes_back:
             return find_restorable(recovered, batch=self.batch, saved=self.saved)
@@ -80,10 +82,12 @@ class StartFrom:
         command: str | None,
         partitions: Mapping[str, int],
         truncate: Mapping[str, int],
+        *,
+        held: bool,
     ) -> Restore:
         """Return the entry that goes back to a Commit; `partitions` where nothing else that can be read fixes them.
 
-        Where state was written anew, `commit` is the one that names it; `truncate` are the versions of tables that are
+        `held`: no other entry has that Commit, so this one holds it. `truncate` are the versions of tables that are
         to be in force again.
         """
         named: Literal["snapshot", "saved", "batch"] = "batch" if self.saved is None else "saved"
@@ -95,7 +99,7 @@ class StartFrom:
             source="empty" if commit is None else "snapshot" if self.snapshot is not None else named,
             saved=self.saved,
             partitions=dict(partitions) or None,
-            commit=commit if self.rewrites else None,
+            commit=commit if held else None,
             truncate=dict(truncate),
         )
 
@@ -176,17 +180,22 @@ class Superseded:
 
 
 def find_superseded(
-    recovered: Recovered, start: StartFrom, folder: Path, *, released: Collection[int] = ()
+    recovered: Recovered,
+    start: StartFrom,
+    folder: Path,
+    *,
+    released: Collection[int] = (),
+    was_truncated: Callable[[Restore], bool] = lambda _: True,
 ) -> Superseded:
     """Return what sinks published after the batch that a start goes back to, or at all where that is none.
 
     `folder` is the job's checkpoint, `released` are the held batches that a person has released: their rows were
-    published as well.
+    published as well. `was_truncated` tells of a Restore with a truncation whether that was carried out.
     Raises CannotRestore when the batch is not kept.
     """
     target = start.commit(recovered, folder)
     batch = None if target is None else target.batch
-    shown, then = _shown(recovered, batch)
+    shown, then = _shown(recovered, batch, was_truncated)
     after = {number for number in shown if batch is None or number > batch}
     return Superseded(
         batch=batch,
@@ -197,13 +206,16 @@ def find_superseded(
     )
 
 
-def _shown(recovered: Recovered, batch: int | None) -> tuple[frozenset[int], frozenset[int]]:
+def _shown(
+    recovered: Recovered, batch: int | None, was_truncated: Callable[[Restore], bool]
+) -> tuple[frozenset[int], frozenset[int]]:
     """Return the kept batches whose rows sinks show now, and those they showed when a batch was committed.
 
     They are not the same once a restore has had sinks take rows back.
     """
     events: list[tuple[int, Commit | Restore]] = [(kept.slot, kept.commit) for kept in recovered.kept]
-    events += [(entry.place.slot, entry) for entry in recovered.restores if entry.place is not None and entry.truncate]
+    undoing = (entry for entry in recovered.restores if entry.truncate and was_truncated(entry))
+    events += [(entry.place.slot, entry) for entry in undoing if entry.place is not None]
     shown: frozenset[int] = frozenset()
     at: dict[int | None, frozenset[int]] = {}
     for _, entry in sorted(events, key=lambda event: event[0]):

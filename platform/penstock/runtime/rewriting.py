@@ -88,6 +88,10 @@ def restored(
         state[step] = {str(one["partition"]): ManifestRef(**one["manifest"]) for one in made}
         due[step] = min((one["due"] for one in said if one["due"] is not None), default=None)
         due_time[step] = min((one["due_time"] for one in said if one["due_time"] is not None), default=None)
+    # What the job has no step for and is to be dropped may be of files that are gone; the rest `accept` refuses.
+    gone = (state.keys() - {step.name for step in engine.graph.steps}) & set(settings.drop)
+    for step in gone:
+        state.pop(step), due.pop(step, None), due_time.pop(step, None)
     partitions = {**known, **{s.name: s.partitions for s in engine.graph.steps if s.name in state}}
     # Written by who restores: under its Takeover the partitions are those, and no other Commit of the batch is it.
     place = None if takeover.place is None else Place(slot=takeover.place.slot, takeover=takeover.place.slot)

@@ -245,7 +245,8 @@ def forget_old(folder: Path, steps: Collection[str], keep: int) -> None:
 
     One that was cut short, so that not all of its steps have it, is not counted; it goes as well.
     """
-    counted = snapshots_of(folder)[-keep:]
+    # In the order they were made: behind a restore, batches of before it have greater ids.
+    counted = sorted(snapshots_of(folder), key=lambda steps: max(found.version for found in steps.values()))[-keep:]
     for step in steps:
         _forget(folder, step, {found[step].version for found in counted if step in found})
 

@@ -6,7 +6,7 @@ its checkpoint can.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from penstock.runtime.roots import job_log
 from penstock.runtime.snapshot_tables import find_snapshot, table_path, verify_snapshot
 from penstock.state import LATEST, Combine, Manifest, StateReader, live_rows
 from penstock.state import ManifestRef as StateRef
+from penstock.state.rows import conform
 
 __all__ = ["chunks", "read", "stored_steps"]
 
@@ -56,8 +57,14 @@ def chunks(root: str | Path, job: str, step: str, *, at: int | str = "last") -> 
         found = find_snapshot(folder, start.snapshot).steps[step]
         verify_snapshot(folder, found)
         yield from _of_snapshot([table_path(folder, step) / name for name in found.files])
-    else:
-        yield from _of_segments(folder / "state", step, commit)
+        return
+    readers = list(_readers(folder / "state", step, commit))
+    # Partitions that no row has come to since a column was added have not got it.
+    schemas = [schema for reader, path in readers for schema in _schema(reader, path)]
+    whole = pa.unify_schemas(schemas, promote_options="permissive") if schemas else None
+    for reader, path in readers:
+        for table in _of_partition(reader, path):
+            yield table if whole is None else conform(table, whole)
 
 
 def stored_steps(root: str | Path, job: str) -> list[str]:
@@ -87,19 +94,37 @@ def _of_snapshot(paths: list[Path]) -> Iterator[pa.Table]:
         yield from (pa.Table.from_batches([batch]) for batch in pq.ParquetFile(path).iter_batches())
 
 
-def _of_segments(root: Path, step: str, commit: Commit) -> Iterator[pa.Table]:
+def _readers(root: Path, step: str, commit: Commit) -> Iterator[tuple[StateReader, Path]]:
     for partition, ref in sorted(commit.state[step].items(), key=lambda named: int(named[0])):
         folder = root / step / partition
         manifest = Manifest.read(folder / ref.path, StateRef(ref.path, ref.size, ref.checksum))
-        yield from _of_partition(StateReader(folder, manifest), folder / ref.path)
+        yield StateReader(folder, manifest), folder / ref.path
+
+
+def _schema(reader: StateReader, path: Path) -> list[pa.Schema]:
+    """Return the columns that a partition's rows have when they are read; none for a partition without rows."""
+    for part in (SLICES, STATE):
+        stored = reader.schema(part)
+        if stored is not None:
+            return [_readable(reader, path, part)(stored.empty_table()).schema]
+    return []
 
 
 def _of_partition(reader: StateReader, path: Path) -> Iterator[pa.Table]:
+    part = STATE if reader.schema(SLICES) is None else SLICES
+    merge: Mapping[str, Combine | None] = {STATE: LATEST} if part == STATE else {SLICES: _layout(reader, path).combine}
+    shown = _readable(reader, path, part)
+    yield from (shown(rows) for rows in live_rows(reader, part, merge))
+
+
+def _readable(reader: StateReader, path: Path, part: str) -> Callable[[pa.Table], pa.Table]:
+    return readable if part == STATE else _layout(reader, path).readable
+
+
+def _layout(reader: StateReader, path: Path) -> PartialTables:
+    """Return how a partition's slices are kept, as its manifest describes it."""
     schema = reader.schema(SLICES)
-    if schema is None:
-        merge: Mapping[str, Combine | None] = {STATE: LATEST}
-        yield from (readable(rows) for rows in live_rows(reader, STATE, merge))
-        return
+    assert schema is not None
     try:
         plan = AggregatePlan.read(reader.facts[AGGREGATES])
     except (KeyError, TypeError, ValueError) as why:
@@ -109,5 +134,4 @@ def _of_partition(reader: StateReader, path: Path) -> Iterator[pa.Table]:
         ) from why
     partials = {field.name for field in plan.fields}
     keys = pa.schema([field for field in schema if field.name not in partials | {GROUP, HASH}])
-    layout = PartialTables(plan=plan, keys=keys)
-    yield from (layout.readable(rows) for rows in live_rows(reader, SLICES, {SLICES: layout.combine}))
+    return PartialTables(plan=plan, keys=keys)

@@ -8,6 +8,7 @@ loses nothing, and each sink remembers for which Restore it was done.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -22,7 +23,7 @@ from penstock.runtime.restoring import StartFrom, find_superseded
 from penstock.runtime.stages import Hook
 from penstock.sinks.delta_history import Target
 
-__all__ = ["plan_truncation", "redo_truncation"]
+__all__ = ["plan_truncation", "redo_truncation", "was_truncated"]
 
 log = structlog.get_logger()
 
@@ -36,12 +37,15 @@ def plan_truncation(
     rows an earlier restore has taken back, because they would be missing for good.
     """
     commit = start.commit(recovered, folder)
+    done = partial(was_truncated, graph, app)
     if not start.truncate:
-        _refuse_taken_back(entries, recovered, commit)
+        _refuse_taken_back(entries, recovered, commit, done)
         return {}
     sinks = {node.name: node.sink for node in graph.sinks}
     # Held rows count as well: whether somebody has released them, the table itself tells.
-    told = find_superseded(recovered, start, folder, released=[kept.batch for kept in recovered.kept])
+    told = find_superseded(
+        recovered, start, folder, released=[kept.batch for kept in recovered.kept], was_truncated=done
+    )
     rows = {found.sink: found.rows for found in told.sinks}
     for name in [*sinks, *(name for name in rows if name not in sinks)]:
         if not hasattr(sinks.get(name), "find_version") and (name in rows or told.before is not None):
@@ -73,6 +77,8 @@ def redo_truncation(engine: Engine, app: Callable[[str], str], recovered: Recove
     yield Hook("Truncate", "before", restore.batch)
     for sink, version in restore.truncate.items():
         if not any(node.name == sink for node in engine.graph.sinks):
+            if damage is Damage.FAIL:  # the next Commit would settle it, and the rows would stay beside those to come
+                raise CannotTruncate(f"sink {sink!r} is to take rows back, and the job has it no longer", sink=sink)
             log.warning("sink.not_truncated", sink=sink, version=version, reason="the job has it no longer")
             continue
         # Of the target only the batch counts here: what the table is to show was settled when the entry was written.
@@ -100,11 +106,24 @@ def _target(app: str, recovered: Recovered, commit: Commit | None) -> Target:
     return Target(app=app, batch=commit.batch, slot=commit.place.slot)
 
 
-def _refuse_taken_back(entries: Log, recovered: Recovered, commit: Commit | None) -> None:
+def was_truncated(graph: JobGraph, app: Callable[[str], str], restore: Restore) -> bool:
+    """Return whether the tables say that a Restore's truncation was carried out, of those that the job still has.
+
+    It is not where somebody wrote to a table in between: then a restore without truncation is the way out.
+    """
+    sinks = {node.name: node.sink for node in graph.sinks}
+    slot = -1 if restore.place is None else restore.place.slot
+    told = [sinks[name].truncated(app(name)) for name in restore.truncate if hasattr(sinks.get(name), "truncated")]
+    return not told or any(done is not None and done >= slot for done in told)
+
+
+def _refuse_taken_back(
+    entries: Log, recovered: Recovered, commit: Commit | None, done: Callable[[Restore], bool]
+) -> None:
     if commit is None or commit.place is None:
         return
     for restore in _restores_since(entries, recovered, commit.place.slot):
-        if restore.truncate and (restore.batch is None or restore.batch < commit.batch):
+        if restore.truncate and done(restore) and (restore.batch is None or restore.batch < commit.batch):
             back = "nothing" if restore.batch is None else f"batch {restore.batch}"
             sinks = ", ".join(restore.truncate)
             raise CannotRestore(

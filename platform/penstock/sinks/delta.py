@@ -95,6 +95,16 @@ class Delta:
         with _named_errors(self.path):
             return find_version(Path(self.path).resolve(), target)
 
+    def truncated(self, app: str) -> int | None:
+        """Return the slot of the newest Restore for which rows of the app were taken back, None for none."""
+        from deltalake import DeltaTable
+
+        with _named_errors(self.path):
+            if not DeltaTable.is_deltatable(str(self.path)):
+                return None
+            slot: int | None = DeltaTable(str(self.path)).transaction_version(f"{app}/truncate")
+            return slot
+
     def put_back(self, target: Target, version: int, *, slot: int, newest: int) -> bool:
         """Put a version in force again, as in `delta_history.put_back`."""
         with _named_errors(self.path):

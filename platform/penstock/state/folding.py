@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.state.batch import write_manifest
 from penstock.state.compaction import AT_ONCE, Plan, live_size
 from penstock.state.files import sync_folder
-from penstock.state.manifest import ManifestRef, Run
+from penstock.state.manifest import FOLDED, ManifestRef, Run, stamp
 from penstock.state.merge import Combine, compact
 from penstock.state.reader import StateReader
 from penstock.state.refs import MERGED, Piece
@@ -53,7 +53,9 @@ def fold(
     chains = {
         part: (Run(manifest.chain(part)[0].number, manifest.batch, found),) for part, found in pieces.items() if found
     }
-    return write_manifest(reader.folder, name, replace(manifest, chains=chains, sizes=files))
+    folded = {part: [stamp(run) for run in chain] for part, chain in manifest.chains.items()}
+    base = replace(manifest, chains=chains, sizes=files, facts={FOLDED: folded})
+    return write_manifest(reader.folder, name, base)
 
 
 def live_rows(

@@ -22,9 +22,11 @@ from penstock.state.files import corrupt, read_file
 from penstock.state.refs import MERGED, PartRef, Piece, SegmentRef, is_file_name
 from penstock.state.rows import Bound, start_of_group
 
-__all__ = ["Manifest", "ManifestRef", "Run"]
+__all__ = ["FOLDED", "Manifest", "ManifestRef", "Run", "stamp"]
 
 KIND = "manifest"
+FOLDED = "folded"
+"""The fact of a base that says what runs it was folded from, by part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,11 @@ class Run:
     def rows(self) -> int:
         """Return the number of rows, dead ones of a piece that is half merged included."""
         return sum(piece.rows for piece in self.pieces)
+
+
+def stamp(run: Run) -> list[Any]:
+    """Return what changes of a run when it takes part in a merge, as JSON values."""
+    return [run.number, run.batch, None if run.low is None else list(run.low), run.into]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,15 +170,17 @@ class Manifest:
         """Put the runs of a base in place of those that it was folded from; `batch` stays, as no row changes.
 
         A part whose old runs are gone meanwhile, because all its rows were replaced or died, has nothing of the base.
-        Raises `StateError` where a run that was folded has been written to since.
+        Raises `StateError` where a run that was folded has been merged since, of however few rows: they would be in
+        the base and in what they were merged into.
         """
         chains = {}
+        folded = base.facts.get(FOLDED, {})
         for part, chain in self.chains.items():
             old = [run for run in chain if run.number < base.next_run]
-            if touched := next((run for run in old if run.batch > base.batch), None):
+            if touched := next((run for run in old if stamp(run) not in folded.get(part, [])), None):
                 raise StateError(
                     f"partition {self.partition} of step {self.step!r}: run {touched.number} of part {part!r} was "
-                    f"written in batch {touched.batch}, behind the base of batch {base.batch}"
+                    f"merged behind the base of batch {base.batch}, which was folded from it"
                 )
             floor = start_of_group(self.floors[part]) if part in self.floors else None
             new = tuple(run for run in chain if run.number >= base.next_run)
