@@ -71,14 +71,16 @@ def test_one_is_made_at_a_time_and_the_next_batch_stands_on_it(slow):
     data.look(committed(0), 1, 0)
     assert slow.made == []
     data.committed(committed(1))
-    data.look(committed(1), 1, 1)
-    assert (data.behind, data.bases, data.refs, data.pinned()) == (1, {}, {}, {1})
+    data.look(committed(1), 1, 4)
+    assert (data.behind, data.bases, data.refs) == (4, {}, {}), "a restore writes runs of the newest batch there was"
+    assert data.pinned() == {1, 4}
+    assert slow.made[0].order.named == 4
     for batch in (2, 3, 4):
         data.look(committed(batch), 1, 0)
         assert len(slow.made) == 1
     slow.made[0].take()
     data.look(committed(4), 1, 0)
-    assert (data.behind, list(data.bases["step"]), data.pinned()) == (None, ["0"], {1})
+    assert (data.behind, list(data.bases["step"]), data.pinned()) == (None, ["0"], {1, 4})
     ref = data.refs["step"]
     assert (ref.batch, ref.time, ref.version, ref.rows) == (1, SECOND, 3, 7)
     data.committed(committed(5, snapshots=data.refs))

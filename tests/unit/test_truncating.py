@@ -73,7 +73,7 @@ def test_a_commit_that_stands_elsewhere_is_no_measure(log: Log, tmp_path: Path, 
 
 
 def test_a_sink_that_is_gone_has_nothing_put_back(log: Log, tmp_path: Path) -> None:
-    """Its table is known to the code of before only; the others are done."""
+    """Its table is known to the code of before only: a start refuses, and a restore does the others."""
     owned = own(log)
     owned.append(Restore(epoch=owned.epoch, writer=owned.writer, batch=0, truncate={"gone": 1, "out": 1}, **SAID))
     asked = []
@@ -81,7 +81,9 @@ def test_a_sink_that_is_gone_has_nothing_put_back(log: Log, tmp_path: Path) -> N
         graph=graph_of(tmp_path / "out"),
         put_back=lambda sink, target, version, slot, newest: asked.append((sink, version, slot, newest)),
     )
-    hooks = list(redo_truncation(engine, lambda sink: f"uuid/{sink}", recover(log), Damage.FAIL))
+    with pytest.raises(CannotTruncate, match="'gone' is to take rows back, and the job has it no longer"):
+        list(redo_truncation(engine, lambda sink: f"uuid/{sink}", recover(log), Damage.FAIL))
+    hooks = list(redo_truncation(engine, lambda sink: f"uuid/{sink}", recover(log), Damage.LIST))
     assert asked == [("out", 1, 8, 2)]
     assert [hook.when for hook in hooks] == ["before", "truncated out", "after"]
     owned.append(offsets(3, owned.epoch, owned.writer))

@@ -139,8 +139,8 @@ def _refuse_old_decisions(store: CheckpointStore, job: str, batch: int) -> None:
     ]
     if max(told, *ids, -1) > batch:
         raise CannotCopy(
-            f"a former checkpoint of {job} went on to batch {max(told, *ids)}, and what was decided on its batches would "
-            f"be taken for decisions on those that come now; import it under another name",
+            f"a former checkpoint of {job} went on to batch {max(told, *ids)}, and what was decided on its batches "
+            "would be taken for decisions on those that come now; import it under another name",
             where=f"{store.root}/_control",
         )
 
