@@ -15,7 +15,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,6 +32,11 @@ from penstock.runtime.specs import StepWork
 __all__ = ["DataCheckpointPolicy", "DataCheckpoints", "HelperProcess", "InPlace"]
 
 log = structlog.get_logger()
+
+_REST = 3.0
+"""How many times as long as it works a helper rests: batches that it works beside are slower, by what they share."""
+_ONE_THREAD = {"TOKIO_WORKER_THREADS": "1", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""What many threads of low priority do to the caches of the others, one does not."""
 
 
 class Helper(Protocol):
@@ -69,13 +74,13 @@ class HelperProcess:
 
         self._folder = tempfile.TemporaryDirectory(prefix="penstock-snapshot-")
         given, self._said = (Path(self._folder.name) / name for name in ("order", "answer"))
-        given.write_bytes(cloudpickle.dumps(order))  # type: ignore[no-untyped-call]
+        given.write_bytes(cloudpickle.dumps(replace(order, rest=_REST)))  # type: ignore[no-untyped-call]
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
             [sys.executable, "-m", "penstock.runtime.snapshot_writer", str(given), str(self._said)],
             stdin=subprocess.PIPE,  # it stays open: its end tells the process that we are gone
             stdout=subprocess.DEVNULL,  # what modules of the job print has no place in a driver's output
             start_new_session=True,  # Ctrl-C is for the driver, which ends it
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **_ONE_THREAD},
         )
 
     def poll(self) -> Mapping[str, Any] | None:

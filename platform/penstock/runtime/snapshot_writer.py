@@ -45,10 +45,12 @@ if TYPE_CHECKING:
 
 __all__ = ["SnapshotOrder", "StepTaken", "Taken", "answer", "take_snapshots", "taken_of"]
 
+_AT_ONCE = 2**23
+"""Bytes of segments that are folded at a time: pieces of work short beside a batch."""
 _SETTINGS = {"delta.logRetentionDuration": "interval 7 days"}
 
-NICE = 10
-"""About a tenth of a processor where the batches want all of them."""
+NICE = 19
+"""A hundredth of a processor where the batches want all of them; they leave gaps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +60,7 @@ class SnapshotOrder:
     `commit` is a Commit as JSON, `named` the batch id that new segments are named by: one that no sweep goes beyond.
     `keep` how many versions of each table stay readable. `since` has, for steps whose
     last data checkpoint this driver has made, its batch: partitions that did not change behind it stay as they are.
+    `rest` is how long to rest behind each piece of work, as a multiple of what it took.
     """
 
     uuid: str
@@ -69,6 +72,7 @@ class SnapshotOrder:
     run: str
     keep: int
     since: Mapping[str, int] = field(default_factory=dict)
+    rest: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +144,8 @@ class _StepWriter:
         for number in changed:
             reader = self.partitions[number].reader
             name = segment_name(self.order.named, epoch=self.order.epoch, attempt=number, run=self.order.run)
-            folding = fold(reader, name, batch=self.order.named, merge=self.work.merge)
+            merge = self.work.merge
+            folding = fold(reader, name, batch=self.order.named, merge=merge, at_once=_AT_ONCE)
             while True:
                 try:
                     part, rows = next(folding)
@@ -173,7 +178,7 @@ class _StepWriter:
         whole = known is None or self.order.since.get(self.step) != known or not is_ours(there)
         changed = [n for n, state in self.partitions.items() if whole or state.reader.manifest.batch > (known or 0)]
         schema = pa.schema([*storable(self.work.tables[table]), pa.field(PARTITION, pa.int32())])
-        feed = _Feed(rows(changed), schema)
+        feed = _Feed(rows(changed), schema, self.order.rest)
         path.mkdir(parents=True, exist_ok=True)
         try:
             write_deltalake(
@@ -208,15 +213,19 @@ class _StepWriter:
 class _Feed:
     """Give rows to the writer, and keep the error of ours that it would tell in words of its own."""
 
-    def __init__(self, rows: Iterator[pa.Table], schema: pa.Schema) -> None:
-        self._rows, self._schema = rows, schema
+    def __init__(self, rows: Iterator[pa.Table], schema: pa.Schema, rest: float) -> None:
+        self._rows, self._schema, self._rest = rows, schema, rest
         self.error: Exception | None = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows with the columns of the table."""
         try:
+            began = time.monotonic()
             for table in self._rows:
                 yield from table.cast(self._schema).to_batches()
+                # What it took includes the writer's part, who asks for the next rows when these are written.
+                time.sleep(self._rest * (time.monotonic() - began))
+                began = time.monotonic()
         except Exception as why:
             self.error = why
             raise
@@ -244,6 +253,7 @@ def main() -> None:
     from pyspark import cloudpickle
 
     os.nice(NICE)
+    pa.set_cpu_count(1)
     # The driver writes nothing: what ends this wait is that it has gone, and then nobody wants the answer.
     threading.Thread(target=lambda: (sys.stdin.buffer.read(1), os._exit(1)), daemon=True).start()
     given, said = Path(sys.argv[1]), Path(sys.argv[2])
