@@ -67,7 +67,7 @@ def killing(marker: Path, driver: int, batch: int) -> Any:
 def make_job(folder: Path, kill: tuple[str, str, int] | None) -> Job:
     """Return the job: the rows as they are, and counts by user and window."""
     job = Job("killed", partitions=2)
-    job.checkpoint(every=EveryBatches(1))
+    job.checkpoint(every=EveryBatches(3))
     # The order of the ids is the order of arrival.
     source = FileReplay(folder / "input.parquet", order_by="id", rows_per_batch=A_BATCH)
     rows = job.source("rows", source, event_time="t", max_out_of_order=seconds(3))

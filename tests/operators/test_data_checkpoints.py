@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -295,7 +296,7 @@ class TestHelperProcess:
         from penstock.runtime.data_checkpoints import DataCheckpointPolicy
         from penstock.runtime.settings import DriverSettings
 
-        return DriverSettings(data=DataCheckpointPolicy(make=make, patience=60.0))
+        return DriverSettings(data=DataCheckpointPolicy(make=make, patience=600.0))
 
     def test_it_is_stood_on_when_it_is_made_and_one_that_was_killed_is_made_again(self, tmp_path):
         """The batches never wait for it."""
@@ -305,12 +306,15 @@ class TestHelperProcess:
 
         made = []
 
-        class Noted(HelperProcess):
+        class Held(HelperProcess):
+            """One that does nothing until it is let."""
+
             def __init__(self, order):
                 super().__init__(order)
+                self._process.send_signal(signal.SIGSTOP)
                 made.append(self._process)
 
-        with Harness(kept_job(2), tmp_path, settings=self.helper_settings(Noted)) as h:
+        with Harness(kept_job(2), tmp_path, settings=self.helper_settings(Held)) as h:
             for n in range(3):
                 h.batch({"rows": [{"k": f"k{m}", "v": n} for m in range(20)]})
             assert len(made) == 1
@@ -320,11 +324,11 @@ class TestHelperProcess:
                 h.batch({"rows": [{"k": f"k{m}", "v": n} for m in range(20)]})
             assert h.commit().snapshots == {}
             assert len(made) == 2
+            made[1].send_signal(signal.SIGCONT)
             until(lambda: made[1].poll() is not None)
             h.batch({"rows": [{"k": "k1", "v": 1}]})
             assert h.commit().snapshots["step"].rows == 20
             assert min(files_read(h)) >= h.commit().snapshots["step"].batch
-            until(lambda: not any(process.poll() is None for process in made[:2]))
         assert all(process.poll() is not None for process in made), "none outlives its driver's run"
 
     def test_a_maker_that_cannot_even_begin_ends_no_batch(self, tmp_path):

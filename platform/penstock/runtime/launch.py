@@ -307,10 +307,9 @@ def _look_first(
     if start.restore:
         released = HeldRecords(control_store(folder.parent), folder.name).released()
         recovered = recover(log, Damage.LIST)
-        uuid = read_metadata(log.store).uuid
 
         def app(sink: str) -> str:
-            return f"{uuid}/{sink}"
+            return f"{read_metadata(log.store).uuid}/{sink}"
 
         done = partial(was_truncated, graph, app)
         found = find_superseded(recovered, start, folder, released=released, was_truncated=done)
