@@ -197,8 +197,13 @@ def test_what_was_decided_on_a_former_checkpoint_of_the_name_is_not_taken_for_th
 
 
 def test_an_export_that_was_cut_short_is_done_again(tmp_path):
-    """Into the same folder, as long as there is nothing else in it."""
+    """What it had made is beside its place; a folder that is there is somebody's, whatever is in it."""
     with Harness(job_of("idle", partitions=1), tmp_path / "a") as h:
         h.batch({"rows": [{"k": "a", "v": 1}]})
-    (tmp_path / "export" / "state" / "step").mkdir(parents=True)
+    (tmp_path / ".export.penstock-export" / "state" / "step").mkdir(parents=True)
     assert exported(tmp_path / "a", tmp_path / "export").commit.batch == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "export"]
+    (tmp_path / "other" / "state").mkdir(parents=True)
+    with pytest.raises(CannotCopy, match="the folder is there already"):
+        exported(tmp_path / "a", tmp_path / "other")
+    assert (tmp_path / "other" / "state").is_dir()

@@ -53,12 +53,13 @@ class Export(Record):
 def export_checkpoint(folder: Path, target: Path, start: StartFrom, *, job: str, now: int) -> Export:
     """Copy what the job would go on from, as of a start, to a new folder; a driver may run meanwhile.
 
-    `export.json` comes last: a folder without it is no export. Raises CannotCopy, CannotRestore, and what reading
-    damaged state raises.
+    It is made beside its place and moved there, so a folder of that name is whole. Raises CannotCopy, CannotRestore,
+    and what reading damaged state raises.
     """
-    if target.exists() and (not target.is_dir() or [path.name for path in target.iterdir()] not in ([], ["state"])):
+    if target.exists():
         raise CannotCopy("the folder is there already", where=str(target))
-    shutil.rmtree(target, ignore_errors=True)  # what an export that was cut short has left
+    made_in = target.with_name(f".{target.name}.penstock-export")
+    shutil.rmtree(made_in, ignore_errors=True)  # what one that was cut short has left
     log = Log(LocalStore(folder))
     recovered = recover(log, Damage.LIST)
     commit = start.commit(recovered, folder) if start.goes_back else recovered.commit
@@ -69,7 +70,7 @@ def export_checkpoint(folder: Path, target: Path, start: StartFrom, *, job: str,
     if lost := commit.state.keys() - partitions.keys():
         raise CannotCopy(f"how many partitions step {min(lost)!r} has cannot be read any more", where=str(folder))
     try:
-        _copy_state(folder / "state", target / "state", commit.state)
+        _copy_state(folder / "state", made_in / "state", commit.state)
     except StateMissing as why:
         what = f"{why.what}; the job has let it go meanwhile: save the checkpoint first, and export what was saved"
         raise CannotCopy(what, where=why.where) from why
@@ -77,7 +78,8 @@ def export_checkpoint(folder: Path, target: Path, start: StartFrom, *, job: str,
     # What it staged is the old checkpoint's to publish.
     bare = commit.model_copy(update={"staged": {}, "held": {}, "published": {}, "snapshots": {}, "place": None})
     made = Export(job=job, uuid=uuid, exported=now, partitions=partitions, commit=bare)
-    _write(target, fileformat.encode(_KIND, made.model_dump(mode="json")))
+    _write(made_in, fileformat.encode(_KIND, made.model_dump(mode="json")))
+    _move(made_in, target)
     return made
 
 
@@ -122,11 +124,7 @@ def import_checkpoint(source: Path, folder: Path, *, identity: Identity, now: in
         )
     )
     owned.append(Release(epoch=owned.epoch, writer=owned.writer, reason="imported"))
-    try:
-        made_in.rename(folder)
-    except OSError as why:
-        raise CannotCopy(f"it cannot be moved to its place: {why.strerror}", where=str(folder)) from why
-    sync_folder(folder.parent)
+    _move(made_in, folder)
     return export, metadata
 
 
@@ -164,6 +162,15 @@ def read_export(source: Path) -> Export:
         if not plain or step not in found.partitions:
             raise corrupt(str(path), f"the state of {step!r} is none that Penstock exports")
     return found
+
+
+def _move(made_in: Path, place: Path) -> None:
+    """Give a folder that is whole its name."""
+    try:
+        made_in.rename(place)
+    except OSError as why:
+        raise CannotCopy(f"it cannot be moved to its place: {why.strerror}", where=str(place)) from why
+    sync_folder(place.parent)
 
 
 def _copy_state(source: Path, target: Path, state: Mapping[str, Mapping[str, ManifestRef]]) -> None:

@@ -131,8 +131,11 @@ def _segments(step: str, work: StepWork, table: str, commit: Commit, spark: Spar
 def refuse_unfit(rewrite: StepRewrite, work: StepWork, commit: Commit, root: Path) -> None:
     """Raise StepsChanged where a step cannot go on from what it is to be written from; `root` has all state.
 
-    What is written carries the layout of the job as it is now, so nobody could tell it afterwards.
+    What is written carries the layout of the job as it is now, so nobody could tell it afterwards. Of a table of the
+    user's the columns count, which are looked at when it is read.
     """
+    if rewrite.table is not None:
+        return
     refused: tuple[str, ...] = ()
     if rewrite.snapshot is not None:
         found = rewrite.snapshot
@@ -150,7 +153,7 @@ def refuse_unfit(rewrite: StepRewrite, work: StepWork, commit: Commit, root: Pat
         for partition, ref in commit.state.get(rewrite.step, {}).items():
             state = PartitionState.open(root, rewrite.step, int(partition), ref.model_dump(), work=work)
             refused = refused or work.evolution(state).refused
-    if refused and rewrite.table is None:
+    if refused:
         raise StepsChanged(f"step {rewrite.step!r} cannot go on from its state: {'; '.join(refused)}")
 
 

@@ -40,8 +40,6 @@ class Restored:
 
     commit: Commit
     partitions: Mapping[str, int]
-    written: tuple[str, ...] = ()
-    """The steps whose state was written anew."""
 
 
 def restored(
@@ -90,15 +88,15 @@ def restored(
         due_time[step] = min((one["due_time"] for one in said if one["due_time"] is not None), default=None)
     # What the job has no step for and is to be dropped may be of files that are gone; the rest `accept` refuses.
     gone = (state.keys() - {step.name for step in engine.graph.steps}) & set(settings.drop)
-    for step in gone:
-        state.pop(step), due.pop(step, None), due_time.pop(step, None)
+    for kept in (state, due, due_time):
+        for step in gone:
+            kept.pop(step, None)
     partitions = {**known, **{s.name: s.partitions for s in engine.graph.steps if s.name in state}}
     # Written by who restores: under its Takeover the partitions are those, and no other Commit of the batch is it.
     place = None if takeover.place is None else Place(slot=takeover.place.slot, takeover=takeover.place.slot)
     who = {"epoch": takeover.epoch, "writer": takeover.writer, "place": place}
     changed = {"state": state, "due": due, "due_time": due_time, "snapshots": {}}
-    written = commit.model_copy(update={**changed, **who})
-    return Restored(written, partitions, tuple(rewrite.step for rewrite in rewrites))
+    return Restored(commit.model_copy(update={**changed, **who}), partitions)
 
 
 def _rewrites(

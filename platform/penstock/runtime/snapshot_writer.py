@@ -58,8 +58,8 @@ class SnapshotOrder:
     """Say of what a data checkpoint is to be made; sent to another process of the same driver.
 
     `commit` is a Commit as JSON, `named` the batch id that new segments are named by: one that no sweep goes beyond.
-    `keep` how many versions of each table stay readable. `since` has, for steps whose
-    last data checkpoint this driver has made, its batch: partitions that did not change behind it stay as they are.
+    `keep` is how many versions of each table stay readable. `since` has, for steps whose last data checkpoint this
+    driver has made, its batch: partitions that did not change behind it stay as they are.
     `rest` is how long to rest behind each piece of work, as a multiple of what it took.
     """
 
@@ -119,7 +119,7 @@ class _StepWriter:
         }
 
     def take(self) -> StepTaken:
-        """Write the tables, the base and the record, and let old versions go."""
+        """Write the tables, the base and the record."""
         timers = self._write(TIMERS, self._timers) if TIMERS in self.work.tables else None
         made = self._write(MAIN, self._fold)
         record = SnapshotVersion(
@@ -144,8 +144,7 @@ class _StepWriter:
         for number in changed:
             reader = self.partitions[number].reader
             name = segment_name(self.order.named, epoch=self.order.epoch, attempt=number, run=self.order.run)
-            merge = self.work.merge
-            folding = fold(reader, name, batch=self.order.named, merge=merge, at_once=_AT_ONCE)
+            folding = fold(reader, name, batch=self.order.named, merge=self.work.merge, at_once=_AT_ONCE)
             while True:
                 try:
                     part, rows = next(folding)
@@ -173,8 +172,8 @@ class _StepWriter:
         app = app_id(self.order.uuid, self.step, table)
         there = open_table(path)
         known = None if there is None else there.transaction_version(app)
-        # Also where somebody has edited it: what did not change in the state may have there.
         self._refuse_newer(there)
+        # Also where somebody has edited it: what did not change in the state may have there.
         whole = known is None or self.order.since.get(self.step) != known or not is_ours(there)
         changed = [n for n, state in self.partitions.items() if whole or state.reader.manifest.batch > (known or 0)]
         schema = pa.schema([*storable(self.work.tables[table]), pa.field(PARTITION, pa.int32())])
