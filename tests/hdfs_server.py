@@ -30,7 +30,7 @@ log4j.appender.out.layout=org.apache.log4j.PatternLayout
 log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %p %c{1}: %m%n
 """
 _PATIENCE = 60.0
-_SUPERUSER = "hdfs"
+SUPERUSER = "hdfs"
 USER = "penstock"
 """Whose checkpoints stand there. It has no rights of its own, as no job should."""
 
@@ -55,7 +55,7 @@ class HdfsServer:
         self.start_namenode()
         self.start_datanode()
         self.wait()
-        self.client(_SUPERUSER).makedirs("/checkpoints", permission="1777")
+        self.client(SUPERUSER).makedirs("/checkpoints", permission="1777")
 
     def client(self, user: str = USER) -> InsecureClient:
         """Return a client that does what it is told."""
@@ -138,7 +138,7 @@ class HdfsServer:
         return [self._java, *_JAVA, *_OPENED, "-cp", path, name, *words]
 
     def _environment(self) -> dict[str, str]:
-        return {**os.environ, "HADOOP_USER_NAME": _SUPERUSER}
+        return {**os.environ, "HADOOP_USER_NAME": SUPERUSER}
 
     def _run(self, name: str, *words: str) -> None:
         ran = subprocess.run(

@@ -11,9 +11,9 @@ from project_samples import expected_totals
 from shells import PATIENCE, Shell
 
 from penstock.checkpoint.entries import Commit
-from penstock.checkpoint.local import LocalStore
-from penstock.checkpoint.log import Log
+from penstock.checkpoint.mirror import open_store
 from penstock.runtime.processes import argv_of, kill_session, leaders
+from penstock.runtime.roots import job_log
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import Stream
 
@@ -35,9 +35,10 @@ rows = 4
 class Yard(Shell):
     """A project with supervisors, and the streams that they run."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, checkpoints: Path | None = None) -> None:
         super().__init__(root)
-        self.records = StreamRecords(LocalStore(root / "checkpoints"), "orders")
+        self.checkpoints = checkpoints or root / "checkpoints"
+        self.records = StreamRecords(open_store(self.checkpoints), "orders")
 
     def supervise(self) -> subprocess.Popen[str]:
         """Start a supervisor."""
@@ -64,12 +65,13 @@ class Yard(Shell):
 
     def entries(self, kind: type) -> list:
         """Return the entries of one kind in the stream's log."""
-        log = Log(LocalStore(self.root / "checkpoints" / "orders"))
-        return [e for slot in range(log.find_tail() + 1) if isinstance(e := log.read(slot), kind)]
+        log = job_log(self.checkpoints / "orders")
+        slots = range(log.find_tail() + 1) if log is not None else ()
+        return [e for slot in slots if isinstance(e := log.read(slot), kind)]
 
     def commits(self) -> int:
         """Return how many batches are committed."""
-        return len(self.entries(Commit)) if (self.root / "checkpoints" / "orders" / "log").is_dir() else 0
+        return len(self.entries(Commit))
 
     def until_commits(self, count: int) -> None:
         """Wait until so many batches are committed."""
@@ -77,7 +79,7 @@ class Yard(Shell):
 
     def drivers(self) -> list[int]:
         """Return the drivers of the stream that run, whatever the records say."""
-        ours = str(self.root / "checkpoints")
+        ours = str(self.checkpoints)
         words = {pid: argv_of(pid) for pid in leaders()}
         return [pid for pid, argv in words.items() if "run" in argv and any(word.startswith(ours) for word in argv)]
 

@@ -2,7 +2,7 @@
 
     python killed_job.py FOLDER [STAGE WHEN BATCH]
 
-FOLDER holds the input, the checkpoint and the tables. With a hook of the loop the process sends itself SIGKILL there;
+FOLDER holds the input, the checkpoint and the tables; with a file `hdfs`, the checkpoint is at the URL in it. With a hook of the loop the process sends itself SIGKILL there;
 with the stage `task` a task of the batch kills its driver, from inside the Spark job.
 """
 
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock import EveryBatches, Job, agg, seconds
+from penstock.checkpoint.mirror import root_of
 from penstock.runtime.data_checkpoints import DataCheckpointPolicy, HelperProcess
 from penstock.runtime.jobrun import JobRun
 from penstock.runtime.loop import DriverSettings
@@ -88,12 +89,18 @@ def main(folder: Path, kill: tuple[str, str, int] | None) -> None:
     spark.stop()
 
 
+def root(folder: Path) -> Path:
+    """Return where the checkpoint is."""
+    url = folder / "hdfs"
+    return root_of(url.read_text(), cache=str(folder / "cache")) if url.exists() else folder / "root"
+
+
 def hooks(folder: Path, spark: Any, kill: tuple[str, str, int] | None = None) -> Iterator[Hook]:
     """Yield the hooks of a driver that runs the job to the end of its input."""
     run = JobRun.open(
         make_job(folder, kill),
         spark,
-        root=folder / "root",
+        root=root(folder),
         clock=SystemClock(),
         trigger=AsFastAsPossible(),
         suites={},

@@ -7,6 +7,7 @@ so on; the last one finishes. The tables are then those of a driver that nobody 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,8 +23,8 @@ from delta_history import named_files, published_batches
 from deltalake import DeltaTable
 
 from penstock.checkpoint.entries import Commit, Offsets, Takeover
-from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
+from penstock.checkpoint.mirror import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -63,13 +64,19 @@ def end(group: int) -> None:
     raise AssertionError(f"processes of group {group} do not end")
 
 
-@pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Path:
-    """Return the folder of a job that was killed again and again, and then run to its end."""
+@pytest.fixture(scope="module", params=["on disk", "on HDFS"])
+def killed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Path:
+    """Return the folder of a job that was killed again and again, and then run to its end.
+
+    On HDFS each driver begins without a copy of anything, as one on another machine does.
+    """
     folder = tmp_path_factory.mktemp("killed")
     killed_job.make_input(folder)
-    codes = [run(folder, *kill) for kill in KILLS]
-    assert codes == [-signal.SIGKILL] * len(KILLS)
+    if request.param == "on HDFS":
+        (folder / "hdfs").write_text(request.getfixturevalue("hdfs").url(folder.name))
+    for kill in KILLS:
+        assert run(folder, *kill) == -signal.SIGKILL
+        shutil.rmtree(folder / "cache", ignore_errors=True)
     assert (folder / "marker").exists()
     assert finished(folder, spark)
     return folder
@@ -122,7 +129,7 @@ def test_files_of_dead_runs_are_in_no_table(killed: Path) -> None:
 @pytest.mark.fault("F01")
 def test_the_log_tells_what_happened(killed: Path) -> None:
     """A Takeover for each driver; Offsets and a Commit once for each batch, whichever driver wrote them."""
-    log = Log(LocalStore(killed / "root" / "killed"))
+    log = Log(open_store(killed_job.root(killed) / "killed"))
     entries = [entry for _, entry in reversed(list(log.entries_back(log.tail())))]
     assert [entry.epoch for entry in entries if isinstance(entry, Takeover)] == list(range(1, len(KILLS) + 2))
     batches = [entry.batch for entry in entries if isinstance(entry, Commit)]

@@ -34,12 +34,13 @@ def state(
     due: int | None = None,
     due_time: int | None = None,
     checksum: str | None = "a",
+    fetched: int = 0,
 ) -> dict[str, Any]:
     """Return what the task that owns a state partition of step `w` says."""
     manifest = None if checksum is None else {"path": f"m{checksum}", "size": 3, "checksum": checksum}
     said = {"kind": "state", "step": "w", "partition": partition, "manifest": manifest, "due": due, "merged": merged}
     said |= {"counted_as": "window:w", "due_time": due_time, "quarantined": 0}
-    return {**said, "written": 10, "rewritten": 4, "size": 100}
+    return {**said, "written": 10, "rewritten": 4, "size": 100, "fetched": fetched}
 
 
 def staged(

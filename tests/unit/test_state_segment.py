@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_samples import SCHEMA, add_counts, counts, empty_manifest, fresh_name, keyed_table
 
+from penstock.checkpoint.files import NewFile
 from penstock.errors import SegmentExists, StorageDenied, StorageFull, StorageUnavailable
 from penstock.state import GROUP, HASH, SegmentWriter, StateReader, segment_name, sort_rows, write_segment
 from penstock.state import segment as segment_module
-from penstock.state.files import NewFile
 from penstock.state.segment import FACTS
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -110,11 +110,13 @@ def test_commands_run_here_without_what_means_the_machines_of_the_cluster(tmp_pa
 # --- folders that all machines see ----------------------------------------------------------------
 def test_an_executor_that_sees_the_same_folder_answers_so(tmp_path: Path) -> None:
     """It reads what the driver left, and leaves something that the driver reads."""
-    (tmp_path / ".shared-1").write_bytes(b"penstock: may be deleted\n")
-    found = answer(str(tmp_path), ".shared-1")
-    assert found == Answer(HERE, str(tmp_path), found.name, None)
+    mark = tmp_path / "_shared-1"
+    mark.mkdir()
+    (mark / "driver").write_bytes(b"penstock: may be deleted\n")
+    found = answer(str(mark))
+    assert found == Answer(HERE, str(mark), found.name, None)
     judge([found])
-    assert (tmp_path / found.name).exists()
+    assert (mark / found.name).exists()
 
 
 @pytest.mark.parametrize(
@@ -124,27 +126,31 @@ def test_an_executor_that_sees_the_same_folder_answers_so(tmp_path: Path) -> Non
 )
 def test_an_executor_with_a_folder_of_its_own_is_found(tmp_path: Path, left: bytes | None, said: str) -> None:
     """The same path on another disk; host and folder are named."""
+    mark = tmp_path / "_shared-1"
+    mark.mkdir()
     if left is not None:
-        (tmp_path / ".shared-1").write_bytes(left)
+        (mark / "driver").write_bytes(left)
     with pytest.raises(NotShared, match=said) as caught:
-        judge([answer(str(tmp_path), ".shared-1")])
+        judge([answer(str(mark))])
     assert (HERE in caught.value.what, caught.value.where) == (True, str(tmp_path))
 
 
 def test_an_executor_whose_files_do_not_come_back_is_found(tmp_path: Path) -> None:
     """It sees the driver's file, perhaps by a mount that is read-only or cached, and the driver does not see its."""
-    with pytest.raises(NotShared, match="on host h1: the driver does not see a file that it has written") as caught:
-        judge([Answer("h1", str(tmp_path), ".shared-1-2", None)])
+    mark = tmp_path / "_shared-1"
+    mark.mkdir()
+    with pytest.raises(NotShared, match="on host h1, the driver does not see a file that it has written") as caught:
+        judge([Answer("h1", str(mark), "2", None)])
     assert caught.value.where == str(tmp_path)
-    (tmp_path / ".shared-1-2").write_bytes(b"x")
+    (mark / "2").write_bytes(b"x")
     with pytest.raises(NotShared, match="other bytes here"):
-        judge([Answer("h1", str(tmp_path), ".shared-1-2", None)])
+        judge([Answer("h1", str(mark), "2", None)])
 
 
 def test_an_executor_without_the_folder_is_found(tmp_path: Path) -> None:
     """It makes no folder: what is not mounted must not look as if it were."""
     with pytest.raises(NotShared, match="not there"):
-        judge([answer(str(tmp_path / "none"), ".shared-1")])
+        judge([answer(str(tmp_path / "none"))])
     assert not (tmp_path / "none").exists()
 
 

@@ -20,6 +20,7 @@ from penstock.errors import (
     ConfigError,
     NotFound,
     PathEscapes,
+    RootMissing,
     RootUnsafe,
     StorageDenied,
     StorageFull,
@@ -55,14 +56,16 @@ class HdfsStore:
     `connect(urls, session=session)` makes the client of HdfsCLI: by itself an `InsecureClient`, for HDFS with Kerberos
     its `KerberosClient`, with the package it needs.
 
-    The folder is made with mode 0700. One that belongs to another user, or can be written by group or others, is
-    refused with `RootUnsafe`. `monotonic` and `sleep` are for tests.
+    The folder is made with mode 0700, or with `make` false `RootMissing` is raised where there is none. One that
+    belongs to another user, or can be written by group or others, is refused with `RootUnsafe`. `monotonic` and `sleep`
+    are for tests.
     """
 
     def __init__(
         self,
         root: str,
         *,
+        make: bool = True,
         patience: float = PATIENCE,
         connect: Callable[..., Any] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -73,14 +76,14 @@ class HdfsStore:
         urls, user, self._folder = parse_root(root)
         self._root = root.rstrip("/")
         self._web = WebHdfs(urls, user, connect=connect, patience=patience, monotonic=monotonic, sleep=sleep)
-        self._make_root(self._web.calls(self._root))
+        self._check_root(self._web.calls(self._root), make=make)
 
     @property
     def root(self) -> str:
         """Return the URL of the root."""
         return self._root
 
-    def create(self, path: str, data: bytes) -> None:
+    def create(self, path: str, data: bytes | memoryview) -> None:
         """Write a new file whole, or raise `AlreadyExists`; no failure leaves a part under the name.
 
         Raises `CommitUnknown` when the file may have been published and neither it nor its temporary file is there.
@@ -108,6 +111,13 @@ class HdfsStore:
 
     def read(self, path: str) -> bytes:
         """Return the file's bytes; raises `NotFound`, or `CheckpointCorrupt` when no plain file stands there."""
+        return self.read_range(path, 0, None)
+
+    def read_range(self, path: str, offset: int, size: int | None) -> bytes:
+        """Return so many bytes of a file, None for all behind the offset, as `read` does.
+
+        A file that ends before that raises `CheckpointCorrupt`.
+        """
         full = self._full(elements(path))
         calls = self._web.calls(path)
 
@@ -117,10 +127,13 @@ class HdfsStore:
                 return None
             if not found.is_file:
                 raise corrupt(path, "not a plain file")
-            if found.length > READ_CAP:
-                raise corrupt(path, f"{found.length} bytes, more than any file of a checkpoint has")
+            wanted = found.length - offset if size is None else size
+            if wanted > READ_CAP:
+                raise corrupt(path, f"{wanted} bytes, more than any file of a checkpoint has")
+            if offset + wanted > found.length:
+                raise corrupt(path, f"{found.length} bytes, and those up to {offset + wanted} are wanted")
             with suppress(NotFound):  # removed meanwhile
-                return calls.read(full, found.length)
+                return calls.read(full, wanted, offset=offset)
             return None
 
         data = calls.again(attempt)
@@ -131,12 +144,16 @@ class HdfsStore:
 
     def exists(self, path: str) -> bool:
         """Say whether a plain file is there."""
+        return self.size(path) is not None
+
+    def size(self, path: str) -> int | None:
+        """Return how many bytes a plain file has, None where there is none."""
         full = self._full(elements(path))
         calls = self._web.calls(path)
         found = calls.again(lambda: calls.status(full))
         if found is None:
             self._check_still_there(calls, path)
-        return found is not None and found.is_file
+        return found.length if found is not None and found.is_file else None
 
     def list(self, prefix: str) -> list[str]:
         """List the files below a folder, sorted; names that no store writes are passed over."""
@@ -147,6 +164,13 @@ class HdfsStore:
                     elements(each.name)
                     found.append("/".join((*folder, each.name)))
         return sorted(found)
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        """Return the names of the folders right in a folder, sorted; "" is the root."""
+        parts = folder_elements(prefix)
+        calls = self._web.calls(prefix or self._root)
+        found = calls.again(lambda: calls.children(self._full(parts)))
+        return sorted(each.name for each in found if each.kind == "DIRECTORY")
 
     def delete(self, path: str) -> None:
         """Remove the file if it is there. Of a folder, one that holds nothing goes; others raise `PathEscapes`."""
@@ -186,8 +210,10 @@ class HdfsStore:
             yield parts, [each for each in found if each.is_file]
             todo.extend((*parts, each.name) for each in found if each.kind == "DIRECTORY")
 
-    def _make_root(self, calls: Calls) -> None:
+    def _check_root(self, calls: Calls, *, make: bool) -> None:
         found = calls.again(lambda: calls.status(self._folder))
+        if found is None and not make:
+            raise RootMissing("there is no such folder on HDFS", where=self._root)
         if found is None:
             above = self._folder.rpartition("/")[0]
             if above:  # those above are for others as well: not private

@@ -23,7 +23,7 @@ class Publication:
     To try the rename of the same file again is always safe, since at most one of the tries can succeed.
     """
 
-    def __init__(self, calls: Calls, folder: str, name: str, data: bytes, path: str) -> None:
+    def __init__(self, calls: Calls, folder: str, name: str, data: bytes | memoryview, path: str) -> None:
         self.unknown = False
         """Whether the file may have been published, and neither it nor what it was made from is there (F24)."""
         self._calls = calls

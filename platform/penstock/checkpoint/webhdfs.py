@@ -189,7 +189,7 @@ class Calls:
         except AlreadyExists as error:
             raise RootUnsafe("a file stands where a folder should be", where=self._path, path=self._path) from error
 
-    def write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: bytes | memoryview) -> None:
         """Write a new file in a folder that is there, or raise `NotFound`; it is closed when this returns."""
         with self._named():
             options = {"overwrite": "false", "createparent": "false", "permission": _PRIVATE_FILE}
@@ -203,10 +203,12 @@ class Calls:
         with self._named():
             self._client._rename(source, destination=target, renameoptions="NONE")  # noqa: SLF001
 
-    def read(self, path: str, length: int) -> bytes:
-        """Return a file that has so many bytes, or raise `NotFound`."""
+    def read(self, path: str, length: int, *, offset: int = 0) -> bytes:
+        """Return so many bytes of a file that has them, or raise `NotFound`."""
+        if not length:
+            return b""  # HDFS would take it for all there are
         with self._named():
-            with closing(self._client._open(path)) as answer:  # noqa: SLF001
+            with closing(self._client._open(path, offset=offset, length=length)) as answer:  # noqa: SLF001
                 data = b"".join(answer.iter_content(_PIECE))
             if len(data) != length:
                 what = f"{len(data)} bytes of {length} came"

@@ -35,7 +35,7 @@ def diff(
     job: JobName,
     *,
     against: Annotated[
-        Path | None,
+        str | None,
         typer.Option(metavar="ROOT", help="Compare with the job's checkpoint below another root.", show_default=False),
     ] = None,
     drop: Drop = None,
@@ -105,7 +105,7 @@ def upkeep(job: JobName, *, json: Json = False, project: ProjectFolder = None, d
 @checkpoint_commands.command()
 def fsck(
     root: Annotated[
-        Path, typer.Argument(metavar="ROOT", help="A checkpoint root, or one job's folder in it.", show_default=False)
+        str, typer.Argument(metavar="ROOT", help="A checkpoint root, or one job's folder in it.", show_default=False)
     ],
     *,
     json: Json = False,

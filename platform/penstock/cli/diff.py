@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from penstock.checkpoint.mirror import root_of
 from penstock.cli.outcome import outcome, show, step_names
 from penstock.runtime.changes import Fate, Finding, refuse
 from penstock.runtime.diffing import Diff, diff
@@ -24,16 +25,16 @@ _COLOURS = {Fate.KEPT: "green", Fate.NEW: "cyan", Fate.DROPPED: "yellow", Fate.G
 
 
 def diff_command(
-    job: str, *, against: Path | None, drop: Sequence[str], json: bool, project: Path | None, debug: bool
+    job: str, *, against: str | None, drop: Sequence[str], json: bool, project: Path | None, debug: bool
 ) -> None:
     """Print what becomes of each step, source and sink; raises what a start would be refused with."""
     configure_events(json=False)
     named = step_names(drop)
     with outcome(debug=debug):
         loaded = find_project(given=project).load(job)
-        root = None if against is None else against.resolve()
+        root = None if against is None else root_of(against).absolute()
         if root is not None and job_log(root / job) is None:
-            raise typer.BadParameter(f"there is no checkpoint of {job} below {root}", param_hint="--against")
+            raise typer.BadParameter(f"there is no checkpoint of {job} below {against}", param_hint="--against")
         found = diff(loaded, SystemClock(), root=root, drop=named)
         if json:
             print(jsonlib.dumps(found.to_json()))

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import typer
 
+from penstock.checkpoint.files import folders_in
+from penstock.checkpoint.mirror import root_of, shown, without_cache
 from penstock.checkpoint.store import corrupt
 from penstock.cli.outcome import outcome
-from penstock.errors import CheckpointError
+from penstock.errors import CheckpointError, RootMissing
 from penstock.runtime.events import configure_events
 from penstock.runtime.roots import job_log
 from penstock.runtime.verify import Finding, Verified, verify
@@ -19,28 +21,33 @@ __all__ = ["fsck_command"]
 _MIB = 2**20
 
 
-def fsck_command(root: Path, *, json: bool, debug: bool) -> None:
+def fsck_command(root: str, *, json: bool, debug: bool) -> None:
     """Print what is wrong with each job's checkpoint, and what that means; raises CheckpointCorrupt if anything is."""
     configure_events(json=False)
     with outcome(debug=debug):
-        found = {folder.name: _looked_at(folder) for folder in _jobs(root)}
+        # What stands on HDFS is asked for, and not what is left of it here.
+        with without_cache(root_of(root)) as folder:
+            found = {job.name: _looked_at(job) for job in _jobs(folder)}
         if json:
-            print(jsonlib.dumps({"root": str(root), "jobs": {job: one.to_json() for job, one in found.items()}}))
+            print(jsonlib.dumps({"root": root, "jobs": {job: one.to_json() for job, one in found.items()}}))
         else:
             for job, one in found.items():
                 _show(job, one)
         if damaged := [job for job, one in found.items() if one.findings]:
-            raise corrupt(str(root), f"damaged: {', '.join(damaged)}")
+            raise corrupt(root, f"damaged: {', '.join(damaged)}")
 
 
 def _jobs(root: Path) -> list[Path]:
     """Return the folders of checkpoints below a root; a job's own folder is one as well."""
     if job_log(root) is not None:
         return [root]
-    found = sorted(path for path in root.iterdir() if (path / "log").is_dir()) if root.is_dir() else []
+    try:
+        names = folders_in(root)
+    except RootMissing:
+        raise typer.BadParameter(f"there is no such folder: {shown(root)}", param_hint="ROOT") from None
+    found = [root / name for name in names if job_log(root / name) is not None]
     if not found:
-        said = "there is no checkpoint below it" if root.is_dir() else "there is no such folder"
-        raise typer.BadParameter(f"{said}: {root}", param_hint="ROOT")
+        raise typer.BadParameter(f"there is no checkpoint below it: {shown(root)}", param_hint="ROOT")
     return found
 
 

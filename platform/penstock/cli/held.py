@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.metadata import read_metadata
+from penstock.checkpoint.mirror import open_store
 from penstock.checkpoint.recovery import Recovered, recover
 from penstock.cli.outcome import outcome, show
 from penstock.errors import HeldNotFound
@@ -88,7 +88,7 @@ def _find_one(loaded: LoadedJob, batch: int) -> _One:
         loaded=loaded,
         held=find_held(records, recovered, batch),
         records=records,
-        uuid=read_metadata(LocalStore(root / name)).uuid,
+        uuid=read_metadata(open_store(root / name)).uuid,
         staged=root / name / "staged",
     )
 

@@ -19,7 +19,7 @@ from penstock.runtime.config import checkpoint_root
 from penstock.runtime.events import configure_events
 from penstock.runtime.project import Project, find_project
 from penstock.runtime.restoring import parse_start
-from penstock.runtime.roots import control_store
+from penstock.runtime.roots import control_store, is_there
 from penstock.supervise.commands import Command, Outcome, Verb
 from penstock.supervise.control import Asked, StreamControl
 from penstock.supervise.records import supervised_jobs
@@ -133,7 +133,7 @@ def _jobs(project: Project) -> list[str]:
 
 def _supervised(root: Path) -> list[str]:
     """Return the jobs that have streams in a control root, which may not be there."""
-    return supervised_jobs(control_store(root, make=False)) if root.is_dir() else []
+    return supervised_jobs(control_store(root, make=False)) if is_there(root) else []
 
 
 def _newest(project: Project, job: str, wrong: list[PenstockError]) -> Stream:

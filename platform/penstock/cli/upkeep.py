@@ -6,6 +6,7 @@ import json as jsonlib
 import time
 from pathlib import Path
 
+from penstock.checkpoint.mirror import shown, without_cache
 from penstock.cli.outcome import outcome
 from penstock.errors import CheckpointCorrupt
 from penstock.runtime.events import configure_events
@@ -27,7 +28,10 @@ def upkeep_command(job: str, *, json: bool, project: Path | None, debug: bool) -
         settings = find_project(given=project).settings(job)
         root = settings.root
         log = job_log(root / job)
-        found = verify(log, root / job) if log is not None else None
+        found = None
+        if log is not None:
+            with without_cache(root / job) as folder:
+                found = verify(log, folder)
         swept = sweep_reports(root, job)
         if log is not None and found is not None and not found.problems:
             swept += sweep_left(root / job, log, keep=settings.keep, now=time.time())
@@ -44,4 +48,4 @@ def upkeep_command(job: str, *, json: bool, project: Path | None, debug: bool) -
                 print(f"damaged: {finding.what}\n         {finding.means}")
         if found is not None and found.problems:
             more = f", and {len(found.problems) - 1} more" if len(found.problems) > 1 else ""
-            raise CheckpointCorrupt(f"{found.problems[0]}{more}", where=str(root / job))
+            raise CheckpointCorrupt(f"{found.problems[0]}{more}", where=shown(root / job))

@@ -22,7 +22,8 @@ class BatchReport:
     """Hold the numbers of one batch. Counts are rows; times are microseconds since 1970.
 
     `output` and `held` count by sink, `late` and `watermarks` go by window step, `verdicts` count by what the gates
-    decided, and `staged` are the bytes of the output files.
+    decided, `staged` are the bytes of the output files, and `fetched` those of state that tasks had brought from HDFS
+    because they were not where they ran.
     """
 
     batch: int
@@ -34,6 +35,7 @@ class BatchReport:
     verdicts: Mapping[str, int]
     watermarks: Mapping[str, int | None]
     staged: int
+    fetched: int
     due: int | None
 
     @classmethod
@@ -52,6 +54,7 @@ class BatchReport:
             verdicts=dict(Counter(_decision(v) for v in commit.verdicts)),
             watermarks=commit.watermarks_out,
             staged=sum(f.size for f in files),
+            fetched=commit.written.get("fetched", 0),
             due=min(dues, default=None),
         )
 
@@ -79,6 +82,7 @@ class BatchReport:
             "verdicts": dict(self.verdicts),
             "watermark": {step: moment(mark) for step, mark in self.watermarks.items()},
             "staged_bytes": self.staged,
+            "fetched_bytes": self.fetched,
             "next_due": moment(self.due),
         }
 

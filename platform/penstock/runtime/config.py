@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from penstock.checkpoint.mirror import is_url, root_of
 from penstock.errors import ConfigError, UnknownName
 from penstock.graph.durations import Duration
 from penstock.graph.schedules import Schedule
@@ -67,7 +68,7 @@ class Settings:
     None where neither file has one, and `trigger_at` is where the one that counts is written; `every`, how often data
     checkpoints are made, likewise. `recover_within` is seconds, `snapshots` how many of them stay. `schedule` is when
     Airflow runs the job by itself, each time until what is there is done. `shared` says that all machines of the
-    cluster see the root.
+    cluster see the root. Of a root on HDFS, `root` is the folder of this machine that stands for it.
     """
 
     root: Path
@@ -164,7 +165,15 @@ def checkpoint_root(root: Path) -> Path:
     """Return the checkpoint root of jobs that do not name their own; raises ConfigError."""
     project, _ = read_model(ProjectFile, root / "conf" / "penstock.toml")
     around = _around()
-    return root / (around.checkpoint.root or project.checkpoint.root or _ROOT)
+    said = around.checkpoint.root or project.checkpoint.root or _ROOT
+    return root_of(said, project=root, cache=around.checkpoint.cache or project.checkpoint.cache)
+
+
+def _root(said: str, project: Path, cache: str | None, where: str | None) -> Path:
+    try:
+        return root_of(said, project=project, cache=cache)
+    except ConfigError as why:
+        raise ConfigError(why.what, where=where) from why
 
 
 def load_settings(root: Path, job: str, *, code: Path | None = None) -> tuple[Settings, JobConf]:
@@ -195,16 +204,18 @@ def load_settings(root: Path, job: str, *, code: Path | None = None) -> tuple[Se
         return None
 
     master, shared = said("spark", "master", "local[*]"), bool(said("checkpoint", "shared", None))
-    if not (shared or is_local(master)):
+    checkpoints = said("checkpoint", "root", _ROOT)
+    if not (shared or is_local(master) or is_url(checkpoints)):
         raise ConfigError(
-            f"executors of {master} run on other machines and must see the checkpoint: keep its root where all of them "
-            "see it under the same path and say `shared = true` in [checkpoint], or run with a local master",
+            f"executors of {master} run on other machines and must see the checkpoint: keep its root on HDFS, or "
+            "where all of them see it under the same path and say `shared = true` in [checkpoint], or run with a local "
+            "master",
             where=said_at("spark", "master"),
         )
     trigger, every = said("run", "trigger", None), said("checkpoint", "every", None)
     limit, row_limit = said("limits", "state", None), said("limits", "state_row", "16 MiB")
     settings = Settings(
-        root=root / said("checkpoint", "root", _ROOT),
+        root=_root(checkpoints, root, said("checkpoint", "cache", None), said_at("checkpoint", "root")),
         shared=shared,
         keep=said("checkpoint", "keep", 20),
         every=None if every is None else parse_schedule(every),

@@ -36,6 +36,7 @@ class CheckpointSection(_Section):
     """`[checkpoint]`: where and how much is kept."""
 
     root: Text | None = None
+    cache: Text | None = None
     keep: Annotated[int, Field(ge=1)] | None = None
     every: CheckpointsText | None = None
     recover_within: DurationText | None = None

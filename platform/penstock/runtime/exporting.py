@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from penstock.checkpoint import format as fileformat
 from penstock.checkpoint.control import Records
 from penstock.checkpoint.entries import Commit, ManifestRef, Place, Record, Release, Restore, Takeover
+from penstock.checkpoint.files import NewFile, make_folder, read_file, sync_folder
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.metadata import Metadata, open_or_create, read_metadata
@@ -30,7 +31,6 @@ from penstock.runtime.restoring import StartFrom
 from penstock.runtime.settings import Identity
 from penstock.state import Manifest, StateReader
 from penstock.state import ManifestRef as StateRef
-from penstock.state.files import NewFile, make_folder, read_file, sync_folder
 from penstock.state.sections import forget
 
 __all__ = ["EXPORT", "Export", "export_checkpoint", "import_checkpoint"]
@@ -147,7 +147,7 @@ def read_export(source: Path) -> Export:
     """Return what an export holds; raises CannotCopy where there is none, CheckpointCorrupt and FormatTooNew."""
     path = source / EXPORT
     try:
-        data = read_file(path)
+        data = read_file(path, bytes)
     except StateMissing:
         raise CannotCopy("no export: export.json is not there", where=str(source)) from None
     _, body = fileformat.decode(data, kind=_KIND, path=str(path))

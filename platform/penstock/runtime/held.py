@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from penstock.checkpoint.entries import Commit, Restore, StagedFile
+from penstock.checkpoint.files import have_file, remove_file
 from penstock.checkpoint.recovery import Recovered
 from penstock.errors import HeldDecided, HeldNotFound, PenstockError, UnknownName
 from penstock.graph.graph import JobGraph
@@ -147,7 +148,7 @@ def release(
             files=[
                 Staged(path=f.path, size=f.size, rows=f.rows, checksum=f.checksum, fails=tuple(f.fails)) for f in files
             ],
-            schema=pq.read_schema(folder / files[0].path),
+            schema=pq.read_schema(have_file(folder / files[0].path)),
         )
         sinks[name].open(folder, spark).publish(publication)
     records.carried_out(held.batch, ruling, by=by)
@@ -166,7 +167,7 @@ def discard(records: HeldRecords, held: HeldBatch, graph: JobGraph, *, staged: P
     for name, files in held.files.items():
         if sinks[name].staging(staged / name) == staged / name:
             for file in files:
-                (staged / name / file.path).unlink(missing_ok=True)
+                remove_file(staged / name / file.path)
     records.carried_out(held.batch, ruling, by=by)
     return ruling
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import structlog
 
 from penstock.checkpoint.entries import Commit
+from penstock.checkpoint.files import files_below, remove_file
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.purge import AT_MOST, Purge
 from penstock.checkpoint.recovery import Recovered, recover
@@ -47,6 +48,7 @@ class Janitor:
         self._floor = 0
         self._purge: Purge | None = None
         self._files_unknown = False
+        self._files: dict[Path, list[str]] = {}
 
     @property
     def state_folder(self) -> Path:
@@ -108,7 +110,7 @@ class Janitor:
             return 0
         left = [
             path
-            for path, batch in _batch_files(self.state_folder, depth=2)
+            for path, batch in _batch_files(self.state_folder)
             if batch < self._floor and path.relative_to(self.state_folder).as_posix() not in named
         ]
         return _delete(left)
@@ -118,19 +120,22 @@ class Janitor:
         from penstock.state import Manifest
 
         named: set[str] = set()
+        known, self._files = self._files, {}  # a manifest never changes, and most are those of the sweep before
         for commit in (*self._kept.values(), *self._pinned):
             for step, refs in commit.state.items():
                 for partition, ref in refs.items():
                     folder = f"{step}/{partition}"
                     named.add(f"{folder}/{ref.path}")
-                    manifest = Manifest.read(self.state_folder / folder / ref.path)
-                    named.update(f"{folder}/{name}" for name in manifest.files())
+                    path = self.state_folder / folder / ref.path
+                    files = known[path] if path in known else Manifest.read(path).files()
+                    self._files[path] = files
+                    named.update(f"{folder}/{name}" for name in files)
         return named
 
     def _sweep_staged(self, newest: int) -> int:
         """Delete staged files of older batches: published ones are the sink's, others are of no Commit."""
         held = {f.path for c in self._kept.values() for files in c.held.values() for f in files}
-        staged = _batch_files(self.root / "staged", depth=1)
+        staged = _batch_files(self.root / "staged")
         return _delete([path for path, batch in staged if batch < newest and path.name not in held])
 
 
@@ -146,7 +151,7 @@ def sweep_left(folder: Path, log: Log, *, keep: int, now: float) -> int:
 
 def _delete(paths: list[Path]) -> int:
     for path in paths:
-        path.unlink(missing_ok=True)
+        remove_file(path)
     return len(paths)
 
 
@@ -156,11 +161,9 @@ def _sweep_temporary(log: Log, now: float) -> int:
     return int(sweep(_GRACE, now)) if sweep is not None else 0
 
 
-def _batch_files(folder: Path, *, depth: int) -> Iterator[tuple[Path, int]]:
-    """Yield files whose names begin with a batch id, in folders `depth` below this one."""
-    if not folder.is_dir():
-        return
-    for path in folder.glob("/".join(["*"] * (depth + 1))):
+def _batch_files(folder: Path) -> Iterator[tuple[Path, int]]:
+    """Yield files below a folder whose names begin with a batch id."""
+    for path in files_below(folder):
         head = path.name.split("-", 1)[0]
         if head.isdecimal():
             yield path, int(head)

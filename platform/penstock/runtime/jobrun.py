@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.entries import Commit
-from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.metadata import Metadata, open_or_create
+from penstock.checkpoint.mirror import open_store
 from penstock.checkpoint.store import CheckpointStore, prove_exclusive
 from penstock.checkpoint.takeover import View
 from penstock.graph.graph import JobGraph
@@ -74,8 +74,8 @@ class JobRun:
         graph = job.graph()
         folder = root / graph.name
         engine = SparkEngine(graph, spark, folder=folder, suites=suites)
-        held = HeldPins(HeldRecords(LocalStore(root), graph.name))
-        store = store or LocalStore(folder)
+        held = HeldPins(HeldRecords(open_store(root), graph.name))
+        store = store or open_store(folder)
         prove_exclusive(store)
         if shared:
             prove_shared(spark, engine.folders)

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.checkpoint.entries import Commit
+from penstock.checkpoint.files import have_file
 from penstock.errors import BadExpression, StepsChanged
 from penstock.graph.nodes import FunctionNode
 from penstock.operators.key_ledger import DEADLINE, Moment
@@ -91,8 +92,6 @@ def rewritten_tables(
 
     A table of the user's takes the place of the main one: timers stay as they were.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     step, snapshot = rewrite.step, rewrite.snapshot
     tables = {}
     for name in work.tables:
@@ -101,12 +100,25 @@ def rewritten_tables(
         elif snapshot is not None:
             files = snapshot.files if name == MAIN else snapshot.timer_files
             # Not as a version of the table: how long Delta keeps its log is no matter of ours.
-            paths = [str(table_path(folder, step, name) / file) for file in files]
-            empty = spark.createDataFrame([], from_arrow_schema(storable(work.tables[name])))
-            tables[name] = spark.read.parquet(*paths) if paths else empty
+            tables[name] = _snapshot([table_path(folder, step, name) / file for file in files], work, name, spark)
         else:
             tables[name] = _segments(step, work, name, commit, spark, folder / "state")
     return tables
+
+
+def _snapshot(files: list[Path], work: StepWork, table: str, spark: SparkSession) -> DataFrame:
+    """Return the rows of a snapshot's files, a task for each; a task has them brought where it runs."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = pq.read_schema(have_file(files[0])).remove_metadata() if files else storable(work.tables[table])
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in [row for batch in batches for row in batch.column(0).to_pylist()]:
+            for rows in pq.ParquetFile(have_file(files[number])).iter_batches():
+                yield from pa.Table.from_batches([rows]).cast(schema).to_batches()
+
+    count = len(files)
+    return spark.range(0, count, 1, max(1, count)).mapInArrow(read, from_arrow_schema(schema))
 
 
 def _segments(step: str, work: StepWork, table: str, commit: Commit, spark: SparkSession, root: Path) -> DataFrame:
@@ -140,7 +152,7 @@ def refuse_unfit(rewrite: StepRewrite, work: StepWork, commit: Commit, root: Pat
     if rewrite.snapshot is not None:
         found = rewrite.snapshot
         if found.files:
-            stored = pq.read_schema(table_path(root.parent, rewrite.step) / next(iter(found.files)))
+            stored = pq.read_schema(have_file(table_path(root.parent, rewrite.step) / next(iter(found.files))))
             wanted = {field.name: field for field in work.tables[MAIN]}
             kept = [f for f in stored.remove_metadata() if f.name not in {PARTITION, *_MOMENTS}]
             # An interval is microseconds there, and nobody else's column is.

@@ -29,7 +29,10 @@ class Outcome:
     measured: dict[str, list[dict[str, str]]] = field(default_factory=dict)
     accounting: dict[str, dict[str, int]] = field(default_factory=dict)
     written: dict[str, int] = field(default_factory=dict)
-    """Bytes: `segments` of changed state, `rewritten` by compaction, `output` staged, `state:<step>` held in all."""
+    """Bytes: `segments` of changed state, `rewritten` by compaction, `output` staged, `state:<step>` held in all.
+
+    `fetched` are those of state that a task did not find where it ran, and that came from HDFS; not there if none did.
+    """
 
 
 def collect(receipts: Iterable[Mapping[str, Any]]) -> Outcome:
@@ -124,6 +127,8 @@ def _state(outcome: Outcome, said: Mapping[str, Any]) -> None:
     _add(outcome, said["counted_as"], said, counts)
     for name, count in (("segments", "written"), ("rewritten", "rewritten"), (f"state:{step}", "size")):
         outcome.written[name] = outcome.written.get(name, 0) + said[count]
+    if said["fetched"]:
+        outcome.written["fetched"] = outcome.written.get("fetched", 0) + said["fetched"]
 
 
 def _staged(outcome: Outcome, said: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.checkpoint.entries import Commit, Release
+from penstock.checkpoint.files import size_of
 from penstock.checkpoint.recovery import Damage, Recovered, recover
 from penstock.checkpoint.takeover import View, survey
 from penstock.errors import EXIT_RETRY
@@ -244,6 +245,6 @@ def _missing(folder: Path, commit: Commit) -> str | None:
     for step, refs in commit.state.items():
         for partition, ref in refs.items():
             path = Path("state", step, partition, ref.path)
-            if not (folder / path).is_file():
+            if size_of(folder / path) is None:
                 return str(path)
     return None

@@ -181,6 +181,8 @@ class BarProgress:
         ]
         if report.due is not None:
             parts.append(f"next {shown_moment(report.due)}")
+        if report.fetched:
+            parts.append(f"{report.fetched / 2**20:,.1f} MiB of state fetched")
         if report.held:
             parts.append(f"[red]held {sum(report.held.values()):,}[/red]")
         done = None if self._whole is None else self._whole - sum(n or 0 for n in left.values())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
+from penstock.checkpoint.mirror import is_on_hdfs, open_store, shown
 from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import RootMissing
 
-__all__ = ["control_store", "job_log", "reports_folder"]
+__all__ = ["control_store", "is_there", "job_log", "reports_folder"]
 
 
 def control_store(root: Path, *, make: bool = True) -> CheckpointStore:
@@ -17,14 +17,30 @@ def control_store(root: Path, *, make: bool = True) -> CheckpointStore:
 
     Raises RootMissing where it is not there and is not to be made: by who only looks, or writes what others read.
     """
-    if not make and not root.is_dir():
-        raise RootMissing("there is no control root", where=str(root))
-    return LocalStore(root)
+    try:
+        return open_store(root, make=make)
+    except RootMissing as why:
+        raise RootMissing("there is no control root", where=shown(root)) from why
+
+
+def is_there(root: Path) -> bool:
+    """Return whether the folder that holds all jobs is there."""
+    try:
+        control_store(root, make=False)
+    except RootMissing:
+        return False
+    return True
 
 
 def job_log(folder: Path) -> Log | None:
     """Return the log of a job's checkpoint, None where there is no checkpoint; makes nothing."""
-    return Log(LocalStore(folder)) if (folder / "log").is_dir() else None
+    if not is_on_hdfs(folder):
+        return Log(open_store(folder)) if (folder / "log").is_dir() else None
+    try:
+        log = Log(open_store(folder, make=False))
+    except RootMissing:
+        return None
+    return log if log.slots.exists(0) else None  # the first slot is never purged
 
 
 def reports_folder(root: Path, job: str) -> Path:

@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.checkpoint.files import NewFile, files_below, make_folder, read_file, remove_file, sync_folder
+from penstock.checkpoint.mirror import is_on_hdfs, shown
 from penstock.errors import (
     CheckpointError,
     ClusterUnavailable,
@@ -19,7 +21,6 @@ from penstock.errors import (
     StorageDenied,
     StorageUnavailable,
 )
-from penstock.state.files import NewFile, read_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +30,7 @@ __all__ = ["Answer", "answer", "judge", "prove_shared"]
 _MOST_TASKS = 64
 _WITHIN = 90.0
 """Seconds for the executors to come and to answer."""
+_DRIVER = "driver"
 _TOKEN = b"penstock: may be deleted\n"
 
 
@@ -48,23 +50,25 @@ def prove_shared(spark: SparkSession, folders: Sequence[Path]) -> None:
     Raises NotShared, naming host and folder; EnvironmentUnfit where executors cannot run our code at all, and
     ClusterUnavailable where none ran anything within a minute and a half.
     """
-    mark = f".shared-{secrets.token_hex(8)}"
-    named = [str(folder) for folder in folders]
+    # Tables, and who lists them, pass over what begins so.
+    marks = [folder / f"_shared-{secrets.token_hex(8)}" for folder in folders]
+    named = [str(mark) for mark in marks]
 
     def ask(_: Iterable[int]) -> Iterator[Answer]:
         for folder in named:
-            yield answer(folder, mark)
+            yield answer(folder)
 
     try:
-        for folder in folders:
-            _make(folder)
-            _leave(folder, mark)
+        for mark in marks:
+            _make(mark)
+            _leave(mark, _DRIVER)
         judge(_answers(spark, ask))
     finally:
-        for folder in folders:
-            for left in folder.glob(f"{mark}*"):
-                with suppress(OSError):
-                    left.unlink()
+        for mark in marks:
+            with suppress(OSError, CheckpointError):
+                for left in files_below(mark):
+                    remove_file(left)
+                mark.rmdir()
 
 
 def _answers(spark: SparkSession, ask: Callable[[Iterable[int]], Iterator[Answer]]) -> list[Answer]:
@@ -95,12 +99,12 @@ def _answers(spark: SparkSession, ask: Callable[[Iterable[int]], Iterator[Answer
         timer.cancel()
 
 
-def answer(folder: str, mark: str) -> Answer:
+def answer(folder: str) -> Answer:
     """Read the driver's file and leave one, as tasks leave the files of a batch; runs in a task."""
-    name = f"{mark}-{secrets.token_hex(8)}"
+    name = secrets.token_hex(8)
     trouble = None
     try:
-        if read_file(Path(folder, mark)) != _TOKEN:
+        if read_file(Path(folder, _DRIVER), bytes) != _TOKEN:
             trouble = "a file of the driver has other bytes there"
         _leave(Path(folder), name)
     except StateMissing:
@@ -116,24 +120,30 @@ def judge(answers: Iterable[Answer]) -> None:
         trouble = found.trouble
         if trouble is None:
             try:
-                seen = read_file(Path(found.folder, found.name))
+                seen = read_file(Path(found.folder, found.name), bytes)
                 trouble = None if seen == _TOKEN else "a file that it has written has other bytes here"
             except CheckpointError as why:
                 trouble = f"the driver does not see a file that it has written: {why.what}"
         if trouble is not None:
-            raise NotShared(f"[checkpoint] says shared, and on host {found.host}: {trouble}", where=found.folder)
+            where = shown(Path(found.folder).parent)
+            raise NotShared(f"not all machines see the same folder: on host {found.host}, {trouble}", where=where)
 
 
 def _make(folder: Path) -> None:
+    where = shown(folder.parent)
+    if is_on_hdfs(folder):
+        make_folder(folder)
+        return
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (PermissionError, FileExistsError, NotADirectoryError) as why:
-        raise StorageDenied(f"the folder cannot be made: {why.strerror}", where=str(folder)) from why
+        raise StorageDenied(f"the folder cannot be made: {why.strerror}", where=where) from why
     except OSError as why:
-        raise StorageUnavailable(f"the folder cannot be made: {why.strerror}", where=str(folder)) from why
+        raise StorageUnavailable(f"the folder cannot be made: {why.strerror}", where=where) from why
 
 
 def _leave(folder: Path, name: str) -> None:
     with NewFile(folder, name) as file:
         file.write(_TOKEN)
         file.publish()
+    sync_folder(folder)

@@ -10,8 +10,10 @@ stand in the record too.
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,10 +23,22 @@ from pydantic import ValidationError
 
 from penstock.checkpoint import format as fileformat
 from penstock.checkpoint.entries import Commit, Record
+from penstock.checkpoint.files import (
+    NewFile,
+    bring_anew,
+    files_below,
+    have_file,
+    make_folder,
+    read_file,
+    remove_file,
+    size_of,
+    sync_folder,
+    upload,
+)
+from penstock.checkpoint.mirror import is_on_hdfs, shown
 from penstock.checkpoint.store import corrupt
 from penstock.errors import CannotRestore, CheckpointCorrupt, StateMissing
 from penstock.graph.names import is_name
-from penstock.state.files import NewFile, make_folder, read_file, sync_folder
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -51,6 +65,7 @@ __all__ = [
     "verify_snapshot",
     "versions",
     "write_record",
+    "written_through",
 ]
 
 BATCH, EPOCH, RUN = "penstock.batch", "penstock.epoch", "penstock.run"
@@ -58,6 +73,7 @@ BATCH, EPOCH, RUN = "penstock.batch", "penstock.epoch", "penstock.run"
 PARTITION = "_state_partition"
 """The column by which the tables are partitioned: the partition of the state that a key is in."""
 _RECORDS, _KIND = "_penstock", "snapshot"
+_LOG, _NEWEST = "_delta_log", "_last_checkpoint"
 _PIECE = 2**22
 
 Files = dict[str, tuple[int, int]]
@@ -95,7 +111,57 @@ def open_table(path: Path) -> DeltaTable | None:
     """Return the table, None where there is none yet."""
     from deltalake import DeltaTable
 
+    pull_log(path)
     return DeltaTable(path) if DeltaTable.is_deltatable(str(path)) else None
+
+
+def pull_log(path: Path) -> None:
+    """Have the log of a table here that is on HDFS; its files are brought when they are read."""
+    if not is_on_hdfs(path):
+        return
+    entries = files_below(path / _LOG)
+    strange = {one for one in _local(path) if one.parent.name == _LOG} - set(entries)
+    for one in strange:  # of a writer that was killed before it could tell
+        one.unlink(missing_ok=True)
+    if strange:
+        (path / _LOG / _NEWEST).unlink(missing_ok=True)
+    for entry in entries:
+        if not entry.is_file():
+            have_file(entry)
+
+
+@contextmanager
+def written_through(path: Path) -> Iterator[None]:
+    """Carry what is written to a table inside the block, here, to the table on HDFS that it stands for.
+
+    Entries of the log come last, in order, each by exclusive create: who reads sees a version whole or not at all.
+    Raises AlreadyExists where another driver has written that version.
+    """
+    if not is_on_hdfs(path):
+        yield
+        return
+    pull_log(path)
+    there = set(_local(path))
+    gone: set[Path] = set()
+    try:
+        yield
+        now = set(_local(path))
+        gone = there - now
+        for made in sorted(now - there, key=lambda one: (one.parent.name == _LOG, one)):
+            upload(made)
+            there.add(made)
+    except BaseException:
+        for made in set(_local(path)) - there:
+            made.unlink(missing_ok=True)  # it is in no table
+        raise
+    for one in gone:
+        remove_file(one)
+
+
+def _local(path: Path) -> Iterator[Path]:
+    """Yield the files of a table that are here; not the note which checkpoint of the log is the newest one."""
+    found = (Path(place, name) for place, _, names in os.walk(path) for name in names)
+    return (one for one in found if one.name != _NEWEST and not one.name.startswith("."))
 
 
 def files_of(table: DeltaTable, path: Path) -> Files:
@@ -141,10 +207,10 @@ def verify_snapshot(folder: Path, found: SnapshotVersion) -> None:
     for path, size, checksum in _named(folder, found):
         try:
             known = _checked(path)
-        except FileNotFoundError:
-            raise corrupt(str(path), "a file of the snapshot is gone") from None
-        if known != (size, checksum):
-            raise corrupt(str(path), "a file of the snapshot is not as it was written")
+        except (FileNotFoundError, StateMissing):
+            raise corrupt(shown(path), "a file of the snapshot is gone") from None
+        if known != (size, checksum) and not (bring_anew(path) and _checked(path) == (size, checksum)):
+            raise corrupt(shown(path), "a file of the snapshot is not as it was written")
 
 
 def _named(folder: Path, found: SnapshotVersion) -> Iterator[tuple[Path, int, int]]:
@@ -154,38 +220,42 @@ def _named(folder: Path, found: SnapshotVersion) -> Iterator[tuple[Path, int, in
 
 
 def _missing(folder: Path, found: SnapshotVersion) -> bool:
-    return any(not path.is_file() or path.stat().st_size != size for path, size, _ in _named(folder, found))
+    return any(size_of(path) != size for path, size, _ in _named(folder, found))
 
 
 def _checked(path: Path) -> tuple[int, int]:
     size = checksum = 0
-    with path.open("rb") as file:
+    with have_file(path).open("rb") as file:
         while data := file.read(_PIECE):
             size, checksum = size + len(data), zlib.crc32(data, checksum)
     return size, checksum
 
 
 def _records(folder: Path, step: str) -> list[Path]:
-    found = (table_path(folder, step) / _RECORDS).glob("*.json")
-    return sorted(path for path in found if path.stem.isdecimal())
+    return [path for path in files_below(table_path(folder, step) / _RECORDS) if path.stem.isdecimal()]
 
 
 def _read(path: Path) -> SnapshotVersion | CheckpointCorrupt:
-    try:
-        _, body = fileformat.decode(read_file(path), kind=_KIND, path=str(path))
+
+    def check(data: bytes) -> SnapshotVersion:
+        _, body = fileformat.decode(data, kind=_KIND, path=shown(path))
         return SnapshotVersion.model_validate_json(json.dumps(body))  # JSON has no tuples
+
+    try:
+        return read_file(path, check)
     except StateMissing:
-        return corrupt(str(path), "its record is gone")
+        return corrupt(shown(path), "its record is gone")
     except CheckpointCorrupt as why:
         return why
     except ValidationError as why:
-        return corrupt(str(path), f"not the fields of a snapshot: {why.errors()[0]['loc']}")
+        return corrupt(shown(path), f"not the fields of a snapshot: {why.errors()[0]['loc']}")
 
 
 def snapshot_steps(folder: Path) -> list[str]:
     """Return the steps that have a table of snapshots."""
     root = folder / "snapshots"
-    return sorted(path.name for path in root.iterdir() if is_name(path.name)) if root.is_dir() else []
+    names = {path.relative_to(root).parts[0] for path in files_below(root)}
+    return sorted(name for name in names if is_name(name))
 
 
 def newest_snapshot(folder: Path) -> Commit | None:
@@ -259,11 +329,14 @@ def _forget(folder: Path, step: str, wanted: set[int]) -> None:
     if not old:
         return
     for path in old:
-        path.unlink(missing_ok=True)
+        remove_file(path)
     kept = [one for path in places if path not in old and isinstance(one := _read(path), SnapshotVersion)]
     for table, numbers in (("", [one.version for one in kept]), ("timers", [one.timers for one in kept])):
-        found = open_table(table_path(folder, step, table))
-        if found is not None:
+        path = table_path(folder, step, table)
+        found = open_table(path)
+        if found is None:
+            continue
+        with written_through(path):
             found.vacuum(
                 retention_hours=0,
                 dry_run=False,
@@ -272,6 +345,20 @@ def _forget(folder: Path, step: str, wanted: set[int]) -> None:
                 keep_versions=[number for number in numbers if number is not None],
                 commit_properties=CommitProperties(custom_metadata={BATCH: "-1"}),
             )
+        if is_on_hdfs(path):
+            _remove_strangers(path, kept, timers=bool(table))
+
+
+def _remove_strangers(path: Path, kept: list[SnapshotVersion], *, timers: bool) -> None:
+    """Remove files of a table on HDFS that no version needs which is kept: those that a vacuum here does not see."""
+    table = open_table(path)
+    assert table is not None
+    named = set(pa.table(table.get_add_actions())["path"].to_pylist())
+    for one in kept:
+        named.update(one.timer_files if timers else one.files)
+    for found in files_below(path):
+        if found.suffix == ".parquet" and found.parent.name != _LOG and found.relative_to(path).as_posix() not in named:
+            remove_file(found)
 
 
 def storable(schema: pa.Schema) -> pa.Schema:

@@ -36,6 +36,7 @@ from penstock.runtime.snapshot_tables import (
     storable,
     table_path,
     write_record,
+    written_through,
 )
 from penstock.runtime.specs import MAIN, TIMERS, StepWork
 from penstock.state import fold, live_rows, segment_name
@@ -180,20 +181,21 @@ class _StepWriter:
         feed = _Feed(rows(changed), schema, self.order.rest)
         path.mkdir(parents=True, exist_ok=True)
         try:
-            write_deltalake(
-                path,
-                pa.RecordBatchReader.from_batches(schema, feed.batches()),
-                mode="overwrite",
-                partition_by=[PARTITION],
-                schema_mode="overwrite" if whole else None,
-                # Without a partition that changed there is a version all the same, which says of what batch it is.
-                predicate=None if whole else f"{PARTITION} IN ({', '.join(map(str, changed)) or -1})",
-                configuration=_SETTINGS if there is None else None,
-                commit_properties=CommitProperties(
-                    custom_metadata={BATCH: str(batch), EPOCH: str(self.order.epoch), RUN: self.order.run},
-                    app_transactions=[Transaction(app, batch)],
-                ),
-            )
+            with written_through(path):
+                write_deltalake(
+                    path,
+                    pa.RecordBatchReader.from_batches(schema, feed.batches()),
+                    mode="overwrite",
+                    partition_by=[PARTITION],
+                    schema_mode="overwrite" if whole else None,
+                    # Without a partition that changed there is a version all the same, which says of what batch it is.
+                    predicate=None if whole else f"{PARTITION} IN ({', '.join(map(str, changed)) or -1})",
+                    configuration=_SETTINGS if there is None else None,
+                    commit_properties=CommitProperties(
+                        custom_metadata={BATCH: str(batch), EPOCH: str(self.order.epoch), RUN: self.order.run},
+                        app_transactions=[Transaction(app, batch)],
+                    ),
+                )
         except Exception:
             if feed.error is not None:
                 raise feed.error from None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import errors
 from penstock.checkpoint.entries import Commit, ManifestRef, StagedFile
+from penstock.checkpoint.files import remove_file
 from penstock.checkpoint.recovery import Recovered
 from penstock.errors import (
     CannotTruncate,
@@ -255,7 +256,7 @@ class SparkEngine:
         """Delete staged files below the checkpoint; those in a table's own folder belong to the table."""
         if self._own_folder[sink]:
             for file in files:
-                (self._staging[sink] / file.path).unlink(missing_ok=True)
+                remove_file(self._staging[sink] / file.path)
 
 
 _OURS = re.compile(r"penstock\.errors\.(?:\w+\.)?(\w+): (?:PEN-[A-Z]+-\d+ )?(.*)")

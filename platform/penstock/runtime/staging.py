@@ -10,7 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.checkpoint.entries import StagedFile
+from penstock.checkpoint.files import read_file
+from penstock.checkpoint.mirror import shown
 from penstock.checkpoint.store import corrupt
+from penstock.errors import StateMissing
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.rows import Item, receipt
 from penstock.runtime.specs import Outlet
@@ -67,9 +70,12 @@ def verify_staged(folder: Path, files: Iterable[StagedFile]) -> None:
     """Read files that a Commit names, before they are published; raises CheckpointCorrupt for what is not as it was."""
     for file in files:
         path = folder / file.path
+
+        def check(data: bytes, path: Path = path, file: StagedFile = file) -> None:
+            if len(data) != file.size or hashlib.sha256(data).hexdigest() != file.checksum:
+                raise corrupt(shown(path), "the staged file is not what the Commit names")
+
         try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            raise corrupt(str(path), "the staged file is gone") from None
-        if len(data) != file.size or hashlib.sha256(data).hexdigest() != file.checksum:
-            raise corrupt(str(path), "the staged file is not what the Commit names")
+            read_file(path, check)
+        except StateMissing:
+            raise corrupt(shown(path), "the staged file is gone") from None

@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.checkpoint.entries import Commit
+from penstock.checkpoint.files import have_file
+from penstock.checkpoint.mirror import root_of, shown
 from penstock.checkpoint.recovery import Damage, recover
 from penstock.errors import CannotRestore, CheckpointCorrupt, RootMissing, UnknownName
 from penstock.operators.aggregates import AGGREGATES, AggregatePlan
@@ -35,9 +37,9 @@ def read(
 ) -> pa.Table:
     """Return what a step keeps: keys, state columns and `_expires`; of windows keys, partials and `slice_start`.
 
-    `root` is the folder of all checkpoints. `at` is a batch that is kept, or what `--from` takes: `last`, `batch=N`,
-    `saved=NAME`, `snapshot=VERSION`. `where` keeps the rows for which a pyarrow expression is true; no more than those
-    and some MiB of the others are in memory at once.
+    `root` is the folder of all checkpoints, or its URL where that is on HDFS. `at` is a batch that is kept, or what
+    `--from` takes: `last`, `batch=N`, `saved=NAME`, `snapshot=VERSION`. `where` keeps the rows for which a pyarrow
+    expression is true; no more than those and some MiB of the others are in memory at once.
     Raises RootMissing, CannotRestore for what is not kept, UnknownName for a step without state, and what reading a
     damaged checkpoint raises.
     """
@@ -49,7 +51,7 @@ def read(
 
 def chunks(root: str | Path, job: str, step: str, *, at: int | str = "last") -> Iterator[pa.Table]:
     """Yield the same, some MiB at a time; at least one table, which says what columns there are, if any are known."""
-    folder = Path(root) / job
+    folder = root_of(root) / job
     start = parse_start(f"batch={at}" if isinstance(at, int) else at)
     commit = _commit(folder, start)
     _refuse_unknown(commit, step)
@@ -69,17 +71,17 @@ def chunks(root: str | Path, job: str, step: str, *, at: int | str = "last") -> 
 
 def stored_steps(root: str | Path, job: str) -> list[str]:
     """Return the steps that have state behind the newest batch."""
-    return sorted(_commit(Path(root) / job, StartFrom()).state)
+    return sorted(_commit(root_of(root) / job, StartFrom()).state)
 
 
 def _commit(folder: Path, start: StartFrom) -> Commit:
     log = job_log(folder)
     if log is None:
-        raise RootMissing("there is no checkpoint", where=str(folder))
+        raise RootMissing("there is no checkpoint", where=shown(folder))
     recovered = recover(log, Damage.LIST)
     commit = start.commit(recovered, folder) if start.goes_back else None if start.restore else recovered.commit
     if commit is None:
-        raise CannotRestore("no batch is in force, and so there is no state", where=str(folder))
+        raise CannotRestore("no batch is in force, and so there is no state", where=shown(folder))
     return commit
 
 
@@ -91,7 +93,7 @@ def _refuse_unknown(commit: Commit, step: str) -> None:
 
 def _of_snapshot(paths: list[Path]) -> Iterator[pa.Table]:
     for path in paths:
-        yield from (pa.Table.from_batches([batch]) for batch in pq.ParquetFile(path).iter_batches())
+        yield from (pa.Table.from_batches([batch]) for batch in pq.ParquetFile(have_file(path)).iter_batches())
 
 
 def _readers(root: Path, step: str, commit: Commit) -> Iterator[tuple[StateReader, Path]]:

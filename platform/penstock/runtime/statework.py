@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.checkpoint.entries import Commit
+from penstock.checkpoint.mirror import fetched
 from penstock.runtime.partition_state import PartitionState
 from penstock.runtime.route import step_port
 from penstock.runtime.rows import Item, receipt
@@ -46,7 +47,7 @@ def _run_steps(
 
 
 def _run_step(spec: StateSpec, tables: list[pa.Table], partition: int, files: TaskFiles) -> Iterator[Item]:
-    facts = files.facts
+    facts, before = files.facts, fetched()
     state = PartitionState.open(
         Path(facts.state_folder),
         spec.step,
@@ -72,6 +73,7 @@ def _run_step(spec: StateSpec, tables: list[pa.Table], partition: int, files: Ta
         size=written.manifest.size,
         written=written.written,
         rewritten=written.rewritten,
+        fetched=fetched() - before,
     )
     yield from pour(_with_place(done.output, partition), spec.output, files)
     if spec.aside is not None and done.aside is not None:

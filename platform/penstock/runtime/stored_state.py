@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.checkpoint.entries import Commit, ManifestRef
+from penstock.checkpoint.files import size_of
 from penstock.errors import CheckpointCorrupt, StateMissing
 from penstock.state import Manifest
 from penstock.state.manifest import ManifestRef as StateRef
@@ -88,7 +89,7 @@ class StoredStates:
 
     def _is_there(self, path: Path) -> bool:
         if path not in self._there:
-            self._there[path] = path.is_file()
+            self._there[path] = size_of(path) is not None
         return self._there[path]
 
     def _named(self, path: Path) -> str:

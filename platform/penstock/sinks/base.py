@@ -13,7 +13,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.checkpoint.files import have_file, sync_folder, upload
 from penstock.checkpoint.local import storage_errors
+from penstock.checkpoint.mirror import shown
 
 __all__ = ["Publication", "Publisher", "Sink", "Staged", "stage_table"]
 
@@ -89,7 +91,7 @@ def stage_table(table: pa.Table, folder: Path, name: str) -> dict[str, Any]:
     pq.write_table(table, buffer, compression="snappy")
     data = buffer.getvalue()
     path = folder / name
-    with storage_errors(str(path)):
+    with storage_errors(shown(path)):
         folder.mkdir(parents=True, exist_ok=True)
         file = path.open("xb")
         try:
@@ -100,17 +102,14 @@ def stage_table(table: pa.Table, folder: Path, name: str) -> dict[str, Any]:
         except OSError:
             path.unlink(missing_ok=True)
             raise
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    upload(path)
+    sync_folder(folder)
     return {"path": name, "size": data.size, "rows": table.num_rows, "checksum": hashlib.sha256(data).hexdigest()}
 
 
 def read_staged(folder: Path, files: Sequence[Staged]) -> list[pa.Table]:
     """Return the rows of staged files, for sinks that read them on the driver."""
-    return [pq.read_table(folder / f.path) for f in files]
+    return [pq.read_table(have_file(folder / f.path)) for f in files]
 
 
 def sink_files(receipts: Sequence[str]) -> list[Staged]:

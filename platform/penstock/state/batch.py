@@ -11,8 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.checkpoint.files import NewFile, make_folder, sync_folder
 from penstock.state.compaction import LEAST_BUDGET, SLACK_BYTES, Plan, budget, plan_compaction
-from penstock.state.files import NewFile, make_folder, sync_folder
 from penstock.state.manifest import Manifest, ManifestRef
 from penstock.state.merge import Combine, compact
 from penstock.state.reader import StateReader

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from penstock.checkpoint.files import sync_folder
 from penstock.state.batch import write_manifest
 from penstock.state.compaction import AT_ONCE, Plan, live_size
-from penstock.state.files import sync_folder
 from penstock.state.manifest import FOLDED, ManifestRef, Run, stamp
 from penstock.state.merge import Combine, compact
 from penstock.state.reader import StateReader

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from penstock.checkpoint.files import corrupt, read_file
 from penstock.checkpoint.format import decode, encode
 from penstock.errors import StateError
-from penstock.state.files import corrupt, read_file
 from penstock.state.refs import MERGED, PartRef, Piece, SegmentRef, is_file_name
 from penstock.state.rows import Bound, start_of_group
 
@@ -209,11 +209,14 @@ class Manifest:
     @staticmethod
     def read(path: Path, ref: ManifestRef | None = None) -> Manifest:
         """Read a manifest; one that is not what `ref` says is damage. Raises `StateMissing` where there is none."""
-        data = read_file(path)
-        manifest = Manifest.from_bytes(data, path)
-        if ref is not None and (len(data) != ref.size or manifest.checksum != ref.checksum):
-            raise corrupt(path, "the manifest is another than the one the commit names")
-        return manifest
+
+        def check(data: bytes) -> Manifest:
+            manifest = Manifest.from_bytes(data, path)
+            if ref is not None and (len(data) != ref.size or manifest.checksum != ref.checksum):
+                raise corrupt(path, "the manifest is another than the one the commit names")
+            return manifest
+
+        return read_file(path, check)
 
     def _with(self, chains: Mapping[str, tuple[Run, ...]], sizes: Mapping[str, int], **other: Any) -> Manifest:
         """Replace the chains, and forget files that no run refers to."""

@@ -2,6 +2,8 @@
 
 Maps stay open between batches: a worker that comes back to a partition finds them mapped, parsed and checked.
 What is kept is the files of the newest manifest seen of each folder; a file changed on disk is mapped and checked anew.
+
+Of a copy of a file on HDFS bytes are brought when they are first read: that they are not here yet, the checksum tells.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import threading
 import zlib
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -19,8 +21,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.checkpoint.files import Signature, corrupt, let_go, map_file, signature
 from penstock.errors import FormatTooNew
-from penstock.state.files import Signature, corrupt, map_file, signature
 from penstock.state.keys import Ints
 from penstock.state.refs import Piece
 from penstock.state.rows import DELETED, Bound, group_hash, position
@@ -48,11 +50,11 @@ class Section:
     each block and, last, in all.
     """
 
-    def __init__(self, path: Path, data: pa.Buffer, piece: Piece) -> None:
+    def __init__(self, path: Path, data: pa.Buffer, piece: Piece, bring: Callable[[int, int], bool]) -> None:
         self._path = path
         self._data = data
-        head_and_tail = zlib.crc32(data.slice(data.size - piece.tail), zlib.crc32(data.slice(0, piece.head)))
-        if head_and_tail != piece.checksum:
+        self._bring = bring
+        if not self._is_whole(piece.checksum, (0, piece.head), (data.size - piece.tail, piece.tail)):
             raise corrupt(path, f"the checksum of schema and footer at byte {piece.offset} does not match")
         try:
             self._reader = pa.ipc.open_file(data)
@@ -76,7 +78,7 @@ class Section:
         if known is not None:
             return known
         offset = self._offsets[number]
-        if zlib.crc32(self._data.slice(offset, self._sizes[number])) != self._checksums[number]:
+        if not self._is_whole(self._checksums[number], (offset, self._sizes[number])):
             raise corrupt(self._path, f"the checksum of the block at byte {offset} of a section does not match")
         try:
             rows = self._reader.get_batch(number)
@@ -101,6 +103,17 @@ class Section:
         block, at = self.block(number), row - self.starts[number]
         return int(block.groups[at]), int(block.hashes[at])
 
+    def _is_whole(self, checksum: int, *places: tuple[int, int]) -> bool:
+        """Return whether the bytes at these places, offset and size, are those that were written; bring them if not."""
+
+        def found() -> int:
+            value = 0
+            for offset, size in places:
+                value = zlib.crc32(self._data.slice(offset, size), value)
+            return value
+
+        return found() == checksum or (all(self._bring(*place) for place in places) and found() == checksum)
+
     def _check_version(self, facts: dict[str, Any]) -> None:
         version = facts["version"]
         if isinstance(version, int) and version > FORMAT_VERSION:
@@ -114,16 +127,25 @@ class _OpenFile:
     def __init__(self, path: Path, size: int) -> None:
         mapped = map_file(path, size)
         self._path = path
-        self._data = mapped.data
-        self.signature: Signature = mapped.signature
+        self._data = pa.py_buffer(mapped.data)
+        self._mapped = mapped
         self._sections: dict[Piece, Section] = {}
+
+    @property
+    def signature(self) -> Signature:
+        """Return what tells the file from another in its place."""
+        return self._mapped.signature
 
     def section(self, piece: Piece) -> Section:
         section = self._sections.get(piece)
         if section is None:
             if piece.offset + piece.size > self._data.size:
                 raise corrupt(self._path, f"a section ends at byte {piece.offset + piece.size}, after the file")
-            section = Section(self._path, self._data.slice(piece.offset, piece.size), piece)
+
+            def bring(offset: int, size: int) -> bool:
+                return self._mapped.bring(piece.offset + offset, size)
+
+            section = Section(self._path, self._data.slice(piece.offset, piece.size), piece, bring)
             self._sections[piece] = section
         return section
 
@@ -158,6 +180,7 @@ def retain(folder: Path, sizes: Mapping[str, int]) -> None:
         if files:
             for name in files.keys() - sizes.keys():
                 del files[name]
+    let_go(folder, sizes.keys())
 
 
 def forget() -> None:

@@ -24,7 +24,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from penstock.state.files import NewFile, make_folder, sync_folder
+from penstock.checkpoint.files import NewFile, make_folder, sync_folder
 from penstock.state.groups import steps_of
 from penstock.state.keys import Ints
 from penstock.state.refs import PartRef, Piece, SegmentRef, file_name, is_part_name, is_segment_name

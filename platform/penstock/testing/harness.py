@@ -12,6 +12,7 @@ from typing import Any, Self
 import pyarrow.parquet as pq
 
 from penstock.checkpoint.entries import Commit
+from penstock.checkpoint.mirror import root_of
 from penstock.errors import CannotRestore, JobError, PenstockError, UnknownName
 from penstock.graph.durations import Duration, duration_micros, seconds
 from penstock.graph.job import Job
@@ -64,7 +65,7 @@ class Harness:
         quality: str | Path | None = None,
         settings: DriverSettings | None = None,
     ) -> None:
-        self.root = Path(root).resolve()  # tasks may run in another folder
+        self.root = root_of(root).resolve()  # tasks may run in another folder
         self.settings = settings or DriverSettings()
         self.job = job
         self._interval = duration_micros(interval, "the interval of a harness", least=1_000)

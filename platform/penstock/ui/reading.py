@@ -17,7 +17,7 @@ import structlog
 from penstock.errors import PenstockError
 from penstock.runtime.overview import kept_checkpoints, read_status
 from penstock.runtime.project import Project
-from penstock.runtime.roots import reports_folder
+from penstock.runtime.roots import is_there, reports_folder
 from penstock.supervise.control import StreamControl
 from penstock.supervise.stream import Limits, Stream
 from penstock.time.clock import Clock
@@ -96,7 +96,7 @@ def _read(project: Project, job: str, clock: Clock, *, history: bool) -> JobView
     kept, recovered = found if found is not None else ([], None)
     status = read_status(settings, job, clock, recovered=recovered)
     stream, asked, supervised, changes = Stream(), False, False, list[tuple[int, Stream]]()
-    if settings.root.is_dir():
+    if is_there(settings.root):
         control = StreamControl(settings.root, job, clock)
         asked = control.records.number() >= 0
         stream = control.newest()

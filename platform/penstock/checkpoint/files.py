@@ -1,0 +1,374 @@
+"""Write files of a checkpoint durably under names of their own, and map them for reading.
+
+A new file is written under a temporary name, synced, and linked to its own: `link` refuses a name that is taken.
+Temporary names are those of `LocalStore`, whose janitor removes what a crash leaves (F15).
+Symbolic links are never followed (F65).
+
+In a folder that mirrors one on HDFS (`checkpoint.mirror`) files are written there too, and read from there where they
+are not here. What is here then is a copy: one that is damaged is brought anew.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import secrets
+import stat
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from penstock.checkpoint.mirror import Mirrored, is_on_hdfs, make_cache_folder, mirrored, shown
+from penstock.errors import (
+    CheckpointCorrupt,
+    PenstockError,
+    RootMissing,
+    RootUnsafe,
+    SegmentExists,
+    StateMissing,
+    StorageDenied,
+    StorageFull,
+    StorageUnavailable,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "Mapped",
+    "NewFile",
+    "bring_anew",
+    "corrupt",
+    "files_below",
+    "folders_in",
+    "have_file",
+    "let_go",
+    "make_folder",
+    "map_file",
+    "read_file",
+    "remove_file",
+    "signature",
+    "size_of",
+    "sync_folder",
+    "upload",
+]
+
+Found = TypeVar("Found")
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_LINKED = {errno.ELOOP, errno.ENOTDIR}
+
+_BROUGHT_WHOLE = 2**22
+"""Bytes up to which a file is brought from HDFS whole: its parts would be asked for one after the other."""
+
+_durable: set[Path] = set()
+
+Signature = tuple[int, int, int]
+"""Inode, time of change in nanoseconds, size in bytes: what tells a file from one put in its place."""
+
+
+class NewFile:
+    """A file that is being written and that nobody can see before `publish`.
+
+    Leaving the context without `publish` removes what was written.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.path = folder / name
+        self.size = 0
+        self._mirrored = mirrored(self.path)
+        self._temp = folder / f".tmp-{secrets.token_hex(16)}"
+        with _storage_errors(self.path):
+            self._descriptor = os.open(self._temp, _NEW, 0o600)
+        self._open = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.discard()
+
+    def write(self, data: bytes | pa.Buffer) -> None:
+        """Append bytes; raises `StorageFull`, `StorageDenied` or `StorageUnavailable`, each naming the file."""
+        rest = memoryview(data)
+        self.size += len(rest)
+        with _storage_errors(self.path):
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+
+    def sync(self) -> None:
+        """Make what was written durable, and close the file."""
+        if self._open:
+            self._open = False
+            with _storage_errors(self.path):
+                try:
+                    if self._mirrored is None:
+                        os.fsync(self._descriptor)
+                finally:
+                    os.close(self._descriptor)
+
+    def publish(self) -> None:
+        """Give the file its name, after `sync`; durable after `sync_folder`. Raises `SegmentExists`."""
+        self.sync()
+        with _storage_errors(self.path):
+            try:
+                os.link(self._temp, self.path, follow_symlinks=False)
+            except FileExistsError as error:
+                where = shown(self.path)
+                raise SegmentExists("the name is taken", where=where, path=where) from error
+        self._remove()
+        if self._mirrored is not None:
+            self._mirrored.upload()
+
+    def discard(self) -> None:
+        """Remove the temporary file, if it is still there."""
+        if self._open:
+            self._open = False
+            with suppress(OSError):
+                os.close(self._descriptor)
+        self._remove()
+
+    def _remove(self) -> None:
+        with suppress(OSError):  # a left-over is the janitor's (F15)
+            self._temp.unlink()
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, durably.
+
+    A folder that is there is synced too, once a process: whoever made it may have died before that.
+    """
+    if folder in _durable and folder.is_dir():
+        return
+    if mirrored(folder) is not None:
+        make_cache_folder(folder)  # on HDFS, a file makes its folder
+        return
+    missing = [path for path in (folder, *folder.parents) if not path.is_dir()]
+    for path in reversed(missing):
+        with _storage_errors(path):
+            path.mkdir(mode=0o700, exist_ok=True)
+    for path in (folder, *folder.parents[: max(2, len(missing))]):
+        sync_folder(path)
+    _durable.add(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable. Of one on HDFS, wait until what was published is there."""
+    remote = mirrored(folder)
+    with _storage_errors(folder):
+        if remote is not None:
+            remote.wait()
+            return
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def read_file(path: Path, check: Callable[[bytes], Found]) -> Found:
+    """Return what a check makes of a small file; raises `StateMissing` where there is none.
+
+    Where the check raises CheckpointCorrupt for a copy, it is asked again about the file on HDFS.
+    """
+    remote = mirrored(path)
+    if remote is not None:
+        with suppress(StateMissing, CheckpointCorrupt):
+            return check(_read(path))
+        remote.fetch()
+    return check(_read(path))
+
+
+def _read(path: Path) -> bytes:
+    with _storage_errors(path):
+        descriptor = os.open(path, _OLD)
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read()
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """Hold a file that is mapped into memory; its pages are read when they are touched.
+
+    `bring(offset, size)` says whether there is more than this copy, and brings these bytes of it: what was not here
+    yet is zeros, and what is damaged here need not be so there.
+    """
+
+    data: mmap.mmap
+    signature: Signature
+    bring: Callable[[int, int], bool]
+
+
+def map_file(path: Path, size: int) -> Mapped:
+    """Map a file that must have this size.
+
+    Raises `StateMissing` where there is none and `CheckpointCorrupt` for another size.
+    """
+    remote = mirrored(path)
+    if remote is not None:
+        _have_room(remote, size)
+    with _storage_errors(path):
+        descriptor = os.open(path, _OLD if remote is None else _OLD | os.O_RDWR)
+        try:
+            found = os.fstat(descriptor)
+            if found.st_size != size:
+                raise corrupt(path, f"{found.st_size} bytes instead of {size}")
+            access = mmap.ACCESS_READ if remote is None else mmap.ACCESS_WRITE
+            data = mmap.mmap(descriptor, size, access=access)
+        finally:
+            os.close(descriptor)
+
+    def bring(offset: int, count: int) -> bool:
+        if remote is not None:
+            data[offset : offset + count] = remote.read(offset, count)
+        return remote is not None
+
+    return Mapped(data, _signature(found, remote), bring)
+
+
+def _have_room(remote: Mirrored, size: int) -> None:
+    """Have a file of that size here: as it is, whole, or empty where it is long."""
+    with suppress(FileNotFoundError):
+        if remote.path.stat(follow_symlinks=False).st_size == size:
+            return
+    there = remote.size()
+    if there is None:
+        raise _missing(remote.path)
+    if there != size:
+        raise corrupt(remote.path, f"{there} bytes instead of {size}")
+    if size <= _BROUGHT_WHOLE:
+        remote.fetch()
+    else:
+        remote.make_room(size)
+
+
+def signature(path: Path) -> Signature | None:
+    """Return what tells this file from another of its name; None where there is none."""
+    with _storage_errors(path), suppress(FileNotFoundError):
+        return _signature(path.stat(follow_symlinks=False), mirrored(path))
+    return None
+
+
+def size_of(path: Path) -> int | None:
+    """Return the size of a file in bytes, None where there is none; of one on HDFS, as it is there."""
+    remote = mirrored(path)
+    if remote is not None:
+        return remote.size()
+    with _storage_errors(path), suppress(FileNotFoundError, NotADirectoryError):
+        found = path.stat(follow_symlinks=False)
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
+    return None
+
+
+def have_file(path: Path) -> Path:
+    """Return the path of a file that can be read here, whole; raises `StateMissing` where there is none."""
+    remote = mirrored(path)
+    size = size_of(path)
+    if size is None:
+        raise _missing(path)
+    if remote is not None and not (path.is_file() and path.stat().st_size == size):
+        remote.fetch()
+    return path
+
+
+def bring_anew(path: Path) -> bool:
+    """Bring a copy of a file on HDFS anew, and return whether it is one; raises `StateMissing` where there is none."""
+    remote = mirrored(path)
+    if remote is not None:
+        remote.fetch()
+    return remote is not None
+
+
+def upload(path: Path) -> None:
+    """Write a file that somebody else has made in a mirror to HDFS too; nothing is to be done for others.
+
+    Raises `AlreadyExists` where HDFS has one of that name; then it is here no longer.
+    """
+    remote = mirrored(path)
+    if remote is not None:
+        remote.upload()
+        sync_folder(path.parent)
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Return all files below a folder that are no temporary ones, sorted; none where there is no folder."""
+    remote = mirrored(folder)
+    if remote is not None:
+        return remote.files_below()
+    found = (Path(place, name) for place, _, names in os.walk(folder) for name in names)
+    return sorted(path for path in found if not path.name.startswith("."))
+
+
+def folders_in(folder: Path) -> Sequence[str]:
+    """Return the names of the folders right in a folder, sorted. Raises RootMissing where there is none."""
+    remote = mirrored(folder)
+    if remote is not None:
+        return remote.store.folders(remote.name)
+    if not folder.is_dir():
+        raise RootMissing("there is no such folder", where=str(folder))
+    return sorted(path.name for path in folder.iterdir() if path.is_dir())
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file; to remove what is not there changes nothing."""
+    remote = mirrored(path)
+    if remote is not None:
+        remote.remove()
+    else:
+        path.unlink(missing_ok=True)
+
+
+def let_go(folder: Path, names: Collection[str]) -> None:
+    """Remove copies of files on HDFS that are older than all of these names: nobody reads them soon."""
+    oldest = min(names, default="")
+    if is_on_hdfs(folder) and folder.is_dir():
+        for path in folder.iterdir():
+            if path.name < oldest and not path.name.startswith("."):  # those are being written
+                path.unlink(missing_ok=True)
+
+
+def corrupt(path: Path, reason: str) -> CheckpointCorrupt:
+    """Make the error for a damaged file; it names the batch that wrote it, which is in the file's name."""
+    where, batch = shown(path), path.name.split("-", 1)[0]
+    if not batch.isdecimal():
+        return CheckpointCorrupt(reason, where=where, path=where, reason=reason, batch=None)
+    what = f"{reason}, in a file of batch {int(batch)}"
+    return CheckpointCorrupt(what, where=where, path=where, reason=reason, batch=int(batch))
+
+
+def _signature(found: os.stat_result, remote: Mirrored | None) -> Signature:
+    # Of a copy the time changes when bytes are brought, and what is read of it is checked by its readers.
+    return found.st_ino, 0 if remote is not None else found.st_mtime_ns, found.st_size
+
+
+def _missing(path: Path) -> StateMissing:
+    return StateMissing("no such state file", where=shown(path), path=shown(path))
+
+
+@contextmanager
+def _storage_errors(path: Path) -> Iterator[None]:
+    """Turn what the operating system says into the errors of a store."""
+    where = shown(path)
+    try:
+        yield
+    except FileNotFoundError as error:
+        if isinstance(error, PenstockError):
+            raise
+        raise _missing(path) from error
+    except OSError as error:
+        if isinstance(error, PenstockError):
+            raise
+        reason = error.strerror or str(error)
+        if error.errno in _FULL:
+            raise StorageFull(f"no room for {where}: {reason}", where=where, path=where) from error
+        if error.errno in _DENIED:
+            raise StorageDenied(f"not permitted: {reason}", where=where, path=where) from error
+        if error.errno in _LINKED:
+            raise RootUnsafe("a link or a file stands where state should be", where=where, path=where) from error
+        raise StorageUnavailable(f"the store failed: {reason}", where=where, path=where) from error

@@ -1,0 +1,146 @@
+"""What befalls an HDFS while a job has its checkpoint there: quotas, permissions, servers that go (FAULTS 4)."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from hdfs_server import SUPERUSER, HdfsServer
+
+from penstock import Job
+from penstock.checkpoint.mirror import root_of, shown
+from penstock.errors import StorageDenied, StorageFull
+from penstock.sinks import MemorySink
+from penstock.sources import MemorySource
+from penstock.testing import Harness
+
+pytestmark = [pytest.mark.integration]
+
+SCHEMA = "k string, v long"
+
+
+def summed(time: Any, key: Any, row: Any, state: Any) -> dict[str, Any]:
+    """Sum the values of a key."""
+    state.update(total=state.get_or({"total": 0})["total"] + row["v"])
+    return {"k": key, "total": state.get()["total"]}
+
+
+def sums() -> Job:
+    """Return a job of one partition, so that its writes come one after the other, and of two sinks."""
+    job = Job("sums", partitions=1)
+    rows = job.source("rows", MemorySource(schema=SCHEMA))
+    out = rows.key_by("k").map_with_state(
+        "sum", summed, state="total long", output="k string, total long", unbounded=True
+    )
+    out.write("out", MemorySink())
+    return job
+
+
+@pytest.fixture
+def root(tmp_path: Path, hdfs: HdfsServer) -> Iterator[Path]:
+    """Return a root on HDFS, which gets its rights and its room back."""
+    found = root_of(hdfs.url(secrets.token_hex(8)), cache=str(tmp_path))
+    yield found
+    hdfs.wait()
+    limit(hdfs, found)
+    hdfs.client(SUPERUSER).set_permission(place(found), "700")
+
+
+def place(root: Path) -> str:
+    """Return the path on HDFS that a root stands for."""
+    return "/checkpoints/" + shown(root).rpartition("/")[2]
+
+
+def limit(hdfs: HdfsServer, root: Path, files: int = -1) -> None:
+    """Let so many files and folders be below a root at most, or as many as there is room for."""
+    query = {
+        "op": "SETQUOTA",
+        "namespacequota": files,
+        "storagespacequota": 2**63 - 1 if files > 0 else -1,
+        "user.name": SUPERUSER,
+    }
+    requests.put(f"http://{hdfs.address}/webhdfs/v1{place(root)}", params=query, timeout=10).raise_for_status()
+
+
+def there(hdfs: HdfsServer, root: Path) -> int:
+    """Return how many files and folders are below a root, itself among them."""
+    found = hdfs.client(SUPERUSER).content(place(root))
+    return int(found["fileCount"]) + int(found["directoryCount"])
+
+
+def totals(h: Harness, n: int) -> dict[str, int]:
+    """Run a batch that adds n to two keys, and return what the sink has got of it."""
+    return {row["k"]: row["total"] for row in h.batch({"rows": [{"k": "a", "v": n}, {"k": "b", "v": 10 * n}]})["out"]}
+
+
+@pytest.mark.fault("F27")
+def test_a_quota_that_is_met_at_any_write_costs_nothing_but_time(hdfs: HdfsServer, root: Path) -> None:
+    """Whichever file does not fit any more: path and quota are named, no row comes out, and the batch is done later."""
+    with Harness(sums(), root) as h:
+        assert totals(h, 1) == {"a": 1, "b": 10}
+    met: list[str] = []
+    for room in range(12):
+        limit(hdfs, root, there(hdfs, root) + room)
+        try:
+            with Harness(sums(), root) as h:
+                got = totals(h, 1)
+        except StorageFull as why:
+            met.append(f"{why.where} {why.what}")
+            assert "quota" in why.what
+        else:
+            break
+    limit(hdfs, root)
+    for write in ("_probe/", "log/", "/state/sum/0/"):
+        assert any(write in one for one in met), met
+    # A batch that was fixed when there was no room for the rest of it is done first, and then the one that is asked for.
+    with Harness(sums(), root) as h:
+        after = totals(h, 1)
+    assert after["b"] == 10 * after["a"]
+    assert after["a"] == got["a"] + 1
+    assert not [path for path in hdfs.client(SUPERUSER).walk(place(root)) if any(".tmp" in name for name in path[2])]
+
+
+@pytest.mark.fault("F28")
+def test_a_right_that_is_taken_away_is_named_and_all_goes_on_when_it_is_back(hdfs: HdfsServer, root: Path) -> None:
+    """It needs a person: what is not permitted now will not be in a moment."""
+    with Harness(sums(), root) as h:
+        totals(h, 1)
+    hdfs.client(SUPERUSER).set_owner(f"{place(root)}/sums", owner="somebody")
+    try:
+        with pytest.raises(StorageDenied, match="not permitted") as raised, Harness(sums(), root):
+            pass
+        assert raised.value.exit_code == 78
+    finally:
+        hdfs.client(SUPERUSER).set_owner(f"{place(root)}/sums", owner="penstock")
+    with Harness(sums(), root) as h:
+        assert totals(h, 1) == {"a": 2, "b": 20}
+
+
+def restarted(hdfs: HdfsServer, what: str) -> Callable[[], None]:
+    """Return a function that kills a server and starts it again."""
+
+    def do() -> None:
+        getattr(hdfs, f"kill_{what}")()
+        getattr(hdfs, f"start_{what}")()
+
+    return do
+
+
+@pytest.mark.fault("F25", "F26")
+@pytest.mark.parametrize("what", ["namenode", "datanode"])
+def test_a_server_that_is_started_again_is_waited_for(hdfs: HdfsServer, root: Path, what: str) -> None:
+    """Within a call's patience: the batches beside it take longer, and nothing else comes of it."""
+    with Harness(sums(), root) as h:
+        assert totals(h, 1) == {"a": 1, "b": 10}
+        meanwhile = threading.Thread(target=restarted(hdfs, what))
+        meanwhile.start()
+        try:
+            for n in range(2, 6):
+                assert totals(h, 1) == {"a": n, "b": 10 * n}
+        finally:
+            meanwhile.join()
