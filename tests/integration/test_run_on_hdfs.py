@@ -13,7 +13,10 @@ from shells import PATIENCE, Shell
 from waiting import until
 from yards import QUICK, Yard
 
+from penstock.checkpoint.entries import Takeover
 from penstock.checkpoint.mirror import root_of
+from penstock.runtime.processes import leaders
+from penstock.supervise.stream import Phase
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -26,19 +29,20 @@ def url(tmp_path: Path, hdfs: HdfsServer) -> str:
 
 def project(folder: Path, url: str, more: str = "", **named: int) -> Path:
     """Make a project with its checkpoints on HDFS, whose copies are kept in it."""
-    return make_project(folder, more=f'{more}\n[checkpoint]\nroot = "{url}"\ncache = "cache"\n', **named)
+    more += f'\n[checkpoint]\nroot = "{url}"\ncache = "cache"\nevery = "2 batches"\n'
+    return make_project(folder, more=more, **named)
 
 
 def test_a_run_on_hdfs_is_looked_at_gone_back_in_and_found_damaged(tmp_path: Path, hdfs: HdfsServer, url: str) -> None:
     """Nothing but copies is in the project, and on a machine without them all is the same."""
-    shell = Shell(project(tmp_path, url, 'every = "2 batches"', rows=400))
+    shell = Shell(project(tmp_path, url, rows=400))
     assert shell.run("run", "orders", "--available-now")[0] == 0
     assert shell.totals() == expected_totals(400)
     assert not (tmp_path / "checkpoints").exists()
 
     shutil.rmtree(tmp_path / "cache")
     assert shell.json("status", "orders")["state"] == "finished"
-    assert [one["missing"] for one in shell.json("checkpoints", "orders")["kept"]] == [None] * 4
+    assert [one["trouble"] for one in shell.json("checkpoints", "orders")["checkpoints"]] == [None] * 4
     kept = penstock.state.read(url, "orders", "minutely", at=1)
     assert kept.num_rows > 0
     assert shell.run("save", "orders", "before")[0] == 0

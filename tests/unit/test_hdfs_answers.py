@@ -231,3 +231,30 @@ def test_the_store_is_imported_without_its_client() -> None:
     text = "import sys, penstock.checkpoint.hdfs; print(sorted({'hdfs', 'requests', 'tenacity'} & sys.modules.keys()))"
     ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
+
+
+@pytest.mark.fault("F25")
+def test_who_has_waited_in_vain_waits_no_more_until_hdfs_answers() -> None:
+    """A driver that is about to give up asks for this and that; each with all its patience would take minutes."""
+    clock, dead = Naps(), [True]
+
+    def told(_: str) -> requests.Response:
+        if dead[0]:
+            raise requests.ConnectionError("refused")
+        return refusal("FileNotFoundException")
+
+    store = scripted(told, clock)
+    took = []
+    for _ in range(3):
+        began = clock.now
+        with pytest.raises(StorageUnavailable):
+            store.exists("log/0")
+        took.append(clock.now - began)
+    dead[0] = False
+    assert not store.exists("log/0")
+    dead[0], began = True, clock.now
+    with pytest.raises(StorageUnavailable):
+        store.exists("log/0")
+    took.append(clock.now - began)
+    assert [seconds > 20 for seconds in took] == [True, False, False, True], took
+    assert max(took[1:3]) <= 2.0

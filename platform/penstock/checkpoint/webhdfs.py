@@ -38,6 +38,8 @@ CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 10.0
 """The longest silence of a server, where the deadline is not earlier; a pause of its JVM is seldom longer."""
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0
+_IMPATIENT_SECONDS = 2.0
+"""What a call may take once one has waited in vain, until HDFS answers again: who is about to give up asks often."""
 _LEAST_SECONDS = 0.5
 """With less time than this another try would only put "no time" in the place of what HDFS has said."""
 _PIECE = 2**20
@@ -108,10 +110,11 @@ class WebHdfs:
         self._monotonic = monotonic
         self._sleep = sleep
         self._threads = threading.local()
+        self._silent = False
 
     def calls(self, path: str) -> Calls:
         """Begin the requests of one call of the store; `path` is how errors name what it is about."""
-        ends = self._monotonic() + self._patience
+        ends = self._monotonic() + (min(self._patience, _IMPATIENT_SECONDS) if self._silent else self._patience)
         if not hasattr(self._threads, "client"):
             self._threads.session = _Session(self._monotonic)
             self._threads.client = self._connect(self._urls, session=self._threads.session)
@@ -126,7 +129,16 @@ class WebHdfs:
             sleep=self._sleep,
             reraise=True,
         )
-        return retrying(attempt)
+        try:
+            found = retrying(attempt)
+        except StorageUnavailable:
+            self._silent = True
+            raise
+        except CheckpointError:
+            self._silent = False
+            raise
+        self._silent = False
+        return found
 
 
 class Calls:
