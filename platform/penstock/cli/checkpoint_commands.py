@@ -198,9 +198,14 @@ def export_(
 
 @checkpoint_commands.command("import")
 def import_(
-    source: Annotated[Path, typer.Argument(metavar="DIR", help="What export has written.", show_default=False)],
+    source: Annotated[
+        Path, typer.Argument(metavar="DIR", help="What export has written; a checkpoint to move.", show_default=False)
+    ],
     job: JobName,
     *,
+    move: Annotated[
+        bool, typer.Option("--move", help="DIR is another checkpoint: it ends, and the job goes on here as itself.")
+    ] = False,
     json: Json = False,
     project: ProjectFolder = None,
     debug: Debug = False,
@@ -210,10 +215,15 @@ def import_(
     It has an identity of its own: no table takes its batches for those of the job it came from. The job may have
     another name; steps and sources are found by theirs. There must be no checkpoint of it yet.
 
+    With --move the checkpoint in DIR itself comes here, with all that it keeps and under its own identity, so that
+    tables take each batch once. The job must not run. In DIR nothing goes on afterwards, whoever tries. A move that
+    was cut short is finished by the same command, or by a start of the job here.
+
     \b
     Examples:
       penstock import flights-2013 flights
+      penstock import ../old/checkpoints/flights flights --move
     """  # noqa: D301 - click knows the character, not the two
     from penstock.cli.copies import import_command
 
-    import_command(source, job, json=json, project=project, debug=debug)
+    import_command(source, job, move=move, json=json, project=project, debug=debug)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.checkpoint.answered import find_restore
 from penstock.checkpoint.metadata import read_metadata
 from penstock.checkpoint.recovery import Damage, recover
-from penstock.checkpoint.takeover import View, survey
+from penstock.checkpoint.takeover import View, refuse_moved, survey
 from penstock.errors import (
     CannotRestore,
     ClusterUnavailable,
@@ -29,6 +29,7 @@ from penstock.runtime.config import Settings
 from penstock.runtime.config_values import is_local
 from penstock.runtime.held_records import HeldRecords
 from penstock.runtime.holder import HolderWatch, StoppedWaiting
+from penstock.runtime.moving import finish_move
 from penstock.runtime.orders import Orders, OrderWatch
 from penstock.runtime.progress import ProgressView
 from penstock.runtime.project import LoadedJob, code_version
@@ -295,12 +296,15 @@ def _look_first(
     Returns where to start: what this command has restored before is not restored again. That is what a Restore in the
     log says, so a command that begins with nothing writes one also where there is no checkpoint yet.
     """
+    finish_move(folder)
     start, log = order.start, job_log(folder)
     if log is None:
         if start.goes_back:
             raise CannotRestore(f"there is no checkpoint to go back to {start.target} in", where=str(folder))
         return start if order.command is not None else LAST
-    watch.may_take_over(survey(log))
+    view = survey(log)
+    refuse_moved(log, view)
+    watch.may_take_over(view)
     if start.restore and order.command is not None and find_restore(log, order.command) is not None:
         progress.answered(order.command)
         return LAST

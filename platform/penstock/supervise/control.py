@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.checkpoint.entries import Moved
 from penstock.checkpoint.recovery import Damage, recover
 from penstock.checkpoint.store import CheckpointStore
+from penstock.checkpoint.takeover import refuse_moved, survey
 from penstock.errors import CannotRestore, StreamFailed, SupervisorAbsent
 from penstock.runtime.restoring import parse_start
 from penstock.runtime.roots import control_store, job_log
@@ -110,10 +112,11 @@ class StreamControl:
         return lease is not None and not lease.left and self.clock.wall() - lease.at < 2 * PATIENCE * 1_000_000
 
     def _refuse_unkept(self, text: str) -> None:
-        start = parse_start(text)
+        start, found = parse_start(text), job_log(self.root / self.job)
+        if found is not None and isinstance((view := survey(found)).last, Moved):
+            refuse_moved(found, view)
         if not start.goes_back:
             return
-        found = job_log(self.root / self.job)
         if found is None:
             raise CannotRestore(f"there is no checkpoint to go back to {start.target} in", where=str(self.root))
         start.commit(recover(found, Damage.LIST), self.root / self.job)
