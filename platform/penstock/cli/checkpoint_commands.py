@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import Debug, Drop, JobName, Json, ProjectFolder
+from penstock.cli.options import (
+    CommandId,
+    Debug,
+    Drop,
+    From,
+    JobName,
+    Json,
+    Partitions,
+    ProjectFolder,
+    State,
+    TruncateSinks,
+)
 
 __all__ = ["checkpoint_commands"]
 
@@ -58,6 +69,49 @@ def diff(
     from penstock.cli.diff import diff_command
 
     diff_command(job, against=against, drop=drop or [], json=json, project=project, debug=debug)
+
+
+@checkpoint_commands.command()
+def restore(
+    job: JobName,
+    *,
+    start: From = "last",
+    partitions: Partitions = None,
+    state: State = None,
+    truncate_sinks: TruncateSinks = False,
+    drop: Drop = None,
+    command: CommandId = None,
+    json: Json = False,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
+    """Have a job go back, and leave it there.
+
+    State and source positions become those of what is named, in the log of the job, and no batch is run: the next
+    start goes on from there. The newest batch is published first, if it was not. The job must not run. A restore can
+    be undone by another one.
+
+    \b
+    Examples:
+      penstock restore flights --from batch=12
+      penstock restore flights --from saved=friday --truncate-sinks
+      penstock restore flights --partitions 16   the newest state in 16 partitions, as the job's code says now
+      penstock restore flights --from batch=12 --state visits=corrected
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.cli.run import restore_command
+
+    restore_command(
+        job,
+        start=start,
+        partitions=partitions,
+        state=state or [],
+        truncate_sinks=truncate_sinks,
+        drop=drop or [],
+        command=command,
+        json=json,
+        project=project,
+        debug=debug,
+    )
 
 
 @checkpoint_commands.command()

@@ -6,20 +6,19 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import Debug, JobName, Json, ProjectFolder
+from penstock.cli.options import (
+    CommandId,
+    Debug,
+    From,
+    JobName,
+    Json,
+    ProjectFolder,
+)
 
 __all__ = ["supervision"]
 
 supervision = typer.Typer(rich_markup_mode=None)
 
-Start = Annotated[
-    str,
-    typer.Option(
-        "--from",
-        metavar="last|batch=N|saved=NAME|snapshot=V|empty",
-        help="Where to start; what is kept, or nothing.",
-    ),
-]
 AvailableNow = Annotated[bool, typer.Option("--available-now", help="End when what was there at the start is done.")]
 Rows = Annotated[
     str | None,
@@ -28,10 +27,6 @@ Rows = Annotated[
     ),
 ]
 Note = Annotated[str | None, typer.Option(metavar="TEXT", help="Why; kept with the stream.", show_default=False)]
-CommandId = Annotated[
-    str | None,
-    typer.Option("--command", metavar="ID", help="For schedulers: asked again with this ID, it is done once."),
-]
 Meant = Annotated[
     int | None,
     typer.Option("--generation", metavar="N", min=0, help="Only if it is the stream that N began.", show_default=False),
@@ -69,7 +64,7 @@ def streams(*, json: Json = False, project: ProjectFolder = None, debug: Debug =
 def start(
     job: JobName,
     *,
-    start_from: Start = "last",
+    start_from: From = "last",
     available_now: AvailableNow = False,
     rows: Rows = None,
     note: Note = None,
@@ -114,7 +109,7 @@ def start(
 def restart(
     job: JobName,
     *,
-    start_from: Start = "last",
+    start_from: From = "last",
     available_now: AvailableNow = False,
     rows: Rows = None,
     note: Note = None,

@@ -61,7 +61,7 @@ class RunOrder:
 
     `generation` and `command` are a supervisor's or a scheduler's: a newer generation takes over at once, and a
     restore that the same command has caused before is not done again (DESIGN 11). `drop` names steps that the job no
-    longer has and whose state is let go.
+    longer has and whose state is let go. Without `goes_on` the run ends when it has gone back.
     """
 
     start: StartFrom = LAST
@@ -73,6 +73,7 @@ class RunOrder:
     deadline: float | None = None
     generation: int = 0
     command: str | None = None
+    goes_on: bool = True
 
 
 def launch(loaded: LoadedJob, order: RunOrder, progress: ProgressView, orders: Orders) -> Ending:
@@ -120,6 +121,9 @@ def _launched(
     records = StatusRecords(control, name)
     watch = _watch(folder, records, settings, order, clock, switch)
     start = _look_first(folder, watch, order, progress, graph)
+    if not (order.goes_on or start.restore):
+        progress.ended(Ending.RESTORED, batches=0, rows=0, seconds=0.0)
+        return Ending.RESTORED
     identity = Identity(
         holder=holder_name(),
         code_version=code_version(loaded.project, name),
@@ -172,7 +176,7 @@ def _launched(
                 shared=not is_local(settings.master),
             )
         orders.on_drain(run.driver.drain)
-        return runner.run(run.driver, start)
+        return runner.run(run.driver, start, goes_on=order.goes_on)
 
 
 @contextmanager
@@ -301,6 +305,8 @@ def _look_first(
     if log is None:
         if start.goes_back:
             raise CannotRestore(f"there is no checkpoint to go back to {start.target} in", where=str(folder))
+        if start.rewrites or not order.goes_on:
+            raise CannotRestore("there is no checkpoint yet, so nothing can be restored in it", where=str(folder))
         return start if order.command is not None else LAST
     view = survey(log)
     refuse_moved(log, view)

@@ -51,11 +51,19 @@ class StartFrom:
             return f"snapshot {self.snapshot}"
         return f"saved checkpoint {self.saved!r}" if self.saved is not None else f"batch {self.batch}"
 
-    def with_state(self, *, partitions: int | None, state: Mapping[str, str]) -> StartFrom:
-        """Return the same start with state that is written anew; from the last commit that is a restore to it."""
+    def having(self, *, partitions: int | None, state: Mapping[str, str], truncate: bool) -> StartFrom:
+        """Return the same start with state that is written anew, and with sinks that take back what came after it.
+
+        State that is written anew from the last commit is a restore to it. Raises ValueError for what does not go
+        together.
+        """
+        if truncate and not self.restore:
+            raise ValueError("--truncate-sinks: say with --from what sinks are to show again")
         if partitions is None and not state:
-            return self
-        return replace(self, restore=True, partitions=partitions, state=tuple(state.items()))
+            return replace(self, truncate=truncate)
+        if self.restore and not self.goes_back:
+            raise ValueError("--from empty begins with no state, so none can be written anew")
+        return replace(self, restore=True, partitions=partitions, state=tuple(state.items()), truncate=truncate)
 
     def commit(self, recovered: Recovered, folder: Path) -> Commit | None:
         """Return the Commit that a restore brings back, None for nothing; `folder` is the job's checkpoint.
