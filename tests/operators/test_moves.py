@@ -18,6 +18,14 @@ from penstock.errors import CheckpointMoved
 from penstock.runtime.holder import HolderWatch
 from penstock.testing import Crashed, Harness
 
+JOB = """
+from pathlib import Path
+from test_truncate_sinks import make_job
+
+def build(conf):
+    return make_job(Path("tables"))
+"""
+
 
 @pytest.fixture
 def project(tmp_path):
@@ -26,7 +34,7 @@ def project(tmp_path):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "conf" / "penstock.toml").write_text('[checkpoint]\nroot = "checkpoints"\n')
     for name in ("taken_back", "other"):
-        (tmp_path / "jobs" / f"{name}.py").write_text("")
+        (tmp_path / "jobs" / f"{name}.py").write_text(JOB)
     return tmp_path
 
 
@@ -82,6 +90,7 @@ def test_the_command_says_what_it_did_and_what_cannot_be_moved(project, tmp_path
     (project / "conf" / "jobs" / "taken_back.toml").write_text(f'[checkpoint]\nroot = "{tmp_path / "old"}"\n')
     told = json.loads(asked(project, "status", "taken_back", "--json").output)
     assert (told["state"], told["moved_to"]) == ("moved", str(project / "checkpoints" / "taken_back"))
-    for command in (("save", "taken_back", "name"), ("held", "taken_back", "list"), ("start", "taken_back")):
+    refused_there = ("run", "restore --from batch=0", "start", "restart --from batch=0", "save a", "diff", "held list")
+    for command in ((word, "taken_back", *more) for word, *more in map(str.split, refused_there)):
         refused = asked(project, *command)
         assert (refused.exit_code, "PEN-CKP-026" in refused.output) == (78, True), (command, refused.output)

@@ -96,14 +96,18 @@ def _view(log: Log, tail: int, damaged: int, slot: int, last: Entry) -> View:
     )
 
 
-def refuse_moved(log: Log, view: View) -> None:
-    """Raise CheckpointMoved where the log has ended for another place, MoveUnfinished where it may not begin yet."""
-    where = log.store.root
+def refuse_ended(log: Log, view: View) -> None:
+    """Raise CheckpointMoved where the log has ended, because the job goes on elsewhere."""
     if isinstance(view.last, Moved):
-        raise CheckpointMoved(f"the job has moved to {view.last.to}", where=where, to=view.last.to)
+        raise CheckpointMoved(f"the job has moved to {view.last.to}", where=log.store.root, to=view.last.to)
+
+
+def refuse_moved(log: Log, view: View) -> None:
+    """Raise as `refuse_ended` does, and MoveUnfinished where a log that was copied from another may not begin yet."""
+    refuse_ended(log, view)
     if isinstance(view.last, Arrival):
         source = view.last.source
-        raise MoveUnfinished(f"the move to here from {source} was not finished", where=where, source=source)
+        raise MoveUnfinished(f"the move to here from {source} was not finished", where=log.store.root, source=source)
 
 
 def claim(log: Log, view: View, takeover: Takeover) -> int | None:

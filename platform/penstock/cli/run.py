@@ -10,8 +10,7 @@ from pathlib import Path
 
 import typer
 
-from penstock.cli.outcome import command_id, outcome, step_names, terminal
-from penstock.graph.names import is_name
+from penstock.cli.outcome import command_id, outcome, state_tables, step_names, terminal
 from penstock.runtime.events import configure_events
 from penstock.runtime.launch import RunOrder, launch
 from penstock.runtime.progress import BarProgress, JsonProgress, ProgressView
@@ -22,7 +21,7 @@ from penstock.supervise.local import log_files
 from penstock.supervise.orders import StreamOrders
 from penstock.supervise.records import StreamRecords
 
-__all__ = ["parse_gates", "parse_state", "restore_command", "run_command"]
+__all__ = ["parse_gates", "restore_command", "run_command"]
 
 _WORDS = ("publish", "drop", "hold")
 
@@ -53,7 +52,7 @@ def run_command(
         logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         _speak_to(*log_files(logs, generation))
     order = RunOrder(
-        start=_start(start, truncate=truncate_sinks, partitions=partitions, state=parse_state(state)),
+        start=_start(start, truncate=truncate_sinks, partitions=partitions, state=state_tables(state)),
         available_now=available_now,
         drain=drain,
         take_over=take_over,
@@ -80,7 +79,7 @@ def restore_command(
     debug: bool,
 ) -> None:
     """Have the job go back, and leave it there."""
-    begins = _start(start, truncate=truncate_sinks, partitions=partitions, state=parse_state(state))
+    begins = _start(start, truncate=truncate_sinks, partitions=partitions, state=state_tables(state))
     if not begins.restore:
         raise typer.BadParameter("say what to go back to, or how state is to be written anew", param_hint="--from")
     order = RunOrder(start=begins, drop=step_names(drop), command=command_id(command), goes_on=False)
@@ -123,18 +122,6 @@ def parse_gates(said: Sequence[str]) -> dict[int, str]:
             raise typer.BadParameter(f"{text!r} is not N=publish, N=drop or N=hold", param_hint="--gate")
         if found.setdefault(int(number), word) != word:
             raise typer.BadParameter(f"batch {number} is named twice", param_hint="--gate")
-    return found
-
-
-def parse_state(said: Sequence[str]) -> dict[str, str]:
-    """Read `STEP=TABLE`; a step may be named once."""
-    found: dict[str, str] = {}
-    for text in said:
-        step, equals, table = text.partition("=")
-        if not (is_name(step) and equals and table):
-            raise typer.BadParameter(f"{text!r} is not STEP=TABLE", param_hint="--state")
-        if found.setdefault(step, table) != table:
-            raise typer.BadParameter(f"step {step!r} is named twice", param_hint="--state")
     return found
 
 

@@ -9,10 +9,14 @@ import typer
 from penstock.cli.options import (
     CommandId,
     Debug,
+    Drop,
     From,
     JobName,
     Json,
+    Partitions,
     ProjectFolder,
+    State,
+    TruncateSinks,
 )
 
 __all__ = ["supervision"]
@@ -65,6 +69,10 @@ def start(
     job: JobName,
     *,
     start_from: From = "last",
+    partitions: Partitions = None,
+    state: State = None,
+    truncate_sinks: TruncateSinks = False,
+    drop: Drop = None,
     available_now: AvailableNow = False,
     rows: Rows = None,
     note: Note = None,
@@ -87,13 +95,14 @@ def start(
       penstock start flights --available-now        end when what is there is done
       penstock start flights --rows 10000           read at most so many rows a batch
     """  # noqa: D301 - click knows the character, not the two
-    from penstock.cli.streams import limits_of, stream_command
+    from penstock.cli.streams import limits_of, options_of, stream_command
     from penstock.supervise.commands import Verb
 
     stream_command(
         job,
         Verb.START,
         start=start_from,
+        options=options_of(partitions, state or [], drop or [], truncate_sinks=truncate_sinks),
         available_now=available_now,
         limits=limits_of(rows),
         note=note,
@@ -110,6 +119,10 @@ def restart(
     job: JobName,
     *,
     start_from: From = "last",
+    partitions: Partitions = None,
+    state: State = None,
+    truncate_sinks: TruncateSinks = False,
+    drop: Drop = None,
     available_now: AvailableNow = False,
     rows: Rows = None,
     note: Note = None,
@@ -130,14 +143,17 @@ def restart(
       penstock restart flights                      with the code of now
       penstock restart flights --from batch=12      go back, and on from there
       penstock restart flights --from empty         begin anew; what sinks have stays
+      penstock restart flights --from batch=12 --truncate-sinks   and tables show again what they showed then
+      penstock restart flights --partitions 16      the state in 16 partitions, as the job's code says now
     """  # noqa: D301 - click knows the character, not the two
-    from penstock.cli.streams import limits_of, stream_command
+    from penstock.cli.streams import limits_of, options_of, stream_command
     from penstock.supervise.commands import Verb
 
     stream_command(
         job,
         Verb.RESTART,
         start=start_from,
+        options=options_of(partitions, state or [], drop or [], truncate_sinks=truncate_sinks),
         available_now=available_now,
         limits=limits_of(rows),
         note=note,

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import filecmp
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,7 +26,7 @@ from penstock.checkpoint.metadata import read_metadata
 from penstock.checkpoint.recovery import recover
 from penstock.checkpoint.settle import settle
 from penstock.checkpoint.takeover import View, confirm, refuse_moved, survey
-from penstock.errors import CannotCopy, CheckpointError, Fenced, MoveUnfinished, NotFound
+from penstock.errors import CannotCopy, Fenced, MoveUnfinished, NotFound
 from penstock.runtime.exporting import move_into_place
 from penstock.runtime.resting import own_at_rest, release_at_rest
 from penstock.runtime.roots import job_log
@@ -75,7 +74,11 @@ def move_checkpoint(
         slot = owned.next_slot
         copy = confirm(Log(LocalStore(made_in)), slot - 1)
         copy.append(Arrival(epoch=owned.epoch, writer=owned.writer, source=str(source)))
-        _clear_place(source, folder)
+        if folder.exists() and _is_left_over(source, folder):
+            # As long as the source's log is owned, nobody can ever go on with what an earlier try has left.
+            aside = made_in.with_name(f"{made_in.name}-old")
+            move_into_place(folder, aside)
+            shutil.rmtree(aside, ignore_errors=True)
         move_into_place(made_in, folder)
         yield "in place"
         owned.append(Moved(epoch=owned.epoch, writer=owned.writer, to=str(folder)))
@@ -160,22 +163,12 @@ def _is_left_over(source: Path, folder: Path) -> bool:
     return isinstance(last, Arrival) and last.source == str(source) and not _has_ended(last)
 
 
-def _clear_place(source: Path, folder: Path) -> None:
-    """Take away what an earlier try has left; as long as the source's log is owned, nobody can ever go on there."""
-    if folder.exists() and _is_left_over(source, folder):
-        aside = folder.parent / "_importing" / f"{folder.name}-{secrets.token_hex(8)}"
-        move_into_place(folder, aside)
-        shutil.rmtree(aside, ignore_errors=True)
-
-
 def _copy(source: Path, target: Path) -> None:
     """Copy all files of a checkpoint durably, and compare each copy with what it is of."""
     for path in sorted(source.rglob("*")):
-        if path.is_symlink() or not (path.is_dir() or path.is_file()):
-            if not path.exists() and not path.is_symlink():
-                raise _vanished(path)
+        if path.is_symlink() or (path.exists() and not (path.is_dir() or path.is_file())):
             raise CannotCopy("neither a file nor a folder", where=str(path))
-        if path.is_file() and not path.name.startswith(_TEMPORARY):
+        if not (path.is_dir() or path.name.startswith(_TEMPORARY)):
             _copy_file(path, target / path.relative_to(source))
     for folder in {path.parent for path in target.rglob("*")}:
         sync_folder(folder)
@@ -191,13 +184,10 @@ def _copy_file(path: Path, copy: Path) -> None:
         os.utime(copy, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))  # Delta tells versions by time as well
         same = filecmp.cmp(path, copy, shallow=False)
     except FileNotFoundError as why:
-        raise _vanished(path) from why
+        said = "it was deleted while it was copied: a driver that has lost the log still sweeps, so try again"
+        raise CannotCopy(said, where=str(path)) from why
     if not same:
         raise CannotCopy("the copy is not what was copied", where=str(copy))
-
-
-def _vanished(path: Path) -> CheckpointError:
-    return CannotCopy("it was deleted while it was copied: a driver that lost the log still sweeps", where=str(path))
 
 
 def _decisions(folder: Path) -> dict[str, bytes]:

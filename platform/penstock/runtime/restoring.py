@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from penstock.checkpoint.recovery import Recovered, find_restorable
 from penstock.errors import CannotRestore
 from penstock.graph.names import is_name
 
-__all__ = ["LAST", "StartFrom", "Superseded", "find_superseded", "parse_start"]
+__all__ = ["LAST", "StartFrom", "Superseded", "find_superseded", "parse_start", "parse_state"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,18 @@ def parse_start(text: str) -> StartFrom:
     if word == "snapshot" and version.isdecimal() and (is_name(step) if at else not step):
         return StartFrom(restore=True, snapshot=given)
     raise ValueError(f"{text!r} is none of last, batch=N, saved=NAME, snapshot=VERSION and empty")
+
+
+def parse_state(said: Iterable[str]) -> dict[str, str]:
+    """Read `STEP=TABLE`, each; a step may be named once. Raises ValueError."""
+    found: dict[str, str] = {}
+    for text in said:
+        step, equals, table = text.partition("=")
+        if not (is_name(step) and equals and table):
+            raise ValueError(f"{text!r} is not STEP=TABLE")
+        if found.setdefault(step, table) != table:
+            raise ValueError(f"step {step!r} is named twice")
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
