@@ -97,6 +97,8 @@ def test_a_project_has_a_dag_for_each_job_and_three_for_all(project, read):
     }
     assert all(dag["lines"] <= 10 for dag in dags.values())
     assert dags["stream_orders"]["params"] == ["note", "restart", "rows", "start"]
+    begins = ["checkpoint", "drop", "note", "partitions", "rows", "state", "truncate_sinks"]
+    assert dags["restart_from_checkpoint"]["params"] == begins
     assert dags["quality_reports"]["assets"] == ["penstock://orders/windows"]
     assert [dags[name]["schedule"] for name in ("stream_orders", "checkpoint_upkeep")] == ["None", "@daily"]
     assert dags["stream_orders"]["now"] == [False]

@@ -24,7 +24,7 @@ from penstock.quality.reports.results import Results
 from penstock.quality.reports.summary import runs
 from penstock.runtime.processes import argv_of
 from penstock.runtime.roots import reports_folder
-from penstock.supervise.stream import Phase
+from penstock.supervise.stream import Phase, StartOptions
 from penstock.ui.app import pages
 from tools.standalone import Standalone
 
@@ -158,8 +158,13 @@ def forms_refuse(airflow: Standalone) -> None:
                  {"note": "x" * 501}, {"restart": "yes"}):  # fmt: skip
         answer = airflow.ask("POST", f"/dags/{STREAM}/dagRuns", {"logical_date": None, "conf": conf})
         assert answer.status_code == 400, (conf, answer.text)
-    other = {"logical_date": None, "conf": {"checkpoint": "../orders batch=1"}}
-    assert airflow.ask("POST", "/dags/restart_from_checkpoint/dagRuns", other).status_code == 400
+    picked = {"checkpoint": "orders empty"}
+    for conf in ({"checkpoint": "../orders batch=1"}, *({**picked, **rubbish} for rubbish in (
+        {"truncate_sinks": "yes"}, {"partitions": 0}, {"partitions": "8; rm"}, {"state": "minutely=t"},
+        {"state": ["minutely=/etc/passwd"]}, {"state": ["minutely"]}, {"drop": ["../x"]}, {"drop": ["x"] * 51},
+    ))):  # fmt: skip
+        answer = airflow.ask("POST", "/dags/restart_from_checkpoint/dagRuns", {"logical_date": None, "conf": conf})
+        assert answer.status_code == 400, (conf, answer.text)
 
 
 def listening(pids: list[int]) -> set[tuple[str, int]]:
@@ -284,7 +289,7 @@ def goes_back_once(yard: Yard, airflow: Standalone) -> None:
     dag = "restart_from_checkpoint"
     before = yard.commits()
     # So few rows that the stream outlasts the three tries, and is there to be stopped.
-    back = airflow.trigger(dag, checkpoint="orders batch=2", rows=3, note="again")
+    back = airflow.trigger(dag, checkpoint="orders batch=2", truncate_sinks=True, drop=["gone"], rows=3, note="again")
     reaches(airflow, dag, back, "restart", "running")
     kill(airflow, dag, back, "restart")
     # Cleared before its run has ended, the task would be left to the end of its first try.
@@ -292,7 +297,8 @@ def goes_back_once(yard: Yard, airflow: Standalone) -> None:
     assert airflow.tasks(dag, back)["restart"][1] == 2
     clear(airflow, dag, back, "restart")
     reaches(airflow, dag, back, "restart", "success", attempt=3)
-    assert [r.batch for r in yard.entries(Restore)] == [2]
+    assert [(r.batch, bool(r.truncate)) for r in yard.entries(Restore)] == [(2, True)]
+    assert yard.stream().options == StartOptions(truncate_sinks=True, drop=("gone",))
     yard.until_commits(before + 40)  # some windows are published again
     began = yard.stream().first
     stop = airflow.trigger("ends", generation=began)

@@ -13,7 +13,9 @@ import json, sys
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
+from airflow.sdk.exceptions import AirflowFailException
 from penstock.airflow import DrainStream, RestartStream, StartStream, StopStream, operators
+from penstock.airflow.asking import options_of
 from penstock.checkpoint.memory import MemoryStore
 from penstock.supervise.commands import Command, Verb, fold
 from penstock.supervise.control import StreamControl
@@ -27,7 +29,7 @@ RUNNING = STOPPED.having(wish=Wish.RUN, phase=Phase.RUNNING)
 TASKS = {
     "start": (STOPPED, lambda: StartStream(rows="5", note="n", **FACTS)),
     "start anew": (RUNNING, lambda: StartStream(start="empty", restart="True", **FACTS)),
-    "restart": (RUNNING, lambda: RestartStream(start="empty", **FACTS)),
+    "restart": (RUNNING, lambda: RestartStream(start="empty", truncate_sinks="True", drop="old older", **FACTS)),
     "restart what is meant": (RUNNING, lambda: RestartStream(generation="3", **FACTS)),
     "stop": (RUNNING, lambda: StopStream(**FACTS)),
     "stop what is meant": (RUNNING, lambda: StopStream(generation="3", **FACTS)),
@@ -140,6 +142,18 @@ for name, (stream, task) in TASKS.items():
         "killed": [one for slept in (0, 1, 3) for one in killed(stream, task, between=tried_again(task, slept))],
         "overtaken": killed(stream, task, between=overtaken(task)),
     }
+
+def read(partitions=None, state=None, drop=None):
+    try:
+        return options_of(partitions, state, drop, truncate_sinks=False).model_dump(mode="json")
+    except AirflowFailException as why:
+        return str(why)
+
+said["read"] = [
+    read("16", "a=t b=u/v", "c"), read(16, {"a": "t", "b": "u/v"}, ["c"]), read(16, ["a=t", "b=u/v"], ("c",)),
+    read("0"), read("8; rm"), read(state="a"), read(state="a=t a=u"), read(state="../a=t"), read(drop="a ../b"),
+]
+said["nothing"] = options_of("", "", "", truncate_sinks=False) is None
 print(json.dumps(said))
 """
 
@@ -172,3 +186,21 @@ def test_a_task_that_is_tried_again_after_another_began_the_stream_anew_leaves_i
     assert len(said[kind]["overtaken"]) > 6
     for first, *found in said[kind]["overtaken"]:
         assert found == [first, "RUNNING", "RUN", 1]
+
+
+def test_a_restart_says_what_becomes_of_state_and_sinks(said):
+    """As a template makes it of a form, or a DAG file says it; what is none of it fails the task."""
+    stream = said["restart"]["peace"][1]
+    assert stream["options"] == {"partitions": None, "state": {}, "truncate_sinks": True, "drop": ["old", "older"]}
+    assert [said[kind]["peace"][1]["options"] for kind in KINDS if kind != "restart"] == [None] * (len(KINDS) - 1)
+    options = {"partitions": 16, "state": {"a": "t", "b": "u/v"}, "truncate_sinks": False, "drop": ["c"]}
+    assert said["read"][:3] == [options] * 3
+    assert said["read"][3:] == [
+        "'0' is not a number of partitions, 1 or more",
+        "'8; rm' is not a number of partitions, 1 or more",
+        "'a' is not STEP=TABLE",
+        "step 'a' is named twice",
+        "'../a=t' is not STEP=TABLE",
+        "'../b' is no name of a step",
+    ]
+    assert said["nothing"]

@@ -1,4 +1,4 @@
-"""`penstock run --from … --truncate-sinks` as people and schedulers run it (SEMANTICS 10.1)."""
+"""`penstock restore`, and `penstock run --from … --truncate-sinks`, as people and schedulers run them (SEMANTICS 10.1)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from project_samples import expected_totals, make_project
 from shells import Shell
+
+from penstock.checkpoint.entries import Release, Restore, Takeover
+from penstock.checkpoint.local import LocalStore
+from penstock.checkpoint.log import Log
+from penstock.checkpoint.recovery import recover
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -29,6 +34,27 @@ def events(told: str) -> dict[str, dict[str, Any]]:
     return {event["event"]: event for event in map(json.loads, told.splitlines())}
 
 
+def goes_back_and_not_on(shell: Shell) -> None:
+    """See a Restore in the log, once for its command, and tables as they were until somebody starts the job."""
+    log = Log(LocalStore(shell.root / "checkpoints" / "orders"))
+    whole, before = shell.totals(), log.find_tail()
+    only = ("restore", "orders", "--from", "batch=2", "--truncate-sinks", "--command", "restored/once", "--json")
+    code, out, err = shell.run(*only)
+    assert code == 0, err
+    said = events(out)
+    assert (said["restore.superseded"]["back_to"], said["run.ended"]["ending"]) == (2, "restored")
+    assert "batch.committed" not in said
+    added = [log.read(slot) for slot in range(before + 1, log.find_tail() + 1)]
+    assert [type(entry) for entry in added] == [Takeover, Restore, Release]
+    assert [entry.command for entry in added[:2]] == ["restored/once"] * 2
+    assert recover(log).commit == recover(log).kept[2].commit
+    code, out, err = shell.run(*only)
+    assert (code, events(out)["run.ended"]["ending"], "restore.done_before" in events(out)) == (0, "restored", True), (
+        err
+    )
+    assert (log.find_tail(), shell.totals()) == (before + 3, whole)
+
+
 @pytest.mark.fault("F09", "F59")
 def test_a_command_has_tables_take_back_rows_once_however_often_it_is_tried(shell: Shell) -> None:
     """What goes away is told first; what somebody else has written since is told instead, and nothing is begun."""
@@ -37,6 +63,7 @@ def test_a_command_has_tables_take_back_rows_once_however_often_it_is_tried(shel
     assert code == 0, err
     whole, table = shell.totals(), shell.root / "tables" / "totals"
     assert whole == expected_totals(400)
+    goes_back_and_not_on(shell)
     back = (*run, "--from", "batch=1", "--truncate-sinks", "--command", "tried/again")
     code, out, err = shell.run(*back)
     assert code == 0, err

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from harness_jobs import ORDERS, order, plain
+from harness_jobs import ORDERS, order, plain, windowed_job
 
 from penstock import Job, seconds
 from penstock.errors import StepsChanged
+from penstock.runtime.loop import DriverSettings
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
+from penstock.windows import Tumbling
 
 
 class Parts:
@@ -69,3 +71,27 @@ def test_a_source_that_is_new_begins_at_its_beginning(tmp_path: Path) -> None:
         parts.sources["more"].feed([order("b", 2)])
         h.restart(parts.job(["orders", "more"], ["out"]))
         assert plain(h.run()["more_out"]) == [("b", 2.0, 1)]
+
+
+def test_a_restore_that_drops_a_step_drops_it_for_good(tmp_path: Path) -> None:
+    """Starts after it need not say so again, as they must where no restore has written it down (DESIGN 5)."""
+
+    def without() -> Job:
+        job = Job("windowed", partitions=1)
+        job.source("orders", MemorySource(ORDERS), event_time="t", max_out_of_order=seconds(0)).write(
+            "out", MemorySink()
+        )
+        return job
+
+    with Harness(windowed_job(Tumbling(seconds(10)).drop_late(), partitions=1), tmp_path) as h:
+        h.batch({"orders": [order("a", 1, 5)]})
+        h.batch({"orders": [order("a", 2, 5)]})
+        with pytest.raises(StepsChanged, match="the checkpoint has state of step 'w'"):
+            h.restore(batch=0, job=without())
+        h.settings = DriverSettings(drop=("w",))
+        h.restore(batch=0, job=without())
+        h.settings = DriverSettings()
+        h.restart(without())
+        assert (h.commit().batch, h.commit().state) == (0, {})
+        h.batch({"orders": [order("a", 3, 5)]})
+        assert h.commit().batch > 1

@@ -11,8 +11,10 @@ from pydantic import ValidationError
 from penstock.checkpoint import format as fileformat
 from penstock.checkpoint.entries import (
     END_OF_TIME,
+    Arrival,
     Entry,
     ManifestRef,
+    Moved,
     PartitionProgress,
     Place,
     Release,
@@ -25,7 +27,7 @@ from penstock.checkpoint.entries import (
     from_bytes,
     to_bytes,
 )
-from penstock.errors import CheckpointCorrupt, EntryRefused
+from penstock.errors import CheckpointCorrupt, EntryRefused, FormatTooNew
 
 FULL_COMMIT = commit(
     7,
@@ -55,6 +57,8 @@ ENTRIES: list[Entry] = [
     Save(epoch=2, writer="w", name="before", commit=FULL_COMMIT),
     Void(epoch=1, writer="w", slot=9, reason="torn", batch=None),
     Release(epoch=1, writer="w", reason="stopped"),
+    Moved(epoch=1, writer="w", to="/there"),
+    Arrival(epoch=1, writer="w", source="/here"),
 ]
 
 
@@ -65,6 +69,16 @@ def test_entries_come_back_as_they_were(entry: Entry) -> None:
     back = from_bytes(data, "p")
     assert (type(back), back) == (type(entry), entry)
     assert to_bytes(back) == data
+
+
+@pytest.mark.fault("F21")
+@pytest.mark.parametrize("entry", ENTRIES[-2:], ids=lambda entry: entry.kind)
+def test_what_ends_a_log_is_of_a_later_format(entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Penstock that knows nothing of moves says so; as damage, it might give the entry up and go on."""
+    data = to_bytes(entry)
+    monkeypatch.setattr(fileformat, "LATER_KINDS", {})
+    with pytest.raises(FormatTooNew, match="format version 2; this Penstock reads up to 1"):
+        from_bytes(data, "p")
 
 
 @pytest.mark.parametrize(

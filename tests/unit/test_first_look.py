@@ -8,7 +8,7 @@ import pytest
 from checkpoint_samples import commit, leave, offsets, own
 
 from penstock import Job
-from penstock.checkpoint.entries import Restore, StagedFile
+from penstock.checkpoint.entries import Place, Restore, StagedFile
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.errors import CannotRestore
@@ -83,8 +83,33 @@ def test_a_command_that_begins_with_nothing_leaves_a_restore_also_in_a_new_check
     assert (found, told.answers) == (LAST, ["a"])
 
 
+def test_state_that_a_command_has_had_written_anew_is_not_written_again(folder):
+    """A driver that the supervisor starts after a crash gets the same words, and the same id."""
+    anew = StartFrom(restore=True, partitions=4, state=(("step", "table"),))
+    assert looked(folder, anew)[0] == anew
+    log = Log(LocalStore(folder))
+    owned = own(log, command="a")
+    kept = commit(3, owned.epoch, owned.writer, place=Place(slot=owned.next_slot - 1, takeover=owned.next_slot - 1))
+    said = {"batch": 3, "source": "batch", "saved": None, "partitions": {"step": 4}, "commit": kept}
+    owned.append(Restore(epoch=owned.epoch, writer=owned.writer, command="a", **said))
+    leave(owned)
+    found, told = looked(folder, anew)
+    assert (found, told.answers) == (LAST, ["a"])
+    assert looked(folder, anew, command="b")[0] == anew
+
+
+@pytest.mark.parametrize("start", [BACK, EMPTY, StartFrom(restore=True, partitions=4)])
+def test_a_command_that_only_restores_needs_a_checkpoint(tmp_path, start):
+    """It would say that it had restored, and nothing would be there."""
+    order = RunOrder(start=start, command="a", goes_on=False)
+    with pytest.raises(CannotRestore, match="there is no checkpoint"):
+        _look_first(tmp_path / "job", WATCH, order, Told(), GRAPH)
+
+
 def test_there_is_no_batch_to_go_back_to_in_a_new_checkpoint(tmp_path):
     """Whoever asks."""
+    with pytest.raises(CannotRestore, match="nothing can be restored"):
+        looked(tmp_path / "job", StartFrom(restore=True, partitions=4), command=None)
     with pytest.raises(CannotRestore, match="no checkpoint to go back to batch 1"):
         looked(tmp_path / "job", BACK)
 

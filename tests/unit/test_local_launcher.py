@@ -20,7 +20,7 @@ from penstock.runtime.processes import process_runs, process_start, session_memb
 from penstock.supervise.launcher import LaunchOrder, Look, run_words
 from penstock.supervise.local import LocalLauncher, log_files, read_exit
 from penstock.supervise.machine import Exit, Life
-from penstock.supervise.stream import DriverSlot, Stream, Wish
+from penstock.supervise.stream import DriverSlot, StartOptions, Stream, Wish
 
 HERE = socket.gethostname()
 
@@ -115,6 +115,7 @@ def order(folder, stream, job="flights"):
     )
 
 
+OPTIONS = StartOptions(partitions=16, state={"a": "t", "b": "u"}, truncate_sinks=True, drop=("x", "y"))
 FIRST = ["run", "flights", "--json", "--project", "/p", "--code", "/p/root/_versions/abc"]
 
 
@@ -132,8 +133,30 @@ FIRST = ["run", "flights", "--json", "--project", "/p", "--code", "/p/root/_vers
             ["--generation", "3", "--command", "c", "--from", "empty", "--available-now"],
         ),
         (Stream(wish=Wish.DRAIN, generation=3, command="c"), ["--generation", "3", "--command", "c", "--drain"]),
+        (
+            Stream(wish=Wish.RUN, generation=3, command="c", start="saved=a", options=OPTIONS),
+            [
+                "--generation",
+                "3",
+                "--command",
+                "c",
+                "--from",
+                "saved=a",
+                "--partitions",
+                "16",
+                "--state",
+                "a=t",
+                "--state",
+                "b=u",
+                "--truncate-sinks",
+                "--drop",
+                "x",
+                "--drop",
+                "y",
+            ],
+        ),
     ],
-    ids=["from the last commit", "no command", "from a batch", "from nothing, to the end", "draining"],
+    ids=["from the last commit", "no command", "from a batch", "from nothing, to the end", "draining", "with options"],
 )
 def test_the_words_of_a_driver(stream, more):
     """`penstock run` takes them, each."""
@@ -147,6 +170,9 @@ def test_the_words_of_a_driver(stream, more):
     told = command.make_context("run", words[1:], resilient_parsing=True).params
     assert told["generation"] == 3
     assert told["command"] == (stream.command or "generation-3")
+    if stream.options is not None:
+        assert (told["partitions"], told["truncate_sinks"]) == (16, True)
+        assert (list(told["state"]), list(told["drop"])) == (["a=t", "b=u"], ["x", "y"])
 
 
 # --- real processes -------------------------------------------------------------------------------

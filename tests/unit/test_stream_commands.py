@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import CommandRefused
 from penstock.supervise.commands import Command, Outcome, Verb, fold, generation_of
-from penstock.supervise.stream import DriverSlot, Limits, Phase, Stream, Wish
+from penstock.supervise.stream import DriverSlot, Limits, Phase, StartOptions, Stream, Wish
 
 NOW = 1_000_000_000
 RUNNING = Stream(
@@ -98,6 +98,33 @@ def test_a_resume_goes_on_with_the_limits_and_the_code_of_before() -> None:
     """That is what sets suspend apart from stop."""
     after, outcome = fold(OVER[Phase.SUSPENDED], ask(Verb.RESUME), NOW)
     assert (outcome, after.limits, after.version, after.generation) == (Outcome.DONE, Limits(rows=4), "v1", 6)
+
+
+def test_what_becomes_of_state_and_sinks_is_kept_for_every_driver_of_the_stream() -> None:
+    """Also of a resume, whose driver asks the log for the command that restored; the next start says its own."""
+    options = StartOptions(partitions=16, drop=("old",))
+    with pytest.raises(CommandRefused, match="--partitions 16 --drop old begins anew: use restart"):
+        fold(RUNNING, Command(verb=Verb.START, id="a", options=options), NOW)
+    begun, _ = fold(RUNNING, Command(verb=Verb.RESTART, id="back", options=options), NOW)
+    assert (begun.start, begun.options, begun.command) == ("last", options, "back")
+    suspended, _ = fold(begun, ask(Verb.SUSPEND), NOW + 1)
+    resumed, _ = fold(suspended.having(phase=Phase.SUSPENDED), Command(verb=Verb.RESUME, id="go"), NOW + 2)
+    assert (resumed.options, resumed.command) == (options, "back")
+    assert fold(resumed, ask(Verb.RESTART, "anew"), NOW + 3)[0].options is None
+
+
+@pytest.mark.parametrize(
+    ("start", "options", "why"),
+    [
+        ("last", StartOptions(truncate_sinks=True), "say with --from what sinks are to show again"),
+        ("empty", StartOptions(partitions=2), "begins with no state"),
+        ("empty", StartOptions(state={"a": "t"}), "begins with no state"),
+    ],
+)
+def test_options_that_a_start_does_not_take_change_nothing(start: str, options: StartOptions, why: str) -> None:
+    """The driver that runs would be ended for one that must fail."""
+    with pytest.raises(ValueError, match=why):
+        fold(RUNNING, Command(verb=Verb.RESTART, id="a", start=start, options=options), NOW)
 
 
 @pytest.mark.parametrize("launches", [0, 1, 3])

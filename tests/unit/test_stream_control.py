@@ -13,7 +13,7 @@ from penstock.runtime.roots import control_store
 from penstock.supervise.commands import Command, Outcome, Verb
 from penstock.supervise.control import StreamControl
 from penstock.supervise.records import LeaseWatch
-from penstock.supervise.stream import Limits, Phase, Wish
+from penstock.supervise.stream import Limits, Phase, StartOptions, Wish
 from penstock.supervise.supervisor import PATIENCE
 
 SECOND = 1_000_000
@@ -128,6 +128,20 @@ def test_a_command_counts_once_however_often_it_comes(control):
     assert (again.outcome, again.generation) == (Outcome.ALREADY, 1)
     assert control.ask(command(Verb.RESTART, "other")).generation == 2
     assert control.records.number() == number
+
+
+def test_state_is_written_anew_only_where_there_is_some(control):
+    """A driver that runs would be ended for one that must fail."""
+    options = StartOptions(partitions=2)
+    with pytest.raises(CannotRestore, match="no checkpoint yet, so there is no state to write anew"):
+        control.ask(command(Verb.START, options=options))
+    checkpoint(control, 0)
+    with pytest.raises(CannotRestore, match="no batch was committed yet"):
+        control.ask(command(Verb.START, options=options))
+    assert control.records.number() == -1
+    run_batch(own(Log(LocalStore(control.root / "flights")), "w2"), 0)
+    assert control.ask(command(Verb.START, options=options)).stream.options == options
+    assert control.newest().options == options
 
 
 def test_a_restart_that_is_tried_again_does_not_ask_for_its_batch_again(control):

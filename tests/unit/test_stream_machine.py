@@ -8,7 +8,7 @@ from policy_samples import POLICY, SECOND
 from penstock.errors import EXIT_FENCED, EXIT_PERSON
 from penstock.supervise.commands import Command, Outcome, Verb, fold
 from penstock.supervise.machine import Action, Beat, Exit, Holder, Life, Policy, Seen, Step, step
-from penstock.supervise.stream import DriverSlot, Phase, Stream, Wish
+from penstock.supervise.stream import DriverSlot, Phase, StartOptions, Stream, Wish
 
 HOUR = 3_600 * SECOND
 T = 10 * HOUR
@@ -219,6 +219,17 @@ def test_a_new_version_that_fails_is_rolled_back_to_the_stable_one() -> None:
     again = at(like(up.stream, driver=SLOT), gone(code=EXIT_PERSON, error="PEN-CKP-016 y")).stream
     assert again.phase is Phase.FAILED
     assert "restart --from batch=N" in (again.reason or "")
+
+
+def test_an_older_version_is_not_asked_for_what_only_the_new_one_can_do() -> None:
+    """It has the steps and the partitions of before; what tables are to show does not depend on the code."""
+    asked = StartOptions(partitions=16, state={"a": "t"}, truncate_sinks=True, drop=("old",))
+    stream = like(RUNNING, stable="old", start="batch=1", options=asked)
+    back = at(stream, gone(code=EXIT_PERSON, error="PEN-JOB-005 x")).stream
+    assert (back.start, back.options) == ("batch=1", StartOptions(state={"a": "t"}, truncate_sinks=True))
+    plain = like(stream, options=StartOptions(partitions=16, drop=("old",)))
+    assert at(plain, gone(code=EXIT_PERSON, error="PEN-JOB-005 x")).stream.options is None
+    assert at(stream, gone(code=1, error="x")).stream.options == asked, "the same version, again"
 
 
 def test_a_gate_that_stopped_a_job_rolls_nothing_back() -> None:

@@ -12,7 +12,7 @@ from penstock.checkpoint.faulty import Fault, FaultyStore, Lasting, Plan
 from penstock.checkpoint.memory import MemoryStore
 from penstock.errors import CheckpointCorrupt, CommitUnknown, StorageUnavailable
 from penstock.supervise.records import LeaseWatch, StreamRecords, supervised_jobs
-from penstock.supervise.stream import Answered, DriverSlot, Limits, Phase, Stream, Wish
+from penstock.supervise.stream import Answered, DriverSlot, Limits, Phase, StartOptions, Stream, Wish
 
 FOLDER = "_control/streams/flights"
 PATIENCE = 10.0
@@ -374,3 +374,15 @@ def test_jobs_are_those_that_have_records():
     Records(store, "status", "departures").put({})
     LeaseWatch(store, writer="a", place="h:1", patience=PATIENCE).hold(wall=0, monotonic=0.0)
     assert supervised_jobs(store) == ["arrivals", "flights"]
+
+
+def test_what_older_drivers_do_not_know_is_said_only_where_it_means_something():
+    """They would take the record for damage, and hear of no order any more."""
+    store = MemoryStore()
+    options = StartOptions(partitions=2, state={"a": "t"}, truncate_sinks=True, drop=("x",))
+    for number, said in enumerate([None, options, None]):
+        of(store).update(lambda found, n=number, o=said: (found.having(note=str(n), options=o), None))
+        assert of(store).newest().options == said
+        newest = control(store).newest()
+        assert newest is not None
+        assert ("options" in newest.body, "saves" in newest.body) == (said is not None, False)

@@ -6,15 +6,20 @@ import json
 import shutil
 
 import pytest
+from checkpoint_samples import own, run_batch
 from project_samples import make_project
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
+from penstock.checkpoint.local import LocalStore
+from penstock.checkpoint.log import Log
 from penstock.cli.main import app
 from penstock.cli.supervise import _look_for_roots
 from penstock.errors import ConfigError, RootUnsafe
 from penstock.runtime.project import Project
 from penstock.runtime.roots import control_store
+from penstock.supervise.records import StreamRecords
+from penstock.supervise.stream import StartOptions
 
 
 @pytest.fixture
@@ -79,6 +84,34 @@ def test_a_start_of_a_stream_that_runs_says_what_it_set(root):
     code, said, _ = run(root, "start", "orders", "--rows", "7")
     assert (code, said) == (0, "orders: it runs (generation 1), with these limits and this note from now on\n")
     assert "nothing to do" in run(root, "start", "orders", "--rows", "7")[1]
+
+
+def test_a_restart_carries_what_becomes_of_state_and_sinks(root):
+    """Into the stream's record, from where each of its drivers gets it; what is wrong ends with 2, and writes nothing."""
+    control_store(root / "checkpoints")
+    log = Log(LocalStore(root / "checkpoints" / "orders"))
+    run_batch(own(log), 0)
+    records = StreamRecords(control_store(root / "checkpoints"), "orders")
+    wrong = [
+        ("--partitions", "0"),
+        ("--state", "minutely"),
+        ("--state", "a=t", "--state", "a=u"),
+        ("--drop", "../x"),
+        ("--truncate-sinks",),
+        ("--from", "empty", "--partitions", "4"),
+    ]
+    for words in wrong:
+        for command in ("start", "restart", "restore"):
+            assert run(root, command, "orders", *words)[0] == 2, words
+    assert records.number() == -1
+    said = ("--from", "batch=0", "--partitions", "4", "--state", "minutely=t", "--truncate-sinks", "--drop", "x")
+    for command in ("start", "restart"):
+        assert run(root, command, "orders", *said)[0] == 0
+        assert records.newest().options == StartOptions(
+            partitions=4, state={"minutely": "t"}, truncate_sinks=True, drop=("x",)
+        )
+    assert run(root, "restart", "orders")[0] == 0
+    assert records.newest().options is None
 
 
 def test_an_editors_lock_and_a_name_that_is_none_are_no_jobs(root):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING
 from airflow.sdk.exceptions import AirflowFailException
 
 from penstock.errors import EXIT_PERSON, PenstockError
+from penstock.graph.names import is_name
 from penstock.runtime.project import find_project
+from penstock.runtime.restoring import parse_state
 from penstock.supervise.commands import Command, is_id
 from penstock.supervise.control import Asked, StreamControl
-from penstock.supervise.stream import Limits
+from penstock.supervise.stream import Limits, StartOptions
 from penstock.time.clock import SystemClock
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-__all__ = ["ask", "command_id", "control_of", "limits_of", "meant_at"]
+__all__ = ["ask", "command_id", "control_of", "limits_of", "meant_at", "options_of"]
 
 
 def control_of(project: str, job: str) -> StreamControl:
@@ -80,3 +82,33 @@ def limits_of(rows: object) -> Limits | None:
     if not text.isdecimal() or int(text) < 1:
         raise AirflowFailException(f"{text!r} is not a number of rows, 1 or more")
     return Limits(rows=int(text))
+
+
+def options_of(
+    partitions: object, state: Mapping[str, str] | Sequence[str] | str | None, drop: Sequence[str] | str | None,
+    *, truncate_sinks: bool,
+) -> StartOptions | None:  # fmt: skip
+    """Read what an operator was given, or a template made of a form; None where nothing was said.
+
+    `state` maps steps to tables, or is `STEP=TABLE` once or several times; `drop` are names of steps. A text has them
+    with blanks between. Raises AirflowFailException for what is none of it.
+    """
+    number = str(partitions or "").strip()
+    if number and (not number.isdecimal() or int(number) < 1):
+        raise AirflowFailException(f"{number!r} is not a number of partitions, 1 or more")
+    words = [f"{step}={table}" for step, table in state.items()] if isinstance(state, Mapping) else _words(state)
+    dropped = _words(drop)
+    if unknown := [step for step in dropped if not is_name(step)]:
+        raise AirflowFailException(f"{unknown[0]!r} is no name of a step")
+    try:
+        tables = parse_state(words)
+    except ValueError as why:
+        raise AirflowFailException(str(why)) from None
+    said = StartOptions(
+        partitions=int(number) if number else None, state=tables, truncate_sinks=truncate_sinks, drop=tuple(dropped)
+    )
+    return None if said == StartOptions() else said
+
+
+def _words(said: Sequence[str] | str | None) -> list[str]:
+    return said.split() if isinstance(said, str) else list(said or ())

@@ -33,6 +33,9 @@ _RETRY = timedelta(seconds=5)
 _TRIES = 3
 _TRIES_OF_A_LIFE = 100
 """Of the task that follows a stream for months: workers are renewed and storage has bad hours in such a time."""
+_STEP = "[a-z][a-z0-9_]{0,62}"
+_MOST_STEPS = 50
+_MOST_PARTITIONS = 100_000
 _START = "(last|empty|batch=[0-9]{1,12}|saved=[a-z][a-z0-9_]{0,62})"
 
 
@@ -59,7 +62,29 @@ def restart_dag(file: str) -> DAG:
                 examples=list(kept),
                 values_display=kept,
                 title="Job and checkpoint",
-                description="What the stream goes back to. What its tables got after that stays, and comes again.",
+                description="What the stream goes back to. What its tables got after that comes again.",
+            ),
+            "truncate_sinks": Param(
+                default=False,
+                type="boolean",
+                title="Sinks take back",
+                description="Tables show again what they showed then; else what they got after it stays beside it.",
+            ),
+            "partitions": Param(
+                None,
+                type=["null", "integer"],
+                minimum=1,
+                maximum=_MOST_PARTITIONS,
+                title="Partitions",
+                description="Write the state anew for so many, which the job's code says as well; empty leaves it.",
+            ),
+            "state": _words_param(
+                f"{_STEP}={_STEP}",
+                title="State from tables",
+                description="STEP=TABLE, a line each: the step goes on with the state in a table that [tables] names.",
+            ),
+            "drop": _words_param(
+                _STEP, title="Steps to drop", description="A line each: steps with state that the job has no more."
             ),
             "rows": _rows_param(),
             "note": _note_param(),
@@ -71,6 +96,10 @@ def restart_dag(file: str) -> DAG:
             job="{{ " + picked + "[0] }}",
             start="{{ " + picked + "[2] }}",
             project=str(project.root),
+            truncate_sinks="{{ params.truncate_sinks }}",
+            partitions="{{ params.partitions or '' }}",
+            state="{{ params.state | join(' ') }}",
+            drop="{{ params.drop | join(' ') }}",
             rows="{{ params.rows or '' }}",
             note="{{ params.note or '' }}",
             retries=_TRIES,
@@ -262,6 +291,11 @@ def _rows_param() -> Param:
         title="Rows a batch",
         description="The most that a batch reads of each source; empty leaves the limit as it is.",
     )
+
+
+def _words_param(pattern: str, *, title: str, description: str) -> Param:
+    items = {"type": "string", "pattern": f"^{pattern}$"}
+    return Param([], type="array", items=items, maxItems=_MOST_STEPS, title=title, description=description)
 
 
 def _note_param() -> Param:

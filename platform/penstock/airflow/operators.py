@@ -6,7 +6,7 @@ the stream that was meant.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator, ResumableJobMixin
 from airflow.sdk.exceptions import AirflowFailException
 
-from penstock.airflow.asking import ask, command_id, control_of, limits_of, meant_at
+from penstock.airflow.asking import ask, command_id, control_of, limits_of, meant_at, options_of
 from penstock.airflow.triggers import StreamTrigger
 from penstock.errors import StreamFailed, SupervisorAbsent
 from penstock.runtime.project import find_project
@@ -96,12 +96,16 @@ class _StreamOperator(BaseOperator):
 class StartStream(_StreamOperator):
     """Start a job's stream, unless it runs; returns {job, generation, outcome}.
 
-    `start` is `last`, `batch=N` or `empty`; with `restart` a stream that runs is ended and begun anew. `rows` bounds
-    what a batch reads of each source. A second try finds what the first has begun, also when it is over by now: only
-    a stream that has failed is begun again by it.
+    `start` is what `penstock start --from` takes; with `restart` a stream that runs is ended and begun anew. `rows`
+    bounds what a batch reads of each source. `partitions`, `state`, `truncate_sinks` and `drop` are the options of
+    `penstock start`: `state` maps steps to tables, or is a text with STEP=TABLE, `drop` is a list or a text with steps.
+    A second try finds what the first has begun, also when it is over by now: only a stream that has failed is begun
+    again by it.
     """
 
-    template_fields: Sequence[str] = ("job", "start", "rows", "note", "restart")
+    template_fields: Sequence[str] = (
+        "job", "start", "rows", "note", "restart", "partitions", "state", "truncate_sinks", "drop"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -111,9 +115,17 @@ class StartStream(_StreamOperator):
         available_now: bool = False,
         rows: int | str | None = None,
         note: str | None = None,
+        partitions: int | str | None = None,
+        state: Mapping[str, str] | Sequence[str] | str | None = None,
+        truncate_sinks: bool | str = False,
+        drop: Sequence[str] | str | None = None,
         **rest: Any,
     ) -> None:
         super().__init__(**rest)
+        self.partitions = partitions
+        self.state = state
+        self.truncate_sinks = truncate_sinks
+        self.drop = drop
         self.start = start
         self.restart = restart
         self.available_now = available_now
@@ -130,6 +142,7 @@ class StartStream(_StreamOperator):
             id=command_id(context),
             generation=generation,
             start=self.start,
+            options=options_of(self.partitions, self.state, self.drop, truncate_sinks=_is_true(self.truncate_sinks)),
             available_now=self.available_now,
             limits=limits_of(self.rows),
             note=self.note or None,

@@ -190,7 +190,28 @@ class Release(EntryBase):
     published: dict[str, int] = Field(default_factory=dict)
 
 
-Entry = Takeover | Offsets | Commit | Restore | Save | Void | Release
+class Moved(EntryBase):
+    """The log ends here, and the job goes on in the checkpoint at `to`, under the same uuid (decision 46).
+
+    The last entry of a log, always: nobody takes over behind it.
+    """
+
+    kind: Literal["moved"] = "moved"
+    to: str
+
+
+class Arrival(EntryBase):
+    """All before it was copied from the checkpoint at `source`, to go on here under the same uuid (decision 46).
+
+    Nobody takes over behind it before that log has, in the same slot, the Moved of the same epoch and writer; then a
+    Release of that writer follows, and the log is like any other.
+    """
+
+    kind: Literal["arrival"] = "arrival"
+    source: str
+
+
+Entry = Takeover | Offsets | Commit | Restore | Save | Void | Release | Moved | Arrival
 _ENTRY: TypeAdapter[Any] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])
 
 

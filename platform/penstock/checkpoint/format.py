@@ -22,6 +22,8 @@ from penstock.checkpoint.store import corrupt
 from penstock.errors import EntryRefused, FormatTooNew
 
 FORMAT_VERSION = 1
+LATER_KINDS = {"moved": 2, "arrival": 2}
+"""Kinds that have a later version: a Penstock that does not know them refuses by it, and writes nothing behind them."""
 MAX_BODY = 64 * 2**20
 MAX_DEPTH = 32
 _MAX_HEADER = 1_024
@@ -46,7 +48,8 @@ def encode(kind: str, body: dict[str, Any]) -> bytes:
     if len(payload) > MAX_BODY:
         raise EntryRefused(f"a {kind} body of {len(payload)} bytes is above {MAX_BODY}", kind=kind)
     digest = hashlib.sha256(payload).hexdigest()
-    head = f'{{"kind":"{kind}","version":{FORMAT_VERSION},"length":{len(payload)},"sha256":"{digest}"'.encode("ascii")
+    version = LATER_KINDS.get(kind, FORMAT_VERSION)
+    head = f'{{"kind":"{kind}","version":{version},"length":{len(payload)},"sha256":"{digest}"'.encode("ascii")
     return b'%s,"header":"%s"}\n%s' % (head, _short(head), payload)
 
 
@@ -82,11 +85,11 @@ def read_header(data: bytes, path: str) -> dict[str, Any]:
     if _short(head) != check:
         raise corrupt(path, "the checksum of the header does not match")
     fields = _parse(head + b"}", path)
-    version = fields.get("version")
-    if type(version) is int and version > FORMAT_VERSION:
-        what = f"format version {version}; this Penstock reads up to {FORMAT_VERSION}"
-        raise FormatTooNew(what, where=path, path=path, found=version, known=FORMAT_VERSION)
-    if {name: type(value) for name, value in fields.items()} != _FIELDS or version != FORMAT_VERSION:
+    version, known = fields.get("version"), LATER_KINDS.get(str(fields.get("kind")), FORMAT_VERSION)
+    if type(version) is int and version > known:
+        what = f"format version {version}; this Penstock reads up to {known}"
+        raise FormatTooNew(what, where=path, path=path, found=version, known=known)
+    if {name: type(value) for name, value in fields.items()} != _FIELDS or version != known:
         raise corrupt(path, "the header has not the fields of its version")
     if fields["length"] > MAX_BODY:
         raise corrupt(path, f"a body of {fields['length']} bytes is above {MAX_BODY}")

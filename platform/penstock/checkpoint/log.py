@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeVar, cast
 
-from penstock.checkpoint.entries import Entry, Place, Release, Save, Takeover, Void, from_bytes, to_bytes
+from penstock.checkpoint.entries import Entry, Moved, Place, Release, Save, Takeover, Void, from_bytes, to_bytes
 from penstock.checkpoint.sequence import Sequence
 from penstock.checkpoint.settle import ReadBack, settle
 from penstock.checkpoint.store import CheckpointStore, corrupt
@@ -173,6 +173,8 @@ class OwnedLog:
             self._saves = {**self._saves, entry.name: slot}
         if isinstance(entry, Release):
             self._lost = EntryRefused("the log was released; take it over again to write", where=self.log.path(slot))
+        if isinstance(entry, Moved):
+            self._lost = EntryRefused("the log has ended", where=self.log.path(slot))
         return placed
 
     def _put(self, slot: int, entry: Entry) -> None:

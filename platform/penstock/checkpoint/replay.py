@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from penstock.checkpoint.entries import Commit, Entry, Offsets, Release, Restore, Save, Takeover, Void
+from penstock.checkpoint.entries import Commit, Entry, Moved, Offsets, Release, Restore, Save, Takeover, Void
 from penstock.checkpoint.store import corrupt
 from penstock.checkpoint.walk import Unreadable, Walk
 from penstock.errors import CheckpointCorrupt
@@ -147,7 +147,7 @@ class Standing:
         elif self._owner is not None and who != self._owner:
             self._problem(slot, f"a {entry.kind} entry of epoch {who[0]} while epoch {self._owner[0]} held the log")
         self._owner, self._epoch = who, max(self._epoch, entry.epoch)
-        self._released = isinstance(entry, Release)
+        self._released = isinstance(entry, Release | Moved)
 
     def _restore(self, slot: int, entry: Restore) -> None:
         self._close("a Restore made up for it")

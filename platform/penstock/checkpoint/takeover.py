@@ -7,9 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.checkpoint.entries import Entry, Place, Release, Save, Takeover
+from penstock.checkpoint.entries import Arrival, Entry, Moved, Place, Release, Save, Takeover
 from penstock.checkpoint.log import Log, OwnedLog, fenced, gap, read_takeover
-from penstock.errors import CheckpointCorrupt, EntryRefused, NotFound, SlotTaken
+from penstock.errors import (
+    CheckpointCorrupt,
+    CheckpointMoved,
+    EntryRefused,
+    MoveUnfinished,
+    NotFound,
+    SlotTaken,
+)
 
 _LOOKS = 5
 UNKNOWN_HOLDER = "unknown (its entry cannot be read)"
@@ -21,7 +28,8 @@ class View:
     """What one look at the log showed; it may be old when it is used.
 
     `epoch` is the highest that may be in use, 0 for an empty log; entries at the end that cannot be read may each
-    have been a Takeover, and count. `released` says that the last entry is a Release. `damaged` counts those entries.
+    have been a Takeover, and count. `released` says that nobody holds the log: the last entry is a Release, or ends it.
+    `damaged` counts those entries.
     """
 
     tail: int
@@ -80,7 +88,7 @@ def _view(log: Log, tail: int, damaged: int, slot: int, last: Entry) -> View:
         tail=tail,
         epoch=last.epoch + damaged,
         takeover=takeover,
-        released=isinstance(last, Release) and not damaged,
+        released=isinstance(last, Release | Moved) and not damaged,
         damaged=damaged,
         last=last,
         takeover_slot=takeover_slot,
@@ -88,12 +96,28 @@ def _view(log: Log, tail: int, damaged: int, slot: int, last: Entry) -> View:
     )
 
 
+def refuse_ended(log: Log, view: View) -> None:
+    """Raise CheckpointMoved where the log has ended, because the job goes on elsewhere."""
+    if isinstance(view.last, Moved):
+        raise CheckpointMoved(f"the job has moved to {view.last.to}", where=log.store.root, to=view.last.to)
+
+
+def refuse_moved(log: Log, view: View) -> None:
+    """Raise as `refuse_ended` does, and MoveUnfinished where a log that was copied from another may not begin yet."""
+    refuse_ended(log, view)
+    if isinstance(view.last, Arrival):
+        source = view.last.source
+        raise MoveUnfinished(f"the move to here from {source} was not finished", where=log.store.root, source=source)
+
+
 def claim(log: Log, view: View, takeover: Takeover) -> int | None:
     """Append a Takeover right after the view's tail; return its slot, or None when another entry was there first.
 
-    Who is beaten surveys again, and asks again whether it may take over.
+    Who is beaten surveys again, and asks again whether it may take over. Raises CheckpointMoved and MoveUnfinished:
+    whoever writes a log comes by here.
     A claim made from an old view may land in the hole of a purged entry: nothing may be written before `confirm`.
     """
+    refuse_moved(log, view)
     if takeover.epoch != view.next_epoch:
         raise EntryRefused(f"a Takeover after epoch {view.epoch} must carry {view.next_epoch}, not {takeover.epoch}")
     slot = view.tail + 1

@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import Debug, Drop, JobName, Json, ProjectFolder
+from penstock.cli.options import (
+    CommandId,
+    Debug,
+    Drop,
+    From,
+    JobName,
+    Json,
+    Partitions,
+    ProjectFolder,
+    State,
+    TruncateSinks,
+)
 
 __all__ = ["checkpoint_commands"]
 
@@ -58,6 +69,49 @@ def diff(
     from penstock.cli.diff import diff_command
 
     diff_command(job, against=against, drop=drop or [], json=json, project=project, debug=debug)
+
+
+@checkpoint_commands.command()
+def restore(
+    job: JobName,
+    *,
+    start: From = "last",
+    partitions: Partitions = None,
+    state: State = None,
+    truncate_sinks: TruncateSinks = False,
+    drop: Drop = None,
+    command: CommandId = None,
+    json: Json = False,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
+    """Have a job go back, and leave it there.
+
+    State and source positions become those of what is named, in the log of the job, and no batch is run: the next
+    start goes on from there. The newest batch is published first, if it was not. The job must not run. A restore can
+    be undone by another one.
+
+    \b
+    Examples:
+      penstock restore flights --from batch=12
+      penstock restore flights --from saved=friday --truncate-sinks
+      penstock restore flights --partitions 16   the newest state in 16 partitions, as the job's code says now
+      penstock restore flights --from batch=12 --state visits=corrected
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.cli.run import restore_command
+
+    restore_command(
+        job,
+        start=start,
+        partitions=partitions,
+        state=state or [],
+        truncate_sinks=truncate_sinks,
+        drop=drop or [],
+        command=command,
+        json=json,
+        project=project,
+        debug=debug,
+    )
 
 
 @checkpoint_commands.command()
@@ -198,9 +252,14 @@ def export_(
 
 @checkpoint_commands.command("import")
 def import_(
-    source: Annotated[Path, typer.Argument(metavar="DIR", help="What export has written.", show_default=False)],
+    source: Annotated[
+        Path, typer.Argument(metavar="DIR", help="What export has written; a checkpoint to move.", show_default=False)
+    ],
     job: JobName,
     *,
+    move: Annotated[
+        bool, typer.Option("--move", help="DIR is another checkpoint: it ends, and the job goes on here as itself.")
+    ] = False,
     json: Json = False,
     project: ProjectFolder = None,
     debug: Debug = False,
@@ -210,10 +269,15 @@ def import_(
     It has an identity of its own: no table takes its batches for those of the job it came from. The job may have
     another name; steps and sources are found by theirs. There must be no checkpoint of it yet.
 
+    With --move the checkpoint in DIR itself comes here, with all that it keeps and under its own identity, so that
+    tables take each batch once. The job must not run. In DIR nothing goes on afterwards, whoever tries. A move that
+    was cut short is finished by the same command, or by a start of the job here.
+
     \b
     Examples:
       penstock import flights-2013 flights
+      penstock import ../old/checkpoints/flights flights --move
     """  # noqa: D301 - click knows the character, not the two
     from penstock.cli.copies import import_command
 
-    import_command(source, job, json=json, project=project, debug=debug)
+    import_command(source, job, move=move, json=json, project=project, debug=debug)

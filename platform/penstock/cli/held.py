@@ -11,6 +11,7 @@ from rich.table import Table
 from penstock.checkpoint.metadata import read_metadata
 from penstock.checkpoint.mirror import open_store
 from penstock.checkpoint.recovery import Recovered, recover
+from penstock.checkpoint.takeover import refuse_moved, survey
 from penstock.cli.outcome import outcome, show
 from penstock.errors import HeldNotFound
 from penstock.runtime.batch_report import moment, shown_moment
@@ -106,6 +107,8 @@ def _find_all(project: Project, job: str) -> list[HeldBatch]:
 
 def _recovered(root: Path, job: str) -> Recovered | None:
     log = job_log(root / job)
+    if log is not None:
+        refuse_moved(log, survey(log))  # what is held is decided on where the job goes on
     return None if log is None else recover(log)
 
 

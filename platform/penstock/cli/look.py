@@ -65,7 +65,7 @@ def checkpoints_command(job: str, *, json: bool, project: Path | None, debug: bo
 
 def _status_rows(found: JobStatus) -> Iterator[tuple[str, str]]:
     yield "job", found.job
-    yield "state", found.state.value
+    yield "state", found.state.value + ("" if found.moved_to is None else f", at {found.moved_to}")
     if found.holder is not None:
         age = "" if found.heartbeat_age is None else f", heartbeat {max(0.0, found.heartbeat_age):,.0f} s ago"
         yield "holder", f"{found.holder}{age}"

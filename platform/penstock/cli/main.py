@@ -8,7 +8,17 @@ from typing import Annotated
 import typer
 
 from penstock.cli.checkpoint_commands import checkpoint_commands
-from penstock.cli.options import Debug, Drop, JobName, Json, ProjectFolder
+from penstock.cli.options import (
+    Debug,
+    Drop,
+    From,
+    JobName,
+    Json,
+    Partitions,
+    ProjectFolder,
+    State,
+    TruncateSinks,
+)
 from penstock.cli.supervision import supervision
 
 __all__ = ["app"]
@@ -33,6 +43,7 @@ app = typer.Typer(
       penstock diff flights                  what its code of now makes of that, before it is started
       penstock run flights --drain           the same, and close the windows that are open: the end of the job
       penstock run flights --from batch=12   go back, and on from there
+      penstock restore flights --from batch=12   go back, and leave it there
 
     \b
     Streams that go on without you:
@@ -90,31 +101,11 @@ def _main(
 @app.command()
 def run(
     job: JobName,
-    start: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="last|batch=N|saved=NAME|snapshot=V|empty",
-            help="Where to start; what is kept, or nothing.",
-        ),
-    ] = "last",
+    start: From = "last",
     *,
-    partitions: Annotated[
-        int | None,
-        typer.Option(
-            metavar="P",
-            min=1,
-            help="Write the state anew for P partitions, as the job's code says.",
-            show_default=False,
-        ),
-    ] = None,
-    state: Annotated[
-        list[str] | None,
-        typer.Option(metavar="STEP=TABLE", help="Give a step the state of a Delta table; repeatable."),
-    ] = None,
-    truncate_sinks: Annotated[
-        bool, typer.Option("--truncate-sinks", help="With --from: sinks take back what they have published after it.")
-    ] = False,
+    partitions: Partitions = None,
+    state: State = None,
+    truncate_sinks: TruncateSinks = False,
     available_now: Annotated[
         bool, typer.Option("--available-now", help="End when what was there at the start is done.")
     ] = False,

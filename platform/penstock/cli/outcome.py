@@ -15,9 +15,10 @@ from rich.text import Text
 
 from penstock.errors import EXIT_SOFTWARE, PenstockError
 from penstock.graph.names import is_name
+from penstock.runtime.restoring import parse_state
 from penstock.supervise.commands import ID_RULE, is_id
 
-__all__ = ["command_id", "outcome", "show", "step_names", "terminal"]
+__all__ = ["command_id", "outcome", "show", "state_tables", "step_names", "terminal"]
 
 _WIDE = 200
 """Columns of a table that goes to a file or a pipe, where nobody's screen bounds it."""
@@ -66,6 +67,14 @@ def step_names(said: Sequence[str]) -> tuple[str, ...]:
         if not is_name(text):
             raise typer.BadParameter(f"{text!r} is no name of a step", param_hint="--drop")
     return tuple(said)
+
+
+def state_tables(said: Sequence[str]) -> dict[str, str]:
+    """Return the tables that `--state` gives to steps."""
+    try:
+        return parse_state(said)
+    except ValueError as why:
+        raise typer.BadParameter(str(why), param_hint="--state") from None
 
 
 def terminal() -> Console:

@@ -1,4 +1,4 @@
-"""Run `penstock run`."""
+"""Run `penstock run`, and `penstock restore`, which goes back and not on."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pathlib import Path
 
 import typer
 
-from penstock.cli.outcome import command_id, outcome, step_names, terminal
-from penstock.graph.names import is_name
+from penstock.cli.outcome import command_id, outcome, state_tables, step_names, terminal
 from penstock.runtime.events import configure_events
 from penstock.runtime.launch import RunOrder, launch
 from penstock.runtime.progress import BarProgress, JsonProgress, ProgressView
@@ -22,7 +21,7 @@ from penstock.supervise.local import log_files
 from penstock.supervise.orders import StreamOrders
 from penstock.supervise.records import StreamRecords
 
-__all__ = ["parse_gates", "parse_state", "run_command"]
+__all__ = ["parse_gates", "restore_command", "run_command"]
 
 _WORDS = ("publish", "drop", "hold")
 
@@ -52,9 +51,8 @@ def run_command(
     if logs is not None:
         logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         _speak_to(*log_files(logs, generation))
-    begins = _start(start, truncate=truncate_sinks, partitions=partitions, state=parse_state(state))
     order = RunOrder(
-        start=begins,
+        start=_start(start, truncate=truncate_sinks, partitions=partitions, state=state_tables(state)),
         available_now=available_now,
         drain=drain,
         take_over=take_over,
@@ -64,18 +62,43 @@ def run_command(
         generation=generation,
         command=command_id(command),
     )
+    _launched(job, order, code=code, json=json, project=project, debug=debug)
+
+
+def restore_command(
+    job: str,
+    *,
+    start: str,
+    partitions: int | None,
+    state: Sequence[str],
+    truncate_sinks: bool,
+    drop: Sequence[str],
+    command: str | None,
+    json: bool,
+    project: Path | None,
+    debug: bool,
+) -> None:
+    """Have the job go back, and leave it there."""
+    begins = _start(start, truncate=truncate_sinks, partitions=partitions, state=state_tables(state))
+    if not begins.restore:
+        raise typer.BadParameter("say what to go back to, or how state is to be written anew", param_hint="--from")
+    order = RunOrder(start=begins, drop=step_names(drop), command=command_id(command), goes_on=False)
+    _launched(job, order, code=None, json=json, project=project, debug=debug)
+
+
+def _launched(job: str, order: RunOrder, *, code: Path | None, json: bool, project: Path | None, debug: bool) -> None:
     machine = json or not sys.stdout.isatty()
     configure_events(json=machine)
     progress: ProgressView = JsonProgress(job) if machine else BarProgress(job, terminal())
     with outcome(debug=debug, tell=progress.failed):
         try:
             loaded = find_project(given=project, code=code).load(job)
-            tables = {step: loaded.conf.path_of(table) for step, table in begins.state}
-            order = replace(order, start=replace(begins, state=tuple(tables.items())))
-            for name in loaded.conf.unused():
+            tables = tuple((step, loaded.conf.path_of(table)) for step, table in order.start.state)
+            order = replace(order, start=replace(order.start, state=tables))
+            for name in loaded.conf.unused() if order.goes_on else ():
                 progress.unused(name, str(loaded.conf.file))
             records = StreamRecords(control_store(loaded.settings.root), job)
-            launch(loaded, order, progress, StreamOrders(records, generation))
+            launch(loaded, order, progress, StreamOrders(records, order.generation))
         finally:
             progress.close()
 
@@ -102,25 +125,12 @@ def parse_gates(said: Sequence[str]) -> dict[int, str]:
     return found
 
 
-def parse_state(said: Sequence[str]) -> dict[str, str]:
-    """Read `STEP=TABLE`; a step may be named once."""
-    found: dict[str, str] = {}
-    for text in said:
-        step, equals, table = text.partition("=")
-        if not (is_name(step) and equals and table):
-            raise typer.BadParameter(f"{text!r} is not STEP=TABLE", param_hint="--state")
-        if found.setdefault(step, table) != table:
-            raise typer.BadParameter(f"step {step!r} is named twice", param_hint="--state")
-    return found
-
-
 def _start(text: str, *, truncate: bool, partitions: int | None, state: Mapping[str, str]) -> StartFrom:
     try:
         start = parse_start(text)
     except ValueError as why:
         raise typer.BadParameter(str(why), param_hint="--from") from None
-    if text == "empty" and (partitions is not None or state):
-        raise typer.BadParameter("begins with no state, so none can be written anew", param_hint="--from empty")
-    if truncate and not start.restore:
-        raise typer.BadParameter("say with --from what sinks are to show again", param_hint="--truncate-sinks")
-    return replace(start, truncate=truncate).with_state(partitions=partitions, state=state)
+    try:
+        return start.having(partitions=partitions, state=state, truncate=truncate)
+    except ValueError as why:
+        raise typer.BadParameter(str(why)) from None

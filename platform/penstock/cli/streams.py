@@ -5,14 +5,14 @@ from __future__ import annotations
 import json as jsonlib
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.outcome import command_id, outcome, show
+from penstock.cli.outcome import command_id, outcome, show, state_tables, step_names
 from penstock.errors import ConfigError, JobNotFound, PenstockError, RootMissing
 from penstock.runtime.batch_report import shown_moment
 from penstock.runtime.config import checkpoint_root
@@ -23,10 +23,10 @@ from penstock.runtime.roots import control_store, is_there
 from penstock.supervise.commands import Command, Outcome, Verb
 from penstock.supervise.control import Asked, StreamControl
 from penstock.supervise.records import supervised_jobs
-from penstock.supervise.stream import Limits, Phase, Stream
+from penstock.supervise.stream import Limits, Phase, StartOptions, Stream, begins_from
 from penstock.time.clock import SystemClock
 
-__all__ = ["limits_of", "stream_command", "streams_command"]
+__all__ = ["limits_of", "options_of", "stream_command", "streams_command"]
 
 _REACHED: dict[Verb, Callable[[Stream], bool]] = {
     Verb.START: lambda s: s.phase in (Phase.RUNNING, Phase.FINISHED),
@@ -45,6 +45,7 @@ def stream_command(
     verb: Verb,
     *,
     start: str = "last",
+    options: StartOptions | None = None,
     available_now: bool = False,
     limits: Limits | None = None,
     note: str | None = None,
@@ -60,7 +61,8 @@ def stream_command(
         verb=verb,
         id=command_id(name) or secrets.token_hex(8),
         generation=generation,
-        start=_checked_start(start),
+        start=_checked_start(start, options),
+        options=options,
         available_now=available_now,
         limits=limits,
         note=note,
@@ -126,6 +128,16 @@ def limits_of(rows: str | None) -> Limits | None:
     return Limits(rows=int(rows))
 
 
+def options_of(
+    partitions: int | None, state: Sequence[str], drop: Sequence[str], *, truncate_sinks: bool
+) -> StartOptions | None:
+    """Read the options of a start, None where none was given."""
+    said = StartOptions(
+        partitions=partitions, state=state_tables(state), truncate_sinks=truncate_sinks, drop=step_names(drop)
+    )
+    return None if said == StartOptions() else said
+
+
 def _jobs(project: Project) -> list[str]:
     """Return the project's jobs, and those whose code is gone and whose streams are not."""
     return sorted({*project.job_names(), *_supervised(checkpoint_root(project.root))})
@@ -161,11 +173,15 @@ def _control(project: Project, job: str) -> StreamControl:
     return StreamControl(root, job, SystemClock())
 
 
-def _checked_start(text: str) -> str:
+def _checked_start(text: str, options: StartOptions | None) -> str:
     try:
         parse_start(text)
     except ValueError as why:
         raise typer.BadParameter(str(why), param_hint="--from") from None
+    try:
+        begins_from(text, options)
+    except ValueError as why:
+        raise typer.BadParameter(str(why)) from None
     return text
 
 

@@ -6,20 +6,23 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import Debug, JobName, Json, ProjectFolder
+from penstock.cli.options import (
+    CommandId,
+    Debug,
+    Drop,
+    From,
+    JobName,
+    Json,
+    Partitions,
+    ProjectFolder,
+    State,
+    TruncateSinks,
+)
 
 __all__ = ["supervision"]
 
 supervision = typer.Typer(rich_markup_mode=None)
 
-Start = Annotated[
-    str,
-    typer.Option(
-        "--from",
-        metavar="last|batch=N|saved=NAME|snapshot=V|empty",
-        help="Where to start; what is kept, or nothing.",
-    ),
-]
 AvailableNow = Annotated[bool, typer.Option("--available-now", help="End when what was there at the start is done.")]
 Rows = Annotated[
     str | None,
@@ -28,10 +31,6 @@ Rows = Annotated[
     ),
 ]
 Note = Annotated[str | None, typer.Option(metavar="TEXT", help="Why; kept with the stream.", show_default=False)]
-CommandId = Annotated[
-    str | None,
-    typer.Option("--command", metavar="ID", help="For schedulers: asked again with this ID, it is done once."),
-]
 Meant = Annotated[
     int | None,
     typer.Option("--generation", metavar="N", min=0, help="Only if it is the stream that N began.", show_default=False),
@@ -69,7 +68,11 @@ def streams(*, json: Json = False, project: ProjectFolder = None, debug: Debug =
 def start(
     job: JobName,
     *,
-    start_from: Start = "last",
+    start_from: From = "last",
+    partitions: Partitions = None,
+    state: State = None,
+    truncate_sinks: TruncateSinks = False,
+    drop: Drop = None,
     available_now: AvailableNow = False,
     rows: Rows = None,
     note: Note = None,
@@ -92,13 +95,14 @@ def start(
       penstock start flights --available-now        end when what is there is done
       penstock start flights --rows 10000           read at most so many rows a batch
     """  # noqa: D301 - click knows the character, not the two
-    from penstock.cli.streams import limits_of, stream_command
+    from penstock.cli.streams import limits_of, options_of, stream_command
     from penstock.supervise.commands import Verb
 
     stream_command(
         job,
         Verb.START,
         start=start_from,
+        options=options_of(partitions, state or [], drop or [], truncate_sinks=truncate_sinks),
         available_now=available_now,
         limits=limits_of(rows),
         note=note,
@@ -114,7 +118,11 @@ def start(
 def restart(
     job: JobName,
     *,
-    start_from: Start = "last",
+    start_from: From = "last",
+    partitions: Partitions = None,
+    state: State = None,
+    truncate_sinks: TruncateSinks = False,
+    drop: Drop = None,
     available_now: AvailableNow = False,
     rows: Rows = None,
     note: Note = None,
@@ -135,14 +143,17 @@ def restart(
       penstock restart flights                      with the code of now
       penstock restart flights --from batch=12      go back, and on from there
       penstock restart flights --from empty         begin anew; what sinks have stays
+      penstock restart flights --from batch=12 --truncate-sinks   and tables show again what they showed then
+      penstock restart flights --partitions 16      the state in 16 partitions, as the job's code says now
     """  # noqa: D301 - click knows the character, not the two
-    from penstock.cli.streams import limits_of, stream_command
+    from penstock.cli.streams import limits_of, options_of, stream_command
     from penstock.supervise.commands import Verb
 
     stream_command(
         job,
         Verb.RESTART,
         start=start_from,
+        options=options_of(partitions, state or [], drop or [], truncate_sinks=truncate_sinks),
         available_now=available_now,
         limits=limits_of(rows),
         note=note,

@@ -133,6 +133,26 @@ class CannotCopy(CheckpointError, ValueError):
     remedy = "Name a folder that is not there yet, and an export that is whole."
 
 
+class CheckpointMoved(CheckpointError):
+    """The log has ended, because the job goes on in a checkpoint elsewhere, under the same uuid."""
+
+    code = "PEN-CKP-026"
+    remedy = (
+        "Run the job there; here nothing goes on again. To have it here once more, put this folder aside and move it "
+        "back with `penstock import DIR JOB --move`."
+    )
+
+
+class MoveUnfinished(CheckpointError):
+    """A checkpoint was copied here to go on, and the one that it was copied from has not ended."""
+
+    code = "PEN-CKP-027"
+    remedy = (
+        "Repeat `penstock import DIR JOB --move` where both folders can be seen, which finishes it. Until the other "
+        "log has ended the job may go on there."
+    )
+
+
 class PartitionsChanged(CheckpointError, ValueError):
     code = "PEN-CKP-015"
     remedy = "Set the old number again, or have the state written for the new one: `--from batch=N --partitions P`."

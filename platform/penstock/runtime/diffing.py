@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.memory import MemoryStore
 from penstock.checkpoint.recovery import recover
+from penstock.checkpoint.takeover import refuse_ended, survey
 from penstock.runtime.changes import Finding, when_left
 from penstock.runtime.launch import spark_of
 from penstock.runtime.overview import State, read_status
@@ -64,6 +65,8 @@ def diff(loaded: LoadedJob, clock: Clock, *, root: Path | None = None, drop: Col
     settings = loaded.settings if root is None else replace(loaded.settings, root=root)
     folder = settings.root / name
     log = job_log(folder)
+    if log is not None and root is None:
+        refuse_ended(log, survey(log))
     recovered = recover(log or Log(MemoryStore()))
     status = read_status(settings, name, clock, recovered=recovered)
     running = status.state is State.RUNNING

@@ -33,7 +33,7 @@ from penstock.state import Manifest, StateReader
 from penstock.state import ManifestRef as StateRef
 from penstock.state.sections import forget
 
-__all__ = ["EXPORT", "Export", "export_checkpoint", "import_checkpoint"]
+__all__ = ["EXPORT", "Export", "export_checkpoint", "import_checkpoint", "move_into_place"]
 
 EXPORT = "export.json"
 _KIND = "export"
@@ -79,7 +79,7 @@ def export_checkpoint(folder: Path, target: Path, start: StartFrom, *, job: str,
     bare = commit.model_copy(update={"staged": {}, "held": {}, "published": {}, "snapshots": {}, "place": None})
     made = Export(job=job, uuid=uuid, exported=now, partitions=partitions, commit=bare)
     _write(made_in, fileformat.encode(_KIND, made.model_dump(mode="json")))
-    _move(made_in, target)
+    move_into_place(made_in, target)
     return made
 
 
@@ -124,7 +124,7 @@ def import_checkpoint(source: Path, folder: Path, *, identity: Identity, now: in
         )
     )
     owned.append(Release(epoch=owned.epoch, writer=owned.writer, reason="imported"))
-    _move(made_in, folder)
+    move_into_place(made_in, folder)
     return export, metadata
 
 
@@ -164,7 +164,7 @@ def read_export(source: Path) -> Export:
     return found
 
 
-def _move(made_in: Path, place: Path) -> None:
+def move_into_place(made_in: Path, place: Path) -> None:
     """Give a folder that is whole its name."""
     try:
         made_in.rename(place)

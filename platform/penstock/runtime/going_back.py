@@ -42,7 +42,8 @@ def go_back(driver: Driver, start: StartFrom) -> Iterator[Hook]:
         yield from driver.release()
         raise
     # One that stands in no slot that is kept, or has state of its own, the Restore must hold itself.
-    held = found is not None and (start.rewrites or not _stands(found.commit, start, recovered))
+    changed = found is not None and found.commit is not commit
+    held = found is not None and (start.rewrites or changed or not _stands(found.commit, start, recovered))
     # Where the Takeover that fixed the partitions cannot be read, the Restore says them itself.
     known = found is not None and not held and takeover_of(driver.log, found.commit) is not None
     partitions = {} if found is None or known else found.partitions

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.checkpoint.answered import find_restore
 from penstock.checkpoint.metadata import read_metadata
 from penstock.checkpoint.recovery import Damage, recover
-from penstock.checkpoint.takeover import View, survey
+from penstock.checkpoint.takeover import View, refuse_moved, survey
 from penstock.errors import (
     CannotRestore,
     ClusterUnavailable,
@@ -29,6 +29,7 @@ from penstock.runtime.config import Settings
 from penstock.runtime.config_values import is_local
 from penstock.runtime.held_records import HeldRecords
 from penstock.runtime.holder import HolderWatch, StoppedWaiting
+from penstock.runtime.moving import finish_move
 from penstock.runtime.orders import Orders, OrderWatch
 from penstock.runtime.progress import ProgressView
 from penstock.runtime.project import LoadedJob, code_version
@@ -60,7 +61,7 @@ class RunOrder:
 
     `generation` and `command` are a supervisor's or a scheduler's: a newer generation takes over at once, and a
     restore that the same command has caused before is not done again (DESIGN 11). `drop` names steps that the job no
-    longer has and whose state is let go.
+    longer has and whose state is let go. Without `goes_on` the run ends when it has gone back.
     """
 
     start: StartFrom = LAST
@@ -72,6 +73,7 @@ class RunOrder:
     deadline: float | None = None
     generation: int = 0
     command: str | None = None
+    goes_on: bool = True
 
 
 def launch(loaded: LoadedJob, order: RunOrder, progress: ProgressView, orders: Orders) -> Ending:
@@ -119,6 +121,9 @@ def _launched(
     records = StatusRecords(control, name)
     watch = _watch(folder, records, settings, order, clock, switch)
     start = _look_first(folder, watch, order, progress, graph)
+    if not (order.goes_on or start.restore):
+        progress.ended(Ending.RESTORED, batches=0, rows=0, seconds=0.0)
+        return Ending.RESTORED
     identity = Identity(
         holder=holder_name(),
         code_version=code_version(loaded.project, name),
@@ -171,7 +176,7 @@ def _launched(
                 shared=not is_local(settings.master),
             )
         orders.on_drain(run.driver.drain)
-        return runner.run(run.driver, start)
+        return runner.run(run.driver, start, goes_on=order.goes_on)
 
 
 @contextmanager
@@ -295,12 +300,17 @@ def _look_first(
     Returns where to start: what this command has restored before is not restored again. That is what a Restore in the
     log says, so a command that begins with nothing writes one also where there is no checkpoint yet.
     """
+    finish_move(folder)
     start, log = order.start, job_log(folder)
     if log is None:
         if start.goes_back:
             raise CannotRestore(f"there is no checkpoint to go back to {start.target} in", where=str(folder))
+        if start.rewrites or not order.goes_on:
+            raise CannotRestore("there is no checkpoint yet, so nothing can be restored in it", where=str(folder))
         return start if order.command is not None else LAST
-    watch.may_take_over(survey(log))
+    view = survey(log)
+    refuse_moved(log, view)
+    watch.may_take_over(view)
     if start.restore and order.command is not None and find_restore(log, order.command) is not None:
         progress.answered(order.command)
         return LAST

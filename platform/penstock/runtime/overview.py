@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from penstock.checkpoint.entries import Commit, Release
+from penstock.checkpoint.entries import Arrival, Commit, Moved, Release
 from penstock.checkpoint.files import size_of
 from penstock.checkpoint.recovery import Damage, Recovered, recover
 from penstock.checkpoint.takeover import View, survey
@@ -39,6 +39,8 @@ class State(Enum):
     FINISHED = "finished"
     FAILED = "failed: the next start may succeed"
     NEEDS_PERSON = "needs a person"
+    MOVED = "moved: it goes on elsewhere"
+    ARRIVING = "moved to here, and the move was not finished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,7 @@ class JobStatus:
     next_batch: int = 0
     pending: bool = False
     held: tuple[int, ...] = ()
+    moved_to: str | None = None
     error: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -84,6 +87,7 @@ class JobStatus:
             "data_checkpoint": self.record.get("data_checkpoint"),
             "heartbeat_age": self.heartbeat_age,
             "held": list(self.held),
+            "moved_to": self.moved_to,
             "error": dict(self.error) if self.error is not None else None,
         }
 
@@ -167,6 +171,7 @@ def read_status(settings: Settings, job: str, clock: Clock, *, recovered: Recove
         next_batch=recovered.next_batch,
         pending=recovered.pending is not None,
         held=tuple(h.batch for h in held),
+        moved_to=view.last.to if isinstance(view.last, Moved) else None,
         error=error,
     )
 
@@ -230,6 +235,8 @@ def all_checkpoints(settings: Settings, job: str) -> tuple[list[KeptCheckpoint],
 def _state(view: View, record: Mapping[str, Any], age: float | None, patience: float) -> State:
     if view.tail < 0:
         return State.NEW
+    if isinstance(view.last, Moved | Arrival):
+        return State.MOVED if isinstance(view.last, Moved) else State.ARRIVING
     if isinstance(view.last, Release) and view.released:
         return State.FINISHED if view.last.reason == "finished" else State.STOPPED
     if record.get("state") == "failed":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from penstock.checkpoint.recovery import Recovered, find_restorable
 from penstock.errors import CannotRestore
 from penstock.graph.names import is_name
 
-__all__ = ["LAST", "StartFrom", "Superseded", "find_superseded", "parse_start"]
+__all__ = ["LAST", "StartFrom", "Superseded", "find_superseded", "parse_start", "parse_state"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,19 @@ class StartFrom:
             return f"snapshot {self.snapshot}"
         return f"saved checkpoint {self.saved!r}" if self.saved is not None else f"batch {self.batch}"
 
-    def with_state(self, *, partitions: int | None, state: Mapping[str, str]) -> StartFrom:
-        """Return the same start with state that is written anew; from the last commit that is a restore to it."""
+    def having(self, *, partitions: int | None, state: Mapping[str, str], truncate: bool) -> StartFrom:
+        """Return the same start with state that is written anew, and with sinks that take back what came after it.
+
+        State that is written anew from the last commit is a restore to it. Raises ValueError for what does not go
+        together.
+        """
+        if truncate and not self.restore:
+            raise ValueError("--truncate-sinks: say with --from what sinks are to show again")
         if partitions is None and not state:
-            return self
-        return replace(self, restore=True, partitions=partitions, state=tuple(state.items()))
+            return replace(self, truncate=truncate)
+        if self.restore and not self.goes_back:
+            raise ValueError("--from empty begins with no state, so none can be written anew")
+        return replace(self, restore=True, partitions=partitions, state=tuple(state.items()), truncate=truncate)
 
     def commit(self, recovered: Recovered, folder: Path) -> Commit | None:
         """Return the Commit that a restore brings back, None for nothing; `folder` is the job's checkpoint.
@@ -122,6 +130,18 @@ def parse_start(text: str) -> StartFrom:
     if word == "snapshot" and version.isdecimal() and (is_name(step) if at else not step):
         return StartFrom(restore=True, snapshot=given)
     raise ValueError(f"{text!r} is none of last, batch=N, saved=NAME, snapshot=VERSION and empty")
+
+
+def parse_state(said: Iterable[str]) -> dict[str, str]:
+    """Read `STEP=TABLE`, each; a step may be named once. Raises ValueError."""
+    found: dict[str, str] = {}
+    for text in said:
+        step, equals, table = text.partition("=")
+        if not (is_name(step) and equals and table):
+            raise ValueError(f"{text!r} is not STEP=TABLE")
+        if found.setdefault(step, table) != table:
+            raise ValueError(f"step {step!r} is named twice")
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

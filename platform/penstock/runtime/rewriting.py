@@ -53,7 +53,7 @@ def restored(
     takeover: Takeover,
     settings: DriverSettings,
 ) -> Restored:
-    """Return what a start restores; state is written anew where it asks for that, durably.
+    """Return what a start restores; state is written anew where it asks for that, durably, or dropped.
 
     Raises CannotRestore and PartitionsChanged before anything is written, and what computing raises.
     """
@@ -62,7 +62,9 @@ def restored(
         took = takeover_of(log, commit)
         known = {step.name: step.partitions for step in engine.graph.steps} if took is None else took.partitions
     rewrites = list(_rewrites(start, commit, engine.graph, known, folder))
-    if not rewrites:
+    # What the job has no step for and is to be dropped: no start after this one has to say so again.
+    gone = (commit.state.keys() - {step.name for step in engine.graph.steps}) & set(settings.drop)
+    if not (rewrites or gone):
         return Restored(commit, known)
     facts = BatchFacts(
         # Not the batch of the Commit: what is named by one below the floor may be swept before the Restore stands.
@@ -86,8 +88,6 @@ def restored(
         state[step] = {str(one["partition"]): ManifestRef(**one["manifest"]) for one in made}
         due[step] = min((one["due"] for one in said if one["due"] is not None), default=None)
         due_time[step] = min((one["due_time"] for one in said if one["due_time"] is not None), default=None)
-    # What the job has no step for and is to be dropped may be of files that are gone; the rest `accept` refuses.
-    gone = (state.keys() - {step.name for step in engine.graph.steps}) & set(settings.drop)
     for kept in (state, due, due_time):
         for step in gone:
             kept.pop(step, None)

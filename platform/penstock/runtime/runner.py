@@ -63,8 +63,10 @@ class Runner:
     _engine: Engine | None = None
     _restoring: bool = False
 
-    def run(self, driver: Steppable, start: StartFrom = LAST) -> Ending:
+    def run(self, driver: Steppable, start: StartFrom = LAST, *, goes_on: bool = True) -> Ending:
         """Run until the driver is done, a stop was asked for, or an error ends it; with a `start`, go back first.
+
+        Without `goes_on` that is all.
 
         Raises what the driver raises, except failures of Spark after a stop was asked for.
         """
@@ -73,7 +75,7 @@ class Runner:
         self.switch.told = self._told(driver)
         started = self.clock.monotonic()
         try:
-            ending = self._restore_and_run(driver, start)
+            ending = self._restore_and_run(driver, start, goes_on=goes_on)
         except Exception as why:
             self._end("failed", why)
             raise
@@ -82,13 +84,15 @@ class Runner:
         self.progress.ended(ending, batches=self.batches, rows=self.rows, seconds=self.clock.monotonic() - started)
         return ending
 
-    def _restore_and_run(self, driver: Steppable, start: StartFrom) -> Ending:
+    def _restore_and_run(self, driver: Steppable, start: StartFrom, *, goes_on: bool) -> Ending:
         if start.restore:
             self._restoring = True
             self._step(driver, driver.restore(start))
             self._restoring = False
             if self.switch.asked.is_set():
                 return Ending.STOPPED
+            if not goes_on:
+                return Ending.RESTORED
         return self._step(driver, driver.run())
 
     # --- what the driver tells ---------------------------------------------------------------

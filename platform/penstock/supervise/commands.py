@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from penstock.errors import CommandRefused
-from penstock.runtime.restoring import parse_start
-from penstock.supervise.stream import Answered, Limits, Phase, Stream, Wish
+from penstock.supervise.stream import Answered, Limits, Phase, StartOptions, Stream, Wish, begins_from
 
 __all__ = ["ID_RULE", "Command", "Outcome", "Verb", "fold", "generation_of", "is_id"]
 
@@ -56,15 +55,16 @@ class Command:
     or, with `meant_at`, for what ran then or was begun by the same run of a DAG: it ends nothing that is newer.
     With `revives` an id that was answered counts again where the stream has failed since; what it restores is restored
     once all the same, because the driver asks the log for the id.
-    `start` and `available_now` are of START and RESTART. `limits` are of START, RESTART and LIMITS; None leaves them as
-    they are, but for LIMITS, where it gives them back to the configuration. A START of a stream that runs sets limits
-    and note, and begins nothing.
+    `start`, `options` and `available_now` are of START and RESTART. `limits` are of START, RESTART and LIMITS; None
+    leaves them as they are, but for LIMITS, where it gives them back to the configuration. A START of a stream that
+    runs sets limits and note, and begins nothing.
     """
 
     verb: Verb
     id: str
     generation: int | None = None
     start: str = "last"
+    options: StartOptions | None = None
     available_now: bool = False
     limits: Limits | None = None
     note: str | None = None
@@ -87,7 +87,7 @@ def fold(stream: Stream, command: Command, now: int) -> tuple[Stream, Outcome]:
 
     Raises CommandRefused where the stream's phase does not allow it, and ValueError for a start that is none.
     """
-    parse_start(command.start)
+    begins_from(command.start, command.options)
     again = command.revives and stream.phase is Phase.FAILED
     if not again and generation_of(stream, command.id) is not None:
         return stream, Outcome.ALREADY
@@ -147,15 +147,16 @@ def _changed(stream: Stream, command: Command, now: int) -> Stream | None:
 
 def _started(stream: Stream, command: Command, now: int) -> Stream | None:
     if stream.wants_driver:
-        if command.start != "last":
-            raise _refused(command.verb, stream, f"it runs, and --from {command.start} begins anew: use restart")
+        if command.start != "last" or command.options is not None:
+            said = [] if command.start == "last" else ["--from", command.start]
+            said += [] if command.options is None else command.options.words()
+            raise _refused(command.verb, stream, f"it runs, and {' '.join(said)} begins anew: use restart")
         if stream.wish is Wish.DRAIN:
             raise _refused(command.verb, stream, "it ends when it is drained: start it then, or use restart")
         if command.available_now != stream.available_now:
             ends = "ends when what was there is done" if stream.available_now else "runs on"
             raise _refused(command.verb, stream, f"the stream that runs {ends}, unlike what is asked for: use restart")
-        said = {"limits": command.limits or stream.limits, "note": command.note or stream.note}
-        changed = stream.having(**said)
+        changed = stream.having(limits=command.limits or stream.limits, note=command.note or stream.note)
         return None if changed == stream else changed
     return _begun(stream, command, now, Wish.RUN)
 
@@ -175,13 +176,14 @@ def _begun(stream: Stream, command: Command, now: int, wish: Wish) -> Stream:
     answers by the command's id.
     """
     resumes = command.verb is Verb.RESUME
-    restores = resumes and parse_start(stream.start).restore
+    restores = resumes and begins_from(stream.start, stream.options).restore
     return stream.having(
         wish=wish,
         asked_at=now,
         first=stream.generation + 1,
         generation=stream.generation + 1,
         start=stream.start if resumes else command.start,
+        options=stream.options if resumes else command.options,
         available_now=stream.available_now if resumes else command.available_now,
         command=stream.command if restores else command.id,
         note=command.note,

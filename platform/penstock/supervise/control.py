@@ -8,12 +8,12 @@ from pathlib import Path
 
 from penstock.checkpoint.recovery import Damage, recover
 from penstock.checkpoint.store import CheckpointStore
+from penstock.checkpoint.takeover import refuse_ended, survey
 from penstock.errors import CannotRestore, StreamFailed, SupervisorAbsent
-from penstock.runtime.restoring import parse_start
 from penstock.runtime.roots import control_store, job_log
 from penstock.supervise.commands import Command, Outcome, Verb, fold, generation_of
 from penstock.supervise.records import LeaseRecords, StreamRecords
-from penstock.supervise.stream import Stream
+from penstock.supervise.stream import Stream, begins_from
 from penstock.supervise.supervisor import PATIENCE
 from penstock.time.clock import Clock
 
@@ -74,7 +74,7 @@ class StreamControl:
         found = self.newest()
         over = command.generation is not None and not found.is_of(command.generation)
         if command.verb in (Verb.START, Verb.RESTART) and not over and generation_of(found, command.id) is None:
-            self._refuse_unkept(command.start)
+            self._refuse_unkept(command)
         stream, outcome = self.records.update(lambda found: fold(found, command, now))
         known = generation_of(stream, command.id)
         return Asked(stream, outcome, stream.generation if known is None else known)
@@ -109,11 +109,15 @@ class StreamControl:
         lease = LeaseRecords(self.store).holder()
         return lease is not None and not lease.left and self.clock.wall() - lease.at < 2 * PATIENCE * 1_000_000
 
-    def _refuse_unkept(self, text: str) -> None:
-        start = parse_start(text)
-        if not start.goes_back:
+    def _refuse_unkept(self, command: Command) -> None:
+        start, found = begins_from(command.start, command.options), job_log(self.root / self.job)
+        if found is not None:
+            refuse_ended(found, survey(found))
+        if not (start.goes_back or start.rewrites):
             return
-        found = job_log(self.root / self.job)
         if found is None:
-            raise CannotRestore(f"there is no checkpoint to go back to {start.target} in", where=str(self.root))
+            target = (
+                f"to go back to {start.target} in" if start.goes_back else "yet, so there is no state to write anew"
+            )
+            raise CannotRestore(f"there is no checkpoint {target}", where=str(self.root))
         start.commit(recover(found, Damage.LIST), self.root / self.job)

@@ -62,6 +62,8 @@ def run_words(order: LaunchOrder) -> list[str]:
     words += ["--generation", str(stream.generation), "--command", stream.command or f"generation-{stream.generation}"]
     if stream.start != "last":
         words += ["--from", stream.start]
+    if stream.options is not None:
+        words += stream.options.words()
     if stream.available_now:
         words.append("--available-now")
     if stream.wish is Wish.DRAIN:

@@ -239,7 +239,8 @@ def _failed(stream: Stream, ended: Exit, policy: Policy, now: int) -> Stream:
         older = stream.stable
         if older not in (None, stream.version) and not ended.judged:
             why = f"version {stream.version} did not become healthy, so {older} runs again: {reason}"
-            back = stream.having(version=older, rolled_back=stream.version, failures=(), streak=0)
+            options = None if stream.options is None else stream.options.of_older_code
+            back = stream.having(version=older, rolled_back=stream.version, options=options, failures=(), streak=0)
             return _phase(back, Phase.BACKOFF, why, now, until=now)
         spent = "" if hopeless else f"{len(failures)} failures within an hour; the last: "
         undo = ""

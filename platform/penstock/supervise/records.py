@@ -60,7 +60,8 @@ class StreamRecords:
             if after == before:
                 return before, told
             # What drivers of an older version do not know is said only where it means something.
-            said = after.model_dump(mode="json", exclude=None if after.saves else {"saves"})
+            unsaid = {name for name in ("saves", "options") if not getattr(after, name)}
+            said = after.model_dump(mode="json", exclude=unsaid)
             if self._records.put_after(tail, said):
                 if (tail + 1) % _KEEP == 0:
                     with suppress(StorageUnavailable):  # the change stands; the next hundred tidy up

@@ -13,8 +13,9 @@ from typing import Annotated, Self
 from pydantic import Field, JsonValue
 
 from penstock.checkpoint.entries import Record
+from penstock.runtime.restoring import StartFrom, parse_start
 
-__all__ = ["Answered", "DriverSlot", "Limits", "Phase", "Stream", "Wish"]
+__all__ = ["Answered", "DriverSlot", "Limits", "Phase", "StartOptions", "Stream", "Wish", "begins_from"]
 
 
 class Wish(Enum):
@@ -63,6 +64,40 @@ class Limits(Record):
     rows: Annotated[int, Field(ge=1)] | None = None
 
 
+class StartOptions(Record):
+    """What becomes of state and sinks where a stream begins; each means what the option of `penstock run` does.
+
+    The first three are done once for the command that began the stream, as a restore. What is to be dropped is said
+    to every driver: until a batch is committed without it, none would start.
+    """
+
+    partitions: Annotated[int, Field(ge=1)] | None = None
+    state: dict[str, str] = Field(default_factory=dict)
+    truncate_sinks: bool = False
+    drop: tuple[str, ...] = ()
+
+    @property
+    def of_older_code(self) -> StartOptions | None:
+        """Return what an older version of the code can still do: its partitions and its steps are those of before."""
+        kept = StartOptions(state=self.state, truncate_sinks=self.truncate_sinks)
+        return None if kept == StartOptions() else kept
+
+    def words(self) -> list[str]:
+        """Return the arguments of `penstock run` that say so."""
+        said = [] if self.partitions is None else ["--partitions", str(self.partitions)]
+        said += [word for step, table in self.state.items() for word in ("--state", f"{step}={table}")]
+        said += ["--truncate-sinks"] if self.truncate_sinks else []
+        return said + [word for step in self.drop for word in ("--drop", step)]
+
+
+def begins_from(start: str, options: StartOptions | None) -> StartFrom:
+    """Return where a stream begins; raises ValueError for a start that is none, and for options it does not take."""
+    begins = parse_start(start)
+    if options is None:
+        return begins
+    return begins.having(partitions=options.partitions, state=options.state, truncate=options.truncate_sinks)
+
+
 class DriverSlot(Record):
     """A driver that was started, or is being started: `handle` is None until the launcher has answered.
 
@@ -95,8 +130,8 @@ class Stream(Record):
     that was started by it; the supervisor's own restarts have later generations and are the same stream.
     `launches` are the drivers that were started for it. `entered` is the generation of the first of them, later than
     `first` where the log had seen later ones; None before it was started.
-    `command` is the id of the command that began it; its restore, if `start` is one, is done once. `asked_by` is the id
-    of the command that the wish in force came with, at `asked_at`.
+    `command` is the id of the command that began it; its restore, if `start` and `options` are one, is done once.
+    `asked_by` is the id of the command that the wish in force came with, at `asked_at`.
     `limits` is None where nobody set any: then the configuration's hold. `saves` are names that the newest checkpoint
     is to have, and has not yet, with the time at which that was asked for.
     `version` names the code that runs, None for "take the newest"; `stable` the last that was healthy long enough.
@@ -108,6 +143,7 @@ class Stream(Record):
     asked_by: str | None = None
     first: int = 0
     start: str = "last"
+    options: StartOptions | None = None
     available_now: bool = False
     command: str | None = None
     note: str | None = None

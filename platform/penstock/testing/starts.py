@@ -24,10 +24,9 @@ def start_from(
 ) -> StartFrom:
     """Return where to start; raises JobError where that is said twice or not at all."""
     places = [place for place in (batch, saved, snapshot) if place is not None]
-    start = StartFrom(restore=True, batch=batch, saved=saved, snapshot=snapshot, truncate=truncate).with_state(
-        partitions=partitions, state={step: str(table) for step, table in state.items()}
-    )
-    if len(places) + empty > 1 or not (places or start.rewrites or empty):
+    if len(places) + empty > 1 or not (places or partitions is not None or state or empty):
         where = str(user_site())
         raise JobError('say what to restore: batch=N, saved="name", snapshot="N", or empty=True', where=where)
-    return start
+    start = StartFrom(restore=bool(places) or empty, batch=batch, saved=saved, snapshot=snapshot)
+    tables = {step: str(table) for step, table in state.items()}
+    return start.having(partitions=partitions, state=tables, truncate=truncate)

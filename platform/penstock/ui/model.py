@@ -40,6 +40,7 @@ _TONES = {
 _STATE_TONES = {
     State.RUNNING: Tone.GOOD,
     State.SILENT: Tone.WAITS,
+    State.ARRIVING: Tone.WAITS,
     State.DIED: Tone.BAD,
     State.FAILED: Tone.BAD,
     State.NEEDS_PERSON: Tone.BAD,

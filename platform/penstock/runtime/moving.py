@@ -1,0 +1,206 @@
+"""Move a checkpoint to another place, where the job goes on under the same uuid (SEMANTICS 10.2, decision 46).
+
+    source                          place
+    Takeover by who moves
+                                    a copy of all, beside its place
+                                    Arrival, in the slot behind the Takeover; then the copy gets its name
+    Moved, in the same slot
+                                    what was decided on held batches; Release
+
+The Moved is the one moment at which the source ends and the place begins: before it nobody may go on at the place,
+after it nobody at the source. A move that was cut short is repeated, and finished by whichever start comes first.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from penstock.checkpoint.entries import Arrival, Moved, Place, Release
+from penstock.checkpoint.files import NewFile, make_folder, sync_folder
+from penstock.checkpoint.local import LocalStore
+from penstock.checkpoint.log import Log
+from penstock.checkpoint.metadata import read_metadata
+from penstock.checkpoint.recovery import recover
+from penstock.checkpoint.settle import settle
+from penstock.checkpoint.takeover import View, confirm, refuse_moved, survey
+from penstock.errors import CannotCopy, Fenced, MoveUnfinished, NotFound
+from penstock.runtime.exporting import move_into_place
+from penstock.runtime.resting import own_at_rest, release_at_rest
+from penstock.runtime.roots import job_log
+from penstock.runtime.settings import Identity
+
+__all__ = ["finish_move", "move_checkpoint"]
+
+_PIECE = 2**22
+_TEMPORARY = ".tmp-"
+
+
+def move_checkpoint(
+    source: Path, folder: Path, *, identity: Identity, may_take_over: Callable[[View], None]
+) -> Iterator[str]:
+    """Move the checkpoint at `source` to `folder`, and yield the name of each point at which it may be cut short.
+
+    Repeated, it finishes what was begun, and changes nothing where all was done; then it yields `already` alone.
+    `may_take_over` raises where somebody holds the source's log. Raises CannotCopy where there is nothing to move, or
+    where something else stands at the place; CheckpointMoved where the source has moved to elsewhere; what
+    `own_at_rest` raises.
+    """
+    source, folder = source.resolve(), folder.absolute()
+    log = job_log(source)
+    if log is None:
+        raise CannotCopy("no checkpoint: a move takes the folder of one, not an export", where=str(source))
+    finish_move(source)  # one that was moved there, and that no driver has gone on with
+    view = survey(log)
+    if isinstance(view.last, Moved):
+        if not _has_arrived(folder, view.last):
+            refuse_moved(log, view)
+        finish_move(folder)
+        yield "already"
+        return
+    _refuse_place(source, folder)
+    owned, recovered = own_at_rest(log, identity, may_take_over, refusal=CannotCopy)
+    yield "source owned"
+    uuid = read_metadata(log.store).uuid
+    made_in = folder.parent / "_importing" / f"{folder.name}-{uuid}-{identity.writer}"
+    try:
+        for left in made_in.parent.glob(f"{folder.name}-{uuid}-*"):  # only the owner of the source makes any
+            shutil.rmtree(left, ignore_errors=True)
+        _copy(source, made_in)
+        yield "copied"
+        slot = owned.next_slot
+        copy = confirm(Log(LocalStore(made_in)), slot - 1)
+        copy.append(Arrival(epoch=owned.epoch, writer=owned.writer, source=str(source)))
+        if folder.exists() and _is_left_over(source, folder):
+            # As long as the source's log is owned, nobody can ever go on with what an earlier try has left.
+            aside = made_in.with_name(f"{made_in.name}-old")
+            move_into_place(folder, aside)
+            shutil.rmtree(aside, ignore_errors=True)
+        move_into_place(made_in, folder)
+        yield "in place"
+        owned.append(Moved(epoch=owned.epoch, writer=owned.writer, to=str(folder)))
+    except (Fenced, GeneratorExit):
+        raise
+    except Exception:
+        # Where the Moved may have been written, its slot takes nothing else.
+        release_at_rest(owned, recovered, "not moved")
+        raise
+    yield "source ended"
+    finish_move(folder)
+    yield "done"
+
+
+def finish_move(folder: Path) -> None:
+    """Let a job go on that was moved here, if nobody has; does nothing for any other checkpoint, or none.
+
+    Called by every start, so that a move whose command died is finished by the driver. Raises MoveUnfinished where the
+    source has not ended, or cannot be seen from here.
+    """
+    log = job_log(folder)
+    view = None if log is None else survey(log)
+    if log is None or view is None or not isinstance(view.last, Arrival) or view.last.place is None:
+        return
+    arrival, place = view.last, view.last.place
+    if not _has_ended(arrival):
+        refuse_moved(log, view)
+    _copy_decisions(Path(arrival.source), folder)
+    release = Release(
+        epoch=arrival.epoch,
+        writer=arrival.writer,
+        reason="moved here",
+        published=dict(recover(log).published),
+        place=Place(slot=place.slot + 1, takeover=place.takeover, saves=place.saves),
+    )
+    log.append_at(place.slot + 1, release)  # of all who finish it each writes the same bytes
+
+
+def _has_ended(arrival: Arrival) -> bool:
+    """Return whether the log that an Arrival was copied from has ended for it; MoveUnfinished if it is out of sight."""
+    source = Path(arrival.source)
+    log = job_log(source)
+    if log is None:
+        raise MoveUnfinished("the checkpoint that was moved here cannot be seen from this machine", where=str(source))
+    assert arrival.place is not None
+    try:
+        entry = log.read(arrival.place.slot)
+    except NotFound:
+        return False
+    return isinstance(entry, Moved) and (entry.epoch, entry.writer) == (arrival.epoch, arrival.writer)
+
+
+def _has_arrived(folder: Path, moved: Moved) -> bool:
+    """Return whether the checkpoint at a place is the one that a log has ended for."""
+    log = job_log(folder)
+    if log is None or moved.place is None:
+        return False
+    try:
+        entry = log.read(moved.place.slot)
+    except NotFound:
+        return False
+    return isinstance(entry, Arrival) and (entry.epoch, entry.writer) == (moved.epoch, moved.writer)
+
+
+def _refuse_place(source: Path, folder: Path) -> None:
+    """Raise CannotCopy where something stands at the place that an earlier try of this move has not left."""
+    if folder.exists() and not _is_left_over(source, folder):
+        raise CannotCopy("there is a checkpoint already", where=str(folder))
+    theirs = _decisions(source)
+    if any(theirs.get(record) != said for record, said in _decisions(folder).items()):
+        raise CannotCopy(
+            f"somebody has decided on held batches of a former checkpoint of {folder.name}, and that would be taken "
+            "for decisions on those that come now; move it under another name",
+            where=f"{folder.parent}/_control",
+        )
+
+
+def _is_left_over(source: Path, folder: Path) -> bool:
+    """Return whether a checkpoint is the copy of a move that has not happened: its source has not ended for it."""
+    log = job_log(folder)
+    last = None if log is None else survey(log).last
+    return isinstance(last, Arrival) and last.source == str(source) and not _has_ended(last)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy all files of a checkpoint durably, and compare each copy with what it is of."""
+    for path in sorted(source.rglob("*")):
+        if path.is_symlink() or (path.exists() and not (path.is_dir() or path.is_file())):
+            raise CannotCopy("neither a file nor a folder", where=str(path))
+        if not (path.is_dir() or path.name.startswith(_TEMPORARY)):
+            _copy_file(path, target / path.relative_to(source))
+    for folder in {path.parent for path in target.rglob("*")}:
+        sync_folder(folder)
+
+
+def _copy_file(path: Path, copy: Path) -> None:
+    make_folder(copy.parent)
+    try:
+        with path.open("rb") as source, NewFile(copy.parent, copy.name) as made:
+            while data := source.read(_PIECE):
+                made.write(data)
+            made.publish()
+        os.utime(copy, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))  # Delta tells versions by time as well
+        same = filecmp.cmp(path, copy, shallow=False)
+    except FileNotFoundError as why:
+        said = "it was deleted while it was copied: a driver that has lost the log still sweeps, so try again"
+        raise CannotCopy(said, where=str(path)) from why
+    if not same:
+        raise CannotCopy("the copy is not what was copied", where=str(copy))
+
+
+def _decisions(folder: Path) -> dict[str, bytes]:
+    """Return the records of what was decided on a job's held batches, by their paths below the job's name."""
+    if not folder.parent.is_dir():
+        return {}
+    base = f"_control/held/{folder.name}"
+    store = LocalStore(folder.parent)
+    return {path.removeprefix(f"{base}/"): store.read(path) for path in store.list(base)}
+
+
+def _copy_decisions(source: Path, folder: Path) -> None:
+    """Copy what was decided on held batches beside the source, where nobody decides any more."""
+    store = LocalStore(folder.parent)
+    for record, said in sorted(_decisions(source).items()):
+        settle(store, f"_control/held/{folder.name}/{record}", said)
