@@ -13,9 +13,9 @@ from shells import PATIENCE, Shell
 from waiting import until
 from yards import QUICK, Yard
 
+import penstock.state
 from penstock.checkpoint.entries import Takeover
 from penstock.checkpoint.mirror import root_of
-from penstock.runtime.processes import leaders
 from penstock.supervise.stream import Phase
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -42,7 +42,7 @@ def test_a_run_on_hdfs_is_looked_at_gone_back_in_and_found_damaged(tmp_path: Pat
 
     shutil.rmtree(tmp_path / "cache")
     assert shell.json("status", "orders")["state"] == "finished"
-    assert [one["trouble"] for one in shell.json("checkpoints", "orders")["checkpoints"]] == [None] * 4
+    assert [one["trouble"] for one in shell.json("checkpoints", "orders")["checkpoints"]] == [None] * 5
     kept = penstock.state.read(url, "orders", "minutely", at=1)
     assert kept.num_rows > 0
     assert shell.run("save", "orders", "before")[0] == 0
@@ -76,10 +76,9 @@ def test_a_stream_whose_hdfs_goes_is_paused_and_goes_on(yard: Yard, hdfs: HdfsSe
     yard.supervise()
     yard.json("start", "orders")
     yard.until_commits(3)
-    driver = yard.pid()
     hdfs.kill_namenode()
     try:
-        until(lambda: driver not in leaders(), "the driver to give up", seconds=PATIENCE)
+        until(lambda: not yard.drivers(), "the driver to give up", seconds=PATIENCE)
     finally:
         hdfs.start_namenode()
         hdfs.wait()

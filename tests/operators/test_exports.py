@@ -200,7 +200,7 @@ def test_an_export_that_was_cut_short_is_done_again(tmp_path):
     """What it had made is beside its place; a folder that is there is somebody's, whatever is in it."""
     with Harness(job_of("idle", partitions=1), tmp_path / "a") as h:
         h.batch({"rows": [{"k": "a", "v": 1}]})
-    (tmp_path / ".export.penstock-export" / "state" / "step").mkdir(parents=True)
+    (tmp_path / "_export.penstock-export" / "state" / "step").mkdir(parents=True)
     assert exported(tmp_path / "a", tmp_path / "export").commit.batch == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "export"]
     (tmp_path / "other" / "state").mkdir(parents=True)

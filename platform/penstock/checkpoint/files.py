@@ -10,28 +10,22 @@ are not here. What is here then is a copy: one that is damaged is brought anew.
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 import secrets
-import stat
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from penstock.checkpoint.mirror import Mirrored, is_on_hdfs, make_cache_folder, mirrored, shown
+from penstock.checkpoint.local import named_errors
+from penstock.checkpoint.mirror import Mirrored, make_cache_folder, mirrored, shown
 from penstock.errors import (
     CheckpointCorrupt,
     PenstockError,
-    RootMissing,
-    RootUnsafe,
     SegmentExists,
     StateMissing,
-    StorageDenied,
-    StorageFull,
-    StorageUnavailable,
 )
 
 if TYPE_CHECKING:
@@ -40,29 +34,18 @@ if TYPE_CHECKING:
 __all__ = [
     "Mapped",
     "NewFile",
-    "bring_anew",
     "corrupt",
-    "files_below",
-    "folders_in",
-    "have_file",
-    "let_go",
     "make_folder",
     "map_file",
     "read_file",
-    "remove_file",
     "signature",
-    "size_of",
     "sync_folder",
-    "upload",
 ]
 
 Found = TypeVar("Found")
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
-_LINKED = {errno.ELOOP, errno.ENOTDIR}
 
 _BROUGHT_WHOLE = 2**22
 """Bytes up to which a file is brought from HDFS whole: its parts would be asked for one after the other."""
@@ -84,7 +67,7 @@ class NewFile:
         self.size = 0
         self._mirrored = mirrored(self.path)
         self._temp = folder / f".tmp-{secrets.token_hex(16)}"
-        with _storage_errors(self.path):
+        with state_errors(self.path):
             self._descriptor = os.open(self._temp, _NEW, 0o600)
         self._open = True
 
@@ -98,7 +81,7 @@ class NewFile:
         """Append bytes; raises `StorageFull`, `StorageDenied` or `StorageUnavailable`, each naming the file."""
         rest = memoryview(data)
         self.size += len(rest)
-        with _storage_errors(self.path):
+        with state_errors(self.path):
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
 
@@ -106,7 +89,7 @@ class NewFile:
         """Make what was written durable, and close the file."""
         if self._open:
             self._open = False
-            with _storage_errors(self.path):
+            with state_errors(self.path):
                 try:
                     if self._mirrored is None:
                         os.fsync(self._descriptor)
@@ -116,7 +99,7 @@ class NewFile:
     def publish(self) -> None:
         """Give the file its name, after `sync`; durable after `sync_folder`. Raises `SegmentExists`."""
         self.sync()
-        with _storage_errors(self.path):
+        with state_errors(self.path):
             try:
                 os.link(self._temp, self.path, follow_symlinks=False)
             except FileExistsError as error:
@@ -151,7 +134,7 @@ def make_folder(folder: Path) -> None:
         return
     missing = [path for path in (folder, *folder.parents) if not path.is_dir()]
     for path in reversed(missing):
-        with _storage_errors(path):
+        with state_errors(path):
             path.mkdir(mode=0o700, exist_ok=True)
     for path in (folder, *folder.parents[: max(2, len(missing))]):
         sync_folder(path)
@@ -161,7 +144,7 @@ def make_folder(folder: Path) -> None:
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable. Of one on HDFS, wait until what was published is there."""
     remote = mirrored(folder)
-    with _storage_errors(folder):
+    with state_errors(folder):
         if remote is not None:
             remote.wait()
             return
@@ -186,7 +169,7 @@ def read_file(path: Path, check: Callable[[bytes], Found]) -> Found:
 
 
 def _read(path: Path) -> bytes:
-    with _storage_errors(path):
+    with state_errors(path):
         descriptor = os.open(path, _OLD)
         with os.fdopen(descriptor, "rb") as file:
             return file.read()
@@ -213,7 +196,7 @@ def map_file(path: Path, size: int) -> Mapped:
     remote = mirrored(path)
     if remote is not None:
         _have_room(remote, size)
-    with _storage_errors(path):
+    with state_errors(path):
         descriptor = os.open(path, _OLD if remote is None else _OLD | os.O_RDWR)
         try:
             found = os.fstat(descriptor)
@@ -239,7 +222,7 @@ def _have_room(remote: Mirrored, size: int) -> None:
             return
     there = remote.size()
     if there is None:
-        raise _missing(remote.path)
+        raise state_missing(remote.path)
     if there != size:
         raise corrupt(remote.path, f"{there} bytes instead of {size}")
     if size <= _BROUGHT_WHOLE:
@@ -250,87 +233,9 @@ def _have_room(remote: Mirrored, size: int) -> None:
 
 def signature(path: Path) -> Signature | None:
     """Return what tells this file from another of its name; None where there is none."""
-    with _storage_errors(path), suppress(FileNotFoundError):
+    with state_errors(path), suppress(FileNotFoundError):
         return _signature(path.stat(follow_symlinks=False), mirrored(path))
     return None
-
-
-def size_of(path: Path) -> int | None:
-    """Return the size of a file in bytes, None where there is none; of one on HDFS, as it is there."""
-    remote = mirrored(path)
-    if remote is not None:
-        return remote.size()
-    with _storage_errors(path), suppress(FileNotFoundError, NotADirectoryError):
-        found = path.stat(follow_symlinks=False)
-        return found.st_size if stat.S_ISREG(found.st_mode) else None
-    return None
-
-
-def have_file(path: Path) -> Path:
-    """Return the path of a file that can be read here, whole; raises `StateMissing` where there is none."""
-    remote = mirrored(path)
-    size = size_of(path)
-    if size is None:
-        raise _missing(path)
-    if remote is not None and not (path.is_file() and path.stat().st_size == size):
-        remote.fetch()
-    return path
-
-
-def bring_anew(path: Path) -> bool:
-    """Bring a copy of a file on HDFS anew, and return whether it is one; raises `StateMissing` where there is none."""
-    remote = mirrored(path)
-    if remote is not None:
-        remote.fetch()
-    return remote is not None
-
-
-def upload(path: Path) -> None:
-    """Write a file that somebody else has made in a mirror to HDFS too; nothing is to be done for others.
-
-    Raises `AlreadyExists` where HDFS has one of that name; then it is here no longer.
-    """
-    remote = mirrored(path)
-    if remote is not None:
-        remote.upload()
-        sync_folder(path.parent)
-
-
-def files_below(folder: Path) -> list[Path]:
-    """Return all files below a folder that are no temporary ones, sorted; none where there is no folder."""
-    remote = mirrored(folder)
-    if remote is not None:
-        return remote.files_below()
-    found = (Path(place, name) for place, _, names in os.walk(folder) for name in names)
-    return sorted(path for path in found if not path.name.startswith("."))
-
-
-def folders_in(folder: Path) -> Sequence[str]:
-    """Return the names of the folders right in a folder, sorted. Raises RootMissing where there is none."""
-    remote = mirrored(folder)
-    if remote is not None:
-        return remote.store.folders(remote.name)
-    if not folder.is_dir():
-        raise RootMissing("there is no such folder", where=str(folder))
-    return sorted(path.name for path in folder.iterdir() if path.is_dir())
-
-
-def remove_file(path: Path) -> None:
-    """Remove a file; to remove what is not there changes nothing."""
-    remote = mirrored(path)
-    if remote is not None:
-        remote.remove()
-    else:
-        path.unlink(missing_ok=True)
-
-
-def let_go(folder: Path, names: Collection[str]) -> None:
-    """Remove copies of files on HDFS that are older than all of these names: nobody reads them soon."""
-    oldest = min(names, default="")
-    if is_on_hdfs(folder) and folder.is_dir():
-        for path in folder.iterdir():
-            if path.name < oldest and not path.name.startswith("."):  # those are being written
-                path.unlink(missing_ok=True)
 
 
 def corrupt(path: Path, reason: str) -> CheckpointCorrupt:
@@ -347,28 +252,17 @@ def _signature(found: os.stat_result, remote: Mirrored | None) -> Signature:
     return found.st_ino, 0 if remote is not None else found.st_mtime_ns, found.st_size
 
 
-def _missing(path: Path) -> StateMissing:
+def state_missing(path: Path) -> StateMissing:
     return StateMissing("no such state file", where=shown(path), path=shown(path))
 
 
 @contextmanager
-def _storage_errors(path: Path) -> Iterator[None]:
-    """Turn what the operating system says into the errors of a store."""
-    where = shown(path)
+def state_errors(path: Path) -> Iterator[None]:
+    """Turn what the operating system says into the errors of a store; what is not there is `StateMissing`."""
     try:
-        yield
+        with named_errors(shown(path)):
+            yield
     except FileNotFoundError as error:
         if isinstance(error, PenstockError):
             raise
-        raise _missing(path) from error
-    except OSError as error:
-        if isinstance(error, PenstockError):
-            raise
-        reason = error.strerror or str(error)
-        if error.errno in _FULL:
-            raise StorageFull(f"no room for {where}: {reason}", where=where, path=where) from error
-        if error.errno in _DENIED:
-            raise StorageDenied(f"not permitted: {reason}", where=where, path=where) from error
-        if error.errno in _LINKED:
-            raise RootUnsafe("a link or a file stands where state should be", where=where, path=where) from error
-        raise StorageUnavailable(f"the store failed: {reason}", where=where, path=where) from error
+        raise state_missing(path) from error

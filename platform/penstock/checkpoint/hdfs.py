@@ -178,6 +178,35 @@ class HdfsStore:
         calls = self._web.calls(path)
         calls.again(lambda: calls.delete(full))
 
+    def is_taken(self, path: str) -> bool:
+        """Return whether anything has a name, a folder as well."""
+        full = self._full(elements(path))
+        calls = self._web.calls(path)
+        return calls.again(lambda: calls.status(full)) is not None
+
+    def move_folder(self, source: str, target: str) -> None:
+        """Give a folder that nobody writes to another name, whole; raises `AlreadyExists` where that is taken."""
+        here, there = self._full(elements(source)), self._full(elements(target))
+        calls = self._web.calls(target)
+        moved = calls.again(lambda: calls.status(here))
+        if moved is None:
+            raise NotFound("no such folder", where=source, path=source)
+
+        def attempt() -> bool:
+            with suppress(AlreadyExists, NotFound):  # also by an earlier try whose answer was lost
+                calls.rename(here, there)
+            found = calls.status(there)
+            return found is not None and found.file_id == moved.file_id
+
+        if not calls.again(attempt):
+            raise AlreadyExists("the name is taken", where=target, path=target)
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder with all that is in it, or nothing."""
+        full = self._full(elements(path))
+        calls = self._web.calls(path)
+        calls.again(lambda: calls.delete(full, recursive=True))
+
     def janitor(self, grace_seconds: float, now: float) -> int:
         """Remove temporary files older than the grace, and return how many (F15).
 

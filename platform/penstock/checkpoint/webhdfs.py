@@ -227,10 +227,10 @@ class Calls:
                 raise StorageUnavailable(what, where=self._path, path=self._path)
             return data
 
-    def delete(self, path: str) -> None:
-        """Remove a file, or nothing; raises `PathEscapes` for a folder that is not empty."""
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, or nothing; raises `PathEscapes` for a folder that is not empty, if not all of it is to go."""
         with self._named():
-            self._client._delete(path, recursive="false").json()["boolean"]  # noqa: SLF001 - any other 200 is no answer
+            self._client._delete(path, recursive=str(recursive).lower()).json()["boolean"]  # noqa: SLF001 - any other 200 is no answer
 
     @contextmanager
     def _named(self) -> Iterator[None]:

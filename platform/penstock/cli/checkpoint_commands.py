@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.checkpoint.mirror import is_url
 from penstock.cli.options import (
     CommandId,
     Debug,
@@ -23,6 +24,13 @@ from penstock.cli.options import (
 __all__ = ["checkpoint_commands"]
 
 checkpoint_commands = typer.Typer(rich_markup_mode=None)
+
+
+def _of_this_machine(path: Path) -> Path:
+    """Refuse a URL, which as a path would name a folder here."""
+    if is_url(str(path).replace(":/", "://", 1)):
+        raise typer.BadParameter("an export is a folder of this machine; copy it to HDFS as any other")
+    return path
 
 
 @checkpoint_commands.command()
@@ -227,7 +235,10 @@ def state(
 @checkpoint_commands.command("export")
 def export_(
     job: JobName,
-    target: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that is not there.", show_default=False)],
+    target: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="A folder that is not there.", callback=_of_this_machine),
+    ],
     *,
     at: Annotated[str, typer.Option(metavar="N|saved=NAME", help="As of which kept batch.")] = "last",
     json: Json = False,
@@ -253,7 +264,13 @@ def export_(
 @checkpoint_commands.command("import")
 def import_(
     source: Annotated[
-        Path, typer.Argument(metavar="DIR", help="What export has written; a checkpoint to move.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            help="What export has written; a checkpoint to move.",
+            show_default=False,
+            callback=_of_this_machine,
+        ),
     ],
     job: JobName,
     *,

@@ -10,6 +10,7 @@ import typer
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.metadata import read_metadata
+from penstock.checkpoint.mirror import shown
 from penstock.checkpoint.recovery import Damage, recover
 from penstock.checkpoint.takeover import survey
 from penstock.cli.outcome import outcome
@@ -36,7 +37,7 @@ def export_command(job: str, target: Path, *, at: str, json: bool, project: Path
     with outcome(debug=debug):
         settings = find_project(given=project).settings(job)
         if job_log(settings.root / job) is None:
-            raise CannotCopy(f"{job} has no checkpoint yet", where=str(settings.root))
+            raise CannotCopy(f"{job} has no checkpoint yet", where=shown(settings.root))
         made = export_checkpoint(settings.root / job, target, _start(at), job=job, now=SystemClock().wall())
         if json:
             print(jsonlib.dumps({"job": job, "batch": made.commit.batch, "uuid": made.uuid, "export": str(target)}))

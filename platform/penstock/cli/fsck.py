@@ -7,8 +7,8 @@ from pathlib import Path
 
 import typer
 
-from penstock.checkpoint.files import folders_in
 from penstock.checkpoint.mirror import root_of, shown, without_cache
+from penstock.checkpoint.places import folders_in
 from penstock.checkpoint.store import corrupt
 from penstock.cli.outcome import outcome
 from penstock.errors import CheckpointError, RootMissing

@@ -9,7 +9,6 @@ parent. What was put out stays with the old one: an export has no output, publis
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,9 +18,10 @@ from penstock.checkpoint import format as fileformat
 from penstock.checkpoint.control import Records
 from penstock.checkpoint.entries import Commit, ManifestRef, Place, Record, Release, Restore, Takeover
 from penstock.checkpoint.files import NewFile, make_folder, read_file, sync_folder
-from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.metadata import Metadata, open_or_create, read_metadata
+from penstock.checkpoint.mirror import open_store, shown
+from penstock.checkpoint.places import have_file, is_taken, move_folder, remove_folder
 from penstock.checkpoint.recovery import Damage, recover, takeover_of
 from penstock.checkpoint.store import CheckpointStore, corrupt
 from penstock.checkpoint.takeover import claim, confirm, survey
@@ -56,19 +56,19 @@ def export_checkpoint(folder: Path, target: Path, start: StartFrom, *, job: str,
     It is made beside its place and moved there, so a folder of that name is whole. Raises CannotCopy, CannotRestore,
     and what reading damaged state raises.
     """
-    if target.exists():
-        raise CannotCopy("the folder is there already", where=str(target))
-    made_in = target.with_name(f".{target.name}.penstock-export")
-    shutil.rmtree(made_in, ignore_errors=True)  # what one that was cut short has left
-    log = Log(LocalStore(folder))
+    if is_taken(target):
+        raise CannotCopy("the folder is there already", where=shown(target))
+    made_in = target.with_name(f"_{target.name}.penstock-export")
+    remove_folder(made_in)  # what one that was cut short has left
+    log = Log(open_store(folder, make=False))
     recovered = recover(log, Damage.LIST)
     commit = start.commit(recovered, folder) if start.goes_back else recovered.commit
     if commit is None:
-        raise CannotCopy("no batch is in force, so there is nothing to go on from", where=str(folder))
+        raise CannotCopy("no batch is in force, so there is nothing to go on from", where=shown(folder))
     took = recovered if commit is recovered.commit and recovered.partitions else takeover_of(log, commit)
     partitions = dict(took.partitions) if took is not None and took.partitions else {}
     if lost := commit.state.keys() - partitions.keys():
-        raise CannotCopy(f"how many partitions step {min(lost)!r} has cannot be read any more", where=str(folder))
+        raise CannotCopy(f"how many partitions step {min(lost)!r} has cannot be read any more", where=shown(folder))
     try:
         _copy_state(folder / "state", made_in / "state", commit.state)
     except StateMissing as why:
@@ -90,13 +90,13 @@ def import_checkpoint(source: Path, folder: Path, *, identity: Identity, now: in
     there is a checkpoint already, or no export; and what damage raises.
     """
     export = read_export(source)
-    if folder.exists():
-        raise CannotCopy("there is a checkpoint already", where=str(folder))
-    _refuse_old_decisions(LocalStore(folder.parent), folder.name, export.commit.batch)
+    if is_taken(folder):
+        raise CannotCopy("there is a checkpoint already", where=shown(folder))
+    _refuse_old_decisions(open_store(folder.parent), folder.name, export.commit.batch)
     made_in = folder.parent / "_importing" / folder.name
-    shutil.rmtree(made_in, ignore_errors=True)
+    remove_folder(made_in)
     _copy_state(source / "state", made_in / "state", export.commit.state)
-    store = LocalStore(made_in)
+    store = open_store(made_in)
     metadata = open_or_create(store, now=now, parent=export.uuid)
     log = Log(store)
     takeover = Takeover(
@@ -149,7 +149,7 @@ def read_export(source: Path) -> Export:
     try:
         data = read_file(path, bytes)
     except StateMissing:
-        raise CannotCopy("no export: export.json is not there", where=str(source)) from None
+        raise CannotCopy("no export: export.json is not there", where=shown(source)) from None
     _, body = fileformat.decode(data, kind=_KIND, path=str(path))
     try:
         found = Export.model_validate(body)
@@ -167,10 +167,9 @@ def read_export(source: Path) -> Export:
 def move_into_place(made_in: Path, place: Path) -> None:
     """Give a folder that is whole its name."""
     try:
-        made_in.rename(place)
+        move_folder(made_in, place)
     except OSError as why:
-        raise CannotCopy(f"it cannot be moved to its place: {why.strerror}", where=str(place)) from why
-    sync_folder(place.parent)
+        raise CannotCopy(f"it cannot be moved to its place: {why.strerror or why}", where=shown(place)) from why
 
 
 def _copy_state(source: Path, target: Path, state: Mapping[str, Mapping[str, ManifestRef]]) -> None:
@@ -191,9 +190,7 @@ def _copy_state(source: Path, target: Path, state: Mapping[str, Mapping[str, Man
 
 
 def _copy_file(path: Path, folder: Path) -> None:
-    if not path.is_file():
-        raise StateMissing("no such state file", where=str(path), path=str(path))
-    with path.open("rb") as source, NewFile(folder, path.name) as copy:
+    with have_file(path).open("rb") as source, NewFile(folder, path.name) as copy:
         while data := source.read(_PIECE):
             copy.write(data)
         copy.publish()

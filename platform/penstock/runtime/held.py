@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from penstock.checkpoint.entries import Commit, Restore, StagedFile
-from penstock.checkpoint.files import have_file, remove_file
+from penstock.checkpoint.places import have_file, remove_file
 from penstock.checkpoint.recovery import Recovered
 from penstock.errors import HeldDecided, HeldNotFound, PenstockError, UnknownName
 from penstock.graph.graph import JobGraph

@@ -15,8 +15,8 @@ from pathlib import Path
 import structlog
 
 from penstock.checkpoint.entries import Commit
-from penstock.checkpoint.files import files_below, remove_file
 from penstock.checkpoint.log import Log
+from penstock.checkpoint.places import files_below, remove_file
 from penstock.checkpoint.purge import AT_MOST, Purge
 from penstock.checkpoint.recovery import Recovered, recover
 from penstock.errors import CheckpointCorrupt, StateMissing

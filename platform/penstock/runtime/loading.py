@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.checkpoint.entries import Commit
-from penstock.checkpoint.files import have_file
+from penstock.checkpoint.places import have_file
 from penstock.errors import BadExpression, StepsChanged
 from penstock.graph.nodes import FunctionNode
 from penstock.operators.key_ledger import DEADLINE, Moment

@@ -24,6 +24,7 @@ from penstock.checkpoint.files import NewFile, make_folder, sync_folder
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.metadata import read_metadata
+from penstock.checkpoint.mirror import is_on_hdfs, shown
 from penstock.checkpoint.recovery import recover
 from penstock.checkpoint.settle import settle
 from penstock.checkpoint.takeover import View, confirm, refuse_moved, survey
@@ -50,6 +51,9 @@ def move_checkpoint(
     `own_at_rest` raises.
     """
     source, folder = source.resolve(), folder.absolute()
+    if is_on_hdfs(folder):
+        said = "a move is between folders; export the checkpoint, and import that, where one of them is on HDFS"
+        raise CannotCopy(said, where=shown(folder))
     log = job_log(source)
     if log is None:
         raise CannotCopy("no checkpoint: a move takes the folder of one, not an export", where=str(source))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.checkpoint.entries import Arrival, Commit, Moved, Release
-from penstock.checkpoint.files import size_of
+from penstock.checkpoint.places import size_of
 from penstock.checkpoint.recovery import Damage, Recovered, recover
 from penstock.checkpoint.takeover import View, survey
 from penstock.errors import EXIT_RETRY

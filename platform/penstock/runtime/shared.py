@@ -10,8 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.checkpoint.files import NewFile, files_below, make_folder, read_file, remove_file, sync_folder
+from penstock.checkpoint.files import NewFile, make_folder, read_file, sync_folder
 from penstock.checkpoint.mirror import is_on_hdfs, shown
+from penstock.checkpoint.places import files_below, remove_file
 from penstock.errors import (
     CheckpointError,
     ClusterUnavailable,

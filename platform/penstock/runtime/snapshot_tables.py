@@ -23,19 +23,9 @@ from pydantic import ValidationError
 
 from penstock.checkpoint import format as fileformat
 from penstock.checkpoint.entries import Commit, Record
-from penstock.checkpoint.files import (
-    NewFile,
-    bring_anew,
-    files_below,
-    have_file,
-    make_folder,
-    read_file,
-    remove_file,
-    size_of,
-    sync_folder,
-    upload,
-)
+from penstock.checkpoint.files import NewFile, make_folder, read_file, sync_folder
 from penstock.checkpoint.mirror import is_on_hdfs, shown
+from penstock.checkpoint.places import bring_anew, files_below, have_file, remove_file, size_of, upload
 from penstock.checkpoint.store import corrupt
 from penstock.errors import CannotRestore, CheckpointCorrupt, StateMissing
 from penstock.graph.names import is_name

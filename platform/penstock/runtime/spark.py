@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import errors
 from penstock.checkpoint.entries import Commit, ManifestRef, StagedFile
-from penstock.checkpoint.files import remove_file
+from penstock.checkpoint.places import remove_file
 from penstock.checkpoint.recovery import Recovered
 from penstock.errors import (
     CannotTruncate,

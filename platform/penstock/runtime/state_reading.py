@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.checkpoint.entries import Commit
-from penstock.checkpoint.files import have_file
 from penstock.checkpoint.mirror import root_of, shown
+from penstock.checkpoint.places import have_file
 from penstock.checkpoint.recovery import Damage, recover
 from penstock.errors import CannotRestore, CheckpointCorrupt, RootMissing, UnknownName
 from penstock.operators.aggregates import AGGREGATES, AggregatePlan

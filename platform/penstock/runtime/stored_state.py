@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.checkpoint.entries import Commit, ManifestRef
-from penstock.checkpoint.files import size_of
+from penstock.checkpoint.places import size_of
 from penstock.errors import CheckpointCorrupt, StateMissing
 from penstock.state import Manifest
 from penstock.state.manifest import ManifestRef as StateRef

@@ -13,9 +13,10 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.checkpoint.files import have_file, sync_folder, upload
+from penstock.checkpoint.files import sync_folder
 from penstock.checkpoint.local import storage_errors
 from penstock.checkpoint.mirror import shown
+from penstock.checkpoint.places import have_file, upload
 
 __all__ = ["Publication", "Publisher", "Sink", "Staged", "stage_table"]
 

@@ -21,7 +21,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.checkpoint.files import Signature, corrupt, let_go, map_file, signature
+from penstock.checkpoint.files import Signature, corrupt, map_file, signature
+from penstock.checkpoint.places import let_go
 from penstock.errors import FormatTooNew
 from penstock.state.keys import Ints
 from penstock.state.refs import Piece
