@@ -39,6 +39,7 @@ from penstock.runtime.status import Heartbeat, RunStatus, StatusRecords
 from penstock.runtime.stopping import Ending, StoppableClock, StopSwitch
 from penstock.runtime.triggers import AsFastAsPossible, FixedInterval, Trigger
 from penstock.runtime.truncating import plan_truncation, was_truncated
+from penstock.runtime.warming import warm
 from penstock.sources.base import ReadLimit
 from penstock.time.clock import SystemClock
 
@@ -138,6 +139,7 @@ def _launched(
     with ExitStack() as spark_lives:
         with _start_step(switch):
             spark = spark_lives.enter_context(spark_of(loaded))
+            warm(spark)
             switch.hear()
         with _start_step(switch):
             run = JobRun.open(

@@ -6,15 +6,18 @@ import hashlib
 import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.checkpoint.entries import StagedFile
 from penstock.checkpoint.store import corrupt
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.rows import Item, receipt
 from penstock.runtime.specs import Outlet
 from penstock.sinks.base import stage_table
+
+if TYPE_CHECKING:
+    from penstock.checkpoint.entries import StagedFile
 
 __all__ = ["TaskFiles", "pour", "verify_staged"]
 
