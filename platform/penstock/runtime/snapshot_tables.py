@@ -262,16 +262,39 @@ def _forget(folder: Path, step: str, wanted: set[int]) -> None:
         path.unlink(missing_ok=True)
     kept = [one for path in places if path not in old and isinstance(one := _read(path), SnapshotVersion)]
     for table, numbers in (("", [one.version for one in kept]), ("timers", [one.timers for one in kept])):
-        found = open_table(table_path(folder, step, table))
+        path, versions_kept = table_path(folder, step, table), [number for number in numbers if number is not None]
+        found = open_table(path)
         if found is not None:
             found.vacuum(
                 retention_hours=0,
                 dry_run=False,
                 enforce_retention_duration=False,
                 full=True,  # files too that a writer which was killed has left
-                keep_versions=[number for number in numbers if number is not None],
+                keep_versions=versions_kept,
                 commit_properties=CommitProperties(custom_metadata={BATCH: "-1"}),
             )
+            _forget_log(path, versions_kept)
+
+
+def _forget_log(path: Path, kept: list[int]) -> None:
+    """Delete what Delta's log of a table has from before the versions that are kept, oldest first.
+
+    Delta itself lets entries go by their age alone, of which a short interval makes thousands in the meantime.
+    The log is summed up each time, so that the oldest version kept can be read without what came before it.
+    """
+    from deltalake import DeltaTable
+
+    DeltaTable(path).create_checkpoint()
+    files = sorted(file for file in (path / "_delta_log").iterdir() if file.name.split(".")[0].isdecimal())
+    summed_up = [_number(file) for file in files if file.name.endswith(".checkpoint.parquet")]
+    first = max((number for number in summed_up if number <= min(kept, default=-1)), default=0)
+    for file in files:
+        if _number(file) < first:
+            file.unlink(missing_ok=True)
+
+
+def _number(file: Path) -> int:
+    return int(file.name.split(".")[0])
 
 
 def storable(schema: pa.Schema) -> pa.Schema:
