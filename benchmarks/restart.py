@@ -96,8 +96,11 @@ def run_restart(_spark: SparkSession, *, quick: bool) -> list[Claim]:
         for side in SIDES:
             _live(side, root, keys, full)
         for _ in range(kills):
-            for side in SIDES:
-                lives[side].append(_live(side, root, keys, BETWEEN))
+            for side, name in SIDES.items():
+                life = _live(side, root, keys, BETWEEN)
+                lives[side].append(life)
+                told = f"{life.back:,.0f} ms, {life.whole:,.0f} with its start; load {os.getloadavg()[0]:.1f}"
+                found.note(f"{name}: back in {told}")
         _show(found, keys, lives)
     return found.claims
 

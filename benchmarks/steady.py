@@ -7,6 +7,7 @@ import os
 import re
 import statistics
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +32,8 @@ MIB = 2**20
 
 TIME, PLAN = "batch time, ms", "plan, characters"
 PYTHON, HEAP, JAVA, WORKERS = "driver's Python, MiB", "heap, MiB", "Java, MiB", "workers, MiB"
-SLOTS = "slots of the log"
+SLOTS, FILES, LOAD = "slots of the log", "files beside the log", "load average"
+JUDGED = (TIME, PLAN, PYTHON, HEAP, JAVA, WORKERS, FILES)
 
 
 def run_steady(spark: SparkSession, *, quick: bool) -> list[Claim]:
@@ -40,18 +42,20 @@ def run_steady(spark: SparkSession, *, quick: bool) -> list[Claim]:
     With purge, compaction and data checkpoints; with --quick 500 batches.
     """
     given = Input(rows=1_000, keys=1_000, step=1_000_000)
-    warm, batches = (100, 500) if quick else (500, 5_000)
+    # Every version of a data checkpoint that is kept is there before the first look.
+    warm, batches = (100, 500) if quick else (1_000, 5_000)
     given.prepare(warm + batches)
     policy = DataCheckpointPolicy(schedule=EveryBatches(EVERY), make=HelperProcess)
     with report("5,000 batches") as found, scratch() as root:
         side = EngineSide(spark, given, sliding_job("v", root / "table"), root / "checkpoints", data=policy)
         side.batches(warm)
         seen: list[dict[str, float]] = []
-        times: list[BatchTime] = []
-        while len(times) < batches:
-            stretch = side.batches(EVERY)
-            times += stretch
+        ratios: list[float] = []
+        for _ in range(0, batches, EVERY):
+            stretch = side.batches(EVERY)  # not kept: five thousand commits would be the growth that is looked for
+            ratios += _rewritten(stretch)
             taken = {TIME: statistics.median(t.whole for t in stretch), PLAN: _plan_size(side)}
+            taken[LOAD] = os.getloadavg()[0]
             seen.append(taken | _memory(spark) | _files(side.run.folder))
         side.close()
         kinds = list(dict.fromkeys(kind for look in seen for kind in look))
@@ -61,17 +65,12 @@ def run_steady(spark: SparkSession, *, quick: bool) -> list[Claim]:
             ("batches", *(str((look + 1) * EVERY) for look in shown)),
             [(kind, *(round(seen[look].get(kind, 0.0), 1) for look in shown)) for kind in kinds],
         )
-        trends = {kind: Trend.of([look.get(kind, 0.0) for look in seen]) for kind in kinds if kind != SLOTS}
+        trends = {kind: Trend.of([look[kind] for look in seen]) for kind in JUDGED}
         for kind, trend in trends.items():
             found.note(f"{kind}: {trend.level:,.1f}, {trend}")
         found.numbers["looks"] = seen
         found.numbers["trends"] = {kind: str(trend) for kind, trend in trends.items()}
         found.note("the log keeps every slot after the newest multiple of 4,096, two a batch, and then begins anew")
-        ratios = [
-            t.commit.written["rewritten"] / (4 * t.commit.written["segments"] + MIB)
-            for t in times
-            if t.commit.written.get("segments")
-        ]
         found.note(f"compaction: median {statistics.median(ratios):.2f} of its budget of 4x written + 1 MiB")
         for kind, trend in trends.items():
             found.claim(Claim(f"{kind}: growth that noise does not explain", trend.surely, 2, "%", at_most=True))
@@ -83,14 +82,27 @@ def run_steady(spark: SparkSession, *, quick: bool) -> list[Claim]:
 
 
 def worker_memory() -> int:
-    """Return the anonymous memory of all Python workers of this process's session, bytes; one daemon forks them."""
-    total = 0
+    """Return the anonymous memory of all Python workers below this process, bytes; one daemon forks them."""
+    parents: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-            if b"penstock.runtime.worker_daemon" in words and os.getsid(int(folder.name)) == os.getsid(0):
-                total += _status(folder, "RssAnon")
-    return total
+            parents[int(folder.name)] = _status(folder, "PPid")
+            if b"penstock.runtime.worker_daemon" in (folder / "cmdline").read_bytes().split(b"\0"):
+                sizes[int(folder.name)] = _status(folder, "RssAnon")
+    return sum(size for process, size in sizes.items() if _is_below(process, parents))
+
+
+def _is_below(process: int, parents: Mapping[int, int]) -> bool:
+    while process in parents and process != os.getpid():
+        process = parents[process]
+    return process == os.getpid()
+
+
+def _rewritten(batches: Sequence[BatchTime]) -> list[float]:
+    """Return what compaction rewrote in each batch, as a share of what it may: 4x the bytes written and 1 MiB."""
+    written = [batch.commit.written for batch in batches]
+    return [one["rewritten"] / (4 * one["segments"] + MIB) for one in written if one.get("segments")]
 
 
 def _memory(spark: SparkSession) -> dict[str, float]:
@@ -108,8 +120,9 @@ def _memory(spark: SparkSession) -> dict[str, float]:
 
 
 def _status(process: Path, line: str) -> int:
-    found = re.search(rf"^{line}:\s+(\d+) kB$", (process / "status").read_text(encoding="utf-8"), re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
+    """Return what a line of a process's status says; sizes in bytes."""
+    found = re.search(rf"^{line}:\s+(\d+)( kB)?$", (process / "status").read_text(encoding="utf-8"), re.MULTILINE)
+    return int(found[1]) * (1024 if found[2] else 1) if found else 0
 
 
 def _files(checkpoint: Path) -> dict[str, float]:
@@ -120,7 +133,7 @@ def _files(checkpoint: Path) -> dict[str, float]:
             top, *folders = path.relative_to(checkpoint).parts[:-1] or (".",)
             inside = next((name for name in folders if name.startswith("_")), path.suffix or "no suffix")
             found[SLOTS if top == "log" else f"files: {top} {inside}"] += 1
-    return dict(sorted(found.items()))
+    return {FILES: found.total() - found[SLOTS], **dict(sorted(found.items()))}
 
 
 def _plan_size(side: EngineSide) -> int:
