@@ -1,4 +1,4 @@
-"""Run benchmarks: `python -m benchmarks [p1|p3|p4|p5|p6|expiry|snapshots|steady|harness|all] [--quick]`."""
+"""Run benchmarks: `python -m benchmarks [NAME|all] [--quick]`; which names there are, docs/benchmarks.md says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks import beside_spark, data_checkpoints, harness, keyed_state, steady
+from benchmarks import beside_spark, data_checkpoints, harness, keyed_state, restart, steady
 from benchmarks.report import console
 from benchmarks.spark_side import ROCKSDB
 from penstock.runtime.session import open_session
@@ -20,6 +20,7 @@ PROGRAMS = {
     "expiry": keyed_state.run_expiry,
     "snapshots": data_checkpoints.run_data_checkpoints,
     "p6": beside_spark.run_p6,
+    "restart": restart.run_restart,
     "steady": steady.run_steady,
     "harness": harness.run_harness,
 }

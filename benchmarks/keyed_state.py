@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.beside_spark import scratch, show
@@ -21,6 +18,7 @@ from benchmarks.parts import COLUMNS as PARTS
 from benchmarks.parts import batch_parts, spark_parts
 from benchmarks.report import Claim, Report, report
 from benchmarks.spark_side import SparkSide
+from benchmarks.steady import worker_memory
 from penstock.time.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -159,15 +157,8 @@ class _Memory:
     most = 0
 
     def look(self) -> None:
-        """Add up all workers of this process's session, forked from one daemon."""
-        total = 0
-        for folder in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                words = (folder / "cmdline").read_bytes().split(b"\0")
-                if b"penstock.runtime.worker_daemon" in words and os.getsid(int(folder.name)) == os.getsid(0):
-                    lines = (line.split(":", 1) for line in (folder / "status").read_text().splitlines())
-                    total += int(dict(lines)["RssAnon"].split()[0]) * 1024
-        self.most = max(self.most, total)
+        """Ask once more."""
+        self.most = max(self.most, worker_memory())
 
 
 def _duel(spark: SparkSession, given: Input, transform: Callable[[DataFrame], DataFrame], turns: Turns) -> Duel:

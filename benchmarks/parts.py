@@ -21,6 +21,7 @@ __all__ = ["COLUMNS", "SparkParts", "batch_parts", "spark_parts"]
 
 COLUMNS = ("part", "median ms")
 _PYTHON = "time to execute Python code"
+_STARTING = ("time to start Python workers", "time to initialize Python workers")
 _AMOUNT = re.compile(r"([\d.,]+) (ms|s|m)\b")
 _MILLIS = {"ms": 1.0, "s": 1_000.0, "m": 60_000.0}
 
@@ -30,12 +31,14 @@ class SparkParts:
     """Hold what one batch's Spark job took, in milliseconds.
 
     `job`: from submission to the end. `tasks` and `python`: summed over all tasks, so on two cores up to twice `job`;
-    `python` is what the Python workers computed, without waiting for rows.
+    `python` is what the Python workers computed, without waiting for rows, and `starting` how long their tasks waited
+    until they stood ready.
     """
 
     job: float
     tasks: float
     python: float
+    starting: float
 
 
 def spark_parts(spark: SparkSession, name: str, batches: Sequence[BatchTime]) -> list[SparkParts]:
@@ -90,12 +93,14 @@ def _parts_of(jobs: Any, store: Any, execution: Any) -> SparkParts:
             tasks += jobs.lastStageAttempt(stages.apply(index)).executorRunTime()
     values = store.executionMetrics(execution.executionId())
     metrics = execution.metrics()
-    python = 0.0
+    python = starting = 0.0
     for index in range(metrics.size()):
         metric = metrics.apply(index)
-        if metric.name() == _PYTHON and values.contains(metric.accumulatorId()):
-            python += _millis(values.apply(metric.accumulatorId()))
-    return SparkParts(job=wall, tasks=tasks, python=python)
+        if values.contains(metric.accumulatorId()):
+            millis = _millis(values.apply(metric.accumulatorId()))
+            python += millis * (metric.name() == _PYTHON)
+            starting += millis * (metric.name() in _STARTING)
+    return SparkParts(job=wall, tasks=tasks, python=python, starting=starting)
 
 
 def _millis(said: str) -> float:

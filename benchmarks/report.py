@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import statistics
@@ -19,7 +20,7 @@ from rich.table import Table
 
 from benchmarks.data import BENCH
 
-__all__ = ["Claim", "Report", "console", "report", "thirds"]
+__all__ = ["Claim", "Report", "Trend", "console", "report"]
 
 console = Console()
 RESULTS = BENCH / "results.json"
@@ -99,13 +100,39 @@ def report(name: str) -> Iterator[Report]:
     console.print(f"load before {before[0]:.1f}, after {os.getloadavg()[0]:.1f}; added to {RESULTS}", style="dim")
 
 
-def thirds(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the medians of the first and the last third, and the slope per 100 values by least squares."""
-    third = max(1, len(values) // 3)
-    mean_x, mean_y = (len(values) - 1) / 2, statistics.fmean(values)
-    below = sum((x - mean_x) ** 2 for x in range(len(values))) or 1.0
-    slope = sum((x - mean_x) * (y - mean_y) for x, y in enumerate(values)) / below
-    return statistics.median(values[:third]), statistics.median(values[-third:]), slope * 100
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """Hold the straight line through values by least squares.
+
+    `change` is what it rises from the first value to the last, and `give` two standard errors of that, both in percent
+    of the `level`, the mean.
+    """
+
+    level: float
+    change: float
+    give: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Trend:
+        """Lay the line; at least three values."""
+        last = len(values) - 1
+        mean = statistics.fmean(values)
+        spread = sum((x - last / 2) ** 2 for x in range(last + 1))
+        slope = sum((x - last / 2) * (y - mean) for x, y in enumerate(values)) / spread
+        left = sum((y - mean - slope * (x - last / 2)) ** 2 for x, y in enumerate(values))
+        error = math.sqrt(left / (last - 1) / spread)
+        whole = 100 * last / (mean or 1.0)
+        return cls(mean, slope * whole, 2 * error * whole)
+
+    @property
+    def surely(self) -> float:
+        """Return the rise that noise does not explain, percent; 0 where it may explain all."""
+        return max(0.0, self.change - self.give)
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        word = "flat" if round(abs(self.change) - self.give, 6) <= 0 else "grows" if self.change > 0 else "falls"
+        return f"{word}: {self.change:+.1f}% ± {self.give:.1f} over the run"
 
 
 def _machine() -> dict[str, Any]:

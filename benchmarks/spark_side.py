@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter
 
-__all__ = ["ROCKSDB", "SparkSide"]
+__all__ = ["ROCKSDB", "SparkSide", "show_files"]
 
 _STORE = "spark.sql.streaming.stateStore"
 ROCKSDB = {
@@ -29,6 +29,16 @@ ROCKSDB = {
 """Settings of the session; they touch nothing that Penstock uses."""
 
 _PATIENCE = 600.0
+
+
+def show_files(given: Input, folder: Path, batches: range) -> None:
+    """Copy the files of batches into a new folder, with times by which a query takes them in order."""
+    folder.mkdir()
+    for batch in batches:
+        for path in given.files(batch):
+            copy = folder / path.name
+            copy.write_bytes(path.read_bytes())
+            os.utime(copy, (1_700_000_000 + batch, 1_700_000_000 + batch))
 
 
 class SparkSide:
@@ -79,13 +89,7 @@ class SparkSide:
     def _offer(self, n: int) -> None:
         """Show the files of n batches at once: a folder that is filled elsewhere and renamed."""
         hidden = self._watched.parent / f"chunk-{self.offered:06d}"
-        hidden.mkdir()
-        for batch in range(self.offered, self.offered + n):
-            for path in self.given.files(batch):
-                copy = hidden / path.name
-                copy.write_bytes(path.read_bytes())
-                # The query takes files in the order of their times.
-                os.utime(copy, (1_700_000_000 + batch, 1_700_000_000 + batch))
+        show_files(self.given, hidden, range(self.offered, self.offered + n))
         self.offered += n
         hidden.rename(self._watched / hidden.name)
 

@@ -204,8 +204,25 @@ def test_old_versions_go_and_the_newest_stay(tmp_path, settings_keeping):
         newest = h.commit().snapshots["step"].batch
         assert [one.commit.batch for one in versions(h.root / "kept", "step")][-2:] == [newest, newest + 1]
         assert len(versions(h.root / "kept", "step")) == 2
-        found = list((h.root / "kept" / "snapshots" / "step").glob("*/*.parquet"))
+        found = list((h.root / "kept" / "snapshots" / "step").glob("_state_partition=*/*.parquet"))
         assert len(found) == 2
+
+
+@pytest.mark.parametrize("keep", [1, 3])
+def test_delta_s_own_log_goes_with_the_versions(tmp_path, settings_keeping, keep):
+    """P9: no more files after 30 data checkpoints than after 20, and each version that is kept can be read."""
+    said, files = {}, []
+    with Harness(kept_job(1, timeout=idle(seconds(50))), tmp_path, settings=settings_keeping(keep)) as h:
+        for batch in range(30):
+            h.batch({"rows": [{"k": f"k{batch}", "v": -1 if batch % 3 else 1}]})
+            said[batch] = sorted_rows(h.state("step"))
+            files.append(sum(1 for path in (h.root / "kept" / "snapshots").rglob("*") if path.is_file()))
+        assert max(files[20:]) <= max(files[10:20])
+        found = versions(h.root / "kept", "step")
+        assert len(found) == keep
+        for one in found:
+            assert sorted_rows(table_rows(h, version=one.version)) == said[one.commit.batch]
+            DeltaTable(h.root / "kept" / "snapshots" / "step.timers", version=one.timers).to_pyarrow_table()
 
 
 @pytest.fixture

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import zipfile
+from pathlib import Path
 
 SCRIPT = """
 import gc, json
@@ -32,3 +35,36 @@ def test_what_tasks_leave_for_good_is_looked_through_a_few_times_only() -> None:
     ran = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=100)
     seen = json.loads(ran.stdout)
     assert [count > 20_000 for count in seen] == [True, *[False] * 3, *[True] * 4, False, False], seen
+
+
+ARCHIVES = """
+import importlib, json, sys, zipimport
+import packed.inside
+from penstock.runtime import worker_daemon
+
+read = []
+plain = zipimport._read_directory
+zipimport._read_directory = lambda archive: read.append(archive) or plain(archive)
+worker_daemon.forget_archives()
+importlib.invalidate_caches()  # what Spark does in each new worker
+looked = len(read)
+import packed.later
+print(json.dumps([looked, packed.later.X, "pydantic" in sys.modules]))
+"""
+
+
+def test_a_new_worker_reads_no_archive_again(tmp_path: Path) -> None:
+    """Python would read the list of a zip archive once for each package in it; what stands in it is still found.
+
+    Nor does the daemon import what only drivers need.
+    """
+    archive = tmp_path / "packed.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for name, text in (("__init__", ""), ("inside", ""), ("later", "X = 3")):
+            file.writestr(f"packed/{name}.py", text)
+    path = os.pathsep.join([str(archive), os.environ["PYTHONPATH"]])
+    command = [sys.executable, "-c", ARCHIVES]
+    ran = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=100, env={**os.environ, "PYTHONPATH": path}
+    )
+    assert json.loads(ran.stdout) == [0, 3, False]

@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from penstock.airflow.asking import ask, command_id, control_of, limits_of, meant_at, options_of
 from penstock.airflow.triggers import StreamTrigger
+from penstock.checkpoint.mirror import shown
 from penstock.errors import StreamFailed, SupervisorAbsent
 from penstock.runtime.project import find_project
 from penstock.supervise.autostart import start_supervisor
@@ -208,7 +209,7 @@ class WaitStream(ResumableJobMixin, _StreamOperator):
             absent = event.get("absent") if isinstance(event, dict) else None
             if absent and not self._control().is_supervised():
                 if begun or not self._supervise():
-                    self._give_up(SupervisorAbsent(absent, where=str(self._control().root)))
+                    self._give_up(SupervisorAbsent(absent, where=shown(self._control().root)))
                 begun = True
             trigger = StreamTrigger(project=self.project, job=self.job, first=first, until=self.until)
             self.defer(trigger=trigger, method_name="execute_complete", kwargs={"first": first, "begun": begun})

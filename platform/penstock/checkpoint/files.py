@@ -16,11 +16,13 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from penstock.checkpoint.local import named_errors
-from penstock.checkpoint.mirror import Mirrored, make_cache_folder, mirrored, shown
+from penstock.checkpoint.mirror import Mirrored, is_on_hdfs, make_cache_folder, mirrored, shown
 from penstock.errors import (
     CheckpointCorrupt,
     PenstockError,
@@ -156,7 +158,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_file(path: Path, check: Callable[[bytes], Found]) -> Found:
-    """Return what a check makes of a small file; raises `StateMissing` where there is none.
+    """Return what a check makes of a small file, whose name is used once; raises `StateMissing` where there is none.
 
     Where the check raises CheckpointCorrupt for a copy, it is asked again about the file on HDFS.
     """
@@ -164,7 +166,7 @@ def read_file(path: Path, check: Callable[[bytes], Found]) -> Found:
     if remote is not None:
         with suppress(StateMissing, CheckpointCorrupt):
             return check(_read(path))
-        remote.fetch()
+        return check(remote.fetch())
     return check(_read(path))
 
 
@@ -194,32 +196,42 @@ def map_file(path: Path, size: int) -> Mapped:
     Raises `StateMissing` where there is none and `CheckpointCorrupt` for another size.
     """
     remote = mirrored(path)
-    if remote is not None:
-        _have_room(remote, size)
-    with state_errors(path):
-        descriptor = os.open(path, _OLD if remote is None else _OLD | os.O_RDWR)
+    if remote is None:
+        with state_errors(path), os.fdopen(os.open(path, _OLD), "rb", buffering=0) as file:
+            return _mapped(file, path, size, lambda _offset, _size: False)
+    while True:
+        place = _copy_of(remote, size)
         try:
-            found = os.fstat(descriptor)
-            if found.st_size != size:
-                raise corrupt(path, f"{found.st_size} bytes instead of {size}")
-            access = mmap.ACCESS_READ if remote is None else mmap.ACCESS_WRITE
-            data = mmap.mmap(descriptor, size, access=access)
-        finally:
-            os.close(descriptor)
-
-    def bring(offset: int, count: int) -> bool:
-        if remote is not None:
-            data[offset : offset + count] = remote.read(offset, count)
-        return remote is not None
-
-    return Mapped(data, _signature(found, remote), bring)
+            copy = place.open("r+b", buffering=0)
+        except FileNotFoundError:  # let go by another process, which has no use for it
+            continue
+        return _mapped(copy, path, size, partial(_bring, remote, copy))
 
 
-def _have_room(remote: Mirrored, size: int) -> None:
-    """Have a file of that size here: as it is, whole, or empty where it is long."""
-    with suppress(FileNotFoundError):
-        if remote.path.stat(follow_symlinks=False).st_size == size:
-            return
+def _bring(remote: Mirrored, copy: FileIO, offset: int, size: int) -> bool:
+    # By the file, and not by its map: a disk that is full is an error there, and a signal here.
+    data = remote.read(offset, size)
+    with state_errors(remote.path):
+        while data:
+            written = os.pwrite(copy.fileno(), data, offset)
+            data, offset = data[written:], offset + written
+    return True
+
+
+def _mapped(file: FileIO, path: Path, size: int, bring: Callable[[int, int], bool]) -> Mapped:
+    found = os.fstat(file.fileno())
+    if found.st_size != size:
+        raise corrupt(path, f"{found.st_size} bytes instead of {size}")
+    return Mapped(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), _signature(path, found), bring)
+
+
+def _copy_of(remote: Mirrored, size: int) -> Path:
+    """Return the copy of a file: as it is here, brought whole, or a part of it where it is long."""
+    part = _part_of(remote.path)
+    for place in (remote.path, part):
+        with suppress(FileNotFoundError):
+            if place.stat(follow_symlinks=False).st_size == size:
+                return place
     there = remote.size()
     if there is None:
         raise state_missing(remote.path)
@@ -227,14 +239,21 @@ def _have_room(remote: Mirrored, size: int) -> None:
         raise corrupt(remote.path, f"{there} bytes instead of {size}")
     if size <= _BROUGHT_WHOLE:
         remote.fetch()
-    else:
-        remote.make_room(size)
+        return remote.path
+    remote.make_room(part, size)
+    return part
+
+
+def _part_of(path: Path) -> Path:
+    """Return where a copy is that need not be whole."""
+    return path.with_name(f"{path.name}.part")
 
 
 def signature(path: Path) -> Signature | None:
-    """Return what tells this file from another of its name; None where there is none."""
-    with state_errors(path), suppress(FileNotFoundError):
-        return _signature(path.stat(follow_symlinks=False), mirrored(path))
+    """Return what tells this file from another of its name; None where there is none, or no copy."""
+    for place in (path, _part_of(path)) if is_on_hdfs(path) else (path,):
+        with state_errors(path), suppress(FileNotFoundError):
+            return _signature(path, place.stat(follow_symlinks=False))
     return None
 
 
@@ -247,9 +266,9 @@ def corrupt(path: Path, reason: str) -> CheckpointCorrupt:
     return CheckpointCorrupt(what, where=where, path=where, reason=reason, batch=int(batch))
 
 
-def _signature(found: os.stat_result, remote: Mirrored | None) -> Signature:
+def _signature(path: Path, found: os.stat_result) -> Signature:
     # Of a copy the time changes when bytes are brought, and what is read of it is checked by its readers.
-    return found.st_ino, 0 if remote is not None else found.st_mtime_ns, found.st_size
+    return found.st_ino, 0 if is_on_hdfs(path) else found.st_mtime_ns, found.st_size
 
 
 def state_missing(path: Path) -> StateMissing:

@@ -40,6 +40,8 @@ _ROOT = re.compile(
 )
 _SCHEMES = {"webhdfs": ("http", 9870), "swebhdfs": ("https", 9871)}
 _WRITABLE_BY_OTHERS = 0o022
+_ANY_SIZE = 2**26
+"""Bytes for which there is time where a file is read whole, however long it is."""
 
 
 class HdfsStore:
@@ -90,7 +92,7 @@ class HdfsStore:
         """
         *parents, name = elements(path)
         folder = "/".join((self._folder, *parents))
-        calls = self._web.calls(path)
+        calls = self._web.calls(path, size=len(data))
         publication = Publication(calls, folder, name, data, path)
         try:
             try:
@@ -119,7 +121,7 @@ class HdfsStore:
         A file that ends before that raises `CheckpointCorrupt`.
         """
         full = self._full(elements(path))
-        calls = self._web.calls(path)
+        calls = self._web.calls(path, size=_ANY_SIZE if size is None else size)
 
         def attempt() -> bytes | None:
             found = calls.status(full)
@@ -155,11 +157,14 @@ class HdfsStore:
             self._check_still_there(calls, path)
         return found.length if found is not None and found.is_file else None
 
-    def list(self, prefix: str) -> list[str]:
-        """List the files below a folder, sorted; names that no store writes are passed over."""
+    def list(self, prefix: str, *, before: float | None = None) -> list[str]:
+        """List the files below a folder, sorted; names that no store writes are passed over.
+
+        With `before`, seconds since 1970, only those that were written before that, by the NameNode's clock.
+        """
         found = []
         for folder, files in self._walk(folder_elements(prefix)):
-            for each in files:
+            for each in files if before is None else [one for one in files if one.modified < before]:
                 with suppress(PathEscapes):
                     elements(each.name)
                     found.append("/".join((*folder, each.name)))

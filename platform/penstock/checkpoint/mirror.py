@@ -2,8 +2,8 @@
 
 A root on HDFS stands for the folder `<cache>/<its URL, quoted as one name>`. A path below that folder says by itself
 which file of which HDFS it means, so it can be sent to tasks on other machines, where the same file may not be yet.
-Files of a checkpoint never change and no name is used twice: what is in the folder needs no comparison with HDFS, and
-may be removed at any time.
+Only files whose names are used once, because the run's random id is in them, have copies in the folder: such a copy
+needs no comparison with HDFS, and may be removed at any time. All else is read from HDFS each time.
 
 `penstock.checkpoint.files` reads and writes through it; others ask here where a path leads.
 """
@@ -13,16 +13,29 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from penstock.checkpoint.local import LocalStore
-from penstock.errors import ConfigError, NotFound, RootMissing, StateMissing
+from penstock.checkpoint.local import LocalStore, named_errors
+from penstock.errors import (
+    AlreadyExists,
+    CommitUnknown,
+    ConfigError,
+    NotFound,
+    RootMissing,
+    SegmentExists,
+    StateMissing,
+    StorageDenied,
+    StorageFull,
+    StorageUnavailable,
+)
 
 if TYPE_CHECKING:
     from penstock.checkpoint.hdfs import HdfsStore
@@ -31,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Mirrored",
     "fetched",
+    "hurried",
     "is_on_hdfs",
     "is_url",
     "make_cache_folder",
@@ -45,6 +59,10 @@ _SCHEMES = ("webhdfs://", "swebhdfs://", "hdfs://")
 _ESCAPE = "~"
 """What stands for the percent sign in a quoted URL: Delta's writers take a path for a URL, and decode it."""
 _LONGEST_NAME = 255
+_HOUR, _DAY, _WEEK = 3_600.0, 86_400.0, 604_800.0
+_SWEPT = ".swept"
+_OURS = (("_logs",), ("_reports",), ("_versions",))
+"""What is in the folder and on HDFS not: what a supervisor keeps of its drivers, and reports."""
 _UPLOADS = 4
 """Files that a process writes to HDFS at once: a task's segment and manifest, and those of the task beside it."""
 
@@ -89,7 +107,7 @@ def mirrored(path: Path) -> Mirrored | None:
     root, below = _split(os.fspath(path))
     if root is None:
         return None
-    return Mirrored(path, _store(_unquoted(root.name), make=False), "/".join(below))
+    return Mirrored(path, _store(os.fspath(root), make=False), "/".join(below))
 
 
 def open_store(folder: Path, *, make: bool = True) -> CheckpointStore:
@@ -97,8 +115,9 @@ def open_store(folder: Path, *, make: bool = True) -> CheckpointStore:
 
     Raises RootMissing, and what `LocalStore` and `HdfsStore` raise.
     """
-    if _split(os.fspath(folder))[0] is not None:
-        return _store(shown(folder), make=make)
+    root, below = _split(os.fspath(folder))
+    if root is not None:
+        return _store(os.fspath(root), *below, make=make)
     if not make and not folder.is_dir():
         raise RootMissing("there is no such folder", where=str(folder))
     return LocalStore(folder)
@@ -114,12 +133,16 @@ def without_cache(folder: Path) -> Iterator[Path]:
     if root is None:
         yield folder
         return
-    with tempfile.TemporaryDirectory(prefix="penstock-mirror-") as cache:
+    LocalStore(root.parent)
+    with tempfile.TemporaryDirectory(prefix=".fresh-", dir=root.parent) as cache:
         yield Path(cache, root.name, *below)
 
 
 class Mirrored:
-    """One file or folder of a checkpoint on HDFS: `path` is its place here, `name` that in `store`."""
+    """One file or folder of a checkpoint on HDFS: `path` is its place here, `name` that in `store`.
+
+    Its errors name the URL.
+    """
 
     __slots__ = ("name", "path", "store")
 
@@ -130,7 +153,8 @@ class Mirrored:
 
     def upload(self) -> None:
         """Begin to write the file to HDFS, as it is here; `wait` tells how it went, and must be called."""
-        _pending.setdefault(self.path.parent, []).append(_pool().submit(self._create))
+        # Opened now: what is here may be taken away before its turn comes.
+        _pending.setdefault(self.path.parent, []).append(_pool().submit(self._uploaded, _mapped(self.path)))
 
     def wait(self) -> None:
         """Wait until all that was begun in this folder is on HDFS, and raise the first error; what failed goes here."""
@@ -138,61 +162,95 @@ class Mirrored:
         if failed:
             raise failed[0]
 
-    def size(self) -> int | None:
-        """Return the size of the file on HDFS in bytes, None where there is none."""
-        return self.store.size(self.name)
+    def create(self, data: bytes | memoryview) -> None:
+        """Write the file to HDFS, and not here; raises `AlreadyExists` where its name is taken."""
+        with self._named():
+            self.store.create(self.name, data)
 
-    def fetch(self) -> None:
-        """Have the whole file here; raises StateMissing where HDFS has none."""
-        data = self._read(0, None)
-        make_cache_folder(self.path.parent)
-        temp = self.path.with_name(f".tmp-{os.urandom(16).hex()}")
-        temp.write_bytes(data)
-        temp.replace(self.path)  # two that fetch the same bring the same
+    def carry(self, file: Path) -> None:
+        """Write the file to HDFS as another one is here."""
+        self.create(_mapped(file))
 
-    def make_room(self, size: int) -> None:
-        """Have an empty file of that size here, whose bytes are brought when they are asked for."""
-        make_cache_folder(self.path.parent)
-        temp = self.path.with_name(f".tmp-{os.urandom(16).hex()}")
-        with temp.open("xb") as file:
-            file.truncate(size)
-        temp.replace(self.path)
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Return some bytes of the file on HDFS; raises StateMissing where there is none."""
-        return self._read(offset, size)
-
-    def remove(self) -> None:
-        """Remove the file, there and here."""
-        self.store.delete(self.name)
-        self.path.unlink(missing_ok=True)
-
-    def files_below(self) -> list[Path]:
-        """Return all files below the folder on HDFS, sorted."""
-        root = self.path if not self.name else Path(os.fspath(self.path).removesuffix(f"/{self.name}"))
-        return [root / name for name in self.store.list(self.name)]
-
-    def _read(self, offset: int, size: int | None) -> bytes:
-        try:
-            data = self.store.read_range(self.name, offset, size)
-        except NotFound as error:
-            where = shown(self.path)
-            raise StateMissing("no such state file", where=where, path=where) from error
+    def read(self, offset: int = 0, size: int | None = None) -> bytes:
+        """Return some bytes of the file on HDFS, or all; raises StateMissing where there is none."""
         global _fetched  # noqa: PLW0603 - a worker of Spark does one task at a time, and tells what it took
+        with self._named():
+            data = self.store.read_range(self.name, offset, size)
         _fetched += len(data)
         return data
 
-    def _create(self) -> None:
+    def size(self) -> int | None:
+        """Return the size of the file on HDFS in bytes, None where there is none."""
+        with self._named():
+            return self.store.size(self.name)
+
+    def fetch(self) -> bytes:
+        """Have the whole file here, and return it; raises StateMissing where HDFS has none."""
+        data = self.read()
+        with self._fresh() as file:
+            file.write(data)
+        return data
+
+    def make_room(self, path: Path, size: int) -> None:
+        """Have an empty file of that size here, at another path, whose bytes are brought when they are asked for."""
+        with self._fresh(path) as file:
+            file.truncate(size)
+
+    def remove(self) -> None:
+        """Remove the file, there and here."""
+        with self._named():
+            self.store.delete(self.name)
+        self.path.unlink(missing_ok=True)
+
+    def files_below(self, *, before: float | None = None) -> list[Path]:
+        """Return all files below the folder on HDFS, sorted; those of before a time, in seconds since 1970."""
+        root = self.path if not self.name else Path(os.fspath(self.path).removesuffix(f"/{self.name}"))
+        with self._named():
+            return [root / name for name in self.store.list(self.name, before=before)]
+
+    @contextmanager
+    def _fresh(self, path: Path | None = None) -> Iterator[IO[bytes]]:
+        """Open a file that gets its name here when it is whole, in the place of what has it."""
+        place = self.path if path is None else path
+        make_cache_folder(place.parent)
+        temp = place.with_name(f".tmp-{os.urandom(16).hex()}")
+        with named_errors(os.fspath(place)):  # the disk here is full, and not HDFS
+            try:
+                with temp.open("xb") as file:
+                    yield file
+                temp.replace(place)  # two that bring the same file bring the same
+            finally:
+                temp.unlink(missing_ok=True)
+
+    def _uploaded(self, data: memoryview) -> None:
         try:
-            with self.path.open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                whole = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
-                self.store.create(self.name, memoryview(whole))
-        except BaseException:
+            with self._named():
+                self.store.create(self.name, data)
+        except BaseException as error:
             # Whatever has the name on HDFS is not known to be this.
             with suppress(OSError):
                 self.path.unlink()
+            if isinstance(error, AlreadyExists):
+                raise SegmentExists("the name is taken", where=shown(self.path), path=shown(self.path)) from error
             raise
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except NotFound as error:
+            where = shown(self.path)
+            raise StateMissing("no such state file", where=where, path=where) from error
+        except (AlreadyExists, CommitUnknown, StorageDenied, StorageFull, StorageUnavailable) as error:
+            where = shown(self.path)
+            raise type(error)(error.what, where=where, path=where) from error
+
+
+def _mapped(file: Path) -> memoryview:
+    """Return the bytes of a file, without a copy, also when it is removed."""
+    with file.open("rb") as opened:
+        size = os.fstat(opened.fileno()).st_size
+        return memoryview(mmap.mmap(opened.fileno(), size, access=mmap.ACCESS_READ) if size else b"")
 
 
 def fetched() -> int:
@@ -201,16 +259,18 @@ def fetched() -> int:
 
 
 _fetched = 0
+_patience: ContextVar[float] = ContextVar("patience", default=30.0)
 _pending: dict[Path, list[Future[None]]] = {}
 
 
 def make_cache_folder(folder: Path) -> None:
-    """Make a folder of a mirror, for its user alone. Raises RootUnsafe where the cache is not this user's own."""
-    if not folder.is_dir():
-        root, _ = _split(os.fspath(folder))
-        assert root is not None
-        LocalStore(root.parent)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Make a folder of a mirror, for its user alone."""
+    with suppress(FileExistsError):
+        try:
+            folder.mkdir(mode=0o700)
+        except FileNotFoundError:
+            make_cache_folder(folder.parent)
+            folder.mkdir(mode=0o700)
 
 
 def _quoted(url: str) -> str:
@@ -234,11 +294,44 @@ def _split(path: str) -> tuple[Path | None, tuple[str, ...]]:
 
 
 @lru_cache(maxsize=64)
-def _store(url: str, *, make: bool) -> HdfsStore:
-    """Return the store of a root; one for a process."""
+def _store(root: str, *below: str, make: bool) -> HdfsStore:
+    """Return the store of a root, or of a folder below it; one for a process."""
     from penstock.checkpoint.hdfs import HdfsStore
 
-    return HdfsStore(url, make=make)
+    folder = Path(root)
+    # Whoever else could write in it could put in a state of his own.
+    LocalStore(folder.parent)
+    make_cache_folder(folder)
+    _sweep(folder)
+    return HdfsStore("/".join([_unquoted(folder.name), *below]), make=make, patience=_patience.get())
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what nobody has written for long, once a day: killed tasks leave parts, and partitions move on."""
+    mark, now = folder / _SWEPT, time.time()
+    with suppress(FileNotFoundError):
+        if mark.stat().st_mtime > now - _DAY:
+            return
+    mark.touch(mode=0o600)
+    for place, _, names in os.walk(folder):
+        if Path(place).relative_to(folder).parts[:1] not in _OURS:
+            for path in (Path(place, name) for name in names if name != _SWEPT):
+                with suppress(FileNotFoundError):
+                    age = now - path.stat().st_mtime
+                    if age > (_HOUR if path.name.startswith(".") else _WEEK):
+                        path.unlink()
+
+
+@contextmanager
+def hurried(seconds: float) -> Iterator[None]:
+    """Wait no longer than so many seconds for HDFS inside the block: for who would rather show less than be late."""
+    token = _patience.set(seconds)
+    _store.cache_clear()
+    try:
+        yield
+    finally:
+        _patience.reset(token)
+        _store.cache_clear()
 
 
 @lru_cache(maxsize=1)

@@ -5,27 +5,36 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.checkpoint.files import state_errors, state_missing, sync_folder
+from penstock.checkpoint.files import NewFile, make_folder, read_file, state_errors, state_missing, sync_folder
 from penstock.checkpoint.mirror import is_on_hdfs, mirrored
 from penstock.errors import RootMissing
 
 __all__ = [
     "bring_anew",
+    "carry",
+    "files_before",
     "files_below",
     "folders_in",
     "have_file",
     "is_taken",
     "let_go",
     "move_folder",
+    "presence_in",
+    "read_whole",
     "remove_file",
+    "remove_files",
     "remove_folder",
     "size_of",
-    "upload",
+    "write_whole",
 ]
+
+_AT_ONCE = 8
+"""Requests to HDFS that are under way at once."""
 
 
 def size_of(path: Path) -> int | None:
@@ -40,12 +49,14 @@ def size_of(path: Path) -> int | None:
 
 
 def have_file(path: Path) -> Path:
-    """Return the path of a file that can be read here, whole; raises `StateMissing` where there is none."""
+    """Return the path of a file that can be read here; raises `StateMissing` where there is none.
+
+    For files whose names are used once, as copies are.
+    """
     remote = mirrored(path)
-    size = size_of(path)
-    if size is None:
-        raise state_missing(path)
-    if remote is not None and not (path.is_file() and path.stat().st_size == size):
+    if not path.is_file():
+        if remote is None:
+            raise state_missing(path)
         remote.fetch()
     return path
 
@@ -58,15 +69,33 @@ def bring_anew(path: Path) -> bool:
     return remote is not None
 
 
-def upload(path: Path) -> None:
-    """Write a file that somebody else has made in a mirror to HDFS too; nothing is to be done for others.
+def read_whole(path: Path) -> bytes:
+    """Return a file whose name may be used again: of one on HDFS, as it is there. Raises `StateMissing`."""
+    remote = mirrored(path)
+    return remote.read() if remote is not None else read_file(path, bytes)
 
-    Raises `AlreadyExists` where HDFS has one of that name; then it is here no longer.
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file whose name may be used again, durably; on HDFS no copy of it is kept.
+
+    Raises `SegmentExists`, on HDFS `AlreadyExists`, where the name is taken.
     """
     remote = mirrored(path)
     if remote is not None:
-        remote.upload()
-        sync_folder(path.parent)
+        remote.create(data)
+        return
+    make_folder(path.parent)
+    with NewFile(path.parent, path.name) as file:
+        file.write(data)
+        file.publish()
+    sync_folder(path.parent)
+
+
+def carry(file: Path, path: Path) -> None:
+    """Write a file that is here to HDFS; raises `AlreadyExists` where the name is taken."""
+    remote = mirrored(path)
+    assert remote is not None
+    remote.carry(file)
 
 
 def files_below(folder: Path) -> list[Path]:
@@ -76,6 +105,21 @@ def files_below(folder: Path) -> list[Path]:
         return remote.files_below()
     found = (Path(place, name) for place, _, names in os.walk(folder) for name in names)
     return sorted(path for path in found if not path.name.startswith("."))
+
+
+def files_before(folder: Path, moment: float) -> list[Path]:
+    """Return the files below a folder on HDFS that were written before a moment, in seconds since 1970."""
+    remote = mirrored(folder)
+    assert remote is not None
+    return remote.files_below(before=moment)
+
+
+def presence_in(folder: Path) -> Callable[[Path], bool]:
+    """Return what tells whether a file below a folder is there; on HDFS all are asked after at once."""
+    if not is_on_hdfs(folder):
+        return lambda path: size_of(path) is not None
+    there = set(files_below(folder))
+    return there.__contains__
 
 
 def folders_in(folder: Path) -> Sequence[str]:
@@ -120,6 +164,16 @@ def remove_file(path: Path) -> None:
         remote.remove()
     else:
         path.unlink(missing_ok=True)
+
+
+def remove_files(paths: Sequence[Path]) -> None:
+    """Remove files, oldest first; on HDFS some at a time, which takes as long as one."""
+    if paths and is_on_hdfs(paths[0]):
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(remove_file, paths))
+        return
+    for path in paths:
+        remove_file(path)
 
 
 def let_go(folder: Path, names: Collection[str]) -> None:

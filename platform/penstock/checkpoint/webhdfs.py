@@ -40,6 +40,8 @@ ANSWER_SECONDS = 10.0
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0
 _IMPATIENT_SECONDS = 2.0
 """What a call may take once one has waited in vain, until HDFS answers again: who is about to give up asks often."""
+_LEAST_SPEED = 2**20
+"""Bytes a second, for which a call has time besides its patience."""
 _LEAST_SECONDS = 0.5
 """With less time than this another try would only put "no time" in the place of what HDFS has said."""
 _PIECE = 2**20
@@ -112,9 +114,13 @@ class WebHdfs:
         self._threads = threading.local()
         self._silent = False
 
-    def calls(self, path: str) -> Calls:
-        """Begin the requests of one call of the store; `path` is how errors name what it is about."""
+    def calls(self, path: str, *, size: int = 0) -> Calls:
+        """Begin the requests of one call of the store, which has so many bytes to carry.
+
+        `path` is how errors name what it is about.
+        """
         ends = self._monotonic() + (min(self._patience, _IMPATIENT_SECONDS) if self._silent else self._patience)
+        ends += size / _LEAST_SPEED
         if not hasattr(self._threads, "client"):
             self._threads.session = _Session(self._monotonic)
             self._threads.client = self._connect(self._urls, session=self._threads.session)

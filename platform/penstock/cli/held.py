@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.table import Table
 
 from penstock.checkpoint.metadata import read_metadata
-from penstock.checkpoint.mirror import open_store
+from penstock.checkpoint.mirror import open_store, shown
 from penstock.checkpoint.recovery import Recovered, recover
 from penstock.checkpoint.takeover import refuse_moved, survey
 from penstock.cli.outcome import outcome, show
@@ -83,7 +83,7 @@ def _find_one(loaded: LoadedJob, batch: int) -> _One:
     name, root = loaded.job.name, loaded.settings.root
     recovered = _recovered(root, name)
     if recovered is None:
-        raise HeldNotFound(f"job {name!r} has no checkpoint, so it holds nothing", where=str(root / name))
+        raise HeldNotFound(f"job {name!r} has no checkpoint, so it holds nothing", where=shown(root / name))
     records = HeldRecords(control_store(root), name)
     return _One(
         loaded=loaded,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from penstock.checkpoint.entries import Commit
 from penstock.checkpoint.log import Log
+from penstock.checkpoint.mirror import shown
 from penstock.checkpoint.recovery import Damage, recover
 from penstock.checkpoint.takeover import survey
 from penstock.cli.outcome import outcome
@@ -39,7 +40,7 @@ def save_command(job: str, name: str, *, json: bool, project: Path | None, debug
         settings = find_project(given=project).settings(job)
         log = job_log(settings.root / job)
         if log is None:
-            raise CannotSave(f"{job} has no checkpoint yet", where=str(settings.root))
+            raise CannotSave(f"{job} has no checkpoint yet", where=shown(settings.root))
         commit = _saved(log, settings.root, job, name, patience=settings.takeover_after)
         if json:
             print(jsonlib.dumps({"job": job, "saved": name, "batch": commit.batch}))

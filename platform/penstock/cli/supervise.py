@@ -11,6 +11,7 @@ from pathlib import Path
 
 import structlog
 
+from penstock.checkpoint.mirror import shown
 from penstock.cli.outcome import outcome
 from penstock.errors import PenstockError
 from penstock.runtime.config import checkpoint_root
@@ -65,7 +66,7 @@ def supervise_command(*, json: bool, project: Path | None, debug: bool) -> None:
         for supervisor in supervisors.values():
             supervisor.leave()
             going = sorted(job for job, s in supervisor.streams().items() if s.driver is not None)
-            log.info("supervisor.left", root=str(supervisor.root), go_on=going)
+            log.info("supervisor.left", root=shown(supervisor.root), go_on=going)
 
 
 def _post_events(settings: EventsSettings, supervisor: Supervisor, asked: threading.Event) -> None:

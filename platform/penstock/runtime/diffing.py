@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.memory import MemoryStore
+from penstock.checkpoint.mirror import shown
 from penstock.checkpoint.recovery import recover
 from penstock.checkpoint.takeover import refuse_ended, survey
 from penstock.runtime.changes import Finding, when_left
@@ -48,7 +49,7 @@ class Diff:
         """Return it as JSON values."""
         return {
             "job": self.job,
-            "checkpoint": str(self.folder),
+            "checkpoint": shown(self.folder),
             "batch": self.batch,
             "running": self.running,
             "accepted": self.accepted,

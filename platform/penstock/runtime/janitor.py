@@ -16,7 +16,7 @@ import structlog
 
 from penstock.checkpoint.entries import Commit
 from penstock.checkpoint.log import Log
-from penstock.checkpoint.places import files_below, remove_file
+from penstock.checkpoint.places import files_below, remove_files
 from penstock.checkpoint.purge import AT_MOST, Purge
 from penstock.checkpoint.recovery import Recovered, recover
 from penstock.errors import CheckpointCorrupt, StateMissing
@@ -150,8 +150,7 @@ def sweep_left(folder: Path, log: Log, *, keep: int, now: float) -> int:
 
 
 def _delete(paths: list[Path]) -> int:
-    for path in paths:
-        remove_file(path)
+    remove_files(paths)
     return len(paths)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.answered import find_restore
 from penstock.checkpoint.metadata import read_metadata
+from penstock.checkpoint.mirror import shown
 from penstock.checkpoint.recovery import Damage, recover
 from penstock.checkpoint.takeover import View, refuse_moved, survey
 from penstock.errors import (
@@ -40,6 +41,7 @@ from penstock.runtime.status import Heartbeat, RunStatus, StatusRecords
 from penstock.runtime.stopping import Ending, StoppableClock, StopSwitch
 from penstock.runtime.triggers import AsFastAsPossible, FixedInterval, Trigger
 from penstock.runtime.truncating import plan_truncation, was_truncated
+from penstock.runtime.warming import warm
 from penstock.sources.base import ReadLimit
 from penstock.time.clock import SystemClock
 
@@ -139,10 +141,11 @@ def _launched(
     status = RunStatus({"job": name, **facts}, clock)
     clock.napping = status.on_nap
     runner = Runner(switch, clock, progress, status, Heartbeat(records, status))
-    progress.starting({"checkpoint": str(folder), "spark": settings.master, "code": identity.code_version})
+    progress.starting({"checkpoint": shown(folder), "spark": settings.master, "code": identity.code_version})
     with ExitStack() as spark_lives:
         with _start_step(switch):
             spark = spark_lives.enter_context(spark_of(loaded))
+            warm(spark)
             switch.hear()
         with _start_step(switch):
             run = JobRun.open(
@@ -304,9 +307,9 @@ def _look_first(
     start, log = order.start, job_log(folder)
     if log is None:
         if start.goes_back:
-            raise CannotRestore(f"there is no checkpoint to go back to {start.target} in", where=str(folder))
+            raise CannotRestore(f"there is no checkpoint to go back to {start.target} in", where=shown(folder))
         if start.rewrites or not order.goes_on:
-            raise CannotRestore("there is no checkpoint yet, so nothing can be restored in it", where=str(folder))
+            raise CannotRestore("there is no checkpoint yet, so nothing can be restored in it", where=shown(folder))
         return start if order.command is not None else LAST
     view = survey(log)
     refuse_moved(log, view)

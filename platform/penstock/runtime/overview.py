@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from penstock.checkpoint.entries import Arrival, Commit, Moved, Release
-from penstock.checkpoint.places import size_of
+from penstock.checkpoint.places import presence_in
 from penstock.checkpoint.recovery import Damage, Recovered, recover
 from penstock.checkpoint.takeover import View, survey
 from penstock.errors import EXIT_RETRY
@@ -187,10 +187,11 @@ def kept_checkpoints(settings: Settings, job: str) -> tuple[list[KeptCheckpoint]
     saved: dict[int, list[str]] = {}
     for name, commit in recovered.saves.items():
         saved.setdefault(commit.batch, []).append(name)
+    is_there = presence_in(folder / "state")
     found = [
         KeptCheckpoint(
             report=BatchReport.of(kept.commit),
-            missing=_missing(folder, kept.commit),
+            missing=_missing(folder, kept.commit, is_there),
             undone=kept.batch in undone,
             saved=tuple(saved.get(kept.batch, ())),
             rewritten=kept.commit.written,
@@ -248,10 +249,10 @@ def _state(view: View, record: Mapping[str, Any], age: float | None, patience: f
     return State.RUNNING if age is not None and age < patience else State.SILENT
 
 
-def _missing(folder: Path, commit: Commit) -> str | None:
+def _missing(folder: Path, commit: Commit, is_there: Callable[[Path], bool]) -> str | None:
     for step, refs in commit.state.items():
         for partition, ref in refs.items():
             path = Path("state", step, partition, ref.path)
-            if size_of(folder / path) is None:
+            if not is_there(folder / path):
                 return str(path)
     return None

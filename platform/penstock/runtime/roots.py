@@ -40,7 +40,8 @@ def job_log(folder: Path) -> Log | None:
         log = Log(open_store(folder, make=False))
     except RootMissing:
         return None
-    return log if log.slots.exists(0) else None  # the first slot is never purged
+    # The first slot is never purged. Where it has been removed, the others still tell of a job.
+    return log if log.slots.exists(0) or log.slots.listed() else None
 
 
 def reports_folder(root: Path, job: str) -> Path:

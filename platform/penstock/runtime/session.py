@@ -25,6 +25,8 @@ _FIXED = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.worker.reuse": "true",
     "spark.python.daemon.module": "penstock.runtime.worker_daemon",
+    # SQL tells its workers so; told to all of them, those of `warming` are forked from the daemon that SQL uses.
+    "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
     "spark.sql.ansi.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

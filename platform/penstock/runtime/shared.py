@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.checkpoint.files import NewFile, make_folder, read_file, sync_folder
+from penstock.checkpoint.files import NewFile, make_folder, sync_folder
 from penstock.checkpoint.mirror import is_on_hdfs, shown
-from penstock.checkpoint.places import files_below, remove_file
+from penstock.checkpoint.places import read_whole, remove_folder
 from penstock.errors import (
     CheckpointError,
     ClusterUnavailable,
@@ -67,9 +67,7 @@ def prove_shared(spark: SparkSession, folders: Sequence[Path]) -> None:
     finally:
         for mark in marks:
             with suppress(OSError, CheckpointError):
-                for left in files_below(mark):
-                    remove_file(left)
-                mark.rmdir()
+                remove_folder(mark)
 
 
 def _answers(spark: SparkSession, ask: Callable[[Iterable[int]], Iterator[Answer]]) -> list[Answer]:
@@ -105,7 +103,7 @@ def answer(folder: str) -> Answer:
     name = secrets.token_hex(8)
     trouble = None
     try:
-        if read_file(Path(folder, _DRIVER), bytes) != _TOKEN:
+        if read_whole(Path(folder, _DRIVER)) != _TOKEN:
             trouble = "a file of the driver has other bytes there"
         _leave(Path(folder), name)
     except StateMissing:
@@ -121,7 +119,7 @@ def judge(answers: Iterable[Answer]) -> None:
         trouble = found.trouble
         if trouble is None:
             try:
-                seen = read_file(Path(found.folder, found.name), bytes)
+                seen = read_whole(Path(found.folder, found.name))
                 trouble = None if seen == _TOKEN else "a file that it has written has other bytes here"
             except CheckpointError as why:
                 trouble = f"the driver does not see a file that it has written: {why.what}"

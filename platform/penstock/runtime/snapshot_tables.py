@@ -10,43 +10,31 @@ stand in the record too.
 from __future__ import annotations
 
 import json
-import os
-import zlib
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pydantic import ValidationError
 
 from penstock.checkpoint import format as fileformat
 from penstock.checkpoint.entries import Commit, Record
-from penstock.checkpoint.files import NewFile, make_folder, read_file, sync_folder
-from penstock.checkpoint.mirror import is_on_hdfs, shown
-from penstock.checkpoint.places import bring_anew, files_below, have_file, remove_file, size_of, upload
+from penstock.checkpoint.mirror import shown
+from penstock.checkpoint.places import bring_anew, files_below, read_whole, remove_files, size_of, write_whole
 from penstock.checkpoint.store import corrupt
 from penstock.errors import CannotRestore, CheckpointCorrupt, StateMissing
 from penstock.graph.names import is_name
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
+from penstock.runtime.snapshot_delta import Files, checked, forget_files
+from penstock.runtime.specs import TIMERS
 
 __all__ = [
-    "BATCH",
-    "EPOCH",
     "PARTITION",
-    "RUN",
     "Snapshot",
     "SnapshotVersion",
     "app_id",
-    "files_of",
     "find_snapshot",
     "forget_old",
-    "is_ours",
     "newest_snapshot",
-    "open_table",
     "snapshot_problems",
     "snapshot_steps",
     "snapshots_of",
@@ -55,19 +43,11 @@ __all__ = [
     "verify_snapshot",
     "versions",
     "write_record",
-    "written_through",
 ]
 
-BATCH, EPOCH, RUN = "penstock.batch", "penstock.epoch", "penstock.run"
-"""What the commit of a version says: the batch that it is of, and the epoch and run that made it."""
 PARTITION = "_state_partition"
 """The column by which the tables are partitioned: the partition of the state that a key is in."""
 _RECORDS, _KIND = "_penstock", "snapshot"
-_LOG, _NEWEST = "_delta_log", "_last_checkpoint"
-_PIECE = 2**22
-
-Files = dict[str, tuple[int, int]]
-"""Size and crc32 of each file, by its path below the table."""
 
 
 class SnapshotVersion(Record):
@@ -97,77 +77,10 @@ def app_id(uuid: str, step: str, table: str = "") -> str:
     return f"{uuid}/snapshots/{step}.{table}" if table else f"{uuid}/snapshots/{step}"
 
 
-def open_table(path: Path) -> DeltaTable | None:
-    """Return the table, None where there is none yet."""
-    from deltalake import DeltaTable
-
-    pull_log(path)
-    return DeltaTable(path) if DeltaTable.is_deltatable(str(path)) else None
-
-
-def pull_log(path: Path) -> None:
-    """Have the log of a table here that is on HDFS; its files are brought when they are read."""
-    if not is_on_hdfs(path):
-        return
-    entries = files_below(path / _LOG)
-    strange = {one for one in _local(path) if one.parent.name == _LOG} - set(entries)
-    for one in strange:  # of a writer that was killed before it could tell
-        one.unlink(missing_ok=True)
-    if strange:
-        (path / _LOG / _NEWEST).unlink(missing_ok=True)
-    for entry in entries:
-        if not entry.is_file():
-            have_file(entry)
-
-
-@contextmanager
-def written_through(path: Path) -> Iterator[None]:
-    """Carry what is written to a table inside the block, here, to the table on HDFS that it stands for.
-
-    Entries of the log come last, in order, each by exclusive create: who reads sees a version whole or not at all.
-    Raises AlreadyExists where another driver has written that version.
-    """
-    if not is_on_hdfs(path):
-        yield
-        return
-    pull_log(path)
-    there = set(_local(path))
-    gone: set[Path] = set()
-    try:
-        yield
-        now = set(_local(path))
-        gone = there - now
-        for made in sorted(now - there, key=lambda one: (one.parent.name == _LOG, one)):
-            upload(made)
-            there.add(made)
-    except BaseException:
-        for made in set(_local(path)) - there:
-            made.unlink(missing_ok=True)  # it is in no table
-        raise
-    for one in gone:
-        remove_file(one)
-
-
-def _local(path: Path) -> Iterator[Path]:
-    """Yield the files of a table that are here; not the note which checkpoint of the log is the newest one."""
-    found = (Path(place, name) for place, _, names in os.walk(path) for name in names)
-    return (one for one in found if one.name != _NEWEST and not one.name.startswith("."))
-
-
-def files_of(table: DeltaTable, path: Path) -> Files:
-    """Return size and checksum of the files of a table's version; `path` is that of the table."""
-    names = pa.table(table.get_add_actions())["path"].to_pylist()
-    return {name: _checked(path / name) for name in names}
-
-
 def write_record(folder: Path, record: SnapshotVersion) -> None:
     """Write the record of a version, durably; behind it, the version can be gone back to."""
-    place = table_path(folder, record.step) / _RECORDS
-    make_folder(place)
-    with NewFile(place, f"{record.version:012d}.json") as file:
-        file.write(fileformat.encode(_KIND, record.model_dump(mode="json")))
-        file.publish()
-    sync_folder(place)
+    place = table_path(folder, record.step) / _RECORDS / f"{record.version:012d}.json"
+    write_whole(place, fileformat.encode(_KIND, record.model_dump(mode="json")))
 
 
 def versions(folder: Path, step: str) -> list[SnapshotVersion]:
@@ -188,7 +101,7 @@ def snapshot_problems(folder: Path) -> Iterator[tuple[str, str]]:
             try:
                 verify_snapshot(folder, found)
             except CheckpointCorrupt as why:
-                if path.exists():  # else it was let go meanwhile
+                if size_of(path) is not None:  # else it was let go meanwhile
                     yield name, f"{why.what} ({why.where})"
 
 
@@ -196,10 +109,10 @@ def verify_snapshot(folder: Path, found: SnapshotVersion) -> None:
     """Read all files of a version; raises CheckpointCorrupt for the first that is not as it was written."""
     for path, size, checksum in _named(folder, found):
         try:
-            known = _checked(path)
+            known = checked(path)
         except (FileNotFoundError, StateMissing):
             raise corrupt(shown(path), "a file of the snapshot is gone") from None
-        if known != (size, checksum) and not (bring_anew(path) and _checked(path) == (size, checksum)):
+        if known != (size, checksum) and not (bring_anew(path) and checked(path) == (size, checksum)):
             raise corrupt(shown(path), "a file of the snapshot is not as it was written")
 
 
@@ -213,14 +126,6 @@ def _missing(folder: Path, found: SnapshotVersion) -> bool:
     return any(size_of(path) != size for path, size, _ in _named(folder, found))
 
 
-def _checked(path: Path) -> tuple[int, int]:
-    size = checksum = 0
-    with have_file(path).open("rb") as file:
-        while data := file.read(_PIECE):
-            size, checksum = size + len(data), zlib.crc32(data, checksum)
-    return size, checksum
-
-
 def _records(folder: Path, step: str) -> list[Path]:
     return [path for path in files_below(table_path(folder, step) / _RECORDS) if path.stem.isdecimal()]
 
@@ -232,7 +137,7 @@ def _read(path: Path) -> SnapshotVersion | CheckpointCorrupt:
         return SnapshotVersion.model_validate_json(json.dumps(body))  # JSON has no tuples
 
     try:
-        return read_file(path, check)
+        return check(read_whole(path))
     except StateMissing:
         return corrupt(shown(path), "its record is gone")
     except CheckpointCorrupt as why:
@@ -292,15 +197,10 @@ def find_snapshot(folder: Path, name: str) -> Snapshot:
         for steps in kept
     )
     said = "is of several batches; name the step, as in snapshot=STEP@VERSION" if found else "is not kept"
-    raise CannotRestore(f"snapshot {name} {said}; there is {there or 'none'}", where=str(folder / "snapshots"))
+    raise CannotRestore(f"snapshot {name} {said}; there is {there or 'none'}", where=shown(folder / "snapshots"))
 
 
-def is_ours(table: DeltaTable | None) -> bool:
-    """Return whether the newest commit of a table is a data checkpoint, or what was cleared away behind one."""
-    return table is not None and BATCH in table.history(1)[0]
-
-
-def forget_old(folder: Path, steps: Collection[str], keep: int) -> None:
+def forget_old(folder: Path, steps: Collection[str], keep: int, *, epoch: int) -> None:
     """Let go of all but the newest `keep` data checkpoints of these steps: records first, then files they alone had.
 
     One that was cut short, so that not all of its steps have it, is not counted; it goes as well.
@@ -308,47 +208,16 @@ def forget_old(folder: Path, steps: Collection[str], keep: int) -> None:
     # In the order they were made: behind a restore, batches of before it have greater ids.
     counted = sorted(snapshots_of(folder), key=lambda steps: max(found.version for found in steps.values()))[-keep:]
     for step in steps:
-        _forget(folder, step, {found[step].version for found in counted if step in found})
-
-
-def _forget(folder: Path, step: str, wanted: set[int]) -> None:
-    from deltalake import CommitProperties
-
-    places = _records(folder, step)
-    old = [path for path in places if int(path.stem) not in wanted]
-    if not old:
-        return
-    for path in old:
-        remove_file(path)
-    kept = [one for path in places if path not in old and isinstance(one := _read(path), SnapshotVersion)]
-    for table, numbers in (("", [one.version for one in kept]), ("timers", [one.timers for one in kept])):
-        path = table_path(folder, step, table)
-        found = open_table(path)
-        if found is None:
+        wanted = {found[step].version for found in counted if step in found}
+        places = _records(folder, step)
+        old = [path for path in places if int(path.stem) not in wanted]
+        if not old:
             continue
-        with written_through(path):
-            found.vacuum(
-                retention_hours=0,
-                dry_run=False,
-                enforce_retention_duration=False,
-                full=True,  # files too that a writer which was killed has left
-                keep_versions=[number for number in numbers if number is not None],
-                commit_properties=CommitProperties(custom_metadata={BATCH: "-1"}),
-            )
-        if is_on_hdfs(path):
-            _remove_strangers(path, kept, timers=bool(table))
-
-
-def _remove_strangers(path: Path, kept: list[SnapshotVersion], *, timers: bool) -> None:
-    """Remove files of a table on HDFS that no version needs which is kept: those that a vacuum here does not see."""
-    table = open_table(path)
-    assert table is not None
-    named = set(pa.table(table.get_add_actions())["path"].to_pylist())
-    for one in kept:
-        named.update(one.timer_files if timers else one.files)
-    for found in files_below(path):
-        if found.suffix == ".parquet" and found.parent.name != _LOG and found.relative_to(path).as_posix() not in named:
-            remove_file(found)
+        remove_files(old)
+        kept = [one for path in places if path not in old and isinstance(one := _read(path), SnapshotVersion)]
+        forget_files(table_path(folder, step), {one.version: one.files for one in kept}, epoch=epoch, step=step)
+        timers = {one.timers: one.timer_files for one in kept if one.timers is not None}
+        forget_files(table_path(folder, step, TIMERS), timers, epoch=epoch, step=step)
 
 
 def storable(schema: pa.Schema) -> pa.Schema:

@@ -20,26 +20,31 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.checkpoint.entries import Commit
-from penstock.errors import Fenced, PenstockError
+from penstock.errors import PenstockError
 from penstock.runtime.partition_state import PartitionState
-from penstock.runtime.snapshot_tables import (
+from penstock.runtime.snapshot_delta import (
     BATCH,
     EPOCH,
-    PARTITION,
     RUN,
-    SnapshotVersion,
-    app_id,
+    Files,
     files_of,
-    forget_old,
     is_ours,
     open_table,
+    refuse_newer,
+    working_copy,
+)
+from penstock.runtime.snapshot_tables import (
+    PARTITION,
+    SnapshotVersion,
+    app_id,
+    forget_old,
     storable,
     table_path,
+    versions,
     write_record,
-    written_through,
 )
 from penstock.runtime.specs import MAIN, TIMERS, StepWork
-from penstock.state import fold, live_rows, segment_name
+from penstock.state import Manifest, fold, live_rows, segment_name
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -100,7 +105,7 @@ def take_snapshots(order: SnapshotOrder) -> Taken:
     commit = Commit.model_validate_json(order.commit)
     steps = {step: _StepWriter(order, commit, step).take() for step in order.works if step in commit.state}
     seconds = time.monotonic() - began
-    forget_old(Path(order.folder), steps, order.keep)
+    forget_old(Path(order.folder), steps, order.keep, epoch=order.epoch)
     return Taken(steps=steps, seconds=seconds)
 
 
@@ -121,17 +126,19 @@ class _StepWriter:
 
     def take(self) -> StepTaken:
         """Write the tables, the base and the record."""
-        timers = self._write(TIMERS, self._timers) if TIMERS in self.work.tables else None
-        made = self._write(MAIN, self._fold)
+        before = next(iter(reversed(versions(self.folder, self.step))), None)
+        known, known_timers = (before.files, before.timer_files) if before is not None else ({}, {})
+        timers = self._write(TIMERS, self._timers, known_timers) if TIMERS in self.work.tables else None
+        made = self._write(MAIN, self._fold, known)
         record = SnapshotVersion(
             step=self.step,
             layout=self.work.layout_name,
             keys=self.work.keys.names,
-            version=made.version(),
-            rows=sum(pa.table(made.get_add_actions())["num_records"].to_pylist()),
-            files=files_of(made, self._path(MAIN)),
-            timers=None if timers is None else timers.version(),
-            timer_files={} if timers is None else files_of(timers, self._path(TIMERS)),
+            version=made.number,
+            rows=made.rows,
+            files=made.files,
+            timers=None if timers is None else timers.number,
+            timer_files={} if timers is None else timers.files,
             commit=self.commit,
         )
         write_record(self.folder, record)
@@ -154,7 +161,7 @@ class _StepWriter:
                     break
                 if self.work.shown_in.get(part) == MAIN:
                     yield _placed(self.work.shown(part, rows), number)
-            self.bytes += sum(path.stat().st_size for path in reader.folder.glob(f"{name}*"))
+            self.bytes += ref.size + Manifest.read(reader.folder / ref.path, ref).size
             self.bases[str(number)] = {"path": ref.path, "size": ref.size, "checksum": ref.checksum}
 
     def _timers(self, changed: Collection[int]) -> Iterator[pa.Table]:
@@ -165,50 +172,60 @@ class _StepWriter:
                 for rows in live_rows(reader, part, self.work.merge):
                     yield _placed(self.work.shown(part, rows), number)
 
-    def _write(self, table: str, rows: Callable[[Collection[int]], Iterator[pa.Table]]) -> DeltaTable:
-        """Put the partitions that have changed in the place of what the table has of them; return the new version."""
+    def _write(self, table: str, rows: Callable[[Collection[int]], Iterator[pa.Table]], known: Files) -> _Version:
+        """Put the partitions that have changed in the place of what the table has of them; return the new version.
+
+        `known` are files of an older version, which this one may have as well.
+        """
+        with working_copy(self._path(table)) as copy:
+            made = self._commit(table, copy, rows)
+            count = sum(pa.table(made.get_add_actions())["num_records"].to_pylist())
+            return _Version(made.version(), count, files_of(made, copy, known))
+
+    def _commit(self, table: str, copy: Path, rows: Callable[[Collection[int]], Iterator[pa.Table]]) -> DeltaTable:
         from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-        path, batch = self._path(table), self.commit.batch
-        app = app_id(self.order.uuid, self.step, table)
-        there = open_table(path)
+        batch, app = self.commit.batch, app_id(self.order.uuid, self.step, table)
+        there = open_table(copy)
         known = None if there is None else there.transaction_version(app)
-        self._refuse_newer(there)
+        refuse_newer(there, self.order.epoch, self.step)
         # Also where somebody has edited it: what did not change in the state may have there.
         whole = known is None or self.order.since.get(self.step) != known or not is_ours(there)
         changed = [n for n, state in self.partitions.items() if whole or state.reader.manifest.batch > (known or 0)]
         schema = pa.schema([*storable(self.work.tables[table]), pa.field(PARTITION, pa.int32())])
         feed = _Feed(rows(changed), schema, self.order.rest)
-        path.mkdir(parents=True, exist_ok=True)
+        copy.mkdir(parents=True, exist_ok=True)
         try:
-            with written_through(path):
-                write_deltalake(
-                    path,
-                    pa.RecordBatchReader.from_batches(schema, feed.batches()),
-                    mode="overwrite",
-                    partition_by=[PARTITION],
-                    schema_mode="overwrite" if whole else None,
-                    # Without a partition that changed there is a version all the same, which says of what batch it is.
-                    predicate=None if whole else f"{PARTITION} IN ({', '.join(map(str, changed)) or -1})",
-                    configuration=_SETTINGS if there is None else None,
-                    commit_properties=CommitProperties(
-                        custom_metadata={BATCH: str(batch), EPOCH: str(self.order.epoch), RUN: self.order.run},
-                        app_transactions=[Transaction(app, batch)],
-                    ),
-                )
+            write_deltalake(
+                copy,
+                pa.RecordBatchReader.from_batches(schema, feed.batches()),
+                mode="overwrite",
+                partition_by=[PARTITION],
+                schema_mode="overwrite" if whole else None,
+                # Without a partition that changed there is a version all the same, which says of what batch it is.
+                predicate=None if whole else f"{PARTITION} IN ({', '.join(map(str, changed)) or -1})",
+                configuration=_SETTINGS if there is None else None,
+                commit_properties=CommitProperties(
+                    custom_metadata={BATCH: str(batch), EPOCH: str(self.order.epoch), RUN: self.order.run},
+                    app_transactions=[Transaction(app, batch)],
+                ),
+            )
         except Exception:
             if feed.error is not None:
                 raise feed.error from None
             raise
         # Not just the newest: another driver's may stand behind it.
-        made = next(said for said in DeltaTable(path).history(5) if said.get(RUN) == self.order.run)
-        return DeltaTable(path, version=made["version"])
+        made = next(said for said in DeltaTable(copy).history(5) if said.get(RUN) == self.order.run)
+        return DeltaTable(copy, version=made["version"])
 
-    def _refuse_newer(self, table: DeltaTable | None) -> None:
-        """Raise Fenced where a driver that took over has written the table: what is told here is of the past."""
-        newest = next((said for said in table.history(5) if EPOCH in said), None) if table is not None else None
-        if newest is not None and int(newest[EPOCH]) > self.order.epoch:
-            raise Fenced(f"a driver of epoch {newest[EPOCH]} has written the table of step {self.step!r}")
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """A version of a table: its number, its rows, and its files."""
+
+    number: int
+    rows: int
+    files: Files
 
 
 class _Feed:

@@ -6,10 +6,10 @@ import hashlib
 import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.checkpoint.entries import StagedFile
 from penstock.checkpoint.files import read_file
 from penstock.checkpoint.mirror import shown
 from penstock.checkpoint.store import corrupt
@@ -18,6 +18,9 @@ from penstock.runtime.facts import BatchFacts
 from penstock.runtime.rows import Item, receipt
 from penstock.runtime.specs import Outlet
 from penstock.sinks.base import stage_table
+
+if TYPE_CHECKING:
+    from penstock.checkpoint.entries import StagedFile
 
 __all__ = ["TaskFiles", "pour", "verify_staged"]
 

@@ -132,7 +132,7 @@ def _layout(reader: StateReader, path: Path) -> PartialTables:
     except (KeyError, TypeError, ValueError) as why:
         raise CheckpointCorrupt(
             "its manifest does not say how slices are merged; a batch that changes it, written by this version, does",
-            where=str(path),
+            where=shown(path),
         ) from why
     partials = {field.name for field in plan.fields}
     keys = pa.schema([field for field in schema if field.name not in partials | {GROUP, HASH}])

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.checkpoint.entries import Commit
 from penstock.checkpoint.mirror import fetched
 from penstock.runtime.partition_state import PartitionState
 from penstock.runtime.route import step_port
@@ -17,6 +16,9 @@ from penstock.runtime.rows import Item, receipt
 from penstock.runtime.specs import TIME, StateSpec, StepWork
 from penstock.runtime.staging import TaskFiles, pour
 from penstock.sources.base import PARTITION, POSITION
+
+if TYPE_CHECKING:
+    from penstock.checkpoint.entries import Commit
 
 __all__ = ["run_state", "state_rows"]
 

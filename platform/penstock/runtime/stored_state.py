@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.checkpoint.entries import Commit, ManifestRef
-from penstock.checkpoint.places import size_of
+from penstock.checkpoint.places import presence_in
 from penstock.errors import CheckpointCorrupt, StateMissing
 from penstock.state import Manifest
 from penstock.state.manifest import ManifestRef as StateRef
@@ -55,7 +55,7 @@ class StoredStates:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._manifests: dict[Path, Manifest | str] = {}
-        self._there: dict[Path, bool] = {}
+        self._is_there = presence_in(folder / "state")
 
     def of(self, commit: Commit) -> StoredState:
         """Return what the state of a Commit takes. What cannot be read counts nothing, and is the trouble."""
@@ -86,11 +86,6 @@ class StoredStates:
             except CheckpointCorrupt:
                 self._manifests[path] = f"{self._named(path)} is damaged"
         return self._manifests[path]
-
-    def _is_there(self, path: Path) -> bool:
-        if path not in self._there:
-            self._there[path] = size_of(path) is not None
-        return self._there[path]
 
     def _named(self, path: Path) -> str:
         return path.relative_to(self._folder).as_posix()

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from penstock.checkpoint.files import sync_folder
 from penstock.checkpoint.local import storage_errors
-from penstock.checkpoint.mirror import shown
-from penstock.checkpoint.places import have_file, upload
+from penstock.checkpoint.mirror import mirrored
+from penstock.checkpoint.places import have_file
 
 __all__ = ["Publication", "Publisher", "Sink", "Staged", "stage_table"]
 
@@ -92,8 +92,17 @@ def stage_table(table: pa.Table, folder: Path, name: str) -> dict[str, Any]:
     pq.write_table(table, buffer, compression="snappy")
     data = buffer.getvalue()
     path = folder / name
-    with storage_errors(shown(path)):
-        folder.mkdir(parents=True, exist_ok=True)
+    remote = mirrored(path)
+    if remote is not None:
+        remote.create(memoryview(data))
+    else:
+        _write(path, data)
+    return {"path": name, "size": data.size, "rows": table.num_rows, "checksum": hashlib.sha256(data).hexdigest()}
+
+
+def _write(path: Path, data: pa.Buffer) -> None:
+    with storage_errors(str(path)):
+        path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("xb")
         try:
             with file:
@@ -103,9 +112,7 @@ def stage_table(table: pa.Table, folder: Path, name: str) -> dict[str, Any]:
         except OSError:
             path.unlink(missing_ok=True)
             raise
-    upload(path)
-    sync_folder(folder)
-    return {"path": name, "size": data.size, "rows": table.num_rows, "checksum": hashlib.sha256(data).hexdigest()}
+    sync_folder(path.parent)
 
 
 def read_staged(folder: Path, files: Sequence[Staged]) -> list[pa.Table]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from penstock.checkpoint.files import corrupt, read_file
 from penstock.checkpoint.format import decode, encode
+from penstock.checkpoint.mirror import shown
 from penstock.errors import StateError
 from penstock.state.refs import MERGED, PartRef, Piece, SegmentRef, is_file_name
 from penstock.state.rows import Bound, start_of_group
@@ -200,7 +201,7 @@ class Manifest:
     @staticmethod
     def from_bytes(data: bytes, path: Path) -> Manifest:
         """Read a manifest's file; raises `CheckpointCorrupt` and `FormatTooNew`."""
-        _, body = decode(data, kind=KIND, path=str(path))
+        _, body = decode(data, kind=KIND, path=shown(path))
         try:
             return _manifest(body)
         except (KeyError, TypeError, ValueError, IndexError) as error:

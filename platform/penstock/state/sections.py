@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.checkpoint.files import Signature, corrupt, map_file, signature
+from penstock.checkpoint.mirror import shown
 from penstock.checkpoint.places import let_go
 from penstock.errors import FormatTooNew
 from penstock.state.keys import Ints
@@ -119,7 +120,9 @@ class Section:
         version = facts["version"]
         if isinstance(version, int) and version > FORMAT_VERSION:
             what = f"segment format {version}; this Penstock reads up to {FORMAT_VERSION}"
-            raise FormatTooNew(what, where=str(self._path), path=str(self._path), found=version, known=FORMAT_VERSION)
+            raise FormatTooNew(
+                what, where=shown(self._path), path=shown(self._path), found=version, known=FORMAT_VERSION
+            )
 
 
 class _OpenFile:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.checkpoint.mirror import shown
 from penstock.checkpoint.recovery import Damage, recover
 from penstock.checkpoint.store import CheckpointStore
 from penstock.checkpoint.takeover import refuse_ended, survey
@@ -96,13 +97,13 @@ class StreamControl:
                 return stream
             if stream.is_over:
                 why = f": {stream.reason}" if stream.reason else ""
-                raise StreamFailed(f"{self.job} is {stream.phase.value}{why}", where=str(self.root))
+                raise StreamFailed(f"{self.job} is {stream.phase.value}{why}", where=shown(self.root))
             silence.check()
             self.clock.sleep(_POLL)
 
     def silence(self) -> Silence:
         """Return what tells, when it is asked again and again, that nobody supervises."""
-        return Silence(LeaseRecords(self.store), self.clock, str(self.root))
+        return Silence(LeaseRecords(self.store), self.clock, shown(self.root))
 
     def is_supervised(self) -> bool:
         """Return whether a supervisor gave a sign of life not long ago, by the wall clocks of both machines."""
@@ -119,5 +120,5 @@ class StreamControl:
             target = (
                 f"to go back to {start.target} in" if start.goes_back else "yet, so there is no state to write anew"
             )
-            raise CannotRestore(f"there is no checkpoint {target}", where=str(self.root))
+            raise CannotRestore(f"there is no checkpoint {target}", where=shown(self.root))
         start.commit(recover(found, Damage.LIST), self.root / self.job)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import structlog
 
 from penstock.checkpoint.control import NumberedRecord
+from penstock.checkpoint.mirror import shown
 from penstock.checkpoint.store import CheckpointStore
 from penstock.checkpoint.takeover import survey
 from penstock.errors import PenstockError
@@ -251,10 +252,10 @@ class Supervisor:
     def _tell_lead(self, *, leads: bool) -> None:
         self._leads = leads
         if leads:
-            log.info("supervisor.leads", root=str(self.root))
+            log.info("supervisor.leads", root=shown(self.root))
             return
         holder = self._lease.holder()
-        log.info("supervisor.stands_by", root=str(self.root), holder=holder.place if holder is not None else None)
+        log.info("supervisor.stands_by", root=shown(self.root), holder=holder.place if holder is not None else None)
 
     def _trouble(self, job: str, why: Exception) -> None:
         said = str(why)
