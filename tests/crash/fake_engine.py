@@ -342,6 +342,7 @@ class FakeEngine:
             "size": len(data),
             "written": len(data),
             "rewritten": 0,
+            "fetched": 0,
         }
 
     def _end(self, i: int) -> int:

@@ -95,6 +95,7 @@ class SegmentEngine(FakeEngine):
             "size": written.manifest.size,
             "written": written.written,
             "rewritten": written.rewritten,
+            "fetched": 0,
         }
 
 

@@ -6,20 +6,78 @@ The tests are those of other modules; only the folder that they are given stands
 from __future__ import annotations
 
 import secrets
+import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-import test_data_checkpoints
-import test_rewriting_restores
-import test_state_in_jobs
-import test_windows_in_jobs
+import test_data_checkpoints as data
+import test_exports as exports
+import test_rewriting_restores as restores
+import test_state_in_jobs as state
+from deltalake import DeltaTable
 
 from penstock.checkpoint.mirror import root_of
+from penstock.checkpoint.places import files_below, have_file
+from penstock.errors import CannotCopy
+from penstock.runtime.data_checkpoints import DataCheckpointPolicy
+from penstock.runtime.settings import DriverSettings
+from penstock.runtime.snapshot_delta import working_copy
+from penstock.runtime.snapshot_tables import versions
+from penstock.testing import Harness
 
-pytestmark = [pytest.mark.integration, pytest.mark.fault("F15")]
+pytestmark = pytest.mark.integration
 
-for module in (test_data_checkpoints, test_rewriting_restores, test_state_in_jobs, test_windows_in_jobs):
-    globals().update({name: test for name, test in vars(module).items() if name.startswith("test_") and callable(test)})
+test_7_2_idle_keys = state.test_7_2_a_key_expires_strictly_behind_its_timeout_and_not_with_a_row
+test_7_8_timers = state.test_7_8_timers_fire_once_in_the_order_of_their_times
+test_7_5_update = state.test_7_5_update_state_by_key_calls_for_every_key_in_every_batch
+test_windows = state.test_windows_stand_behind_state_functions_and_before_them
+test_evolution = state.test_state_goes_on_with_a_new_a_wider_and_a_moved_column
+test_10_4_truncation = data.test_10_4_behind_a_data_checkpoint_nothing_older_is_read
+test_crashes = data.test_a_crash_in_the_batch_that_stands_on_a_base_loses_nothing
+test_sweeping = data.test_segments_that_a_base_stands_for_are_swept
+test_rescaling = restores.test_two_steps_are_rescaled_together_whatever_their_numbers
+test_exporting = restores.test_what_was_rescaled_can_be_saved_exported_and_gone_back_to_at_once
+
+
+def test_10_1_snapshots(tmp_path: Path) -> None:
+    """State, timers and positions come back from the tables."""
+    restores.test_a_restore_to_a_snapshot_is_one_to_its_batch_whatever_was_purged(tmp_path, "both")
+
+
+def test_an_import(tmp_path: Path) -> None:
+    """From HDFS to a folder of this machine, and from there to HDFS again, where it goes on."""
+    job, export = restores.job_of("idle", partitions=2), tmp_path.parent / "export"
+    with Harness(job, tmp_path / "a") as old:
+        for n in range(3):
+            old.batch({"rows": [{"k": f"k{i}", "v": n} for i in range(9)]}, at=10 * (n + 1))
+        exports.exported(tmp_path / "a", export)
+        kept = old.state("step")
+    shutil.rmtree(tmp_path / "a")
+    exports.imported(export, tmp_path / "b")
+    with pytest.raises(CannotCopy, match="already"):
+        exports.imported(export, tmp_path / "b")
+    job = restores.job_of("idle", partitions=2)
+    with Harness(job, tmp_path / "b") as new:
+        assert new.state("step") == kept
+
+
+def test_10_3_the_table_on_hdfs_is_the_state_and_old_versions_go(tmp_path: Path) -> None:
+    """It is an ordinary Delta table there, with the files of the versions that are kept."""
+    settings = DriverSettings(keep=2, data=DataCheckpointPolicy(keep=2))
+    with Harness(data.kept_job(1, partitions=1), tmp_path, settings=settings) as h:
+        for n in range(7):
+            h.batch({"rows": [{"k": f"k{n}", "v": n}]})
+        table = h.root / "kept" / "snapshots" / "step"
+        kept = versions(h.root / "kept", "step")
+        assert len(kept) == 2
+        files = [path for path in files_below(table) if path.suffix == ".parquet" and path.parent.name != "_delta_log"]
+        assert len(files) == 2
+        with working_copy(table) as copy:
+            (name,) = pa.table(DeltaTable(copy).get_add_actions())["path"].to_pylist()
+        rows = pq.read_table(have_file(table / name)).to_pylist()
+        assert data.sorted_rows(rows) == data.sorted_rows(h.state("step"))
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from airflow.sdk import DAG, Asset, AssetAny, Param, task
 
 from penstock.airflow.operators import RestartStream, StartStream, WaitStream
 from penstock.airflow.upkeep import CheckpointUpkeep, QualityReport
+from penstock.checkpoint.mirror import hurried
 from penstock.checkpoint.recent import Recent, newest_commits
 from penstock.errors import PenstockError
 from penstock.runtime.project import Project, find_project
@@ -29,6 +30,8 @@ __all__ = ["report_dag", "restart_dag", "stream_dags", "upkeep_dag", "windows_as
 _BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 _NOTE = 500
 _OFFERED = 20
+_PARSING = 2.0
+"""Seconds for which a DAG file waits for HDFS: Airflow gives up one that takes long, and kills what it runs."""
 _RETRY = timedelta(seconds=5)
 _TRIES = 3
 _TRIES_OF_A_LIFE = 100
@@ -268,8 +271,9 @@ def _starts(batches: list[Recent]) -> dict[str, str]:
 def _newest_batches(project: Project, job: str) -> list[Recent]:
     """Return the newest batches that can be restored; a log in trouble offers less."""
     try:
-        log = job_log(project.settings(job).root / job)
-        return newest_commits(log, _OFFERED) if log is not None else []
+        with hurried(_PARSING):
+            log = job_log(project.settings(job).root / job)
+            return newest_commits(log, _OFFERED) if log is not None else []
     except (PenstockError, OSError):
         return []
 
@@ -277,7 +281,8 @@ def _newest_batches(project: Project, job: str) -> list[Recent]:
 def _runs(project: Project, job: str) -> bool:
     """Return whether the stream has a driver, or is to have one."""
     try:
-        stream = StreamRecords(control_store(project.settings(job).root, make=False), job).newest()
+        with hurried(_PARSING):
+            stream = StreamRecords(control_store(project.settings(job).root, make=False), job).newest()
     except (PenstockError, OSError):
         return False
     return stream.driver is not None or stream.wants_driver

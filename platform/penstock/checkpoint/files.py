@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from penstock.checkpoint.local import named_errors
-from penstock.checkpoint.mirror import Mirrored, is_on_hdfs, make_cache_folder, mirrored, shown
+from penstock.checkpoint.mirror import Mirrored, bytes_of, is_on_hdfs, make_cache_folder, mirrored, shown
 from penstock.errors import (
     CheckpointCorrupt,
     PenstockError,
@@ -101,6 +101,8 @@ class NewFile:
     def publish(self) -> None:
         """Give the file its name, after `sync`; durable after `sync_folder`. Raises `SegmentExists`."""
         self.sync()
+        # Mapped now: once it has its name, it may be taken away here before its turn comes.
+        data = None if self._mirrored is None else bytes_of(self._temp)
         with state_errors(self.path):
             try:
                 os.link(self._temp, self.path, follow_symlinks=False)
@@ -108,8 +110,8 @@ class NewFile:
                 where = shown(self.path)
                 raise SegmentExists("the name is taken", where=where, path=where) from error
         self._remove()
-        if self._mirrored is not None:
-            self._mirrored.upload()
+        if self._mirrored is not None and data is not None:
+            self._mirrored.upload(data)
 
     def discard(self) -> None:
         """Remove the temporary file, if it is still there."""
@@ -202,13 +204,28 @@ def map_file(path: Path, size: int) -> Mapped:
     while True:
         place = _copy_of(remote, size)
         try:
-            copy = place.open("r+b", buffering=0)
+            copy = _Copy(place)
         except FileNotFoundError:  # let go by another process, which has no use for it
             continue
         return _mapped(copy, path, size, partial(_bring, remote, copy))
 
 
-def _bring(remote: Mirrored, copy: FileIO, offset: int, size: int) -> bool:
+class _Copy:
+    """An open copy of a file on HDFS, for as long as it is mapped: its name may be gone."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._descriptor
+
+    def __del__(self) -> None:
+        with suppress(AttributeError, OSError):
+            os.close(self._descriptor)
+
+
+def _bring(remote: Mirrored, copy: _Copy, offset: int, size: int) -> bool:
     # By the file, and not by its map: a disk that is full is an error there, and a signal here.
     data = remote.read(offset, size)
     with state_errors(remote.path):
@@ -218,7 +235,7 @@ def _bring(remote: Mirrored, copy: FileIO, offset: int, size: int) -> bool:
     return True
 
 
-def _mapped(file: FileIO, path: Path, size: int, bring: Callable[[int, int], bool]) -> Mapped:
+def _mapped(file: FileIO | _Copy, path: Path, size: int, bring: Callable[[int, int], bool]) -> Mapped:
     found = os.fstat(file.fileno())
     if found.st_size != size:
         raise corrupt(path, f"{found.st_size} bytes instead of {size}")

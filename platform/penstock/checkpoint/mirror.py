@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Mirrored",
+    "bytes_of",
     "fetched",
     "hurried",
     "is_on_hdfs",
@@ -151,10 +152,9 @@ class Mirrored:
         self.store = store
         self.name = name
 
-    def upload(self) -> None:
-        """Begin to write the file to HDFS, as it is here; `wait` tells how it went, and must be called."""
-        # Opened now: what is here may be taken away before its turn comes.
-        _pending.setdefault(self.path.parent, []).append(_pool().submit(self._uploaded, _mapped(self.path)))
+    def upload(self, data: memoryview) -> None:
+        """Begin to write the file to HDFS, which is here already; `wait` tells how it went, and must be called."""
+        _pending.setdefault(self.path.parent, []).append(_pool().submit(self._uploaded, data))
 
     def wait(self) -> None:
         """Wait until all that was begun in this folder is on HDFS, and raise the first error; what failed goes here."""
@@ -169,7 +169,7 @@ class Mirrored:
 
     def carry(self, file: Path) -> None:
         """Write the file to HDFS as another one is here."""
-        self.create(_mapped(file))
+        self.create(bytes_of(file))
 
     def read(self, offset: int = 0, size: int | None = None) -> bytes:
         """Return some bytes of the file on HDFS, or all; raises StateMissing where there is none."""
@@ -246,7 +246,7 @@ class Mirrored:
             raise type(error)(error.what, where=where, path=where) from error
 
 
-def _mapped(file: Path) -> memoryview:
+def bytes_of(file: Path) -> memoryview:
     """Return the bytes of a file, without a copy, also when it is removed."""
     with file.open("rb") as opened:
         size = os.fstat(opened.fileno()).st_size

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from penstock.checkpoint.mirror import root_of
+from penstock.checkpoint.mirror import root_of, shown
 from penstock.cli.outcome import outcome, show, step_names
 from penstock.runtime.changes import Fate, Finding, refuse
 from penstock.runtime.diffing import Diff, diff
@@ -57,7 +57,7 @@ def _show(found: Diff) -> None:
             Text(finding.fate.value, style=_COLOURS.get(finding.fate, "red")),
             Text(_said(finding)),
         )
-    show(Text(f"{found.job} against {state} in {found.folder}"), table)
+    show(Text(f"{found.job} against {state} in {shown(found.folder)}"), table)
     if found.running:
         print("a driver runs: this holds when it has finished its batch and left")
     print("a start would be accepted" if found.accepted else "a start would be refused")

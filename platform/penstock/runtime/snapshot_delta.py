@@ -114,10 +114,12 @@ def checked(path: Path) -> tuple[int, int]:
     return size, checksum
 
 
-def forget_files(path: Path, kept: Mapping[int, Files], *, epoch: int, step: str) -> None:
+def forget_files(path: Path, kept: Mapping[int, Files], gone: Collection[str], *, epoch: int, step: str) -> None:
     """Delete the files of a table that neither its newest version needs nor one of those kept, and the log before them.
 
-    `kept` has the files of each version. Raises Fenced where a driver that took over has written the table.
+    `kept` has the files of each version, `gone` names those of versions that are let go of. On HDFS, others that no
+    version names stay for an hour: another driver may be about to commit them.
+    Raises Fenced where a driver that took over has written the table.
     """
     from deltalake import CommitProperties
 
@@ -130,8 +132,9 @@ def forget_files(path: Path, kept: Mapping[int, Files], *, epoch: int, step: str
         refuse_newer(table, epoch, step)
         if is_on_hdfs(path):
             named = set(pa.table(table.get_add_actions())["path"].to_pylist()).union(*kept.values())
-            data = (file for file in there if file.suffix == ".parquet" and file.parent.name != _LOG)
-            remove_files([file for file in data if file.relative_to(path).as_posix() not in named])
+            data = {file.relative_to(path).as_posix() for file in there if file.suffix == ".parquet"}
+            let_go = {name for name in {*data, *gone} - named if not name.startswith(_LOG)}
+            remove_files([path / name for name in sorted(let_go)])
         else:
             table.vacuum(
                 retention_hours=0,

@@ -213,11 +213,15 @@ def forget_old(folder: Path, steps: Collection[str], keep: int, *, epoch: int) -
         old = [path for path in places if int(path.stem) not in wanted]
         if not old:
             continue
+        let_go = [one for path in old if isinstance(one := _read(path), SnapshotVersion)]
         remove_files(old)
         kept = [one for path in places if path not in old and isinstance(one := _read(path), SnapshotVersion)]
-        forget_files(table_path(folder, step), {one.version: one.files for one in kept}, epoch=epoch, step=step)
+        files = {one.version: one.files for one in kept}
+        gone = {name for one in let_go for name in one.files}
+        forget_files(table_path(folder, step), files, gone, epoch=epoch, step=step)
         timers = {one.timers: one.timer_files for one in kept if one.timers is not None}
-        forget_files(table_path(folder, step, TIMERS), timers, epoch=epoch, step=step)
+        gone = {name for one in let_go for name in one.timer_files}
+        forget_files(table_path(folder, step, TIMERS), timers, gone, epoch=epoch, step=step)
 
 
 def storable(schema: pa.Schema) -> pa.Schema:
