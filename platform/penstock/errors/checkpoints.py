@@ -55,8 +55,8 @@ class NotShared(CheckpointError):
 
     code = "PEN-CKP-023"
     remedy = (
-        "Mount the folder on every machine of the cluster, under the same path and for the same user, or run with a "
-        "local master."
+        "Mount the folder on every machine of the cluster, under the same path and for the same user, keep checkpoints "
+        "on HDFS, or run with a local master."
     )
 
 

@@ -21,7 +21,10 @@ class StreamFailed(SupervisionError, RuntimeError):
     """The stream has come to another end than was waited for: it was given up, or somebody ended it."""
 
     code = "PEN-SUP-002"
-    remedy = "Correct what the message names, then `penstock start JOB`; what drivers said is in _logs of the root."
+    remedy = (
+        "Correct what the message names, then `penstock start JOB`; what drivers said is in _logs of the root, or for "
+        "one on HDFS in the supervisor's cache."
+    )
 
 
 class SupervisorAbsent(SupervisionError, RuntimeError):
@@ -33,8 +36,11 @@ class SupervisorAbsent(SupervisionError, RuntimeError):
 
 
 class RootMissing(SupervisionError, FileNotFoundError):
-    """The folder of checkpoints and commands is not on this machine."""
+    """The folder of checkpoints and commands is not there."""
 
     code = "PEN-SUP-004"
-    remedy = "Mount it on this machine. Where there never was one, `penstock supervise` and `penstock run` make it."
+    remedy = (
+        "Mount it on this machine, or correct the URL. Where there never was one, `penstock supervise` and "
+        "`penstock run` make it."
+    )
     exit_code = EXIT_RETRY
