@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.beside_spark import scratch, show
@@ -24,7 +25,7 @@ from penstock.time.clock import SystemClock
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["run_expiry", "run_p3", "run_p4", "run_p5"]
+__all__ = ["keyed_duel", "run_expiry", "run_p3", "run_p4", "run_p5"]
 
 TOUCHED = 100_000
 MILLION = 1_000_000
@@ -37,7 +38,7 @@ def run_p3(spark: SparkSession, *, quick: bool) -> list[Claim]:
         for keys in (MILLION,) if quick else (MILLION, 10 * MILLION):
             full = keys // TOUCHED  # batches until every key has state
             turns = Turns(warm_engine=full + 20, warm_peer=full + 4, rounds=2 if quick else 3, engine=11, peer=6)
-            sides = _duel(spark, Input(rows=TOUCHED, keys=keys, step=MILLION), grouped, turns)
+            sides = keyed_duel(spark, Input(rows=TOUCHED, keys=keys, step=MILLION), grouped, turns)
             show(found, f"100,000 touched of {keys:,} keys", TOUCHED, sides)
             found.claim(Claim(f"P3, {keys:,} keys, times Structured Streaming", sides.ratio, 3, "x"))
     return found.claims
@@ -52,7 +53,7 @@ def run_p4(spark: SparkSession, *, quick: bool) -> list[Claim]:
     full = MILLION // TOUCHED
     turns = Turns(warm_engine=full + 40, warm_peer=1 if quick else full + 1, rounds=1, engine=41, peer=3)
     with report("P4 state functions") as found:
-        sides = _duel(spark, given, processed, turns)
+        sides = keyed_duel(spark, given, processed, turns)
         show(found, "vectorised, 100,000 touched of 1,000,000 keys", TOUCHED, sides)
         found.claim(Claim("P4, vectorised, times transformWithState", sides.ratio, 60, "x"))
         with scratch() as root:
@@ -161,11 +162,22 @@ class _Memory:
         self.most = max(self.most, worker_memory())
 
 
-def _duel(spark: SparkSession, given: Input, transform: Callable[[DataFrame], DataFrame], turns: Turns) -> Duel:
+def keyed_duel(
+    spark: SparkSession,
+    given: Input,
+    transform: Callable[[DataFrame], DataFrame],
+    turns: Turns,
+    *,
+    checkpoints: Path | None = None,
+    peer_at: str | None = None,
+) -> Duel:
+    """Let both sides take turns; `checkpoints` is where the engine has them, `peer_at` the peer, if not beside it."""
     given.prepare(turns.batches)
     with scratch() as root:
-        engine = EngineSide(spark, given, keyed_job(root / "table"), root / "checkpoints")
-        peer = SparkSide(spark, given, root / "peer", transform=transform, sink=discard, mode="update")
+        engine = EngineSide(spark, given, keyed_job(root / "table"), checkpoints or root / "checkpoints")
+        peer = SparkSide(
+            spark, given, root / "peer", transform=transform, sink=discard, mode="update", checkpoint=peer_at
+        )
         try:
             return duel(engine, peer, turns)
         finally:

@@ -55,6 +55,7 @@ class SparkSide:
         transform: Callable[[DataFrame], DataFrame],
         sink: Callable[[DataStreamWriter], DataStreamWriter],
         mode: str = "append",
+        checkpoint: str | None = None,
     ) -> None:
         self.given = given
         self.offered = 0
@@ -63,7 +64,7 @@ class SparkSide:
         reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", given.files_a_batch)
         rows = reader.option("recursiveFileLookup", "true").parquet(str(self._watched.resolve()))
         writer = transform(rows).writeStream.outputMode(mode)
-        self.query = sink(writer.option("checkpointLocation", str(root.resolve() / "checkpoint"))).start()
+        self.query = sink(writer.option("checkpointLocation", checkpoint or str(root.resolve() / "checkpoint"))).start()
         self._reported: dict[int, float] = {}
 
     def batches(self, n: int) -> list[float]:

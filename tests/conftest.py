@@ -93,7 +93,7 @@ def spark() -> Any:
 @pytest.fixture(scope="session")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Return the one HDFS of a test process, up and out of safe mode; six seconds to start."""
-    from hdfs_server import HdfsServer
+    from tools.hdfs_server import HdfsServer
 
     server = HdfsServer(tmp_path_factory.mktemp("hdfs"))
     try:

@@ -8,9 +8,9 @@ from typing import Any
 
 import requests
 from hdfs import InsecureClient
-from hdfs_server import USER
 
 from penstock.checkpoint.hdfs import HdfsStore
+from tools.hdfs_server import USER
 
 PATIENT = 60.0
 """Seconds that a store waits for what does come."""

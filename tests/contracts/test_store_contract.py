@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hdfs_server import HdfsServer
 
 from penstock.checkpoint.faulty import FaultyStore
 from penstock.checkpoint.hdfs import HdfsStore
@@ -18,6 +17,7 @@ from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.memory import MemoryStore
 from penstock.checkpoint.store import CheckpointStore, prove_exclusive
 from penstock.errors import AlreadyExists, NotExclusive, NotFound, PathEscapes
+from tools.hdfs_server import HdfsServer
 
 BAD_PATHS = {
     "empty": "",

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import requests
-from hdfs_server import SUPERUSER, HdfsServer
 
 from penstock import Job
 from penstock.checkpoint.mirror import root_of, shown
@@ -18,6 +17,7 @@ from penstock.errors import StorageDenied, StorageFull
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.testing import Harness
+from tools.hdfs_server import SUPERUSER, HdfsServer
 
 pytestmark = [pytest.mark.integration]
 

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from clusters import QUICK_JAVA, Cluster
+from clusters import Cluster
 from project_samples import expected_totals, make_project
 from yards import QUICK, Yard
 
@@ -17,6 +17,7 @@ from penstock.checkpoint.entries import Restore, Takeover
 from penstock.runtime.processes import argv_of, session_members
 from penstock.supervise.local import log_files
 from penstock.supervise.stream import Phase, Stream
+from tools.spark_cluster import QUICK_JAVA
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -15,8 +15,6 @@ import pytest
 import requests
 from checkpoint_samples import own, run_batch
 from hdfs_clients import PATIENT, Send, brief_store, lost, said_done, spoilt_store
-from hdfs_server import USER, HdfsServer
-from waiting import until
 
 from penstock.checkpoint.hdfs import HdfsStore
 from penstock.checkpoint.log import Log
@@ -35,6 +33,8 @@ from penstock.errors import (
     StorageFull,
     StorageUnavailable,
 )
+from tools.hdfs_server import USER, HdfsServer
+from tools.waiting import until
 
 BATCHES = 12
 FAR = 2e10

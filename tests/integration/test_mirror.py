@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hdfs_server import HdfsServer
 
 from penstock.checkpoint import mirror
 from penstock.checkpoint.files import NewFile, make_folder, map_file, read_file, sync_folder
@@ -42,6 +41,7 @@ from penstock.errors import (
 from penstock.runtime.snapshot_delta import working_copy
 from penstock.state import Manifest, StateReader, write_segment
 from penstock.state.sections import forget
+from tools.hdfs_server import HdfsServer
 
 pytestmark = pytest.mark.integration
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hdfs_server import HdfsServer
+from clusters import Cluster
 from project_samples import expected_totals, make_project
 from shells import PATIENCE, Shell
-from waiting import until
 from yards import QUICK, Yard
 
 import penstock.state
 from penstock.checkpoint.entries import Takeover
 from penstock.checkpoint.mirror import root_of
 from penstock.supervise.stream import Phase
+from tools.hdfs_server import HdfsServer
+from tools.spark_cluster import QUICK_JAVA
+from tools.waiting import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -29,7 +32,7 @@ def url(tmp_path: Path, hdfs: HdfsServer) -> str:
 
 def project(folder: Path, url: str, more: str = "", **named: int) -> Path:
     """Make a project with its checkpoints on HDFS, whose copies are kept in it."""
-    more += f'\n[checkpoint]\nroot = "{url}"\ncache = "cache"\nevery = "2 batches"\n'
+    more += f'\n[checkpoint]\nroot = "{url}"\ncache = "machine/cache"\nevery = "2 batches"\n'
     return make_project(folder, more=more, **named)
 
 
@@ -40,7 +43,7 @@ def test_a_run_on_hdfs_is_looked_at_gone_back_in_and_found_damaged(tmp_path: Pat
     assert shell.totals() == expected_totals(400)
     assert not (tmp_path / "checkpoints").exists()
 
-    shutil.rmtree(tmp_path / "cache")
+    shutil.rmtree(tmp_path / "machine")
     assert shell.json("status", "orders")["state"] == "finished"
     assert [one["trouble"] for one in shell.json("checkpoints", "orders")["checkpoints"]] == [None] * 5
     kept = penstock.state.read(url, "orders", "minutely", at=1)
@@ -65,7 +68,7 @@ def test_a_run_on_hdfs_is_looked_at_gone_back_in_and_found_damaged(tmp_path: Pat
 def yard(tmp_path: Path, url: str) -> Iterator[Yard]:
     """Return a stream of that project with a supervisor."""
     root = project(tmp_path, url, QUICK, rows=600)
-    found = Yard(root, root_of(url, project=root, cache="cache"))
+    found = Yard(root, root_of(url, project=root, cache="machine/cache"))
     yield found
     found.end()
 
@@ -89,3 +92,38 @@ def test_a_stream_whose_hdfs_goes_is_paused_and_goes_on(yard: Yard, hdfs: HdfsSe
     yard.until(lambda s: s.phase is Phase.FINISHED)
     assert yard.totals() == expected_totals(600)
     assert [t.generation for t in yard.entries(Takeover)] == [1, 2]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A master and a worker."""
+    (tmp_path / "cluster").mkdir()
+    found = Cluster(tmp_path / "cluster")
+    yield found
+    found.end()
+
+
+def test_executors_on_other_machines_find_the_state_on_hdfs(
+    tmp_path: Path, hdfs: HdfsServer, url: str, cluster: Cluster
+) -> None:
+    """Nothing is shared but the tables: what an executor has not written itself it fetches, and that is told."""
+    master = f'\n[spark]\nmaster = "{cluster.url}"\n[spark.conf]\nspark.executor.memory = "512m"\n'
+    master += f"spark.executor.extraJavaOptions = '{QUICK_JAVA}'\n"
+    root = project(tmp_path / "project", url, master, rows=400)
+    shell = Shell(root)
+
+    def fetched(*words: str) -> list[int]:
+        code, out, err = shell.run("run", "orders", "--json", *words)
+        assert code == 0, err
+        events = [json.loads(line) for line in out.splitlines()]
+        return [one["fetched_bytes"] for one in events if one["event"] == "batch.committed"]
+
+    with cluster.worker_apart(root / "machine"):
+        took = fetched("--available-now")
+        assert sum(took) == 0  # the one worker had written all of it
+        assert shell.totals() == expected_totals(400)
+    with cluster.worker_apart(root / "machine"):
+        took = fetched("--available-now", "--from", "batch=1")
+        assert took[0] > 0
+        assert sum(took[1:]) == 0
+    assert sorted(set(shell.totals())) == expected_totals(400)

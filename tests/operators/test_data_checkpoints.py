@@ -317,9 +317,8 @@ class TestHelperProcess:
 
     def test_it_is_stood_on_when_it_is_made_and_one_that_was_killed_is_made_again(self, tmp_path):
         """The batches never wait for it."""
-        from waiting import until
-
         from penstock.runtime.data_checkpoints import HelperProcess
+        from tools.waiting import until
 
         made = []
 

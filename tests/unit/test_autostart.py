@@ -7,13 +7,13 @@ import signal
 
 import pytest
 from project_samples import make_project
-from waiting import until
 
 from penstock.runtime.processes import environment_of, kill_session, process_runs, process_start
 from penstock.runtime.roots import control_store
 from penstock.supervise.autostart import start_supervisor
 from penstock.supervise.control import StreamControl
 from penstock.time.clock import SystemClock
+from tools.waiting import until
 
 
 @pytest.mark.slow

@@ -11,7 +11,6 @@ from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
-from waiting import until
 
 from penstock.checkpoint.local import LocalStore
 from penstock.runtime.processes import process_start, session_members
@@ -21,6 +20,7 @@ from penstock.supervise.stream import DriverSlot, Phase, Wish
 from penstock.supervise.supervisor import logs_of
 from tools import demo_stream
 from tools.demo_stream import DemoFailed, DemoStream
+from tools.waiting import until
 
 RUNS = {"wish": Wish.RUN, "phase": Phase.RUNNING, "first": 1, "generation": 1}
 

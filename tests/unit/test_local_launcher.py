@@ -13,7 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from waiting import until
 
 from penstock.errors import CommitUnknown, GateStopped, StorageFull, StorageUnavailable
 from penstock.runtime.processes import process_runs, process_start, session_members
@@ -21,6 +20,7 @@ from penstock.supervise.launcher import LaunchOrder, Look, run_words
 from penstock.supervise.local import LocalLauncher, log_files, read_exit
 from penstock.supervise.machine import Exit, Life
 from penstock.supervise.stream import DriverSlot, StartOptions, Stream, Wish
+from tools.waiting import until
 
 HERE = socket.gethostname()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from waiting import until
 
 from penstock.checkpoint.faulty import Fault, FaultyStore, Lasting, Plan
 from penstock.checkpoint.memory import MemoryStore
@@ -16,6 +15,7 @@ from penstock.supervise.orders import StreamOrders
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import Limits, Phase, Stream, Wish
 from penstock.time.clock import SystemClock
+from tools.waiting import until
 
 FIRST = ReadLimit(rows=100)
 

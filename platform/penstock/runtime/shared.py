@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.checkpoint.files import NewFile, make_folder, sync_folder
+from penstock.checkpoint.files import NewFile, sync_folder
 from penstock.checkpoint.mirror import is_on_hdfs, shown
-from penstock.checkpoint.places import read_whole, remove_folder
+from penstock.checkpoint.places import read_whole, remove_folder, write_whole
 from penstock.errors import (
     CheckpointError,
     ClusterUnavailable,
@@ -131,8 +131,7 @@ def judge(answers: Iterable[Answer]) -> None:
 def _make(folder: Path) -> None:
     where = shown(folder.parent)
     if is_on_hdfs(folder):
-        make_folder(folder)
-        return
+        return  # its files make it
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (PermissionError, FileExistsError, NotADirectoryError) as why:
@@ -142,6 +141,9 @@ def _make(folder: Path) -> None:
 
 
 def _leave(folder: Path, name: str) -> None:
+    if is_on_hdfs(folder):
+        write_whole(folder / name, _TOKEN)
+        return
     with NewFile(folder, name) as file:
         file.write(_TOKEN)
         file.publish()

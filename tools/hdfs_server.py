@@ -11,10 +11,10 @@ from contextlib import closing
 from pathlib import Path
 
 from hdfs import InsecureClient
-from waiting import until
 
 from tools import jars
 from tools.prerequisites import java_command
+from tools.waiting import until
 
 _NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 _DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
@@ -65,6 +65,11 @@ class HdfsServer:
     def address(self) -> str:
         """Return where WebHDFS answers: host and port."""
         return f"127.0.0.1:{self._http}"
+
+    @property
+    def rpc(self) -> str:
+        """Return the address of the file system, for clients of Hadoop."""
+        return f"hdfs://127.0.0.1:{self._rpc}"
 
     def url(self, name: str, user: str = USER, hosts: str = "") -> str:
         """Return the root of a store of that name, by that user and by other hosts when told so."""
@@ -121,7 +126,7 @@ class HdfsServer:
             "dfs.heartbeat.interval": "1",
             "dfs.namenode.safemode.extension": "0",
             "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "10",  # FACTS 4
-            # Asked ten times a second a NameNode is found when it is up; refused for good, a DataNode sleeps five seconds.
+            # Asked ten times a second a NameNode is found when it is up; refused for good, a DataNode sleeps for 5 s.
             "ipc.client.connect.max.retries": "100",
             "ipc.client.connect.retry.interval": "100",
             "dfs.client.retry.policy.enabled": "false",
