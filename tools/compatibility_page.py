@@ -108,7 +108,7 @@ TAIL = """## What else counts
 - A step that has another name in the code than in the checkpoint is a step that is gone and one that is new. So are a source and a sink.
 - A sink may go when its last rows are known to be published, as a driver says that leaves on purpose. Behind one that was killed, start once as it was: from the last commit that is asked for, with `PEN-CKP-016`, and a restore goes on without the rows that were not published.
 - A source or a step that is new is refused as long as a batch is begun and not committed: start once as it was, or give that batch up with `--from batch=N`.
-- What a restore is refused for leaves the log as it was; what has gone on can be gone back on, with the code of before, to any batch that is kept.
+- A restore that is refused changes neither state nor positions. Where a changed job has gone on, the code of before can go back to any batch that is kept from before.
 - What a table of a sink does not take is refused with `PEN-SNK-003`, whichever way the job starts.
 """
 
