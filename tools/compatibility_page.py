@@ -106,7 +106,7 @@ This page is written by `python -m tools.compatibility_page --write`, and each c
 
 TAIL = """## What else counts
 - A step that has another name in the code than in the checkpoint is a step that is gone and one that is new. So are a source and a sink.
-- A sink may go when its last rows are known to be published, as a driver says that leaves on purpose. Behind one that was killed, start once as it was: from the last commit that is asked for, with `PEN-CKP-016`, and a restore goes on without the rows that were not published.
+- A sink may go when its last rows are known to be published, as a driver says that leaves on purpose. Behind one that was killed, start once as it was: from the last commit, and from anything that is of that batch, that is asked for with `PEN-CKP-016`. A restore to a batch before it goes on: the rows are computed again, for the sinks that there are.
 - A source or a step that is new is refused as long as a batch is begun and not committed: start once as it was, or give that batch up with `--from batch=N`.
 - A restore that is refused changes neither state nor positions. Where a changed job has gone on, the code of before can go back to any batch that is kept from before.
 - What a table of a sink does not take is refused with `PEN-SNK-003`, whichever way the job starts.

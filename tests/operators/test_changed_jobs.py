@@ -46,6 +46,10 @@ def test_a_sink_goes_once_its_rows_are_published(tmp_path: Path) -> None:
             h.batch({"orders": [order("b", 2), order("c", 3)]})
         with pytest.raises(StepsChanged, match="2 rows for sink 'gone'"):
             h.restart(parts.job(["orders"], ["out"]))
+        # Nor does a restore to that batch, behind which nobody computes the rows again; one to a batch before it does.
+        batch = h.commit().batch
+        with pytest.raises(StepsChanged, match="2 rows for sink 'gone'"):
+            h.restore(batch=batch, job=parts.job(["orders"], ["out"]))
         h.restart(parts.job(["orders"], ["out", "gone"]))
         h.restart(parts.job(["orders"], ["out"]))
     assert [len(parts.sinks[name].rows()) for name in ("out", "gone")] == [3, 3]

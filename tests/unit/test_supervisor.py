@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from pathlib import Path
 
@@ -175,6 +176,31 @@ def test_only_what_we_started_is_ended_and_buried(
     drivers.sees = Look(Life.GONE, exit=Exit(code=1))
     mine.tick()
     assert drivers.killed == ([] if foreign else [HANDLE])
+
+
+def test_a_supervisor_without_the_copy_of_the_code_runs_what_is_there_now(
+    mine: Supervisor, drivers: Drivers, clock: ManualClock
+) -> None:
+    """As one on another machine, where checkpoints are on HDFS and copies of code are not."""
+    ask(mine, Verb.START)
+    mine.tick()
+    before = records(mine).newest().version
+    shutil.rmtree(mine.root / "_versions")
+    drivers.sees = Look(Life.GONE, exit=Exit(code=75, error="gone"))
+    for _ in range(4):
+        clock.now += 3_600 * SECOND
+        mine.tick()
+    first, second = drivers.launched[:2]
+    assert first.code.name == second.code.name == before  # of the same code it is the same copy
+    assert second.code.is_dir()
+    (mine.project / "jobs" / "j.py").write_text("two\n")
+    shutil.rmtree(mine.root / "_versions")
+    with capture_logs() as told:
+        for _ in range(4):
+            clock.now += 3_600 * SECOND
+            mine.tick()
+    assert drivers.launched[-1].code.name == records(mine).newest().version != before
+    assert "version.not_here" in {said["event"] for said in told}
 
 
 def test_versions_that_another_stream_runs_are_kept(mine: Supervisor, drivers: Drivers, clock: ManualClock) -> None:

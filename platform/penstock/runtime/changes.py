@@ -17,7 +17,7 @@ from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import FunctionNode, StatefulNode
 from penstock.operators.evolution import Evolution
 
-__all__ = ["Fate", "Finding", "Kind", "compare", "refuse", "when_left"]
+__all__ = ["Fate", "Finding", "Kind", "compare", "lost_rows", "refuse", "when_left"]
 
 
 class Kind(Enum):
@@ -94,6 +94,11 @@ def refuse(findings: Iterable[Finding]) -> None:
     for finding in findings:
         if finding.refusal is not None:
             raise finding.refusal
+
+
+def lost_rows(graph: JobGraph, recovered: Recovered) -> Iterator[Finding]:
+    """Yield the sinks that are gone, and that may not show the rows of the last Commit: whoever goes on loses those."""
+    return (finding for finding in _sinks(graph, recovered, {}) if finding.fate is Fate.GONE)
 
 
 def when_left(recovered: Recovered) -> Recovered:

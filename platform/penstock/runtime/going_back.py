@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.checkpoint.entries import Commit, Takeover
 from penstock.checkpoint.recovery import Damage, Recovered, takeover_of
 from penstock.errors import Fenced
+from penstock.runtime.changes import lost_rows, refuse
 from penstock.runtime.rewriting import Restored, restored, with_partitions
 from penstock.runtime.sink_evidence import refuse_unpublished
 from penstock.runtime.stages import Hook
@@ -32,7 +33,10 @@ def go_back(driver: Driver, start: StartFrom) -> Iterator[Hook]:
     try:
         commit = start.commit(recovered, driver.janitor.root)
         if commit is not None:
-            refuse_unpublished(driver.damaged, recovered.last_published_commit, commit.batch)
+            last = recovered.last_published_commit
+            refuse_unpublished(driver.damaged, last, commit.batch)
+            if last is not None and commit.batch >= last.batch:  # else they are computed again
+                refuse(lost_rows(driver.engine.graph, recovered))
         truncate = plan_truncation(driver.engine.graph, driver.app, recovered, start, driver.log, driver.janitor.root)
         if commit is not None:
             found = _found(driver, start, commit, recovered, owned.takeover)

@@ -129,7 +129,7 @@ class Supervisor:
         if seen.life is Life.GONE and before.driver is not None:
             self._bury(before.driver)
         if decided.action is Action.LAUNCH and after.driver is not None:
-            version = after.version or self._versions.take()
+            version = self._version_of(job, after)
             slot = after.driver.model_copy(update={"version": version})
             after = after.having(version=version, driver=slot)
         if after != before and not records.replace(before, after):
@@ -141,6 +141,15 @@ class Supervisor:
             reached = self.launcher.kill(after.driver.handle)
             if reached:
                 log.warning("driver.killed", job=job, generation=after.driver.generation, reason=after.reason)
+
+    def _version_of(self, job: str, stream: Stream) -> str:
+        """Return the copy of the code that the next driver runs; what is in the project where this machine has none."""
+        if stream.version is not None and self._versions.folder(stream.version).is_dir():
+            return stream.version
+        taken = self._versions.take()
+        if stream.version is not None:
+            log.warning("version.not_here", job=job, version=stream.version, instead=taken)
+        return taken
 
     def _launch(self, job: str, records: StreamRecords, stream: Stream) -> None:
         """Start the driver whose generation was just claimed, and write down how to find it."""
