@@ -251,8 +251,8 @@ def test_what_nobody_has_used_for_long_is_swept_once_a_day(tmp_path: Path, url: 
     root = machine(tmp_path / "cache", url)
     (root / "job").mkdir()
     (root / "_logs").mkdir()
-    old = {root / "job" / "1-a": 8 * 86_400, root / "job" / ".tmp-1": 7_200, root / "_logs" / "1.log": 90 * 86_400}
-    young = {root / "job" / "2-b": 86_400, root / "job" / ".tmp-2": 60}
+    old = {root / "job" / "1-a": 8 * 86_400, root / "job" / ".tmp-1": 2 * 86_400, root / "_logs" / "1.log": 90 * 86_400}
+    young = {root / "job" / "2-b": 86_400, root / "job" / ".tmp-2": 7_200}
     for path, age in (old | young).items():
         path.touch()
         os.utime(path, (time.time() - age,) * 2)

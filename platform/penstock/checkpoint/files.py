@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from penstock.checkpoint.local import named_errors
-from penstock.checkpoint.mirror import Mirrored, bytes_of, is_on_hdfs, make_cache_folder, mirrored, shown
+from penstock.checkpoint.mirror import Mirrored, bytes_of, is_on_hdfs, make_cache_folder, mirrored, part_of, shown
 from penstock.errors import (
     CheckpointCorrupt,
     PenstockError,
@@ -102,8 +102,8 @@ class NewFile:
         """Give the file its name, after `sync`; durable after `sync_folder`. Raises `SegmentExists`."""
         self.sync()
         # Mapped now: once it has its name, it may be taken away here before its turn comes.
-        data = None if self._mirrored is None else bytes_of(self._temp)
         with state_errors(self.path):
+            data = None if self._mirrored is None else bytes_of(self._temp)
             try:
                 os.link(self._temp, self.path, follow_symlinks=False)
             except FileExistsError as error:
@@ -168,7 +168,9 @@ def read_file(path: Path, check: Callable[[bytes], Found]) -> Found:
     if remote is not None:
         with suppress(StateMissing, CheckpointCorrupt):
             return check(_read(path))
-        return check(remote.fetch())
+        data = remote.read()
+        remote.keep(data)
+        return check(data)
     return check(_read(path))
 
 
@@ -244,7 +246,7 @@ def _mapped(file: FileIO | _Copy, path: Path, size: int, bring: Callable[[int, i
 
 def _copy_of(remote: Mirrored, size: int) -> Path:
     """Return the copy of a file: as it is here, brought whole, or a part of it where it is long."""
-    part = _part_of(remote.path)
+    part = part_of(remote.path)
     for place in (remote.path, part):
         with suppress(FileNotFoundError):
             if place.stat(follow_symlinks=False).st_size == size:
@@ -261,14 +263,9 @@ def _copy_of(remote: Mirrored, size: int) -> Path:
     return part
 
 
-def _part_of(path: Path) -> Path:
-    """Return where a copy is that need not be whole."""
-    return path.with_name(f"{path.name}.part")
-
-
 def signature(path: Path) -> Signature | None:
     """Return what tells this file from another of its name; None where there is none, or no copy."""
-    for place in (path, _part_of(path)) if is_on_hdfs(path) else (path,):
+    for place in (path, part_of(path)) if is_on_hdfs(path) else (path,):
         with state_errors(path), suppress(FileNotFoundError):
             return _signature(path, place.stat(follow_symlinks=False))
     return None

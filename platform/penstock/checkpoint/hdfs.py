@@ -40,8 +40,6 @@ _ROOT = re.compile(
 )
 _SCHEMES = {"webhdfs": ("http", 9870), "swebhdfs": ("https", 9871)}
 _WRITABLE_BY_OTHERS = 0o022
-_ANY_SIZE = 2**26
-"""Bytes for which there is time where a file is read whole, however long it is."""
 
 
 class HdfsStore:
@@ -113,36 +111,28 @@ class HdfsStore:
 
     def read(self, path: str) -> bytes:
         """Return the file's bytes; raises `NotFound`, or `CheckpointCorrupt` when no plain file stands there."""
-        return self.read_range(path, 0, None)
+        return self.read_range(path, 0, None, most=READ_CAP)
 
-    def read_range(self, path: str, offset: int, size: int | None) -> bytes:
-        """Return so many bytes of a file, None for all behind the offset, as `read` does.
+    def read_range(self, path: str, offset: int, size: int | None, *, most: int | None = None) -> bytes:
+        """Return so many bytes of a file, None for all behind the offset, as `read` does, which allows so many at most.
 
         A file that ends before that raises `CheckpointCorrupt`.
         """
         full = self._full(elements(path))
-        calls = self._web.calls(path, size=_ANY_SIZE if size is None else size)
-
-        def attempt() -> bytes | None:
-            found = calls.status(full)
-            if found is None:
-                return None
-            if not found.is_file:
-                raise corrupt(path, "not a plain file")
-            wanted = found.length - offset if size is None else size
-            if wanted > READ_CAP:
-                raise corrupt(path, f"{wanted} bytes, more than any file of a checkpoint has")
-            if offset + wanted > found.length:
-                raise corrupt(path, f"{found.length} bytes, and those up to {offset + wanted} are wanted")
-            with suppress(NotFound):  # removed meanwhile
-                return calls.read(full, wanted, offset=offset)
-            return None
-
-        data = calls.again(attempt)
-        if data is None:
+        calls = self._web.calls(path)
+        found = calls.again(lambda: calls.status(full))
+        if found is None:
             self._check_still_there(calls, path)
             raise NotFound("no such file", where=path, path=path)
-        return data
+        if not found.is_file:
+            raise corrupt(path, "not a plain file")
+        wanted = found.length - offset if size is None else size
+        if most is not None and wanted > most:
+            raise corrupt(path, f"{wanted} bytes, more than any file of a checkpoint has")
+        if offset + wanted > found.length:
+            raise corrupt(path, f"{found.length} bytes, and those up to {offset + wanted} are wanted")
+        reading = self._web.calls(path, size=wanted)
+        return reading.again(lambda: reading.read(full, wanted, offset=offset))
 
     def exists(self, path: str) -> bool:
         """Say whether a plain file is there."""

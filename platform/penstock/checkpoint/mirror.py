@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -51,6 +52,7 @@ __all__ = [
     "make_cache_folder",
     "mirrored",
     "open_store",
+    "part_of",
     "root_of",
     "shown",
     "without_cache",
@@ -60,8 +62,10 @@ _SCHEMES = ("webhdfs://", "swebhdfs://", "hdfs://")
 _ESCAPE = "~"
 """What stands for the percent sign in a quoted URL: Delta's writers take a path for a URL, and decode it."""
 _LONGEST_NAME = 255
-_HOUR, _DAY, _WEEK = 3_600.0, 86_400.0, 604_800.0
-_SWEPT = ".swept"
+_DAY, _WEEK = 86_400.0, 604_800.0
+_SWEPT, _FRESH = ".swept", ".fresh-"
+_PIECE = 2**26
+"""Bytes that are brought at a time."""
 _OURS = (("_logs",), ("_reports",), ("_versions",))
 """What is in the folder and on HDFS not: what a supervisor keeps of its drivers, and reports."""
 _UPLOADS = 4
@@ -135,7 +139,7 @@ def without_cache(folder: Path) -> Iterator[Path]:
         yield folder
         return
     LocalStore(root.parent)
-    with tempfile.TemporaryDirectory(prefix=".fresh-", dir=root.parent) as cache:
+    with tempfile.TemporaryDirectory(prefix=_FRESH, dir=root.parent) as cache:
         yield Path(cache, root.name, *below)
 
 
@@ -184,12 +188,19 @@ class Mirrored:
         with self._named():
             return self.store.size(self.name)
 
-    def fetch(self) -> bytes:
-        """Have the whole file here, and return it; raises StateMissing where HDFS has none."""
-        data = self.read()
+    def fetch(self) -> None:
+        """Have the whole file here; raises StateMissing where HDFS has none."""
+        size = self.size()
+        if size is None:
+            raise StateMissing("no such state file", where=shown(self.path), path=shown(self.path))
+        with self._fresh() as file:
+            for offset in range(0, size, _PIECE):
+                file.write(self.read(offset, min(_PIECE, size - offset)))
+
+    def keep(self, data: bytes) -> None:
+        """Have the file here, whose bytes these are."""
         with self._fresh() as file:
             file.write(data)
-        return data
 
     def make_room(self, path: Path, size: int) -> None:
         """Have an empty file of that size here, at another path, whose bytes are brought when they are asked for."""
@@ -200,7 +211,8 @@ class Mirrored:
         """Remove the file, there and here."""
         with self._named():
             self.store.delete(self.name)
-        self.path.unlink(missing_ok=True)
+        for copy in (self.path, part_of(self.path)):
+            copy.unlink(missing_ok=True)
 
     def files_below(self, *, before: float | None = None) -> list[Path]:
         """Return all files below the folder on HDFS, sorted; those of before a time, in seconds since 1970."""
@@ -263,6 +275,11 @@ _patience: ContextVar[float] = ContextVar("patience", default=30.0)
 _pending: dict[Path, list[Future[None]]] = {}
 
 
+def part_of(path: Path) -> Path:
+    """Return where a copy of a file is that need not be whole."""
+    return path.with_name(f"{path.name}.part")
+
+
 def make_cache_folder(folder: Path) -> None:
     """Make a folder of a mirror, for its user alone."""
     with suppress(FileExistsError):
@@ -313,12 +330,15 @@ def _sweep(folder: Path) -> None:
         if mark.stat().st_mtime > now - _DAY:
             return
     mark.touch(mode=0o600)
+    for left in folder.parent.glob(f"{_FRESH}*"):
+        if left.stat().st_mtime < now - _DAY:
+            shutil.rmtree(left, ignore_errors=True)
     for place, _, names in os.walk(folder):
         if Path(place).relative_to(folder).parts[:1] not in _OURS:
             for path in (Path(place, name) for name in names if name != _SWEPT):
                 with suppress(FileNotFoundError):
                     age = now - path.stat().st_mtime
-                    if age > (_HOUR if path.name.startswith(".") else _WEEK):
+                    if age > (_DAY if path.name.startswith(".") else _WEEK):
                         path.unlink()
 
 

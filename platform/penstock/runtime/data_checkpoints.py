@@ -80,7 +80,12 @@ class HelperProcess:
             stdin=subprocess.PIPE,  # it stays open: its end tells the process that we are gone
             stdout=subprocess.DEVNULL,  # what modules of the job print has no place in a driver's output
             start_new_session=True,  # Ctrl-C is for the driver, which ends it
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **_ONE_THREAD},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                "TMPDIR": self._folder.name,
+                **_ONE_THREAD,
+            },
         )
 
     def poll(self) -> Mapping[str, Any] | None:

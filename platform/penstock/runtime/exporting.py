@@ -90,9 +90,10 @@ def import_checkpoint(source: Path, folder: Path, *, identity: Identity, now: in
     there is a checkpoint already, or no export; and what damage raises.
     """
     export = read_export(source)
+    control = open_store(folder.parent)
     if is_taken(folder):
         raise CannotCopy("there is a checkpoint already", where=shown(folder))
-    _refuse_old_decisions(open_store(folder.parent), folder.name, export.commit.batch)
+    _refuse_old_decisions(control, folder.name, export.commit.batch)
     made_in = folder.parent / "_importing" / folder.name
     remove_folder(made_in)
     _copy_state(source / "state", made_in / "state", export.commit.state)

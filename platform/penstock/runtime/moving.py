@@ -19,13 +19,14 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from penstock.checkpoint.control import Records
 from penstock.checkpoint.entries import Arrival, Moved, Place, Release
 from penstock.checkpoint.files import NewFile, make_folder, sync_folder
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.metadata import read_metadata
 from penstock.checkpoint.mirror import is_on_hdfs, shown
-from penstock.checkpoint.recovery import recover
+from penstock.checkpoint.recovery import Damage, recover
 from penstock.checkpoint.settle import settle
 from penstock.checkpoint.takeover import View, confirm, refuse_moved, survey
 from penstock.errors import CannotCopy, Fenced, MoveUnfinished, NotFound
@@ -151,6 +152,13 @@ def _refuse_place(source: Path, folder: Path) -> None:
     """Raise CannotCopy where something stands at the place that an earlier try of this move has not left."""
     if folder.exists() and not _is_left_over(source, folder):
         raise CannotCopy("there is a checkpoint already", where=str(folder))
+    told, last = _told(folder), _last_batch(source)
+    if told > last:
+        raise CannotCopy(
+            f"a former checkpoint of {folder.name} went on to batch {told}, and of the batches that come now nobody "
+            "would be told until there are as many; move it under another name",
+            where=f"{folder.parent}/_control",
+        )
     theirs = _decisions(source)
     if any(theirs.get(record) != said for record, said in _decisions(folder).items()):
         raise CannotCopy(
@@ -158,6 +166,19 @@ def _refuse_place(source: Path, folder: Path) -> None:
             "for decisions on those that come now; move it under another name",
             where=f"{folder.parent}/_control",
         )
+
+
+def _told(folder: Path) -> int:
+    """Return the last batch of a job that assets were told of, -1 where they were told of none."""
+    cursor = Records(LocalStore(folder.parent), "assets", folder.name).newest() if folder.parent.is_dir() else None
+    return -1 if cursor is None else int(cursor.body["batch"])
+
+
+def _last_batch(source: Path) -> int:
+    """Return the last batch of a checkpoint that took an id."""
+    log = job_log(source)
+    assert log is not None
+    return recover(log, Damage.LIST).next_batch - 1
 
 
 def _is_left_over(source: Path, folder: Path) -> bool:

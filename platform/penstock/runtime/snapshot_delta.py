@@ -99,10 +99,14 @@ def refuse_newer(table: DeltaTable | None, epoch: int, step: str) -> None:
         raise Fenced(f"a driver of epoch {newest[EPOCH]} has written the table of step {step!r}")
 
 
-def files_of(table: DeltaTable, copy: Path, known: Mapping[str, tuple[int, int]]) -> Files:
-    """Return size and checksum of the files of a table's version; `known` are those of an older version."""
+def files_of(table: DeltaTable, copy: Path, path: Path, known: Mapping[str, tuple[int, int]]) -> Files:
+    """Return size and checksum of the files of a version of the table at `path`, of which `copy` is the working copy.
+
+    `known` are those of an older version.
+    """
     names = pa.table(table.get_add_actions())["path"].to_pylist()
-    return {name: known[name] if name in known else checked(copy / name) for name in names}
+    fresh = {name: copy / name if (copy / name).is_file() else path / name for name in names if name not in known}
+    return {name: known[name] if name in known else checked(fresh[name]) for name in names}
 
 
 def checked(path: Path) -> tuple[int, int]:

@@ -180,7 +180,7 @@ class _StepWriter:
         with working_copy(self._path(table)) as copy:
             made = self._commit(table, copy, rows)
             count = sum(pa.table(made.get_add_actions())["num_records"].to_pylist())
-            return _Version(made.version(), count, files_of(made, copy, known))
+            return _Version(made.version(), count, files_of(made, copy, self._path(table), known))
 
     def _commit(self, table: str, copy: Path, rows: Callable[[Collection[int]], Iterator[pa.Table]]) -> DeltaTable:
         from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake

@@ -131,7 +131,9 @@ class Supervisor:
         if decided.action is Action.LAUNCH and after.driver is not None:
             version = self._version_of(job, after)
             slot = after.driver.model_copy(update={"version": version})
-            after = after.having(version=version, driver=slot)
+            # Without a copy of the code that was to run, there is none of one to roll back to.
+            stable = after.stable if after.version in (None, version) else None
+            after = after.having(version=version, stable=stable, driver=slot)
         if after != before and not records.replace(before, after):
             return  # a command was faster; the next tick looks again
         self._tell(job, after)
