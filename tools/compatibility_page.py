@@ -16,6 +16,8 @@ from enum import Enum
 from itertools import groupby
 from pathlib import Path
 
+from tools.pages import write_or_print
+
 # ruff: noqa: E501 - a sentence of the page is a line
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "compatibility.md"
@@ -127,14 +129,5 @@ def render() -> str:
     return "\n".join([*lines, TAIL])
 
 
-def main() -> int:
-    """Print the page, or write it."""
-    if sys.argv[1:] == ["--write"]:
-        PAGE.write_text(render(), encoding="utf-8")
-    else:
-        print(render())
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_print(PAGE, render()))

@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 
 from penstock import errors
+from tools.pages import write_or_print
 
 # ruff: noqa: E501 - a sentence of the page is a line
 
@@ -73,14 +74,5 @@ def render() -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
-    """Print the page, or write it."""
-    if sys.argv[1:] == ["--write"]:
-        PAGE.write_text(render(), encoding="utf-8")
-    else:
-        print(render())
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_print(PAGE, render()))

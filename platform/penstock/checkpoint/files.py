@@ -22,7 +22,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from penstock.checkpoint.local import named_errors
-from penstock.checkpoint.mirror import Mirrored, bytes_of, is_on_hdfs, make_cache_folder, mirrored, part_of, shown
+from penstock.checkpoint.mirror import (
+    Mirrored,
+    bytes_of,
+    is_on_hdfs,
+    make_cache_folder,
+    mirrored,
+    part_of,
+    shown,
+    state_missing,
+)
 from penstock.errors import (
     CheckpointCorrupt,
     PenstockError,
@@ -283,10 +292,6 @@ def corrupt(path: Path, reason: str) -> CheckpointCorrupt:
 def _signature(path: Path, found: os.stat_result) -> Signature:
     # Of a copy the time changes when bytes are brought, and what is read of it is checked by its readers.
     return found.st_ino, 0 if is_on_hdfs(path) else found.st_mtime_ns, found.st_size
-
-
-def state_missing(path: Path) -> StateMissing:
-    return StateMissing("no such state file", where=shown(path), path=shown(path))
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 from urllib.parse import quote, unquote
 
+from penstock.checkpoint.hdfs import PATIENCE, HdfsStore, parse_root
 from penstock.checkpoint.local import LocalStore, named_errors
 from penstock.errors import (
     AlreadyExists,
@@ -39,7 +40,6 @@ from penstock.errors import (
 )
 
 if TYPE_CHECKING:
-    from penstock.checkpoint.hdfs import HdfsStore
     from penstock.checkpoint.store import CheckpointStore
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "part_of",
     "root_of",
     "shown",
+    "state_missing",
     "without_cache",
 ]
 
@@ -85,8 +86,6 @@ def root_of(root: str | Path, *, project: Path | None = None, cache: str | None 
     base = Path() if project is None else project
     if isinstance(root, Path) or not is_url(root):
         return base / root
-    from penstock.checkpoint.hdfs import parse_root
-
     parse_root(root)
     name = _quoted(root.rstrip("/"))
     if len(name) > _LONGEST_NAME:
@@ -105,6 +104,11 @@ def shown(path: Path) -> str:
     text = os.fspath(path)
     root, below = _split(text)
     return text if root is None else "/".join([_unquoted(root.name), *below])
+
+
+def state_missing(path: Path) -> StateMissing:
+    """Make the error for a file that is not there."""
+    return StateMissing("no such state file", where=shown(path), path=shown(path))
 
 
 def mirrored(path: Path) -> Mirrored | None:
@@ -161,7 +165,10 @@ class Mirrored:
         _pending.setdefault(self.path.parent, []).append(_pool().submit(self._uploaded, data))
 
     def wait(self) -> None:
-        """Wait until all that was begun in this folder is on HDFS, and raise the first error; what failed goes here."""
+        """Wait until all that was begun in this folder is on HDFS, and raise the first error.
+
+        What could not be written there is here no longer.
+        """
         failed = [why for upload in _pending.pop(self.path, []) if (why := upload.exception()) is not None]
         if failed:
             raise failed[0]
@@ -192,7 +199,7 @@ class Mirrored:
         """Have the whole file here; raises StateMissing where HDFS has none."""
         size = self.size()
         if size is None:
-            raise StateMissing("no such state file", where=shown(self.path), path=shown(self.path))
+            raise state_missing(self.path)
         with self._fresh() as file:
             for offset in range(0, size, _PIECE):
                 file.write(self.read(offset, min(_PIECE, size - offset)))
@@ -251,8 +258,7 @@ class Mirrored:
         try:
             yield
         except NotFound as error:
-            where = shown(self.path)
-            raise StateMissing("no such state file", where=where, path=where) from error
+            raise state_missing(self.path) from error
         except (AlreadyExists, CommitUnknown, StorageDenied, StorageFull, StorageUnavailable) as error:
             where = shown(self.path)
             raise type(error)(error.what, where=where, path=where) from error
@@ -271,7 +277,7 @@ def fetched() -> int:
 
 
 _fetched = 0
-_patience: ContextVar[float] = ContextVar("patience", default=30.0)
+_patience: ContextVar[float] = ContextVar("patience", default=PATIENCE)
 _pending: dict[Path, list[Future[None]]] = {}
 
 
@@ -313,8 +319,6 @@ def _split(path: str) -> tuple[Path | None, tuple[str, ...]]:
 @lru_cache(maxsize=64)
 def _store(root: str, *below: str, make: bool) -> HdfsStore:
     """Return the store of a root, or of a folder below it; one for a process."""
-    from penstock.checkpoint.hdfs import HdfsStore
-
     folder = Path(root)
     # Whoever else could write in it could put in a state of his own.
     LocalStore(folder.parent)

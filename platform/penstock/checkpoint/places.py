@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.checkpoint.files import NewFile, make_folder, read_file, state_errors, state_missing, sync_folder
-from penstock.checkpoint.mirror import is_on_hdfs, mirrored
+from penstock.checkpoint.files import NewFile, make_folder, read_file, state_errors, sync_folder
+from penstock.checkpoint.mirror import is_on_hdfs, mirrored, state_missing
 from penstock.errors import RootMissing
 
 __all__ = [
