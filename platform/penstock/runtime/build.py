@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ from penstock.graph.policies import OnFail
 from penstock.quality.compile import CompiledGate, compile_suite
 from penstock.quality.suite import load_suite
 from penstock.runtime.dataframes import (
+    FUTURE,
     PREFIX,
     ChainFrame,
     at_site,
@@ -33,6 +34,7 @@ from penstock.runtime.dataframes import (
 )
 from penstock.runtime.function_work import FunctionWork
 from penstock.runtime.gates import RULES
+from penstock.runtime.plain_rows import PlainProjection, PlainRows, plain_rows
 from penstock.runtime.plan import Branch, Hop, JobPlan, Leaf, Shuffle, SinkLeaf, StepLeaf, port_name
 from penstock.runtime.projection import Projection, map_in_arrow
 from penstock.runtime.route import QUARANTINE_SCHEMA
@@ -49,14 +51,16 @@ from penstock.runtime.specs import (
     StepWork,
     WindowLeafSpec,
 )
-from penstock.runtime.step_leaves import StepLeaves
-from penstock.runtime.tasks import hop_task, ingest_task, read_task, state_task
+from penstock.runtime.step_leaves import End, StepLeaves
+from penstock.runtime.tasks import TaskFunction, hop_task, ingest_task, plain_task, read_task, state_task
 from penstock.sources.base import ERROR, PARTITION, POSITION, RAW, SourceReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["BuiltJob", "build_job"]
+
+Start = TypeVar("Start", ChainFrame, PlainRows)
 
 _HOP_HIDDEN = pa.schema([(TIME, pa.int64()), (PARTITION, pa.int32()), (POSITION, pa.int64())])
 
@@ -104,11 +108,8 @@ class _Builder:
 
     def build(self) -> BuiltJob:
         parts = [(self._source(b), b) for b in self.plan.ingest]
-        routed = [self._project(chain, b, ()) for chain, b in parts]
-        frames = []
-        for number, (frame, spec) in enumerate(routed):
-            emitter = self._emitter(0, number)
-            frames.append(map_in_arrow(frame, ingest_task(spec, emitter), emitter.schema))
+        routed = [(b, *self._project(chain, b, ())) for chain, b in parts]
+        frames = [self._ingest(number, *one) for number, one in enumerate(routed)]
         frame = reduce(lambda a, b: a.unionAll(b), frames)
         for number, stage in enumerate(self.plan.stages, 1):
             frame = self._hop(frame, stage, number) if isinstance(stage, Hop) else self._shuffle(frame, stage, number)
@@ -117,37 +118,55 @@ class _Builder:
 
     # --- stages ------------------------------------------------------------------------------
 
-    def _source(self, branch: Branch) -> ChainFrame:
+    def _source(self, branch: Branch) -> ChainFrame | PlainRows:
         """Return the rows of a branch; branches of one source share what is analysed up to where they part."""
         node = branch.port
         assert isinstance(node, SourceNode)
+        reader = self.readers[node.name]
+        with at_site(node.site):
+            refuse_taken(reader.schema.names)
+        self.ports.setdefault(port_name(node), reader.schema)
+        aside = branch.accounts and self.plan.graph.quarantine_stream(node.name) is not None
+        plain = plain_rows(branch, reader.schema, aside=aside)
+        if plain is not None:
+            return self._follow(plain, branch)
         if node.name not in self.starts:
             self.starts[node.name] = self._start(node)
         return self._follow(self.starts[node.name], branch)
 
     def _start(self, node: SourceNode) -> ChainFrame:
-        reader = self.readers[node.name]
-        with at_site(node.site):
-            refuse_taken(reader.schema.names)
+        frame = self._per_split(node, self._read(node), self._as_read(node))
+        visible = tuple(self.readers[node.name].schema.names)
+        ahead = node.max_future is not None
+        return source_frame(frame, visible, event_time=node.event_time, bounded_ahead=ahead, site=node.site)
+
+    def _as_read(self, node: SourceNode) -> pa.Schema:
+        """Return the columns of what is read of a source."""
         hidden = [(PARTITION, pa.int32()), (POSITION, pa.int64()), (ERROR, pa.string()), (RAW, pa.string())]
         if node.max_future is not None:
-            from penstock.runtime.dataframes import FUTURE
-
             hidden.append((FUTURE, pa.int64()))
         # A bad record has no values, whatever its schema promises.
-        plain = [f.with_nullable(nullable=True) for f in reader.schema]
-        schema = pa.schema([*plain, *(pa.field(n, t) for n, t in hidden)])
-        task = read_task(node.name, reader.task_reader(), reader.splits, node.max_future, schema)
-        frame = map_in_arrow(self.spark.range(0, reader.splits, 1, reader.splits), task, schema)
-        start = source_frame(
-            frame,
-            tuple(reader.schema.names),
-            event_time=node.event_time,
-            bounded_ahead=node.max_future is not None,
-            site=node.site,
-        )
-        self.ports.setdefault(port_name(node), reader.schema)
-        return start
+        plain = [f.with_nullable(nullable=True) for f in self.readers[node.name].schema]
+        return pa.schema([*plain, *(pa.field(n, t) for n, t in hidden)])
+
+    def _read(self, node: SourceNode) -> TaskFunction:
+        reader = self.readers[node.name]
+        return read_task(node.name, reader.task_reader(), reader.splits, node.max_future, self._as_read(node))
+
+    def _per_split(self, node: SourceNode, task: TaskFunction, schema: pa.Schema) -> DataFrame:
+        """Run a function once for each part of a source."""
+        splits = self.readers[node.name].splits
+        return map_in_arrow(self.spark.range(0, splits, 1, splits), task, schema)
+
+    def _ingest(self, number: int, branch: Branch, end: End, spec: RouteSpec) -> DataFrame:
+        """Return what a branch of a source sends to the stages behind it."""
+        emitter = self._emitter(0, number)
+        task = ingest_task(spec, emitter)
+        if isinstance(end, Projection):
+            return map_in_arrow(end.frame(), task, emitter.schema)
+        assert isinstance(branch.port, SourceNode)
+        task = plain_task(self._read(branch.port), end.columns(), task)
+        return self._per_split(branch.port, task, emitter.schema)
 
     def _hop(self, frame: DataFrame, stage: Hop, number: int) -> DataFrame:
         from pyspark.sql import functions as F
@@ -157,9 +176,10 @@ class _Builder:
         hidden = (TIME, FATE, PARTITION, POSITION, *CARRIER.names)
         start = ChainFrame(frame, visible, hidden, guarded=True)
         chain = self._follow(start, stage.branch)
-        projected, spec = self._project(chain, stage.branch, tuple(CARRIER.names))
+        end, spec = self._project(chain, stage.branch, tuple(CARRIER.names))
+        assert isinstance(end, Projection)
         emitter = self._emitter(number)
-        return map_in_arrow(projected, hop_task(spec, emitter), emitter.schema)
+        return map_in_arrow(end.frame(), hop_task(spec, emitter), emitter.schema)
 
     def _shuffle(self, frame: DataFrame, stage: Shuffle, number: int) -> DataFrame:
         from pyspark.sql import functions as F
@@ -181,19 +201,19 @@ class _Builder:
             step=step.name, partitions=step.partitions, work=work, output=output, aside=aside, snapshots=snapshots
         )
 
-    def _follow(self, start: ChainFrame, branch: Branch) -> ChainFrame:
+    def _follow(self, start: Start, branch: Branch) -> Start:
         """Apply the steps of a branch, and compare the columns wherever it meets another."""
         current = start
         for node in branch.chain:
             self._meet(node, current)
-            current = follow_chain(current, (node,))
+            current = current.followed(node) if isinstance(current, PlainRows) else follow_chain(current, (node,))
         for leaf in branch.leaves:
             ends: tuple[Node, ...] = (leaf.step,) if isinstance(leaf, StepLeaf) else leaf.sinks
             for end in (leaf.check,) if isinstance(leaf, SinkLeaf) and leaf.check is not None else ends:
                 self._meet(end, current)
         return current
 
-    def _meet(self, node: Node, current: ChainFrame) -> None:
+    def _meet(self, node: Node, current: ChainFrame | PlainRows) -> None:
         union = node.parents[0]
         if not isinstance(union, UnionNode):
             return
@@ -217,23 +237,25 @@ class _Builder:
 
     # --- the end of a branch -----------------------------------------------------------------
 
-    def _project(self, chain: ChainFrame, branch: Branch, carriers: tuple[str, ...]) -> tuple[DataFrame, RouteSpec]:
-        """Return the frame with just the columns that the leaves read, and what the Python stage does with them."""
-        end = Projection(chain)
+    def _project(
+        self, chain: ChainFrame | PlainRows, branch: Branch, carriers: tuple[str, ...]
+    ) -> tuple[End, RouteSpec]:
+        """Return the columns that the leaves of a branch read, and what the Python stage does with them."""
+        end = Projection(chain) if isinstance(chain, ChainFrame) else PlainProjection(chain)
+        end.hide(TIME, FATE, PARTITION, POSITION, *carriers)
         leaves = tuple(self._leaf(leaf, end, branch) for leaf in branch.leaves)
         source = None
-        hidden = [TIME, FATE, PARTITION, POSITION, *carriers]
         if branch.accounts:
             assert isinstance(branch.port, SourceNode)
             stream = self.plan.graph.quarantine_stream(branch.port.name)
             source = SourceSpec(name=branch.port.name, quarantine=self._side(stream, QUARANTINE_SCHEMA))
             if source.quarantine.used:  # otherwise they would cross into Python with every row, to be read by nobody
-                hidden += [ERROR, RAW]
-        filters = tuple(None if name in self.counted else name for name in chain.filters)
-        self.counted.update(chain.filters)
-        return end.frame(hidden), RouteSpec(source=source, filters=filters, leaves=leaves)
+                end.hide(ERROR, RAW)
+        filters = tuple(None if name in self.counted else name for name in end.chain.filters)
+        self.counted.update(end.chain.filters)
+        return end, RouteSpec(source=source, filters=filters, leaves=leaves)
 
-    def _leaf(self, leaf: Leaf, end: Projection, branch: Branch) -> WindowLeafSpec | FunctionLeafSpec | SinkLeafSpec:
+    def _leaf(self, leaf: Leaf, end: End, branch: Branch) -> WindowLeafSpec | FunctionLeafSpec | SinkLeafSpec:
         if isinstance(leaf, StepLeaf):
             with at_site(leaf.step.site):
                 return self.leaves.leaf(leaf.step, end, branch)
@@ -244,6 +266,7 @@ class _Builder:
             self._register(sink, schema)
         if leaf.check is None:
             return SinkLeafSpec(sinks=tuple(s.name for s in leaf.sinks), visible=end.chain.visible)
+        assert isinstance(end, Projection)  # a check reads expressions
         with at_site(leaf.check.site):
             return self._checked_leaf(leaf.check, leaf.sinks, end, branch, schema)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.runtime.dataframes import ChainFrame, quoted
+from penstock.runtime.dataframes import ChainFrame, hash_of, normalised, quoted, refuse_functions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,6 +46,7 @@ class Projection:
         self.chain = chain
         self._columns: dict[str, Any] = {}
         """Name to what is computed; None for a column that the user sees."""
+        self._hidden: list[str] = []
 
     def keep_visible(self) -> None:
         """Add every column that the user sees."""
@@ -59,12 +60,19 @@ class Projection:
         self._columns[name] = column
         return name
 
-    def column(self, name: str) -> Any:
-        """Return a column that was added."""
-        from pyspark.sql import functions as F
+    def add_key(self, name: str, key: str) -> str:
+        """Add a key column, and return the name of what is compared: one of floats under this other name."""
+        return self.add(name, normalised(key, self.chain.types()[key]), plain=key)
 
-        computed = self._columns[name]
-        return F.col(quoted(name)) if computed is None else computed
+    def add_hash(self, name: str, columns: Sequence[str]) -> str:
+        """Add the hash of columns that were added."""
+        return self.add(name, hash_of([self._column(c) for c in columns]))
+
+    def add_inputs(self, names: Mapping[str, str]) -> Mapping[str, str]:
+        """Add what aggregates read, each expression under its name, and return the column of each."""
+        read = {sql: self.add(name, self.chain.alive(sql), plain=sql) for sql, name in names.items()}
+        refuse_functions(self.frame(), names)
+        return read
 
     def type_of(self, expression: str) -> pa.DataType:
         """Return the type of an expression over the branch's columns."""
@@ -81,14 +89,24 @@ class Projection:
         # Not of the whole frame: what nothing reads may be of a type that Arrow lacks.
         return arrow_schema(StructType([self.chain.frame.schema[name] for name in names]))
 
-    def frame(self, hidden: list[str]) -> DataFrame:
-        """Return the frame of the columns that were added, and of these hidden ones."""
+    def hide(self, *names: str) -> None:
+        """Add columns that the user does not see."""
+        self._hidden += names
+
+    def frame(self) -> DataFrame:
+        """Return the frame of the columns that were added."""
         computed = {name: column for name, column in self._columns.items() if column is not None}
         frame = self.chain.frame.withColumns(computed) if computed else self.chain.frame
         # As texts: each is one call to Java, a column made in Python is several.
-        return frame.selectExpr(*map(quoted, self._columns), *hidden)
+        return frame.selectExpr(*map(quoted, self._columns), *self._hidden)
 
     # --- inside ------------------------------------------------------------------------------
+    def _column(self, name: str) -> Any:
+        from pyspark.sql import functions as F
+
+        computed = self._columns[name]
+        return F.col(quoted(name)) if computed is None else computed
+
     def _is_visible(self, expression: str | None) -> bool:
         return expression is not None and expression.strip("` ") in self.chain.visible
 

@@ -11,15 +11,19 @@ from penstock.errors import BadExpression, JobError, UnknownName
 from penstock.graph.nodes import FunctionNode, Node, SideNode, SourceNode, StatefulNode, WindowNode
 from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.time_windows import WindowStep
-from penstock.runtime.dataframes import at_site, hash_of, normalised, quoted, refuse_functions, refuse_taken
+from penstock.runtime.dataframes import at_site, refuse_taken
 from penstock.runtime.function_work import FunctionRows, function_work
+from penstock.runtime.plain_rows import PlainProjection
 from penstock.runtime.plan import Branch, JobPlan, StepLeaf
 from penstock.runtime.projection import KEY, Projection
 from penstock.runtime.route import late_schema
 from penstock.runtime.specs import FunctionLeafSpec, Outlet, StepWork, WindowLeafSpec
 from penstock.runtime.window_work import WindowWork
 
-__all__ = ["StepLeaves"]
+__all__ = ["End", "StepLeaves"]
+
+End = Projection | PlainProjection
+"""The end of a branch, where columns are collected: computed by Spark, or in the task that reads them."""
 
 _LATE_COLUMNS = ("_event_time", "_watermark", "_step")
 
@@ -47,7 +51,7 @@ class StepLeaves:
         self._aggregates_of: dict[str, tuple[AggregatePlan, pa.Schema]] = {}
         self._rows_of: dict[str, FunctionRows] = {}
 
-    def leaf(self, step: StatefulNode, end: Projection, branch: Branch) -> WindowLeafSpec | FunctionLeafSpec:
+    def leaf(self, step: StatefulNode, end: End, branch: Branch) -> WindowLeafSpec | FunctionLeafSpec:
         """Return how the rows of a branch become what the step takes."""
         if isinstance(step, WindowNode):
             return self._window_leaf(step, end, branch)
@@ -73,7 +77,7 @@ class StepLeaves:
         ports = [*self.plan.graph.sources, *(n for n in self.plan.graph.nodes if not isinstance(n, SourceNode))]
         return next(place for place, node in enumerate(ports) if node is port)
 
-    def _keyed(self, step: StatefulNode, end: Projection) -> _Keyed:
+    def _keyed(self, step: StatefulNode, end: End) -> _Keyed:
         """Add the columns by which rows find the state of their key."""
         types = end.chain.types()
         missing = next((k for k in step.keys if k not in types), None)
@@ -82,19 +86,18 @@ class StepLeaves:
                 f"step {step.name!r} is keyed by {missing!r}; the stream has {list(types)}", where=str(step.site)
             )
         number = sum(self._inputs.values())
-        keys = {k: end.add(f"{KEY}{number}_{k}", normalised(k, types[k]), plain=k) for k in step.keys}
-        hashed = hash_of([end.column(c) for c in keys.values()])
+        keys = {k: end.add_key(f"{KEY}{number}_{k}", k) for k in step.keys}
+        hashed = end.add_hash(f"_penstock_h{number}", list(keys.values()))
         rank = self._inputs.get(step.name, 0)
         self._inputs[step.name] = rank + 1
         ranks = sum(isinstance(leaf, StepLeaf) and leaf.step is step for b in self.plan.branches() for leaf in b.leaves)
-        return _Keyed(number, keys, end.add(f"_penstock_h{number}", hashed), rank, ranks)
+        return _Keyed(number, keys, hashed, rank, ranks)
 
-    def _function_leaf(self, step: StatefulNode, end: Projection, branch: Branch) -> FunctionLeafSpec:
+    def _function_leaf(self, step: StatefulNode, end: End, branch: Branch) -> FunctionLeafSpec:
         assert isinstance(step, FunctionNode)
         keyed = self._keyed(step, end)
         end.keep_visible()
-        keys = pa.schema([pa.field(k, end.type_of(quoted(k))) for k in keyed.columns])
-        rows = FunctionRows(visible=end.schema(end.chain.visible), keys=keys)
+        rows = FunctionRows(visible=end.schema(end.chain.visible), keys=end.schema(step.keys))
         if self._rows_of.setdefault(step.name, rows) != rows:
             raise BadExpression(f"the streams that step {step.name!r} reads have other columns", where=str(step.site))
         return FunctionLeafSpec(
@@ -108,14 +111,13 @@ class StepLeaves:
             visible=end.chain.visible,
         )
 
-    def _window_leaf(self, window: WindowNode, end: Projection, branch: Branch) -> WindowLeafSpec:
+    def _window_leaf(self, window: WindowNode, end: End, branch: Branch) -> WindowLeafSpec:
         keyed = self._keyed(window, end)
         number, keys = keyed.number, keyed.columns
-        plan, _ = self._aggregates(window, end, keys)
+        plan, _ = self._aggregates(window, end)
         expressions = {name: a.expression for name, a in window.aggregates.items() if a.expression is not None}
         columns = {sql: f"_penstock_a{number}_{i}" for i, sql in enumerate(dict.fromkeys(expressions.values()))}
-        read = {sql: end.add(name, end.chain.alive(sql), plain=sql) for sql, name in columns.items()}
-        refuse_functions(end.frame([]), columns)
+        read = end.add_inputs(columns)
         inputs = {name: read[sql] for name, sql in expressions.items()}
         late = self.plan.graph.late_stream(window)
         refuse_taken(window.aggregates)
@@ -139,12 +141,12 @@ class StepLeaves:
             late=None if late is None else self._side(late, late_schema(end.schema(end.chain.visible))),
         )
 
-    def _aggregates(self, window: WindowNode, end: Projection, keys: dict[str, str]) -> tuple[AggregatePlan, pa.Schema]:
+    def _aggregates(self, window: WindowNode, end: End) -> tuple[AggregatePlan, pa.Schema]:
         types = {
             name: None if a.expression is None else end.type_of(a.expression) for name, a in window.aggregates.items()
         }
         plan = AggregatePlan.build(window.aggregates, types)
-        schema = pa.schema([pa.field(k, end.type_of(quoted(k))) for k in keys])
+        schema = end.schema(window.keys)
         known = self._aggregates_of.setdefault(window.name, (plan, schema))
         if known[1] != schema or known[0].fields != plan.fields:
             raise BadExpression(

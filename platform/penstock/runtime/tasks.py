@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from penstock.runtime.dataframes import FUTURE
 from penstock.runtime.facts import current_facts
+from penstock.runtime.plain_rows import PlainColumns
 from penstock.runtime.route import route
 from penstock.runtime.rows import CARRIER, Emitter, split_carriers
 from penstock.runtime.specs import RouteSpec, StateSpec
@@ -15,7 +16,7 @@ from penstock.runtime.staging import TaskFiles
 from penstock.runtime.statework import run_state
 from penstock.sources.base import TaskReader
 
-__all__ = ["Batches", "hop_task", "ingest_task", "read_task", "state_task"]
+__all__ = ["Batches", "TaskFunction", "hop_task", "ingest_task", "plain_task", "read_task", "state_task"]
 
 Batches = Iterator[pa.RecordBatch]
 TaskFunction = Callable[[Batches], Batches]
@@ -50,6 +51,15 @@ def ingest_task(spec: RouteSpec, emitter: Emitter) -> TaskFunction:
             files, partition = _files(emitter)
             items = route(pa.Table.from_batches(rows), spec, files.facts, files)
             yield from emitter.emit(items, partition)
+
+    return run
+
+
+def plain_task(read: TaskFunction, columns: PlainColumns, ingest: TaskFunction) -> TaskFunction:
+    """Return the function that reads a source's span and ends a branch of it, where Spark has nothing to do between."""
+
+    def run(batches: Batches) -> Batches:
+        yield from ingest(columns.of(read(batches)))
 
     return run
 

@@ -9,10 +9,14 @@ import sys
 from typing import Any
 from zipimport import zipimporter
 
-import pandas  # noqa: F401, ICN001 - pyarrow imports it on its first conversion from numpy
-from pyspark import daemon, worker
+from penstock.runtime.unpacked import without_archives
 
-import penstock.runtime.tasks  # noqa: F401 - all of it is imported for the workers that are forked from here
+sys.path[:] = without_archives(sys.path)
+
+import pandas  # noqa: E402, F401, ICN001 - pyarrow imports it on its first conversion from numpy
+from pyspark import daemon, worker  # noqa: E402
+
+import penstock.runtime.tasks  # noqa: E402, F401 - all of it is imported for the workers that are forked from here
 
 _run_task = worker.main
 _tasks = 0

@@ -1,0 +1,163 @@
+"""Hash key columns as Spark's `xxhash64` does, so that rows that Spark never saw find the state of their keys.
+
+XXH64 by Yann Collet, with seed 42; of several columns each is hashed with the hash of those before it as its seed, and
+a null leaves that as it is (Spark's HashExpression). State outlives plans, so not a bit may differ from Spark's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["can_hash", "hash_columns", "normalise"]
+
+Words = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+_P1 = np.uint64(0x9E3779B185EBCA87)
+_P2 = np.uint64(0xC2B2AE3D27D4EB4F)
+_P3 = np.uint64(0x165667B19E3779F9)
+_P4 = np.uint64(0x85EBCA77C2B2AE63)
+_P5 = np.uint64(0x27D4EB2F165667C5)
+_SEED = np.uint64(42)
+_STRIPE, _WORD, _HALF = 32, 8, 4
+"""Bytes that a step takes at once."""
+
+
+def can_hash(kind: pa.DataType) -> bool:
+    """Return whether columns of this type are hashed here; decimals and nested types are Spark's alone."""
+    return _is_text(kind) or _size(kind) is not None
+
+
+def normalise(column: pa.Array) -> pa.Array:
+    """Return a column with one NaN and one zero; a column that is not of floats as it is (DESIGN 6)."""
+    if not pa.types.is_floating(column.type):
+        return column
+    # -0.0 + 0.0 is 0.0, and a NaN has but one form behind this.
+    whole = pc.add(column, pa.scalar(0.0, column.type))
+    return pc.if_else(pc.is_nan(whole), pa.scalar(float("nan"), column.type), whole)
+
+
+def hash_columns(columns: Sequence[pa.Array], rows: int) -> Ints:
+    """Return the hash of each of so many rows, int64; without a column all rows have 42.
+
+    Columns are of types that `can_hash` takes, floats are normalised. Raises TypeError for another type.
+    """
+    hashes = np.full(rows, _SEED, dtype=np.uint64)
+    with np.errstate(over="ignore"):  # arithmetic is modulo 2**64
+        for column in columns:
+            hashed = _hashed(column, hashes)
+            hashes = np.where(column.is_valid().to_numpy(zero_copy_only=False), hashed, hashes)
+    return hashes.view(np.int64)
+
+
+def _hashed(column: pa.Array, seeds: Words) -> Words:
+    if _is_text(column.type):
+        return _of_bytes(column, seeds)
+    size = _size(column.type)
+    if size is None:
+        raise TypeError(f"{column.type} is hashed by Spark alone")
+    whole = pa.int64() if size == _WORD else pa.int32()
+    if pa.types.is_temporal(column.type):
+        column = column.view(whole)
+    values = column.fill_null(column.type.to_pandas_dtype()(0)).to_numpy(zero_copy_only=False)
+    if pa.types.is_floating(column.type):
+        values = values.view(whole.to_pandas_dtype())
+    return _of_long(values, seeds) if size == _WORD else _of_int(values, seeds)
+
+
+def _size(kind: pa.DataType) -> int | None:
+    """Return how many bytes of a value of this type are hashed: what is shorter than an int is hashed as one."""
+    types = pa.types
+    if types.is_int64(kind) or types.is_float64(kind) or (types.is_timestamp(kind) and kind.unit == "us"):
+        return _WORD
+    small = types.is_boolean(kind) or types.is_int8(kind) or types.is_int16(kind) or types.is_int32(kind)
+    return _HALF if small or types.is_float32(kind) or types.is_date32(kind) else None
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _of_long(values: Ints, seeds: Words) -> Words:
+    start = seeds + _P5 + np.uint64(_WORD)
+    return _mixed(_with_word(start, values.astype(np.int64).view(np.uint64)))
+
+
+def _of_int(values: npt.NDArray[np.integer], seeds: Words) -> Words:
+    start = seeds + _P5 + np.uint64(_HALF)
+    return _mixed(_with_half(start, values.astype(np.int32).view(np.uint32).astype(np.uint64)))
+
+
+def _of_bytes(column: pa.Array, seeds: Words) -> Words:
+    """Hash texts of any length side by side: each turn takes the next word of all that have one left."""
+    _, offsets, data = column.buffers()
+    ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    at, lengths = ends[:-1].copy(), np.diff(ends)
+    padding = np.zeros(_WORD, np.uint8)  # the last word of all may be looked at beyond its end
+    given = np.concatenate([np.frombuffer(data, np.uint8), padding]) if data is not None else padding
+    hashes = seeds + _P5 + lengths.astype(np.uint64)
+    left = lengths.copy()
+    long = np.flatnonzero(lengths >= _STRIPE)
+    if len(long):
+        hashes[long] = _striped(given, at, left, long, seeds[long]) + lengths[long].astype(np.uint64)
+    while len(rows := np.flatnonzero(left >= _WORD)):
+        hashes[rows] = _with_word(hashes[rows], _words(given, at[rows]))
+        at[rows] += _WORD
+        left[rows] -= _WORD
+    rows = np.flatnonzero(left >= _HALF)
+    hashes[rows] = _with_half(hashes[rows], _words(given, at[rows]) & np.uint64(0xFFFFFFFF))
+    at[rows] += _HALF
+    left[rows] -= _HALF
+    while len(rows := np.flatnonzero(left > 0)):
+        hashes[rows] = _rotated(hashes[rows] ^ (given[at[rows]].astype(np.uint64) * _P5), 11) * _P1
+        at[rows] += 1
+        left[rows] -= 1
+    return _mixed(hashes)
+
+
+def _striped(given: Bytes, at: Ints, left: Ints, rows: npt.NDArray[np.intp], seeds: Words) -> Words:
+    """Return what the whole stripes of 32 bytes of these rows make of their seeds; `at` and `left` move behind them."""
+    lanes = [seeds + _P1 + _P2, seeds + _P2, seeds.copy(), seeds - _P1]
+    going = np.arange(len(rows))
+    while len(going):
+        for number, lane in enumerate(lanes):
+            word = _words(given, at[rows[going]] + _WORD * number)
+            lane[going] = _rotated(lane[going] + word * _P2, 31) * _P1
+        at[rows[going]] += _STRIPE
+        left[rows[going]] -= _STRIPE
+        going = going[left[rows[going]] >= _STRIPE]
+    first, second, third, fourth = lanes
+    found = _rotated(first, 1) + _rotated(second, 7) + _rotated(third, 12) + _rotated(fourth, 18)
+    for lane in lanes:
+        found = (found ^ (_rotated(lane * _P2, 31) * _P1)) * _P1 + _P4
+    return found
+
+
+def _words(given: Bytes, at: Ints) -> Words:
+    """Return the eight bytes that begin at each place, the first as the lowest."""
+    every = np.lib.stride_tricks.sliding_window_view(given, _WORD)
+    return np.ascontiguousarray(every[at]).view("<u8").ravel()
+
+
+def _with_word(hashes: Words, words: Words) -> Words:
+    return _rotated(hashes ^ (_rotated(words * _P2, 31) * _P1), 27) * _P1 + _P4
+
+
+def _with_half(hashes: Words, halves: Words) -> Words:
+    return _rotated(hashes ^ (halves * _P1), 23) * _P2 + _P3
+
+
+def _rotated(words: Words, bits: int) -> Words:
+    return (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))
+
+
+def _mixed(hashes: Words) -> Words:
+    hashes = (hashes ^ (hashes >> np.uint64(33))) * _P2
+    hashes = (hashes ^ (hashes >> np.uint64(29))) * _P3
+    return hashes ^ (hashes >> np.uint64(32))
