@@ -1,14 +1,17 @@
-"""Have Spark start its Python workers while the driver still analyses its job and reads its log.
+"""Do beside the first calls to Java what the driver would wait for behind them.
 
-They are forked from a process that takes a second to import what they need (decision 4), and that Spark starts with the
-first task in Python. A first batch would wait for it, with half of the machine idle until then.
+Spark's Python workers are forked from a process that takes a while to import what they need (decision 4), and that
+Spark starts with the first task in Python. A first batch would wait for it, with half of the machine idle until then.
+The driver itself needs pandas where it first names a function over Arrow batches; pyspark asks for it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
+from importlib import import_module
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -19,13 +22,14 @@ __all__ = ["start_workers", "warm"]
 
 
 def warm(spark: SparkSession) -> None:
-    """Start the workers in a thread, and go on; whatever is wrong with them, the first batch will say."""
+    """Start the workers and import pandas in threads, and go on; whatever is wrong, the first batch will say."""
 
-    def run() -> None:
+    def run(work: Callable[[], object]) -> None:
         with suppress(Exception):
-            start_workers(spark)
+            work()
 
-    Thread(target=run, name="penstock-warm", daemon=True).start()
+    for work in (partial(start_workers, spark), partial(import_module, "pandas")):
+        Thread(target=run, args=(work,), name="penstock-warm", daemon=True).start()
 
 
 def start_workers(spark: SparkSession) -> set[int]:

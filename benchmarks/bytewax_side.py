@@ -1,0 +1,80 @@
+"""Run Bytewax beside Penstock: two processes of one worker each, with recovery, as its pages advise for two cores."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks.data import BENCH, Input
+
+__all__ = ["VERSION", "bytewax_ms"]
+
+VERSION = "0.21.1"
+WORKERS = 2
+_FLOW = Path(__file__).with_name("bytewax_flow.py")
+
+
+def bytewax_ms(given: Input, root: Path, *, warm: int, batches: int) -> float:
+    """Return milliseconds for the rows of a batch, over `batches` of them behind `warm` ones.
+
+    Its snapshots are made every 10 s, as by default, and its output is thrown away.
+    """
+    given.prepare(warm + batches)
+    python = _environment()
+    recovery = root / "recovery"
+    recovery.mkdir()
+    subprocess.run([python, "-m", "bytewax.recovery", str(recovery), str(WORKERS)], check=True)
+    addresses = ";".join(f"127.0.0.1:{port}" for port in _ports())
+    flow = f"{_FLOW.stem}:dataflow({str(given.folder.resolve())!r}, '{warm + batches}')"
+    options = ["-r", str(recovery.resolve()), "-s", "10", "-b", "0", "-a", addresses]
+    with ExitStack() as stack:
+        processes = []
+        for number in range(WORKERS):
+            command = [str(python), "-m", "bytewax.run", flow, *options, "-i", str(number)]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=_FLOW.parent)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            processes.append(process)
+        said = [process.communicate()[0].splitlines() for process in processes]
+    if any(process.returncode for process in processes):
+        raise RuntimeError("Bytewax ended with an error, which it has printed")
+    times = list(_came_out([[json.loads(line) for line in lines if line.startswith("{")] for lines in said]))
+    wanted = warm * given.rows
+    began = next(at for at, rows in times if rows >= wanted)
+    ended, rows = times[-1]
+    assert rows == (warm + batches) * given.rows, rows
+    return (ended - began) * 1000 * given.rows / (rows - next(n for at, n in times if at == began))
+
+
+def _came_out(said: Sequence[Sequence[dict[str, float]]]) -> Iterator[tuple[float, float]]:
+    """Yield when so many rows had come out of all workers together."""
+    lines = sorted((line["at"], worker, line["rows"]) for worker, lines in enumerate(said) for line in lines)
+    rows = [0.0] * len(said)
+    for at, worker, count in lines:
+        rows[worker] = count
+        yield at, sum(rows)
+
+
+def _environment() -> Path:
+    """Return the Python of an environment with Bytewax, made if there is none: it must not meet our packages."""
+    place = BENCH / f"bytewax-{VERSION}"
+    python = place.absolute() / "bin" / "python"
+    if not (place / "made").exists():
+        venv.create(place, with_pip=True, clear=True)
+        wanted = [f"bytewax=={VERSION}", "pyarrow"]
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *wanted], check=True, stdout=sys.stderr)
+        (place / "made").touch()
+    return python
+
+
+def _ports() -> list[int]:
+    """Return a free port for each worker."""
+    with ExitStack() as stack:
+        found = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(WORKERS)]
+        return [one.getsockname()[1] for one in found]
