@@ -48,7 +48,8 @@ def run_p3(spark: SparkSession, *, quick: bool) -> list[Claim]:
 def run_p4(spark: SparkSession, *, quick: bool) -> list[Claim]:
     """P4: a state function in Python, 100,000 touched of 1M keys, vectorised and row by row.
 
-    Beside transformWithState, and row by row beside Bytewax as well. The first needs many seconds a batch: with --quick its state is not full yet when it is timed, which favours it.
+    Beside transformWithState, and row by row beside Bytewax as well. The first needs many seconds a batch: with --quick
+    its state is not full yet when it is timed, which favours it.
     """
     given = Input(rows=TOUCHED, keys=MILLION, step=MILLION)
     full = MILLION // TOUCHED
