@@ -211,8 +211,23 @@ def _make_parent_durable(folder: int) -> None:
         os.close(descriptor)
 
 
-def _write(folder: int, name: str, data: bytes) -> None:
-    descriptor = os.open(name, _NEW, 0o600, dir_fd=folder)
+def create_beside(folder: str | os.PathLike[str], name: str, data: bytes) -> bool:
+    """Write a new file whole and durably into a folder that others read as well; False when the name is taken.
+
+    For folders that are no checkpoint's: whose they are, and who may read the file, is as for any file of the process.
+    Raises OSError; whether the name is there is then not known.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        created = _publish(descriptor, name, data, mode=0o666)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return created
+
+
+def _write(folder: int, name: str, data: bytes, mode: int) -> None:
+    descriptor = os.open(name, _NEW, mode, dir_fd=folder)
     try:
         rest = memoryview(data)
         while rest:
@@ -237,11 +252,11 @@ def _read(descriptor: int, path: str) -> bytes:
         os.close(descriptor)
 
 
-def _publish(folder: int, name: str, data: bytes) -> bool:
+def _publish(folder: int, name: str, data: bytes, *, mode: int = 0o600) -> bool:
     """Write a temporary file and link it to its name; False when the name is taken."""
     temp = f".tmp-{secrets.token_hex(16)}"
     try:
-        _write(folder, temp, data)
+        _write(folder, temp, data, mode)
         os.link(temp, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except FileExistsError:
         return False

@@ -1,27 +1,28 @@
-"""Publish into Delta tables: on the hot path delta-rs commits files that the tasks wrote into the table's folder.
+"""Publish into Delta tables: a commit names files that the tasks wrote into the table's folder.
 
-delta-spark commits instead where the table asks for more than delta-rs may write (FACTS 3): partitioned tables,
-table features, constraints and the like.
+It is one file in the table's log, made under a name that must be free (decision 49). delta-spark commits instead where
+the table asks for more than that (FACTS 3): partitioned tables, table features, constraints and the like.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import structlog
 
-from penstock.checkpoint.local import storage_errors
+from penstock.checkpoint.local import create_beside, storage_errors
 from penstock.errors import JobError, PenstockError, SinkAhead, SinkConflict, SinkError, SinkSchemaMismatch
 from penstock.sinks.base import Publication, Publisher
+from penstock.sinks.delta_entries import appended, entry_name
 from penstock.sinks.delta_history import ASKS_FOR_MORE, PLAIN_WRITER, Target, find_version, put_back
 
 if TYPE_CHECKING:
@@ -29,7 +30,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Delta"]
 
+log = structlog.get_logger()
+
 _TRIES = 10
+_EVERY = 100
+"""As delta-rs has it where a table does not say."""
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 """What delta-rs says of an error of the system, whatever the class of its own."""
 _DRAWN = re.compile(r"\s*\x1b\[\d+m↳\x1b\[0m\s*")
@@ -125,12 +130,16 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What a handle shows of its table: the newest batch of an app, and what a commit has to know."""
+    """What is known of a table at its newest version: the newest batch of an app, and what a commit has to know."""
 
     app: str
     seen: int | None
+    version: int
+    entry: tuple[int, int] | None
+    """Which file the version's entry in the log is; None where there is none any more."""
     plain: bool
-    schema: Any
+    every: int
+    """Versions from one checkpoint of the table's log to the next."""
 
 
 class DeltaPublisher:
@@ -142,9 +151,10 @@ class DeltaPublisher:
         self.sink = sink
         self.staging = staging
         self.spark = spark
+        self._log = Path(sink.path).resolve() / "_delta_log"
         self._table: DeltaTable | None = None
+        self._known: _View | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="penstock-delta")
-        self._ahead: Future[_View] | None = None
 
     def publish(self, publication: Publication) -> None:
         """Commit the files; if the table has the batch already, do nothing.
@@ -174,8 +184,6 @@ class DeltaPublisher:
                 except CommitFailedError:
                     time.sleep(0.02 * attempt)
                     continue
-            # The handle is shown what was just committed while the next batch computes: half the time of a commit.
-            self._ahead = self._pool.submit(self._look, publication.app, reload=True)
             return
         raise SinkConflict(f"batch {publication.batch} lost {_TRIES} races", where=str(self.sink.path))
 
@@ -186,45 +194,52 @@ class DeltaPublisher:
         return self._view(app, reload=True).seen
 
     def _view(self, app: str, *, reload: bool) -> _View:
-        """Return what the handle shows; as it was looked at ahead, unless it is to be read again."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None:
-            if ahead.exception() is not None:
-                self._table = None  # what is opened anew shows all, or says itself what is wrong
-            elif not reload and ahead.result().app == app:
-                return ahead.result()
-        return self._look(app, reload=reload)
+        """Return what is known of the table; what the last commit left, if nobody has committed since."""
+        known = self._known
+        if known is not None and not self._is_there(known):
+            self._table = None  # another table stands there now, or its log was cleaned
+        elif known is not None and known.app == app and not reload and not self._entry(known.version + 1):
+            return known
+        self._known = self._look(app)
+        return self._known
 
-    def _look(self, app: str, *, reload: bool) -> _View:
+    def _is_there(self, view: _View) -> bool:
+        return view.entry is not None and self._entry(view.version) == view.entry
+
+    def _look(self, app: str) -> _View:
         with _named_errors(self.sink.path):
-            if self._table is None:
-                self._table = _load(Path(self.sink.path))
-            elif reload:
+            if self._table is not None:
                 self._table.update_incremental()
+            else:
+                self._table = _load(Path(self.sink.path))
             table = self._table
             if table is None:
                 raise SinkError("the table is gone", where=str(self.sink.path))
-            return _View(app, table.transaction_version(app), _plain(table), table.schema())
+            version = table.version()
+            every = int(table.metadata().configuration.get("delta.checkpointInterval", _EVERY))
+            return _View(app, table.transaction_version(app), version, self._entry(version), _plain(table), every)
+
+    def _entry(self, version: int) -> tuple[int, int] | None:
+        """Return which file a version's entry is, None where there is none."""
+        try:
+            found = (self._log / entry_name(version)).stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns
 
     def _commit(self, view: _View, publication: Publication) -> None:
         if not view.plain:
             self._commit_by_spark(publication)
             return
-        from deltalake import CommitProperties, Transaction
-        from deltalake.transaction import AddAction, RemoveAction
+        from deltalake.exceptions import CommitFailedError
 
-        assert self._table is not None
-        now = int(time.time() * 1000)
-        actions: list[AddAction | RemoveAction] = [
-            AddAction(f.path, f.size, {}, now, data_change=True, stats=json.dumps({"numRecords": f.rows}))
-            for f in publication.files
-        ]
-        self._table.create_write_transaction(
-            actions,
-            "append",
-            view.schema,
-            commit_properties=CommitProperties(app_transactions=[Transaction(publication.app, publication.batch)]),
-        )
+        version = view.version + 1
+        # Nobody has committed since the view if the name is free, so there is nothing the commit could conflict with.
+        if not create_beside(self._log, entry_name(version), appended(publication, int(time.time() * 1000))):
+            raise CommitFailedError(f"version {version} was taken")
+        self._known = replace(view, seen=publication.batch, version=version, entry=self._entry(version))
+        if version % view.every == 0:
+            self._pool.submit(_fold_log, self.sink.path)
 
     def _commit_by_spark(self, publication: Publication) -> None:
         from py4j.protocol import Py4JJavaError
@@ -236,6 +251,23 @@ class DeltaPublisher:
             writer.option("txnAppId", publication.app).option("txnVersion", publication.batch).save(str(self.sink.path))
         except (Py4JJavaError, PySparkException) as why:
             raise _refusal(str(why), publication.batch, str(self.sink.path)) from why
+
+
+def _fold_log(path: str | Path) -> None:
+    """Write a checkpoint of a table's log, and delete entries that are older than the table keeps them.
+
+    Readers need it for speed alone, so one that fails is told and tried again behind as many versions.
+    """
+    try:
+        with _named_errors(path):
+            table = _load(Path(path))
+            if table is None:
+                return
+            table.create_checkpoint()
+            if table.metadata().configuration.get("delta.enableExpiredLogCleanup", "true") != "false":
+                table.cleanup_metadata()
+    except PenstockError as why:
+        log.warning("no checkpoint of a table's log", table=str(path), why=str(why))
 
 
 def _refusal(text: str, batch: int, where: str) -> Exception:

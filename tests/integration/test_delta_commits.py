@@ -1,0 +1,162 @@
+"""What a commit into a Delta table leaves in its log, and that it costs the same after many (decision 49)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Schema
+
+from penstock.sinks import Delta
+from penstock.sinks.base import Publication, Staged, stage_table
+from penstock.sinks.delta import DeltaPublisher
+from penstock.sinks.delta_entries import entry_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = pa.schema([("k", pa.int64())])
+APP = "uuid/out"
+
+
+def staged(folder: Path, name: str, k: int) -> Staged:
+    """Return a staged file of one row."""
+    return Staged(**stage_table(pa.table([[k]], schema=SCHEMA), folder, f"{name}.parquet"))
+
+
+def publish(publisher: DeltaPublisher, path: Path, batch: int, name: str | None = None) -> None:
+    """Publish a row with the number of the batch."""
+    file = staged(path, name or f"{batch:012d}", batch)
+    publisher.publish(Publication(app=APP, batch=batch, files=(file,), schema=SCHEMA))
+
+
+def opened(path: Path) -> DeltaPublisher:
+    """Return a publisher of a table that is made if it is not there."""
+    sink = Delta(path)
+    sink.prepare(SCHEMA, None)
+    publisher = sink.open(sink.staging(path / "staged"), None)
+    assert isinstance(publisher, DeltaPublisher)
+    return publisher
+
+
+def shown(path: Path) -> list[int]:
+    """Return the rows of a table as delta-rs reads them."""
+    return sorted(DeltaTable(str(path)).to_pyarrow_table()["k"].to_pylist())
+
+
+@pytest.mark.spark
+def test_spark_reads_what_was_committed(tmp_path: Path, spark: SparkSession) -> None:
+    """Rows, files whose names must be quoted, app and batch, and the history; beside what a dead process left."""
+    path = tmp_path / "table"
+    publisher = opened(path)
+    publish(publisher, path, 0)
+    publish(publisher, path, 1, "a b%20c")
+    (path / "_delta_log" / f".tmp-{'0' * 32}").write_text("half an ent")
+    assert sorted(row.k for row in spark.read.format("delta").load(str(path)).collect()) == shown(path) == [0, 1]
+    assert DeltaTable(str(path)).transaction_version(APP) == 1
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{path}`").collect()
+    assert [(row.version, row.operation, row.isBlindAppend) for row in history][:2] == [
+        (2, "WRITE", True),
+        (1, "WRITE", True),
+    ]
+    spark.createDataFrame([(7,)], "k long").write.format("delta").mode("append").save(str(path))
+    publish(publisher, path, 2)
+    assert shown(path) == [0, 1, 2, 7]
+
+
+def test_who_may_read_the_table_may_read_its_log(tmp_path: Path) -> None:
+    """An entry has the mode of any file that the process makes."""
+    path = tmp_path / "table"
+    publish(opened(path), path, 0)
+    plain = tmp_path / "plain"
+    plain.touch()
+    entry = path / "_delta_log" / entry_name(1)
+    assert stat.S_IMODE(entry.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+
+
+def test_a_publisher_looks_at_a_table_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log of a table grows, and whoever lists it for each batch takes longer from batch to batch."""
+    path = tmp_path / "table"
+    looks: list[str] = []
+    look = DeltaPublisher._look
+    monkeypatch.setattr(DeltaPublisher, "_look", lambda self, app: looks.append(app) or look(self, app))
+    publisher = opened(path)
+    for batch in range(20):
+        publish(publisher, path, batch)
+    assert looks == [APP]
+    assert shown(path) == list(range(20))
+
+
+@pytest.mark.parametrize("interval", [None, 5])
+def test_the_log_is_folded_now_and_then(tmp_path: Path, interval: int | None) -> None:
+    """At the versions that the table says, every hundredth where it says nothing; readers need no older entry then."""
+    path = tmp_path / "table"
+    if interval is not None:
+        said = {"delta.checkpointInterval": str(interval)}
+        DeltaTable.create(str(path), Schema.from_arrow(SCHEMA), configuration=said)
+    publisher = opened(path)
+    versions = interval or 100
+    for batch in range(2 * versions + 1):
+        publish(publisher, path, batch)
+    publisher._pool.shutdown()
+    log = path / "_delta_log"
+    folded = sorted(int(found.name[:20]) for found in log.glob("*.checkpoint.parquet"))
+    assert folded[-1] in (2 * versions, 2 * versions + 1)
+    assert len(folded) == 2
+    newest = json.loads((log / "_last_checkpoint").read_text())["version"]
+    assert newest == folded[-1]
+    for version in range(newest):
+        (log / entry_name(version)).unlink()
+    assert shown(path) == list(range(2 * versions + 1))
+
+
+def test_a_log_that_cannot_be_folded_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is told, and the rows are published."""
+    path = tmp_path / "table"
+    DeltaTable.create(str(path), Schema.from_arrow(SCHEMA), configuration={"delta.checkpointInterval": "2"})
+
+    def full(_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", full)
+    publisher = opened(path)
+    for batch in range(3):
+        publish(publisher, path, batch)
+    publisher._pool.shutdown()
+    assert shown(path) == [0, 1, 2]
+    assert "no checkpoint of a table's log" in capsys.readouterr().out
+
+
+@pytest.mark.fault("F59")
+def test_a_table_that_was_made_anew_gets_the_next_of_its_own_versions(tmp_path: Path) -> None:
+    """Somebody deletes the table under a running stream and makes it again: no version is left out in its log."""
+    path = tmp_path / "table"
+    publisher = opened(path)
+    for batch in range(5):
+        publish(publisher, path, batch)
+    shutil.rmtree(path / "_delta_log")
+    DeltaTable.create(str(path), Schema.from_arrow(SCHEMA))
+    publish(publisher, path, 5)
+    assert shown(path) == [5]
+    assert DeltaTable(str(path)).version() == 1
+
+
+@pytest.mark.fault("F59")
+def test_an_entry_that_was_cleaned_away_is_no_obstacle(tmp_path: Path) -> None:
+    """A table that keeps no old entries loses the newest as well once it is folded."""
+    path = tmp_path / "table"
+    publisher = opened(path)
+    for batch in range(3):
+        publish(publisher, path, batch)
+    DeltaTable(str(path)).create_checkpoint()
+    for entry in (path / "_delta_log").glob("*.json"):
+        entry.unlink()
+    publish(publisher, path, 3)
+    assert (shown(path), DeltaTable(str(path)).version()) == ([0, 1, 2, 3], 4)
