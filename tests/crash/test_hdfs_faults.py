@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
+from mounts import SMALL, mounted
 
 from penstock import Job
 from penstock.checkpoint.mirror import root_of, shown
@@ -18,20 +21,30 @@ from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.testing import Harness
 from tools.hdfs_server import SUPERUSER, HdfsServer
+from tools.waiting import until
 
 pytestmark = [pytest.mark.integration]
 
 SCHEMA = "k string, v long"
+FILLER = "filler"
+ROOM = 16 * 2**20
+"""Bytes on a small disk: a NameNode gives a block of 1 MiB to none that has less."""
 
 
-def summed(time: Any, key: Any, row: Any, state: Any) -> dict[str, Any]:
-    """Sum the values of a key."""
-    state.update(total=state.get_or({"total": 0})["total"] + row["v"])
-    return {"k": key, "total": state.get()["total"]}
+def sums(order: Path = Path("no-such-order")) -> Job:
+    """Return a job of one partition, so that its writes come one after the other, which sums the values of two keys.
 
+    Where there is an order, a file that names a disk, a task carries it out once: it fills the disk.
+    """
 
-def sums() -> Job:
-    """Return a job of one partition, so that its writes come one after the other, and of two sinks."""
+    def summed(time: Any, key: Any, row: Any, state: Any) -> dict[str, Any]:
+        if order.exists():
+            disk = Path(order.read_text())
+            order.unlink()
+            fill(disk)
+        state.update(total=state.get_or({"total": 0})["total"] + row["v"])
+        return {"k": key, "total": state.get()["total"]}
+
     job = Job("sums", partitions=1)
     rows = job.source("rows", MemorySource(schema=SCHEMA))
     out = rows.key_by("k").map_with_state(
@@ -144,3 +157,58 @@ def test_a_server_that_is_started_again_is_waited_for(hdfs: HdfsServer, root: Pa
                 assert totals(h, 1) == {"a": n, "b": 10 * n}
         finally:
             meanwhile.join()
+
+
+@contextmanager
+def on_a_small_disk(hdfs: HdfsServer, root: Path) -> Iterator[Path]:
+    """Let the DataNode have a disk of its own with little room, and return where others see it; then the old one."""
+    hdfs.kill_datanode()
+    try:
+        held = sum(path.stat().st_size + 4_096 for path in hdfs.blocks.rglob("*"))
+        words = mounted(SMALL % (held + ROOM), hdfs.blocks)
+        hdfs.start_datanode(*words)
+        hdfs.wait()
+        yield Path(f"/proc/{hdfs.datanode.pid}/root{hdfs.blocks}")
+    finally:
+        # Its blocks go with the small disk, and where blocks are missing a NameNode that starts stays in safe mode.
+        hdfs.client(SUPERUSER).delete(f"{place(root)}/sums", recursive=True)
+        hdfs.kill_datanode()
+        hdfs.start_datanode()
+        hdfs.wait()
+
+
+def fill(disk: Path) -> None:
+    """Fill a disk to its last byte with a file."""
+    with (disk / FILLER).open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(4_096)):
+            pass
+    assert os.statvfs(disk).f_bavail == 0
+
+
+def room_in(hdfs: HdfsServer) -> int:
+    """Return how many bytes a NameNode believes that there is room for."""
+    told = requests.get(f"http://{hdfs.address}/webhdfs/v1/", params={"op": "GETSTATUS"}, timeout=10).json()
+    return int(told["FsStatus"]["remaining"])
+
+
+@pytest.mark.fault("F27")
+def test_a_datanode_whose_disk_is_full_is_named_and_the_batch_is_done_with_room(
+    hdfs: HdfsServer, root: Path, tmp_path: Path
+) -> None:
+    """Before a batch and in its task: the system refuses it bytes while the NameNode knows nothing of it.
+
+    No row comes out, and the driver that comes when there is room again finishes the batch.
+    """
+    order = tmp_path / "order"
+    with on_a_small_disk(hdfs, root) as disk, Harness(sums(order), root) as h:
+        assert totals(h, 1) == {"a": 1, "b": 10}
+        for n, met, fill_it in ((2, "log/0", fill), (3, "/state/sum/0/", lambda disk: order.write_text(str(disk)))):
+            before = h.output()
+            fill_it(disk)
+            with pytest.raises(StorageFull, match=f"no room.*{met}") as raised:
+                totals(h, 1)
+            assert raised.value.exit_code == 75
+            (disk / FILLER).unlink()
+            assert h.output() == before
+            until(lambda: room_in(hdfs) > ROOM / 2, "the NameNode to be told of the room")
+            assert {row["k"]: row["total"] for row in h.restart()["out"]} == {"a": n, "b": 10 * n}
