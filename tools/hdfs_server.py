@@ -9,6 +9,7 @@ import subprocess
 import urllib.request
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from hdfs import InsecureClient
 
@@ -103,7 +104,7 @@ class HdfsServer:
         self.datanode = self._start(_DATANODE, *before)
 
     def wait(self) -> None:
-        """Wait until the DataNode is known and safe mode is over."""
+        """Wait until the DataNode that was started last is known and safe mode is over."""
         until(self._is_up, f"HDFS to come up; its logs are in {self.folder}")
 
     def end(self) -> None:
@@ -179,13 +180,32 @@ class HdfsServer:
     def _is_up(self) -> bool:
         dead = [process.args for process in (self.namenode, self.datanode) if process.poll() is not None]
         assert not dead, f"{dead} ended; see its log in {self.folder}"
-        where = f"http://{self.address}/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
         try:
-            with urllib.request.urlopen(where, timeout=_PATIENCE) as answer:
-                told = json.load(answer)["beans"][0]
+            told = self._told("FSNamesystemState")
+            live = json.loads(self._told("NameNodeInfo")["LiveNodes"])
         except (OSError, ValueError, LookupError):  # nothing, or a page that has no figures yet
             return False
-        return bool(told["NumLiveDataNodes"] == 1 and told["FSState"] == "Operational")
+        if told["FSState"] != "Operational":
+            return False
+        # A DataNode that was killed is believed to live for minutes, where it was: the new one has other ports.
+        return [_answers(node["infoAddr"]) for node in live.values()] == [True]
+
+    def _told(self, bean: str) -> dict[str, Any]:
+        """Return what the NameNode tells of itself."""
+        where = f"http://{self.address}/jmx?qry=Hadoop:service=NameNode,name={bean}"
+        with urllib.request.urlopen(where, timeout=_PATIENCE) as answer:
+            found: dict[str, Any] = json.load(answer)["beans"][0]
+        return found
+
+
+def _answers(address: str) -> bool:
+    """Return whether somebody listens at host:port."""
+    host, _, port = address.rpartition(":")
+    try:
+        with closing(socket.create_connection((host, int(port)), timeout=_PATIENCE)):
+            return True
+    except OSError:
+        return False
 
 
 def _free_port() -> int:
