@@ -10,6 +10,8 @@ import pytest
 
 ANOTHER = 'mount -t tmpfs none "$0"'
 """A disk of its own, empty."""
+SMALL = 'cp -a "$0" "$0.copy" && mount -t tmpfs -o size=%d none "$0" && cp -a "$0.copy/." "$0" && rm -r "$0.copy"'
+"""A disk of its own of so many bytes, with what the folder holds."""
 READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0"'
 """The same disk, which cannot be written."""
 

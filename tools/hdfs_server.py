@@ -9,6 +9,7 @@ import subprocess
 import urllib.request
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from hdfs import InsecureClient
 
@@ -67,6 +68,11 @@ class HdfsServer:
         return f"127.0.0.1:{self._http}"
 
     @property
+    def blocks(self) -> Path:
+        """Return the folder that is the DataNode's disk."""
+        return self.folder / "blocks"
+
+    @property
     def rpc(self) -> str:
         """Return the address of the file system, for clients of Hadoop."""
         return f"hdfs://127.0.0.1:{self._rpc}"
@@ -93,12 +99,12 @@ class HdfsServer:
         self.datanode.kill()
         self.datanode.wait()
 
-    def start_datanode(self) -> None:
-        """Start it on its old disk; returns before it answers."""
-        self.datanode = self._start(_DATANODE)
+    def start_datanode(self, *before: str) -> None:
+        """Start it on its old disk, with these words before its command; returns before it answers."""
+        self.datanode = self._start(_DATANODE, *before)
 
     def wait(self) -> None:
-        """Wait until the DataNode is known and safe mode is over."""
+        """Wait until the DataNode that was started last is known and safe mode is over."""
         until(self._is_up, f"HDFS to come up; its logs are in {self.folder}")
 
     def end(self) -> None:
@@ -116,13 +122,15 @@ class HdfsServer:
             "fs.defaultFS": f"hdfs://127.0.0.1:{self._rpc}",
             "dfs.namenode.http-address": self.address,
             "dfs.namenode.name.dir": (self.folder / "names").as_uri(),
-            "dfs.datanode.data.dir": (self.folder / "blocks").as_uri(),
+            "dfs.datanode.data.dir": self.blocks.as_uri(),
             "dfs.datanode.hostname": "localhost",
             **{f"dfs.datanode{kind}.address": "127.0.0.1:0" for kind in ("", ".http", ".ipc")},
             "dfs.namenode.datanode.registration.ip-hostname-check": "false",
             "dfs.replication": "1",
             "dfs.blocksize": str(2**20),  # a file reserves a block of its quota, so that little quota suffices
             "dfs.namenode.fs-limits.min-block-size": str(2**20),
+            # A DataNode with a disk of its own that is small has less than the gigabyte that one leaves free by itself.
+            "dfs.datanode.round-robin-volume-choosing-policy.additional-available-space": "0",
             "dfs.heartbeat.interval": "1",
             "dfs.namenode.safemode.extension": "0",
             "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "10",  # FACTS 4
@@ -157,10 +165,14 @@ class HdfsServer:
         )
         assert ran.returncode == 0, ran.stdout + ran.stderr
 
-    def _start(self, name: str) -> subprocess.Popen[bytes]:
+    def _start(self, name: str, *before: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name.rsplit('.', 1)[-1].lower()}.log").open("ab") as log:
             process = subprocess.Popen(
-                self._command(name), env=self._environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [*before, *self._command(name)],
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
         self._started.append(process)
         return process
@@ -168,13 +180,32 @@ class HdfsServer:
     def _is_up(self) -> bool:
         dead = [process.args for process in (self.namenode, self.datanode) if process.poll() is not None]
         assert not dead, f"{dead} ended; see its log in {self.folder}"
-        where = f"http://{self.address}/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
         try:
-            with urllib.request.urlopen(where, timeout=_PATIENCE) as answer:
-                told = json.load(answer)["beans"][0]
+            told = self._told("FSNamesystemState")
+            live = json.loads(self._told("NameNodeInfo")["LiveNodes"])
         except (OSError, ValueError, LookupError):  # nothing, or a page that has no figures yet
             return False
-        return bool(told["NumLiveDataNodes"] == 1 and told["FSState"] == "Operational")
+        if told["FSState"] != "Operational":
+            return False
+        # A DataNode that was killed is believed to live for minutes, where it was: the new one has other ports.
+        return [_answers(node["infoAddr"]) for node in live.values()] == [True]
+
+    def _told(self, bean: str) -> dict[str, Any]:
+        """Return what the NameNode tells of itself."""
+        where = f"http://{self.address}/jmx?qry=Hadoop:service=NameNode,name={bean}"
+        with urllib.request.urlopen(where, timeout=_PATIENCE) as answer:
+            found: dict[str, Any] = json.load(answer)["beans"][0]
+        return found
+
+
+def _answers(address: str) -> bool:
+    """Return whether somebody listens at host:port."""
+    host, _, port = address.rpartition(":")
+    try:
+        with closing(socket.create_connection((host, int(port)), timeout=_PATIENCE)):
+            return True
+    except OSError:
+        return False
 
 
 def _free_port() -> int:

@@ -145,6 +145,29 @@ def test_what_hdfs_says_is_an_error_of_a_store(said: requests.Response, error: t
     assert "org.apache" not in str(caught.value)
 
 
+@pytest.mark.fault("F27")
+@pytest.mark.parametrize(
+    ("left", "error"),
+    [(0, StorageFull), (9, StorageFull), (10, StorageUnavailable), (None, StorageUnavailable)],
+    ids=["nothing", "little", "enough", "not told"],
+)
+@pytest.mark.parametrize("refused", [NO_ROOM.format(3, 3), "Failed to find datanode, suggest to check cluster health."])
+def test_no_datanode_takes_a_block_because_disks_are_full_or_for_another_reason(
+    refused: str, left: int | None, error: type[CheckpointError]
+) -> None:
+    """Which of them it is HDFS tells when it is asked how much room there is; before 3.4 it does not know the question."""
+
+    def told(asked: str) -> requests.Response:
+        if asked != "GETSTATUS":
+            return refusal("IOException", refused)
+        if left is None:
+            return answer({"RemoteException": {"exception": "IllegalArgumentException", "message": "which?"}}, 400)
+        return answer({"FsStatus": {"used": 0, "remaining": left, "capacity": 1_000}})
+
+    with pytest.raises(error, match=rf"{refused[:30]}.*\(log/0\)"):
+        scripted(told).create("log/0", b"x")
+
+
 @pytest.mark.fault("F25")
 @pytest.mark.parametrize(
     "silence",

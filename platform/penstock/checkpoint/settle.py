@@ -6,7 +6,15 @@ from contextlib import suppress
 from enum import Enum
 
 from penstock.checkpoint.store import CheckpointStore
-from penstock.errors import AlreadyExists, CommitUnknown, NotFound, StorageDenied, StorageFull, StorageUnavailable
+from penstock.errors import (
+    AlreadyExists,
+    CheckpointError,
+    CommitUnknown,
+    NotFound,
+    StorageDenied,
+    StorageFull,
+    StorageUnavailable,
+)
 
 _TRIES = 3
 
@@ -27,7 +35,7 @@ def settle(store: CheckpointStore, path: str, data: bytes, read_back: ReadBack =
     Callers put a random id into the bytes, or else they could not tell their own from another's.
     Raises `CommitUnknown` when it cannot be told, and whatever the store raises that means "nothing was changed".
     """
-    cause: Exception | None = None
+    cause: CheckpointError | None = None
     for _ in range(_TRIES):
         try:
             store.create(path, data)
@@ -49,4 +57,5 @@ def settle(store: CheckpointStore, path: str, data: bytes, read_back: ReadBack =
             cause = error
     with suppress(NotFound, StorageUnavailable):
         return store.read(path)
-    raise CommitUnknown("it cannot be told whether the file was written", where=path, path=path) from cause
+    why = "" if cause is None else f": {cause.what}"
+    raise CommitUnknown(f"it cannot be told whether the file was written{why}", where=path, path=path) from cause

@@ -11,13 +11,14 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 import requests
 from hdfs import HdfsError, InsecureClient
+from hdfs.client import _Request
 from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
 
 from penstock.errors import (
@@ -45,6 +46,11 @@ _LEAST_SPEED = 2**20
 _LEAST_SECONDS = 0.5
 """With less time than this another try would only put "no time" in the place of what HDFS has said."""
 _PIECE = 2**20
+_NO_DATANODE = re.compile("Failed to find datanode|could only be written to 0 of")
+"""What HDFS says when no DataNode takes a block: none is up, or none has room."""
+_LITTLE = 0.01
+"""The part of all disks that is left when every DataNode may be full: each refuses blocks before its last byte."""
+_get_status = _Request("GET").to_method("GETSTATUS")  # HdfsCLI lacks it
 _QUERY = re.compile(r"\?[^\s'\")]*")
 _PRIVATE_FOLDER, _PRIVATE_FILE = "700", "600"
 
@@ -209,12 +215,18 @@ class Calls:
 
     def write(self, path: str, data: bytes | memoryview) -> None:
         """Write a new file in a folder that is there, or raise `NotFound`; it is closed when this returns."""
-        with self._named():
-            options = {"overwrite": "false", "createparent": "false", "permission": _PRIVATE_FILE}
-            place = self._client._create(path, **options).headers["location"]  # noqa: SLF001
-            answer = self._client._request(method="PUT", url=place, data=data)  # noqa: SLF001
-            if not answer:
-                raise _said_by(answer)
+        try:
+            with self._named():
+                options = {"overwrite": "false", "createparent": "false", "permission": _PRIVATE_FILE}
+                place = self._client._create(path, **options).headers["location"]  # noqa: SLF001
+                answer = self._client._request(method="PUT", url=place, data=data)  # noqa: SLF001
+                if not answer:
+                    raise _said_by(answer)
+        except StorageUnavailable as error:
+            if _NO_DATANODE.search(error.what) and self._is_full():
+                what = f"no room: the disks of all DataNodes are full; {error.what}"
+                raise StorageFull(what, where=self._path, path=self._path) from error
+            raise
 
     def rename(self, source: str, target: str) -> None:
         """Give a file another name, or raise `AlreadyExists` or `NotFound` (of the source)."""
@@ -237,6 +249,13 @@ class Calls:
         """Remove a file, or nothing; raises `PathEscapes` for a folder that is not empty, if not all of it is to go."""
         with self._named():
             self._client._delete(path, recursive=str(recursive).lower()).json()["boolean"]  # noqa: SLF001 - any other 200 is no answer
+
+    def _is_full(self) -> bool:
+        """Say whether DataNodes are up and have no room; no where HDFS does not tell, as before 3.4."""
+        with suppress(CheckpointError), self._named():
+            found = _get_status(self._client, "/").json()["FsStatus"]
+            return bool(found["remaining"] < _LITTLE * found["capacity"])
+        return False
 
     @contextmanager
     def _named(self) -> Iterator[None]:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from penstock.checkpoint.entries import Commit
 from penstock.checkpoint.mirror import root_of
+from penstock.checkpoint.places import have_file
 from penstock.errors import CannotRestore, JobError, PenstockError, UnknownName
 from penstock.graph.durations import Duration, duration_micros, seconds
 from penstock.graph.job import Job
@@ -348,9 +349,8 @@ class Harness:
         self._noted.add(known)
         folders = run.engine.staging()
         for sink in self._sinks() & commit.staged.keys():
-            for file in commit.staged[sink]:
-                rows = pq.read_table(Path(folders[sink]) / file.path).to_pylist()
-                self._fresh.setdefault(sink, []).extend(rows)
+            tables = [pq.read_table(have_file(Path(folders[sink], file.path))) for file in commit.staged[sink]]
+            self._fresh.setdefault(sink, []).extend(row for table in tables for row in table.to_pylist())
 
     def _returned(self) -> dict[str, list[Row]]:
         fresh, self._fresh = self._fresh, {}
