@@ -64,17 +64,19 @@ class Files(FixedPartitionedSource):
 class _Counted(StatelessSinkPartition):
     def __init__(self) -> None:
         self.rows = self.said = 0
+        self.at = 0.0
 
     def write_batch(self, items: list[Any]) -> None:
         """Throw the rows away, and say now and then how many there were."""
         self.rows += len(items)
+        self.at = time.time()
         if self.rows >= self.said + TOLD:
             self.said = self.rows
-            print(json.dumps({"at": time.time(), "rows": self.rows}), flush=True)
+            self.close()
 
     def close(self) -> None:
-        """Say how many there were."""
-        print(json.dumps({"at": time.time(), "rows": self.rows}), flush=True)
+        """Say how many there were, and when the last of them came."""
+        print(json.dumps({"at": self.at, "rows": self.rows}), flush=True)
 
 
 class Counted(DynamicSink):

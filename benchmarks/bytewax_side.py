@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
 import venv
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.data import BENCH, Input
@@ -17,6 +19,7 @@ __all__ = ["VERSION", "bytewax_ms"]
 
 VERSION = "0.21.1"
 WORKERS = 2
+_PATIENCE = 600.0
 _FLOW = Path(__file__).with_name("bytewax_flow.py")
 
 
@@ -37,11 +40,12 @@ def bytewax_ms(given: Input, root: Path, *, warm: int, batches: int) -> float:
         processes = []
         for number in range(WORKERS):
             command = [str(python), "-m", "bytewax.run", flow, *options, "-i", str(number)]
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=_FLOW.parent)
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=_FLOW.parent, env=_plain())
             stack.callback(process.wait)
             stack.callback(process.kill)
             processes.append(process)
-        said = [process.communicate()[0].splitlines() for process in processes]
+        # Where one of them dies the other waits for it.
+        said = [process.communicate(timeout=_PATIENCE)[0].splitlines() for process in processes]
     if any(process.returncode for process in processes):
         raise RuntimeError("Bytewax ended with an error, which it has printed")
     times = list(_came_out([[json.loads(line) for line in lines if line.startswith("{")] for lines in said]))
@@ -67,10 +71,16 @@ def _environment() -> Path:
     python = place.absolute() / "bin" / "python"
     if not (place / "made").exists():
         venv.create(place, with_pip=True, clear=True)
-        wanted = [f"bytewax=={VERSION}", "pyarrow"]
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *wanted], check=True, stdout=sys.stderr)
+        wanted = [f"bytewax=={VERSION}", f"pyarrow=={version('pyarrow')}"]
+        install = [str(python), "-m", "pip", "install", "--quiet", *wanted]
+        subprocess.run(install, check=True, stdout=sys.stderr, env=_plain())
         (place / "made").touch()
     return python
+
+
+def _plain() -> dict[str, str]:
+    """Return our variables but for the one that would lead to our packages."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def _ports() -> list[int]:

@@ -42,8 +42,9 @@ def run_steady(spark: SparkSession, *, quick: bool) -> list[Claim]:
     With purge, compaction and data checkpoints; with --quick 500 batches.
     """
     given = Input(rows=1_000, keys=1_000, step=1_000_000)
-    # Every version of a data checkpoint that is kept is there before the first look.
-    warm, batches = (100, 500) if quick else (1_000, 5_000)
+    # Before the first look every version of a data checkpoint that is kept is there, and the logs of their tables are
+    # as long as they get.
+    warm, batches = (100, 500) if quick else (2_000, 5_000)
     given.prepare(warm + batches)
     policy = DataCheckpointPolicy(schedule=EveryBatches(EVERY), make=HelperProcess)
     with report("5,000 batches") as found, scratch() as root:

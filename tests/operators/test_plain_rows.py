@@ -18,6 +18,8 @@ from penstock.runtime.plain_rows import PlainRows, plain_rows
 from penstock.runtime.plan import plan_job
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
+from penstock.sources.base import ReadLimit, with_hidden
+from penstock.sources.records import arrow_schema
 from penstock.state import idle
 from penstock.testing import Harness
 from penstock.windows import Tumbling
@@ -115,8 +117,19 @@ BATCHES = [
     [row("a", 1.5, 1, 1.0), row(None, math.nan, 2, 2.0), row("b", -0.0, None, 3.0), row("é" * 40, 0.0, 4, 3.5)],
     [row("a", None, 5, None), row(None, math.nan, 6, 1e9), row("b", 0.0, 7, 12.0), row("a", 1.5, 8, 11.0)],
     [],
-    [row("b", -0.0, 9, 40.0), row("a", 1.5, 10, 2.0), row("é" * 40, -0.0, 11, 41.0)],
+    [
+        row("b", -0.0, 9, 40.0),
+        {**row("a", 1.5, 3, 41.0), "n": "no number"},
+        row("a", 1.5, 10, 2.0),
+        row("é" * 40, -0.0, 11, 41.0),
+    ],
 ]
+
+
+def is_plain(job: Job) -> list[bool]:
+    """Return which branches of a job over `SCHEMA` read rows as they are."""
+    columns = arrow_schema(SCHEMA)
+    return [plain_rows(branch, columns, aside=False) is not None for branch in plan_job(job.graph()).ingest]
 
 
 def seen(_time: Any, _key: Any, given: dict[str, Any] | None, state: Any) -> dict[str, Any] | None:
@@ -156,19 +169,25 @@ def as_they_are(stream: Stream) -> Stream:
     return stream
 
 
-WAYS = {"as they are": as_they_are, "through SQL": through_sql}
+WAYS = {
+    "as they are": (as_they_are, as_they_are),
+    "then through SQL": (as_they_are, through_sql),
+    "through SQL before": (through_sql, as_they_are),
+}
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("keyed", [("user",), ("x",), ("user", "x"), ("t",)], ids="-".join)
-@pytest.mark.parametrize("later", ["as they are", "through SQL"])
-def test_both_ways_give_the_same(tmp_path: Path, keyed: tuple[str, ...], later: str) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_both_ways_give_the_same(tmp_path: Path, keyed: tuple[str, ...], way: str) -> None:
     """Keys of NaN and of both zeros, null keys, null and far event times, late rows; and state finds its keys again.
 
     A job that gets its first expression, or loses its last, goes on with the state that the other way has made.
     """
+    assert is_plain(job_of(as_they_are, keyed=keyed)) == [True]
+    assert is_plain(job_of(through_sql, keyed=keyed)) == [False]
     results = []
-    for before, after in ((through_sql, through_sql), (as_they_are, WAYS[later])):
+    for before, after in ((through_sql, through_sql), WAYS[way]):
         root = tmp_path / f"{before.__name__}-{after.__name__}"
         found: dict[str, list[str]] = {}
         for step, batches in ((before, BATCHES[:2]), (after, BATCHES[2:])):
@@ -182,3 +201,103 @@ def test_both_ways_give_the_same(tmp_path: Path, keyed: tuple[str, ...], later: 
         results.append((found, commit.sources["rows"].partitions, commit.watermarks_out, counted))
     assert results[0] == results[1]
     assert all(results[0][0][name] for name in ("raw", "w_out", "late_out", "f_out"))
+
+
+@pytest.mark.spark
+def test_branches_of_one_source_go_their_own_ways_and_meet_again(tmp_path: Path) -> None:
+    """One with an expression, one without, into the same step: each row counts once on each, in order of arrival."""
+    job = Job("meet", partitions=2)
+    rows = job.source("rows", MemorySource(SCHEMA), event_time="t", max_out_of_order=seconds(0))
+    both = rows.select("user", "n", "t").union(rows.filter("n > 1").select("user", "n", "t"))
+    assert sorted(is_plain(job_with(both, job))) == [False, True]
+    with Harness(job, tmp_path / "root") as harness:
+        harness.batch({"rows": [row("a", None, n, float(n)) for n in (1, 2, 3)]})
+        closed = harness.batch({"rows": [row("b", None, 1, 30.0)]})["w_out"]
+    assert [(one["user"], one["c"], one["s"], one["first"], one["last"]) for one in closed] == [("a", 5, 11, 1, 3)]
+
+
+def job_with(stream: Stream, job: Job) -> Job:
+    """End a stream in a window."""
+    window = stream.key_by("user").window("w", Tumbling(seconds(10)).drop_late())
+    sums = window.aggregate(c=agg.count(), s=agg.sum("n"), first=agg.first("n"), last=agg.last("n"))
+    sums.write("w_out", MemorySink())
+    return job
+
+
+class Sliced:
+    """A source of its own kind: chunks that are slices of one array, lists whose items have Arrow's name, metadata."""
+
+    schema = pa.schema(
+        [pa.field("k", pa.string(), metadata={"delta.invariants": "k > 0"}), ("a", pa.list_(pa.int32()))],
+        metadata={"made by": "somebody else"},
+    )
+    splits = 2
+    on_end = None
+
+    def open(self, _spark: Any) -> Sliced:
+        """Return the reader."""
+        return self
+
+    def latest(self, after: Any, _limit: ReadLimit) -> dict[str, int]:
+        """Return the position behind everything, at once."""
+        return {"at": 60}
+
+    def span(self, start: Any, end: Any) -> dict[str, int]:
+        """Return all rows, or none."""
+        return {"first": 60 if start else 0}
+
+    def verify(self, span: Any) -> None:
+        """It cannot change."""
+
+    def ended(self, position: Any) -> bool:
+        """Return whether all was read."""
+        return position is not None
+
+    def rows(self, span: Any) -> int:
+        """Return how many rows a span has."""
+        return 60 - int(span["first"])
+
+    def partitions(self, _span: Any) -> tuple[str, ...]:
+        """Return the one partition."""
+        return ("0",)
+
+    def task_reader(self) -> Sliced:
+        """Return the reader."""
+        return self
+
+    def read(self, span: Any, split: int, splits: int) -> Any:
+        """Yield the rows of a split, in three tables, one of them empty."""
+        keys = pa.array([f"{'long ' * (n % 9)}{n % 7}" for n in range(60)])
+        lists = pa.array([[n] for n in range(60)], pa.list_(pa.int32()))
+        if span["first"]:
+            return
+        for first, size in ((split * 30, 11), (0, 0), (split * 30 + 11, 19)):
+            table = pa.table([keys.slice(first, size), lists.slice(first, size)], schema=self.schema)
+            yield with_hidden(table, 0, pa.array(range(first, first + size), pa.int64()))
+
+
+@pytest.mark.spark
+def test_what_a_source_of_another_kind_yields_is_as_spark_would_have_it(tmp_path: Path) -> None:
+    """Types down to the names inside, which state is kept under, no metadata; and each key finds its rows."""
+    found = []
+    for step in (as_they_are, through_sql):
+        job = Job("sliced", partitions=3)
+        said = {"state": "n int", "output": "k string, n int, last array<int>", "unbounded": True}
+        rows = step(job.source("rows", Sliced()))
+        rows.write("raw", MemorySink())
+        rows.key_by("k").map_with_state("f", numbered, **said).write("f_out", MemorySink())
+        with Harness(job, tmp_path / step.__name__) as harness:
+            harness.batch()
+            schemas = harness._running().engine.built.sink_schemas
+            found.append((shown(harness), {name: (str(s), s.metadata) for name, s in schemas.items()}))
+    assert found[0] == found[1]
+    assert len(found[0][0]["f_out"]) == 60
+
+
+def numbered(_time: Any, key: str, given: dict[str, Any] | None, state: Any) -> dict[str, Any] | None:
+    """Number the rows of a key."""
+    if given is None:
+        return None
+    held = state.get_or(None) or {"n": 0}
+    state.update({"n": held["n"] + 1})
+    return {"k": key, "n": held["n"] + 1, "last": given["a"]}

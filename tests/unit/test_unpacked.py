@@ -19,10 +19,20 @@ ARCHIVE = str(PACKAGE / "python" / "lib" / "pyspark.zip")
 PY4J = str(PACKAGE / "python" / "lib" / f"py4j-{py4j.version.__version__}-src.zip")
 
 
-def test_an_installed_pyspark_is_taken_from_where_it_is_installed() -> None:
-    """The archives go, and nothing comes before what was before it."""
+def test_an_installed_pyspark_is_taken_from_where_it_is_installed(tmp_path: Path) -> None:
+    """The archives go, and nothing comes before what was before it; also where the way to the package is another."""
     assert without_archives([ARCHIVE, PY4J, "mine", SITE]) == ["mine", SITE]
-    assert without_archives(["mine", ARCHIVE]) == ["mine", SITE]
+    link = tmp_path / "link"
+    link.symlink_to(SITE)
+    assert without_archives([ARCHIVE, PY4J, "mine", str(link)]) == ["mine", str(link)]
+
+
+def test_an_archive_stays_where_another_pyspark_would_be_found(tmp_path: Path) -> None:
+    """Nor does a folder with an environment's other packages come before them: workers may run in another one."""
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark" / "__init__.py").touch()
+    assert without_archives([ARCHIVE, str(tmp_path), SITE]) == [ARCHIVE, str(tmp_path), SITE]
+    assert without_archives(["mine", ARCHIVE, PY4J]) == ["mine", ARCHIVE, PY4J]
 
 
 def test_a_spark_that_was_unpacked_has_the_modules_beside_its_archive(tmp_path: Path) -> None:

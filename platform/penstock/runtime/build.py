@@ -135,23 +135,24 @@ class _Builder:
         return self._follow(self.starts[node.name], branch)
 
     def _start(self, node: SourceNode) -> ChainFrame:
-        frame = self._per_split(node, self._read(node), self._as_read(node))
+        schema = self._as_read(node, self.readers[node.name].schema)
+        frame = self._per_split(node, self._read(node, schema), schema)
         visible = tuple(self.readers[node.name].schema.names)
         ahead = node.max_future is not None
         return source_frame(frame, visible, event_time=node.event_time, bounded_ahead=ahead, site=node.site)
 
-    def _as_read(self, node: SourceNode) -> pa.Schema:
-        """Return the columns of what is read of a source."""
+    def _as_read(self, node: SourceNode, columns: pa.Schema) -> pa.Schema:
+        """Return the columns of what is read of a source, hidden ones as well."""
         hidden = [(PARTITION, pa.int32()), (POSITION, pa.int64()), (ERROR, pa.string()), (RAW, pa.string())]
         if node.max_future is not None:
             hidden.append((FUTURE, pa.int64()))
         # A bad record has no values, whatever its schema promises.
-        plain = [f.with_nullable(nullable=True) for f in self.readers[node.name].schema]
+        plain = [f.with_nullable(nullable=True) for f in columns]
         return pa.schema([*plain, *(pa.field(n, t) for n, t in hidden)])
 
-    def _read(self, node: SourceNode) -> TaskFunction:
+    def _read(self, node: SourceNode, schema: pa.Schema) -> TaskFunction:
         reader = self.readers[node.name]
-        return read_task(node.name, reader.task_reader(), reader.splits, node.max_future, self._as_read(node))
+        return read_task(node.name, reader.task_reader(), reader.splits, node.max_future, schema)
 
     def _per_split(self, node: SourceNode, task: TaskFunction, schema: pa.Schema) -> DataFrame:
         """Run a function once for each part of a source."""
@@ -165,7 +166,8 @@ class _Builder:
         if isinstance(end, Projection):
             return map_in_arrow(end.frame(), task, emitter.schema)
         assert isinstance(branch.port, SourceNode)
-        task = plain_task(self._read(branch.port), end.columns(), task)
+        read = self._read(branch.port, self._as_read(branch.port, end.chain.columns))
+        task = plain_task(read, end.columns(), task)
         return self._per_split(branch.port, task, emitter.schema)
 
     def _hop(self, frame: DataFrame, stage: Hop, number: int) -> DataFrame:

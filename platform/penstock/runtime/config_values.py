@@ -58,6 +58,7 @@ _OURS = {
     "spark.sql.adaptive.enabled": "state lives by partition number, and nothing may fold partitions together",
     "spark.sql.session.timeZone": "all times are UTC",
     "spark.sql.ansi.enabled": "an overflow must raise",
+    "spark.sql.ansi.enforceReservedKeywords": "a column may be named as a word of SQL is",
 }
 
 

@@ -60,13 +60,15 @@ def plain_rows(branch: Branch, columns: pa.Schema, *, aside: bool) -> PlainRows 
     """
     source = branch.port
     assert isinstance(source, SourceNode)
+    if aside or not _tells_apart(columns.names) or not all(_is_common(kind) for kind in columns.types):
+        return None
     start = PlainRows(
-        columns=pa.schema([f.with_nullable(nullable=True) for f in columns]),
+        columns=_as_spark_has_it(columns),
         visible=tuple(columns.names),
         event_time=source.event_time,
         bounded_ahead=source.max_future is not None,
     )
-    if aside or not _tells_apart(start.visible) or not _is_same_in_spark(start.columns):
+    if start.columns.types != columns.types:
         return None
     if start.event_time is not None and not (_names(start, start.event_time) and _is_instant(start)):
         return None
@@ -80,21 +82,29 @@ def plain_rows(branch: Branch, columns: pa.Schema, *, aside: bool) -> PlainRows 
     return start if all(_reads_plainly(leaf, rows) for leaf in branch.leaves) else None
 
 
-def _is_same_in_spark(columns: pa.Schema) -> bool:
-    """Return whether Spark would hand the columns on as it got them."""
-    from pyspark.errors import PySparkTypeError
+def _is_common(kind: pa.DataType) -> bool:
+    """Return whether Spark takes a type for what it is."""
+    if pa.types.is_decimal128(kind):
+        return bool(kind.scale >= 0)
+    if pa.types.is_list(kind):
+        return _is_common(kind.value_type)
+    if pa.types.is_map(kind):
+        return _is_common(kind.key_type) and _is_common(kind.item_type)
+    if pa.types.is_struct(kind):
+        return all(_is_common(field.type) for field in kind)
+    return can_hash(kind)
+
+
+def _as_spark_has_it(columns: pa.Schema) -> pa.Schema:
+    """Return the columns as Spark would hand them on: without metadata, and with its names for the items of lists."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    try:
-        there_and_back = arrow_schema(from_arrow_schema(columns))
-    except PySparkTypeError:
-        return False  # a type that Spark lacks
-    return bool(there_and_back.types == columns.types)
+    return arrow_schema(from_arrow_schema(columns))
 
 
-def _tells_apart(names: tuple[str, ...]) -> bool:
-    """Return whether no two names are the same to Spark, which does not tell upper case from lower."""
-    return len({name.lower() for name in names}) == len(names)
+def _tells_apart(names: Sequence[str]) -> bool:
+    """Return whether names are there and no two the same to Spark, which does not tell upper case from lower."""
+    return "" not in names and len({name.lower() for name in names}) == len(names)
 
 
 def _names(rows: PlainRows, text: str) -> bool:

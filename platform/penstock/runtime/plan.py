@@ -3,7 +3,8 @@
 The plan is a pure value; `penstock explain` prints it and `runtime.dataframes` builds it.
 
 A *port* is a stream that Python work produces: a source, the output of a stateful step, or a side stream.
-A *branch* leads from a port through steps that Spark evaluates (filter, select, with_columns, transform) to leaves.
+A *branch* leads from a port through steps that Spark evaluates (filter, select, with_columns, transform) to leaves; a
+source's branch without an expression needs no Spark (`plain_rows`).
 A *leaf* is Python work again: the map side of a stateful step, or the staging of sinks, guarded by a check or not.
 A *hop* runs one branch of a port that lies inside the job, without a shuffle.
 A *shuffle* brings the rows of stateful steps, or partials of them, to the tasks that own their state.

@@ -46,7 +46,6 @@ _DELTA = {
 ARCHIVE = "spark.jsa"
 """The file beside the jars in which Java finds Spark's classes as it loaded them before (`tools/java_archive.py`)."""
 _OPTIONS = "spark.driver.extraJavaOptions"
-_CLASSES = "spark.driver.extraClassPath"
 _PATH = "spark.executorEnv.PYTHONPATH"
 _PYTHON = "spark.pyspark.python"
 _WAIT = "spark.scheduler.minRegisteredResourcesRatio"
@@ -74,18 +73,12 @@ def session_settings(
         options += archive_options(jars)
     own = (settings or {}).get(_OPTIONS)
     chosen = {"spark.driver.memory": "2g", **_FIXED}
-    given = [str(jar.absolute()) for jar in found]
     if found:
-        chosen |= _DELTA
-    if found and not is_local(master):
-        chosen["spark.jars"] = ",".join(given)
+        chosen |= {"spark.jars": ",".join(str(j) for j in found), **_DELTA}
     if not is_local(master):
         chosen[_WAIT] = "1.0"  # the first job begins with the executors that were asked for, or after half a minute
     chosen |= settings or {}
     chosen[_OPTIONS] = " ".join([*options, *([own] if own else [])])
-    if found and is_local(master):
-        # Java's archive keeps what is on the class path, and nothing of `spark.jars`.
-        chosen[_CLASSES] = os.pathsep.join([*given, *filter(None, [chosen.get(_CLASSES)])])
     if modules and not is_local(master):
         # Executors elsewhere do not inherit the environment of the driver.
         chosen[_PATH] = os.pathsep.join([*map(str, modules), *filter(None, [chosen.get(_PATH)])])

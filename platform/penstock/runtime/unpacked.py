@@ -18,11 +18,12 @@ _ARCHIVE = re.compile(r"(pyspark\.zip|py4j-(?P<version>.+)-src\.zip)")
 
 
 def without_archives(places: Sequence[str]) -> list[str]:
-    """Return where to look for modules: for each archive of Spark's the folder of the same modules, where there is one.
+    """Return where to look for modules, without the archives of Spark's that have the same modules as files.
 
-    The same are those that came with the archive: pyspark installed as a package has the archive inside, and a Spark
-    that was unpacked has the modules beside it. Of py4j, which is a package of its own, the version must be the same.
-    An archive with neither stays. The order of all others is kept, and no folder comes before one that was before it.
+    The archive of a pyspark that was installed as a package goes where just that package is found without it, the
+    archive of py4j where the same version is; neither makes a folder more of the others' than it was. Beside the
+    archive of a Spark that was unpacked are its modules: SPARK_HOME/python takes its place. An archive of which nothing
+    of this is true stays. The order of all others is kept.
     """
     plain = [place for place in places if not _ARCHIVE.fullmatch(Path(place).name)]
     found: list[str] = []
@@ -30,28 +31,33 @@ def without_archives(places: Sequence[str]) -> list[str]:
         named = _ARCHIVE.fullmatch(Path(place).name)
         if named is None:
             found.append(place)
-            continue
-        instead = _py4j(named["version"], plain) if named["version"] else _pyspark(Path(place))
-        if instead is None:
-            found.append(place)
-        elif instead not in plain:
-            found.append(instead)
+        elif named["version"]:
+            found += [] if _has_py4j(named["version"], plain) else [place]
+        else:
+            found += _instead_of(Path(place), plain)
     return found
 
 
-def _pyspark(archive: Path) -> str | None:
-    """Return the folder that pyspark is imported from, given SPARK_HOME/python/lib/pyspark.zip."""
+def _instead_of(archive: Path, plain: Sequence[str]) -> list[str]:
+    """Return what takes the place of SPARK_HOME/python/lib/pyspark.zip: nothing, a folder, or the archive itself."""
     python = archive.parent.parent
-    for package in (python.parent, python / "pyspark"):
-        if package.name == "pyspark" and (package / "__init__.py").is_file():
-            return str(package.parent)
-    return None
+    if (python / "pyspark" / "__init__.py").is_file():
+        return [str(python)]
+    installed, found = python.parent / "__init__.py", _found("pyspark", plain)
+    if found is not None and installed.is_file() and found.samefile(installed):
+        return []
+    return [str(archive)]
 
 
-def _py4j(version: str, places: Sequence[str]) -> str | None:
-    """Return the first of these places that has py4j, if it is of this version."""
-    spec = PathFinder.find_spec("py4j", list(places))
-    if spec is None or spec.origin is None:
-        return None
-    place = str(Path(spec.origin).parent.parent)
-    return place if version in [found.version for found in distributions(name="py4j", path=[place])] else None
+def _has_py4j(version: str, plain: Sequence[str]) -> bool:
+    found = _found("py4j", plain)
+    if found is None:
+        return False
+    place = str(found.parent.parent)
+    return version in [known.version for known in distributions(name="py4j", path=[place])]
+
+
+def _found(package: str, places: Sequence[str]) -> Path | None:
+    """Return the file that makes a package, from the first of these places that has it."""
+    spec = PathFinder.find_spec(package, list(places))
+    return None if spec is None or spec.origin is None else Path(spec.origin)

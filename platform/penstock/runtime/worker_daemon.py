@@ -39,8 +39,9 @@ def run_task(infile: Any, outfile: Any) -> None:
 def forget_archives() -> None:
     """Forget the importers of zip archives; one that is asked for again is made at once, of what is known of the file.
 
-    Spark brings pyspark as an archive, and has each new worker look anew for modules in all places that it knows: every
-    package inside the archive is one, and would read its list of 1,800 files again. That took half a second a worker.
+    Spark brings archives, its own and those of the job, and has each new worker look anew for modules in all places
+    that it knows: every package inside an archive is one, and would read its list of 1,800 files again. That took half
+    a second a worker.
     """
     for place, importer in list(sys.path_importer_cache.items()):
         if isinstance(importer, zipimporter):

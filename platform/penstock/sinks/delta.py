@@ -10,7 +10,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from penstock.errors import JobError, PenstockError, SinkAhead, SinkConflict, Si
 from penstock.sinks.base import Publication, Publisher
 from penstock.sinks.delta_entries import appended, entry_name
 from penstock.sinks.delta_history import ASKS_FOR_MORE, PLAIN_WRITER, Target, find_version, put_back
+from penstock.sinks.log_folding import FoldingFailed, fold_beside
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Field
@@ -155,6 +156,7 @@ class DeltaPublisher:
         self._table: DeltaTable | None = None
         self._known: _View | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="penstock-delta")
+        self._folding: Future[None] | None = None
 
     def publish(self, publication: Publication) -> None:
         """Commit the files; if the table has the batch already, do nothing.
@@ -238,8 +240,8 @@ class DeltaPublisher:
         if not create_beside(self._log, entry_name(version), appended(publication, int(time.time() * 1000))):
             raise CommitFailedError(f"version {version} was taken")
         self._known = replace(view, seen=publication.batch, version=version, entry=self._entry(version))
-        if version % view.every == 0:
-            self._pool.submit(_fold_log, self.sink.path)
+        if version % view.every == 0 and (self._folding is None or self._folding.done()):
+            self._folding = self._pool.submit(_fold_log, self.sink.path)
 
     def _commit_by_spark(self, publication: Publication) -> None:
         from py4j.protocol import Py4JJavaError
@@ -254,19 +256,10 @@ class DeltaPublisher:
 
 
 def _fold_log(path: str | Path) -> None:
-    """Write a checkpoint of a table's log, and delete entries that are older than the table keeps them.
-
-    Readers need it for speed alone, so one that fails is told and tried again behind as many versions.
-    """
+    """Fold a table's log; where that fails it is told, and tried again behind as many versions."""
     try:
-        with _named_errors(path):
-            table = _load(Path(path))
-            if table is None:
-                return
-            table.create_checkpoint()
-            if table.metadata().configuration.get("delta.enableExpiredLogCleanup", "true") != "false":
-                table.cleanup_metadata()
-    except PenstockError as why:
+        fold_beside(path)
+    except FoldingFailed as why:
         log.warning("no checkpoint of a table's log", table=str(path), why=str(why))
 
 

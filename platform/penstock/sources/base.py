@@ -49,6 +49,7 @@ class TaskReader(Protocol):
         """Yield the rows of part `split` of `splits` of a span: the schema's columns, then HIDDEN.
 
         The same span gives the same rows in the same order, today and after a restart elsewhere.
+        A table stays as it was yielded: it may be looked at when later ones have been read.
         Raises SourceChanged when it cannot.
         """
 

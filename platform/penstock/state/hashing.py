@@ -35,7 +35,10 @@ def can_hash(kind: pa.DataType) -> bool:
 
 
 def normalise(column: pa.Array) -> pa.Array:
-    """Return a column with one NaN and one zero; a column that is not of floats as it is (DESIGN 6)."""
+    """Return a column with one NaN and one zero, as `dataframes.normalised` has Spark do (DESIGN 6).
+
+    A column that is not of floats is returned as it is.
+    """
     if not pa.types.is_floating(column.type):
         return column
     # -0.0 + 0.0 is 0.0, and a NaN has but one form behind this.
@@ -96,11 +99,15 @@ def _of_int(values: npt.NDArray[np.integer], seeds: Words) -> Words:
 
 def _of_bytes(column: pa.Array, seeds: Words) -> Words:
     """Hash texts of any length side by side: each turn takes the next word of all that have one left."""
+    if not len(column):
+        return seeds
     _, offsets, data = column.buffers()
     ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    at, lengths = ends[:-1].copy(), np.diff(ends)
-    padding = np.zeros(_WORD, np.uint8)  # the last word of all may be looked at beyond its end
-    given = np.concatenate([np.frombuffer(data, np.uint8), padding]) if data is not None else padding
+    first, last = ends[0], ends[-1]  # the array may be a small part of a buffer that holds a whole file
+    at, lengths = ends[:-1] - first, np.diff(ends)
+    given = np.zeros(last - first + _WORD, np.uint8)  # the last word of all may be looked at beyond its end
+    if data is not None:
+        given[: last - first] = np.frombuffer(data, np.uint8)[first:last]
     hashes = seeds + _P5 + lengths.astype(np.uint64)
     left = lengths.copy()
     long = np.flatnonzero(lengths >= _STRIPE)
