@@ -177,6 +177,7 @@ WAYS = {
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("keyed", [("user",), ("x",), ("user", "x"), ("t",)], ids="-".join)
 @pytest.mark.parametrize("way", WAYS)
 def test_both_ways_give_the_same(tmp_path: Path, keyed: tuple[str, ...], way: str) -> None:
@@ -204,6 +205,7 @@ def test_both_ways_give_the_same(tmp_path: Path, keyed: tuple[str, ...], way: st
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("spark")
 def test_branches_of_one_source_go_their_own_ways_and_meet_again(tmp_path: Path) -> None:
     """One with an expression, one without, into the same step: each row counts once on each, in order of arrival."""
     job = Job("meet", partitions=2)
