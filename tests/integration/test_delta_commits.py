@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable, Schema, write_deltalake
+from deltalake.exceptions import DeltaError
 
+from penstock.errors import PenstockError, SinkForgets, SinkSchemaMismatch
 from penstock.sinks import Delta
 from penstock.sinks.base import Publication, Staged, stage_table
 from penstock.sinks.delta import DeltaPublisher
@@ -84,7 +86,7 @@ def test_a_publisher_looks_at_a_table_once(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "table"
     looks: list[str] = []
     look = DeltaPublisher._look
-    monkeypatch.setattr(DeltaPublisher, "_look", lambda self, app: looks.append(app) or look(self, app))
+    monkeypatch.setattr(DeltaPublisher, "_look", lambda self, t, app: looks.append(app) or look(self, t, app))
     publisher = opened(path)
     for batch in range(20):
         publish(publisher, path, batch)
@@ -104,7 +106,7 @@ def test_the_log_is_folded_now_and_then(tmp_path: Path, interval: int | None) ->
     for batch in range(2 * versions):
         publish(publisher, path, batch)
         if publisher._folding is not None:
-            publisher._folding.result()
+            publisher._folding.wait()
     log = path / "_delta_log"
     folded = sorted(int(found.name[:20]) for found in log.glob("*.checkpoint.parquet"))
     assert folded == [versions, 2 * versions]
@@ -123,7 +125,8 @@ def test_a_log_that_cannot_be_folded_stops_nothing(tmp_path: Path, capsys: pytes
     publisher = opened(path)
     for batch in range(3):
         publish(publisher, path, batch)
-    publisher._pool.shutdown()
+        if publisher._folding is not None:
+            publisher._folding.wait()
     assert shown(path) == [0, 1, 2]
     assert "no checkpoint of a table's log" in capsys.readouterr().out
 
@@ -140,6 +143,116 @@ def test_a_table_that_was_made_anew_gets_the_next_of_its_own_versions(tmp_path: 
     publish(publisher, path, 5)
     assert shown(path) == [5]
     assert DeltaTable(str(path)).version() == 1
+
+
+@pytest.mark.fault("F59")
+def test_a_table_that_was_made_anew_with_other_columns_takes_no_rows(tmp_path: Path) -> None:
+    """F42 under a running stream: told as at a start, and nothing is written."""
+    path = tmp_path / "table"
+    publisher = opened(path)
+    publish(publisher, path, 0)
+    shutil.rmtree(path / "_delta_log")
+    DeltaTable.create(str(path), Schema.from_arrow(pa.schema([("z", pa.string())])))
+    with pytest.raises(SinkSchemaMismatch):
+        publish(publisher, path, 1)
+    assert DeltaTable(str(path)).version() == 0
+
+
+@pytest.mark.fault("F59")
+@pytest.mark.parametrize("interval", ["0", "abc", "-1"])
+def test_an_interval_that_is_none_is_passed_over(tmp_path: Path, interval: str) -> None:
+    """A table may say anything in its settings."""
+    path = tmp_path / "table"
+    said = {"delta.checkpointInterval": interval}
+    try:
+        DeltaTable.create(str(path), Schema.from_arrow(SCHEMA), configuration=said)
+    except DeltaError:
+        pytest.skip("delta-rs makes no such table")
+    publisher = opened(path)
+    for batch in range(3):
+        publish(publisher, path, batch)
+    assert shown(path) == [0, 1, 2]
+
+
+@pytest.mark.fault("F59")
+def test_a_table_that_forgets_its_batches_is_refused(tmp_path: Path) -> None:
+    """A batch would be published again once the table has forgotten it."""
+    path = tmp_path / "table"
+    said = {"delta.setTransactionRetentionDuration": "interval 7 days"}
+    DeltaTable.create(str(path), Schema.from_arrow(SCHEMA), configuration=said)
+    with pytest.raises(SinkForgets, match="interval 7 days") as caught:
+        opened(path)
+    assert (caught.value.exit_code, caught.value.where) == (78, str(path))
+
+
+@pytest.mark.fault("F59")
+def test_a_commit_is_not_forgotten_by_a_table_that_is_told_to_forget_later(tmp_path: Path) -> None:
+    """The entry has no date by which it could grow old."""
+    path = tmp_path / "table"
+    publish(opened(path), path, 0)
+    actions = [json.loads(line) for line in (path / "_delta_log" / entry_name(1)).read_text().splitlines()]
+    assert [action["txn"] for action in actions if "txn" in action] == [{"appId": APP, "version": 0}]
+
+
+@pytest.mark.fault("F59")
+def test_a_log_that_was_folded_by_others_is_looked_at_again(tmp_path: Path) -> None:
+    """Cleaning may take the newest entries away and leave an older one, so that its next name seems free."""
+    path = tmp_path / "table"
+    publisher = opened(path)
+    publish(publisher, path, 0)
+    rows = pa.table([[100]], schema=SCHEMA)
+    for _ in range(3):
+        write_deltalake(str(path), rows, mode="append")
+    DeltaTable(str(path)).create_checkpoint()
+    for version in (2, 3):
+        (path / "_delta_log" / entry_name(version)).unlink()
+    publish(publisher, path, 1)
+    assert shown(path) == [0, 1, 100, 100, 100]
+
+
+@pytest.mark.fault("F27", "F58")
+def test_what_the_system_says_of_the_log_is_named(tmp_path: Path) -> None:
+    """Also where only the freshness of what is known is looked at."""
+    path = tmp_path / "table"
+    publisher = opened(path)
+    publish(publisher, path, 0)
+    asked = Publication(app=APP, batch=1, files=(staged(path, "b", 1),), schema=SCHEMA)
+    (path / "_delta_log").rename(path / "away")
+    (path / "_delta_log").touch()
+    with pytest.raises(PenstockError) as caught:
+        publisher.publish(asked)
+    assert caught.value.where == str(path)
+    (path / "_delta_log").unlink()
+    (path / "away").rename(path / "_delta_log")
+    publisher.publish(asked)
+    assert shown(path) == [0, 1]
+
+
+@pytest.mark.fault("F59")
+def test_publishers_that_take_turns_in_one_table_each_land(tmp_path: Path) -> None:
+    """Two sinks into one table: each finds what the other has committed."""
+    path = tmp_path / "table"
+    publishers = [opened(path), opened(path)]
+    for batch in range(6):
+        for number, publisher in enumerate(publishers):
+            file = staged(path, f"{number}-{batch}", 10 * number + batch)
+            publisher.publish(Publication(app=f"uuid/{number}", batch=batch, files=(file,), schema=SCHEMA))
+    assert shown(path) == [*range(6), *range(10, 16)]
+
+
+@pytest.mark.spark
+def test_a_table_that_becomes_plain_under_a_run_gets_rows_and_not_names(tmp_path: Path, spark: SparkSession) -> None:
+    """Where it was not at the start, files lie below the checkpoint, and delta-spark copies them from there."""
+    path = tmp_path / "table"
+    sink = Delta(path, partition_by=("k",))
+    sink.prepare(SCHEMA, spark)
+    folder = tmp_path / "staged"
+    publisher = sink.open(sink.staging(folder), spark)
+    assert isinstance(publisher, DeltaPublisher)
+    shutil.rmtree(path)
+    DeltaTable.create(str(path), Schema.from_arrow(SCHEMA))
+    publisher.publish(Publication(app=APP, batch=0, files=(staged(folder, "a", 7),), schema=SCHEMA))
+    assert shown(path) == [7]
 
 
 @pytest.mark.fault("F59")

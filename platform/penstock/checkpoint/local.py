@@ -226,6 +226,16 @@ def create_beside(folder: str | os.PathLike[str], name: str, data: bytes) -> boo
     return created
 
 
+def make_durable(path: str | os.PathLike[str]) -> None:
+    """Have a file or the names in a folder be there after a power cut; one that is gone has nothing to keep."""
+    with suppress(FileNotFoundError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 def _write(folder: int, name: str, data: bytes, mode: int) -> None:
     descriptor = os.open(name, _NEW, mode, dir_fd=folder)
     try:

@@ -129,6 +129,14 @@ class SinkConflict(SinkError):
     remedy = "Another writer keeps committing to the table; start again."
 
 
+class SinkForgets(SinkError):
+    """The table forgets which batches it was given (F59)."""
+
+    code = "PEN-SNK-009"
+    remedy = "Unset delta.setTransactionRetentionDuration: by what the table remembers no batch is published twice."
+    exit_code = EXIT_PERSON
+
+
 class SinkSchemaMismatch(SinkError, ValueError):
     code = "PEN-SNK-003"
     remedy = "Write to a table with the stream's columns, or to a new one."

@@ -69,7 +69,7 @@ _HOP_HIDDEN = pa.schema([(TIME, pa.int64()), (PARTITION, pa.int32()), (POSITION,
 class BuiltJob:
     """Hold the frame that every batch runs, and what analysing it taught."""
 
-    frame: DataFrame
+    frame: DataFrame = field(init=False)
     sink_schemas: dict[str, pa.Schema] = field(default_factory=dict)
     gates: dict[str, CompiledGate] = field(default_factory=dict)
     checked_by: dict[str, str] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class _Builder:
         self.counted: set[str] = set()
         self.unions: dict[int, dict[str, str]] = {}
         self.leaves = StepLeaves(plan, self._side)
-        self.built = BuiltJob(frame=spark.range(0))
+        self.built = BuiltJob()
 
     def build(self) -> BuiltJob:
         parts = [(self._source(b), b) for b in self.plan.ingest]
@@ -113,7 +113,7 @@ class _Builder:
         frame = reduce(lambda a, b: a.unionAll(b), frames)
         for number, stage in enumerate(self.plan.stages, 1):
             frame = self._hop(frame, stage, number) if isinstance(stage, Hop) else self._shuffle(frame, stage, number)
-        self.built.frame = frame.select("_port", "_payload")
+        self.built.frame = frame
         return self.built
 
     # --- stages ------------------------------------------------------------------------------

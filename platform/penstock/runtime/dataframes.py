@@ -1,6 +1,6 @@
 """Build the DataFrame of a job's batches from its plan: the only place where steps become Spark expressions.
 
-Analysed once; every batch executes `frame.select("*")`, which plans anew but analyses nothing (FACTS 5).
+Analysed once; every batch executes a `select` of its frame, which plans anew but analyses nothing (FACTS 5).
 Everything a user can get wrong about columns, types and SQL shows here, before anything is written.
 """
 

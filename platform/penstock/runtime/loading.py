@@ -82,7 +82,7 @@ def loading_frame(
     routed = placed.repartitionById(partitions, F.col(_PID)).drop(_PID)
     emitter = Emitter(stage=0)
     task = _task(step, work, folder, partitions, tuple(tables), emitter)
-    return map_in_arrow(routed, task, emitter.schema).select("_port", "_payload")
+    return map_in_arrow(routed, task, emitter.schema)
 
 
 def rewritten_tables(

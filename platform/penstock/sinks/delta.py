@@ -7,10 +7,10 @@ the table asks for more than that (FACTS 3): partitioned tables, table features,
 from __future__ import annotations
 
 import os
+import random
 import re
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,12 +19,20 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import structlog
 
-from penstock.checkpoint.local import create_beside, storage_errors
-from penstock.errors import JobError, PenstockError, SinkAhead, SinkConflict, SinkError, SinkSchemaMismatch
+from penstock.checkpoint.local import create_beside, make_durable, storage_errors
+from penstock.errors import (
+    JobError,
+    PenstockError,
+    SinkAhead,
+    SinkConflict,
+    SinkError,
+    SinkForgets,
+    SinkSchemaMismatch,
+)
 from penstock.sinks.base import Publication, Publisher
 from penstock.sinks.delta_entries import appended, entry_name
 from penstock.sinks.delta_history import ASKS_FOR_MORE, PLAIN_WRITER, Target, find_version, put_back
-from penstock.sinks.log_folding import FoldingFailed, fold_beside
+from penstock.sinks.log_folding import LogFolding
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Field
@@ -36,6 +44,10 @@ log = structlog.get_logger()
 _TRIES = 10
 _EVERY = 100
 """As delta-rs has it where a table does not say."""
+_FOLDED = "_last_checkpoint"
+_FORGETS = "delta.setTransactionRetentionDuration"
+_File = tuple[int, int] | None
+"""A file of a log by inode and time of change; None where there is none."""
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 """What delta-rs says of an error of the system, whatever the class of its own."""
 _DRAWN = re.compile(r"\s*\x1b\[\d+m↳\x1b\[0m\s*")
@@ -80,6 +92,9 @@ class Delta:
                     f"partition_by names {missing[0]!r}, and the stream has {schema.names}", where=str(self.path)
                 )
             return
+        kept = table.metadata().configuration.get(_FORGETS)
+        if kept is not None:
+            raise SinkForgets(f"the table forgets after {kept} which batches it has", where=str(self.path))
         found = pa.schema(table.schema().to_arrow())
         if _facts(found) != _facts(_as_delta(schema)):
             raise SinkSchemaMismatch(
@@ -127,6 +142,9 @@ class Delta:
         with _named_errors(self.path):
             Path(self.path).mkdir(parents=True, exist_ok=True)
             DeltaTable.create(str(self.path), columns, mode="ignore", partition_by=list(self.partition_by) or None)
+            log_folder = Path(self.path).resolve() / "_delta_log"
+            for made in (log_folder / entry_name(0), log_folder, log_folder.parent, log_folder.parent.parent):
+                make_durable(made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +154,10 @@ class _View:
     app: str
     seen: int | None
     version: int
-    entry: tuple[int, int] | None
+    entry: _File
     """Which file the version's entry in the log is; None where there is none any more."""
+    folded: _File
+    """Which file says where the log was folded: cleaning it may take entries away that came later than `version`."""
     plain: bool
     every: int
     """Versions from one checkpoint of the table's log to the next."""
@@ -152,11 +172,10 @@ class DeltaPublisher:
         self.sink = sink
         self.staging = staging
         self.spark = spark
-        self._log = Path(sink.path).resolve() / "_delta_log"
-        self._table: DeltaTable | None = None
+        self._path = Path(sink.path).resolve()
+        self._log = self._path / "_delta_log"
         self._known: _View | None = None
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="penstock-delta")
-        self._folding: Future[None] | None = None
+        self._folding: LogFolding | None = None
 
     def publish(self, publication: Publication) -> None:
         """Commit the files; if the table has the batch already, do nothing.
@@ -169,68 +188,70 @@ class DeltaPublisher:
         from deltalake.exceptions import CommitFailedError
 
         for attempt in range(_TRIES):
-            view = self._view(publication.app, reload=attempt > 0)
+            view = self._view(publication, reload=attempt > 0)
             if view.seen is not None and view.seen > publication.batch:
-                view = self._view(publication.app, reload=True)
+                view = self._view(publication, reload=True)
                 raise SinkAhead(
                     f"the table has batch {view.seen} of this checkpoint and is asked to take {publication.batch}",
                     where=str(self.sink.path),
                     seen=view.seen,
                     batch=publication.batch,
                 )
-            if view.seen == publication.batch:
-                return
             with _named_errors(self.sink.path):
+                if view.seen == publication.batch:
+                    make_durable(self._log)  # whoever made the entry may have died before it was
+                    return
                 try:
                     self._commit(view, publication)
                 except CommitFailedError:
-                    time.sleep(0.02 * attempt)
+                    time.sleep(random.uniform(0, 0.04) * (attempt + 1))  # noqa: S311 - so that racers part
                     continue
+            self._fold_log()
             return
         raise SinkConflict(f"batch {publication.batch} lost {_TRIES} races", where=str(self.sink.path))
 
     def version(self, app: str) -> int | None:
         """Return the newest batch of the app in the table as it is now."""
-        if _load(Path(self.sink.path)) is None:
-            return None
-        return self._view(app, reload=True).seen
-
-    def _view(self, app: str, *, reload: bool) -> _View:
-        """Return what is known of the table; what the last commit left, if nobody has committed since."""
-        known = self._known
-        if known is not None and not self._is_there(known):
-            self._table = None  # another table stands there now, or its log was cleaned
-        elif known is not None and known.app == app and not reload and not self._entry(known.version + 1):
-            return known
-        self._known = self._look(app)
-        return self._known
-
-    def _is_there(self, view: _View) -> bool:
-        return view.entry is not None and self._entry(view.version) == view.entry
-
-    def _look(self, app: str) -> _View:
         with _named_errors(self.sink.path):
-            if self._table is not None:
-                self._table.update_incremental()
-            else:
-                self._table = _load(Path(self.sink.path))
-            table = self._table
+            table = _load(self._path)
+            self._known = None if table is None else self._look(table, app)
+            return None if self._known is None else self._known.seen
+
+    def _view(self, publication: Publication, *, reload: bool) -> _View:
+        """Return what is known of the table; what the last commit left, if nobody has committed since."""
+        with _named_errors(self.sink.path):
+            known = self._known
+            if known is not None and known.app == publication.app and not reload and self._is_newest(known):
+                return known
+            table = _load(self._path)
             if table is None:
                 raise SinkError("the table is gone", where=str(self.sink.path))
-            version = table.version()
-            every = int(table.metadata().configuration.get("delta.checkpointInterval", _EVERY))
-            return _View(app, table.transaction_version(app), version, self._entry(version), _plain(table), every)
+            found = self._look(table, publication.app)
+            if known is not None and self._entry(known.version) != known.entry:
+                # Another table may stand there now, or an entry have been written over.
+                self.sink.check(publication.schema)
+                if known.app == found.app and (known.seen or 0) > (found.seen or 0):
+                    log.warning("sink.set_back", table=str(self.sink.path), had=known.seen, has=found.seen)
+            self._known = found
+            return found
 
-    def _entry(self, version: int) -> tuple[int, int] | None:
-        """Return which file a version's entry is, None where there is none."""
-        try:
-            found = (self._log / entry_name(version)).stat()
-        except FileNotFoundError:
-            return None
-        return found.st_ino, found.st_mtime_ns
+    def _is_newest(self, view: _View) -> bool:
+        is_there = view.entry is not None and self._entry(view.version) == view.entry
+        return is_there and self._entry(view.version + 1) is None and _file(self._log / _FOLDED) == view.folded
+
+    def _look(self, table: DeltaTable, app: str) -> _View:
+        version, folded = table.version(), _file(self._log / _FOLDED)
+        said = str(table.metadata().configuration.get("delta.checkpointInterval", ""))
+        every = int(said) if said.isdecimal() and int(said) else _EVERY
+        seen = table.transaction_version(app)
+        return _View(app, seen, version, self._entry(version), folded, _plain(table), every)
+
+    def _entry(self, version: int) -> _File:
+        return _file(self._log / entry_name(version))
 
     def _commit(self, view: _View, publication: Publication) -> None:
-        if not view.plain:
+        # Files lie where the table was found to want them at the start; delta-spark copies those that lie elsewhere.
+        if not view.plain or self.staging != self._path:
             self._commit_by_spark(publication)
             return
         from deltalake.exceptions import CommitFailedError
@@ -240,8 +261,16 @@ class DeltaPublisher:
         if not create_beside(self._log, entry_name(version), appended(publication, int(time.time() * 1000))):
             raise CommitFailedError(f"version {version} was taken")
         self._known = replace(view, seen=publication.batch, version=version, entry=self._entry(version))
-        if version % view.every == 0 and (self._folding is None or self._folding.done()):
-            self._folding = self._pool.submit(_fold_log, self.sink.path)
+
+    def _fold_log(self) -> None:
+        """Have the table's log folded now and then; where that fails it is told, and tried again later."""
+        known = self._known
+        if self._folding is not None and self._folding.why is not None:
+            log.warning("no checkpoint of a table's log", table=str(self.sink.path), why=self._folding.why)
+            self._folding = None
+        if known is None or known.version % known.every or (self._folding is not None and self._folding.runs()):
+            return
+        self._folding = LogFolding(self._path)
 
     def _commit_by_spark(self, publication: Publication) -> None:
         from py4j.protocol import Py4JJavaError
@@ -250,17 +279,18 @@ class DeltaPublisher:
         paths = [str(self.staging / f.path) for f in publication.files]
         try:
             writer = self.spark.read.parquet(*paths).write.format("delta").mode("append")
-            writer.option("txnAppId", publication.app).option("txnVersion", publication.batch).save(str(self.sink.path))
+            writer.option("txnAppId", publication.app).option("txnVersion", publication.batch).save(str(self._path))
         except (Py4JJavaError, PySparkException) as why:
             raise _refusal(str(why), publication.batch, str(self.sink.path)) from why
 
 
-def _fold_log(path: str | Path) -> None:
-    """Fold a table's log; where that fails it is told, and tried again behind as many versions."""
+def _file(path: Path) -> _File:
+    """Return which file stands at a path, None where there is none."""
     try:
-        fold_beside(path)
-    except FoldingFailed as why:
-        log.warning("no checkpoint of a table's log", table=str(path), why=str(why))
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def _refusal(text: str, batch: int, where: str) -> Exception:

@@ -24,7 +24,8 @@ def appended(publication: Publication, now: int) -> bytes:
     said: dict[str, Any] = {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "isBlindAppend": True}
     actions: list[dict[str, Any]] = [
         {"commitInfo": {"timestamp": now, **said, "engineInfo": "penstock"}},
-        {"txn": {"appId": publication.app, "version": publication.batch, "lastUpdated": now}},
+        # Without `lastUpdated`, by which a reader may take an app for forgotten: its batch would be published again.
+        {"txn": {"appId": publication.app, "version": publication.batch}},
     ]
     for file in publication.files:
         add = {"path": quote(file.path), "partitionValues": {}, "size": file.size, "modificationTime": now}

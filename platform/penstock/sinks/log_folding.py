@@ -1,58 +1,85 @@
-"""Fold the log of a Delta table into a checkpoint of it: `python -m penstock.sinks.log_folding TABLE`.
+"""Fold the log of a Delta table into a checkpoint of it, and clean it: `python -P log_folding.py TABLE`.
 
 In a process of its own, with little claim to the processors: to fold it all files of the table are read into memory,
-which a driver that runs for months would keep.
+which a driver that runs for months would keep. The process imports nothing of Penstock, and ends by itself.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from threading import Thread
 
-__all__ = ["FoldingFailed", "fold_beside"]
+__all__ = ["LogFolding"]
 
-_PATIENCE = 600.0
+_PATIENCE = 600
 """Seconds."""
+_GRACE = 3_600.0
+"""Seconds after which nobody writes a temporary file any more."""
+_TEMP = re.compile(r"\.tmp-[0-9a-f]{32}")
+_PLAIN_WRITER = 2
 
 
-class FoldingFailed(Exception):
-    """Say why a log was not folded; readers need it for speed alone."""
+class LogFolding:
+    """A process that writes a checkpoint of a table's log and deletes entries that the table keeps no longer.
 
-
-def fold_beside(table: str | Path) -> None:
-    """Write a checkpoint of a table's log, and delete entries that are older than the table keeps them.
-
-    Returns when that is done, or raises FoldingFailed.
+    Readers need it for speed alone, so nobody waits for it; what has gone wrong is asked for later.
     """
-    command = [sys.executable, "-m", "penstock.sinks.log_folding", str(table)]
-    try:
-        done = subprocess.run(  # noqa: S603 - our own interpreter
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE,
-            check=False,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
-    except (OSError, subprocess.TimeoutExpired) as why:
-        raise FoldingFailed(str(why)) from why
-    if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        raise FoldingFailed(said[-1] if said else f"its process ended with {done.returncode}")
+
+    def __init__(self, table: Path) -> None:
+        self.why: str | None = None
+        """Why it did not do its work; None where it did, or runs."""
+        # A daemon: a driver that ends leaves the process to itself.
+        self._thread = Thread(target=self._run, args=(str(table),), name="penstock-fold", daemon=True)
+        self._thread.start()
+
+    def runs(self) -> bool:
+        """Return whether it has not ended yet."""
+        return self._thread.is_alive()
+
+    def wait(self) -> None:
+        """Wait for its end."""
+        self._thread.join()
+
+    def _run(self, table: str) -> None:
+        try:
+            done = subprocess.run(  # noqa: S603 - our own interpreter
+                [sys.executable, "-P", __file__, table],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                check=False,
+                start_new_session=True,  # Ctrl-C is for the driver: better a second more than a log half cleaned
+            )
+        except OSError as why:
+            self.why = str(why)
+            return
+        said = [line for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
+        if done.returncode:
+            self.why = said[-1] if said else f"its process ended with {done.returncode}"
 
 
 def _fold(path: str) -> None:
     from deltalake import DeltaTable
 
     table = DeltaTable(path)
+    if table.protocol().min_writer_version > _PLAIN_WRITER:
+        return  # it has become a table that delta-rs must not write; who made it one folds it
     table.create_checkpoint()
-    if table.metadata().configuration.get("delta.enableExpiredLogCleanup", "true") != "false":
+    if str(table.metadata().configuration.get("delta.enableExpiredLogCleanup")).lower() != "false":
         table.cleanup_metadata()
+    for found in (Path(path) / "_delta_log").iterdir():
+        # What a process left that died between writing an entry and giving it its name (F15).
+        if _TEMP.fullmatch(found.name) and found.stat().st_mtime < time.time() - _GRACE:
+            found.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":
     os.nice(19)
+    signal.alarm(_PATIENCE)
     _fold(sys.argv[1])
