@@ -86,7 +86,7 @@ def test_a_publisher_looks_at_a_table_once(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "table"
     looks: list[str] = []
     look = DeltaPublisher._look
-    monkeypatch.setattr(DeltaPublisher, "_look", lambda self, t, app: looks.append(app) or look(self, t, app))
+    monkeypatch.setattr(DeltaPublisher, "_look", lambda self, app: looks.append(app) or look(self, app))
     publisher = opened(path)
     for batch in range(20):
         publish(publisher, path, batch)

@@ -2,7 +2,8 @@
 
 Spark's Python workers are forked from a process that takes a while to import what they need (decision 4), and that
 Spark starts with the first task in Python. A first batch would wait for it, with half of the machine idle until then.
-The driver itself needs pandas where it first names a function over Arrow batches; pyspark asks for it.
+The driver itself needs pandas where it first names a function over Arrow batches, because pyspark asks for it, and
+deltalake where it first looks at a table.
 """
 
 from __future__ import annotations
@@ -22,14 +23,20 @@ __all__ = ["start_workers", "warm"]
 
 
 def warm(spark: SparkSession) -> None:
-    """Start the workers and import pandas in threads, and go on; whatever is wrong, the first batch will say."""
+    """Start the workers and import modules in threads, and go on; whatever is wrong, the first batch will say."""
 
     def run(work: Callable[[], object]) -> None:
         with suppress(Exception):
             work()
 
-    for work in (partial(start_workers, spark), partial(import_module, "pandas")):
-        Thread(target=run, args=(work,), name="penstock-warm", daemon=True).start()
+    Thread(target=run, args=(partial(start_workers, spark),), name="penstock-warm", daemon=True).start()
+    # No daemon: a thread that is ended within an extension module takes the process with it.
+    Thread(target=run, args=(_import,), name="penstock-import").start()
+
+
+def _import() -> None:
+    for name in ("pandas", "deltalake"):
+        import_module(name)
 
 
 def start_workers(spark: SparkSession) -> set[int]:

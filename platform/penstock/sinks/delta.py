@@ -213,8 +213,7 @@ class DeltaPublisher:
     def version(self, app: str) -> int | None:
         """Return the newest batch of the app in the table as it is now."""
         with _named_errors(self.sink.path):
-            table = _load(self._path)
-            self._known = None if table is None else self._look(table, app)
+            self._known = self._look(app)
             return None if self._known is None else self._known.seen
 
     def _view(self, publication: Publication, *, reload: bool) -> _View:
@@ -223,10 +222,9 @@ class DeltaPublisher:
             known = self._known
             if known is not None and known.app == publication.app and not reload and self._is_newest(known):
                 return known
-            table = _load(self._path)
-            if table is None:
+            found = self._look(publication.app)
+            if found is None:
                 raise SinkError("the table is gone", where=str(self.sink.path))
-            found = self._look(table, publication.app)
             if known is not None and self._entry(known.version) != known.entry:
                 # Another table may stand there now, or an entry have been written over.
                 self.sink.check(publication.schema)
@@ -239,8 +237,13 @@ class DeltaPublisher:
         is_there = view.entry is not None and self._entry(view.version) == view.entry
         return is_there and self._entry(view.version + 1) is None and _file(self._log / _FOLDED) == view.folded
 
-    def _look(self, table: DeltaTable, app: str) -> _View:
-        version, folded = table.version(), _file(self._log / _FOLDED)
+    def _look(self, app: str) -> _View | None:
+        """Load the table, and return what it shows; None where there is none."""
+        folded = _file(self._log / _FOLDED)  # before all else: if the log is folded meanwhile, the view is not new
+        table = _load(self._path)
+        if table is None:
+            return None
+        version = table.version()
         said = str(table.metadata().configuration.get("delta.checkpointInterval", ""))
         every = int(said) if said.isdecimal() and int(said) else _EVERY
         seen = table.transaction_version(app)
