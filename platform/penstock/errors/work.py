@@ -132,7 +132,7 @@ class SinkConflict(SinkError):
 class SinkForgets(SinkError):
     """The table forgets which batches it was given (F59)."""
 
-    code = "PEN-SNK-009"
+    code = "PEN-SNK-005"
     remedy = "Unset delta.setTransactionRetentionDuration: by what the table remembers no batch is published twice."
     exit_code = EXIT_PERSON
 

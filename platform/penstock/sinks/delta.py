@@ -228,7 +228,7 @@ class DeltaPublisher:
             if known is not None and self._entry(known.version) != known.entry:
                 # Another table may stand there now, or an entry have been written over.
                 self.sink.check(publication.schema)
-                if known.app == found.app and (known.seen or 0) > (found.seen or 0):
+                if known.app == found.app and _before(found.seen, known.seen):
                     log.warning("sink.set_back", table=str(self.sink.path), had=known.seen, has=found.seen)
             self._known = found
             return found
@@ -271,9 +271,9 @@ class DeltaPublisher:
         if self._folding is not None and self._folding.why is not None:
             log.warning("no checkpoint of a table's log", table=str(self.sink.path), why=self._folding.why)
             self._folding = None
-        if known is None or known.version % known.every or (self._folding is not None and self._folding.runs()):
-            return
-        self._folding = LogFolding(self._path)
+        due = known is not None and known.plain and known.version % known.every == 0  # delta-spark folds by itself
+        if due and (self._folding is None or not self._folding.runs()):
+            self._folding = LogFolding(self._path)
 
     def _commit_by_spark(self, publication: Publication) -> None:
         from py4j.protocol import Py4JJavaError
@@ -285,6 +285,11 @@ class DeltaPublisher:
             writer.option("txnAppId", publication.app).option("txnVersion", publication.batch).save(str(self._path))
         except (Py4JJavaError, PySparkException) as why:
             raise _refusal(str(why), publication.batch, str(self.sink.path)) from why
+
+
+def _before(seen: int | None, other: int | None) -> bool:
+    """Return whether a table that shows one batch as its newest has lost some to when it showed the other."""
+    return other is not None and (seen is None or seen < other)
 
 
 def _file(path: Path) -> _File:
