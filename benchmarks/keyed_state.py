@@ -26,7 +26,7 @@ from penstock.time.clock import SystemClock
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["keyed_duel", "run_expiry", "run_p3", "run_p4", "run_p5"]
+__all__ = ["keyed_duel", "row_by_row", "run_expiry", "run_p3", "run_p4", "run_p5", "with_keys"]
 
 TOUCHED = 100_000
 MILLION = 1_000_000
@@ -58,13 +58,8 @@ def run_p4(spark: SparkSession, *, quick: bool) -> list[Claim]:
         sides = keyed_duel(spark, given, processed, turns)
         show(found, "vectorised, 100,000 touched of 1,000,000 keys", TOUCHED, sides)
         found.claim(Claim("P4, vectorised, times transformWithState", sides.ratio, 60, "x"))
-        with scratch() as root:
-            engine = EngineSide(spark, given, keyed_job(root / "table", form="rows"), root / "checkpoints")
-            engine.batches(full + 20)
-            batches = engine.batches(turns.engine)[1:]
-            engine.close()
+        batches = row_by_row(found, spark, given, warm=full + 20, batches=turns.engine)
         rows_ms = statistics.median(batch.whole for batch in batches)
-        _parts(found, spark, engine, batches, "row by row")
         found.note(f"row by row {rows_ms:,.0f} ms a batch, the peer {sides.peer_ms:,.0f}")
         found.claim(Claim("P4, row by row, times transformWithState", sides.peer_ms / rows_ms, 25, "x"))
         with scratch() as root:
@@ -73,6 +68,20 @@ def run_p4(spark: SparkSession, *, quick: bool) -> list[Claim]:
         found.note(f"on average {mean_ms:,.0f} ms, Bytewax on two workers {other_ms:,.0f} ms for the rows of a batch")
         found.claim(Claim("P4, row by row, times Bytewax", other_ms / mean_ms, 1, "x"))
     return found.claims
+
+
+def row_by_row(
+    found: Report, spark: SparkSession, given: Input, *, warm: int, batches: int, checkpoints: Path | None = None
+) -> list[BatchTime]:
+    """Run the function that is called for each row, and return all batches behind the warm ones but the first."""
+    given.prepare(warm + batches)
+    with scratch() as root:
+        engine = EngineSide(spark, given, keyed_job(root / "table", form="rows"), checkpoints or root / "checkpoints")
+        engine.batches(warm)
+        timed = engine.batches(batches)[1:]
+        engine.close()
+    _parts(found, spark, engine, timed, "row by row")
+    return timed
 
 
 def run_p5(spark: SparkSession, *, quick: bool) -> list[Claim]:
@@ -84,21 +93,13 @@ def run_p5(spark: SparkSession, *, quick: bool) -> list[Claim]:
     medians: list[float] = []
     with report("P5 size of the state") as found:
         for keys in sizes:
-            given = Input(rows=TOUCHED, keys=keys, step=MILLION)
-            given.prepare(60)
             with scratch() as root:
                 began = time.monotonic()
                 subprocess.run([sys.executable, "-m", "benchmarks.load", str(root), str(keys)], check=True)
                 loaded = time.monotonic() - began
-                build = keyed_job(root / "table", held=keys, partitions=8)
-                engine = EngineSide(spark, given, build, root / "checkpoints")
                 memory = _Memory()
-                engine.after_batch = memory.look
-                engine.batches(30)
-                batches = engine.batches(21)[1:]
-                engine.close()
+                batches = with_keys(found, spark, keys, root / "table", root / "checkpoints", after_batch=memory.look)
             medians.append(statistics.median(batch.whole for batch in batches))
-            _parts(found, spark, engine, batches, f"{keys:,} keys")
             held = f"workers {memory.most / GIB:.2f} GiB"
             found.note(f"{keys:,} keys: {medians[-1]:,.0f} ms a batch, loaded in {loaded:.0f} s, {held}")
         found.claim(
@@ -106,6 +107,27 @@ def run_p5(spark: SparkSession, *, quick: bool) -> list[Claim]:
             Claim(f"memory of the Python workers at {sizes[1]:,} keys", memory.most / GIB, 1, " GiB", at_most=True),
         )
     return found.claims
+
+
+def with_keys(
+    found: Report,
+    spark: SparkSession,
+    keys: int,
+    table: Path,
+    checkpoints: Path,
+    *,
+    after_batch: Callable[[], None] = lambda: None,
+) -> list[BatchTime]:
+    """Run batches that touch 100,000 of so many keys; where the checkpoint has no state yet, it is loaded first."""
+    given = Input(rows=TOUCHED, keys=keys, step=MILLION)
+    given.prepare(60)
+    engine = EngineSide(spark, given, keyed_job(table, held=keys, partitions=8), checkpoints)
+    engine.after_batch = after_batch
+    engine.batches(30)
+    timed = engine.batches(21)[1:]
+    engine.close()
+    _parts(found, spark, engine, timed, f"{keys:,} keys")
+    return timed
 
 
 def run_expiry(spark: SparkSession, *, quick: bool) -> list[Claim]:

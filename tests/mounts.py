@@ -1,27 +1,19 @@
-"""Let one process see another disk at a folder than all others do."""
+"""Let one process see another disk at a folder than all others do, in tests."""
 
 from __future__ import annotations
 
-import subprocess
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-ANOTHER = 'mount -t tmpfs none "$0"'
-"""A disk of its own, empty."""
-SMALL = 'cp -a "$0" "$0.copy" && mount -t tmpfs -o size=%d none "$0" && cp -a "$0.copy/." "$0" && rm -r "$0.copy"'
-"""A disk of its own of so many bytes, with what the folder holds."""
-READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0"'
-"""The same disk, which cannot be written."""
+from tools.mounts import ANOTHER, APART, READ_ONLY, SMALL, words_to_mount
+
+__all__ = ["ANOTHER", "APART", "READ_ONLY", "SMALL", "mounted"]
 
 
 def mounted(mount: str, folder: Path) -> list[str]:
     """Return the words before a command that is to see the mount; skips where the system lets nobody mount one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for namespace in (["--mount"], ["--user", "--map-root-user", "--mount"]):
-        words = ["unshare", *namespace, "sh", "-c", f'{mount} && exec "$@"', str(folder)]
-        with suppress(FileNotFoundError):
-            if subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0:
-                return words
-    pytest.skip("a disk of its own for a process cannot be mounted here: unshare(1) does not work")
+    words = words_to_mount(mount, folder)
+    if words is None:
+        pytest.skip("a disk of its own for a process cannot be mounted here: unshare(1) does not work")
+    return words

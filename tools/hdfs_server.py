@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import urllib.request
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,8 @@ from tools.waiting import until
 _NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 _DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 _ADMIN = "org.apache.hadoop.hdfs.tools.DFSAdmin"
-# They live for seconds: compiled thoroughly they would be done before it pays.
-_JAVA = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+BRIEF_JAVA = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""For servers that live for seconds: compiled thoroughly they would be done before it pays."""
 # Without it WebHDFS answers 500 to all.
 _OPENED = ["--add-opens", "java.base/java.lang=ALL-UNNAMED"]
 _LOG = """\
@@ -37,13 +38,16 @@ USER = "penstock"
 
 
 class HdfsServer:
-    """A NameNode that keeps its ports, and one DataNode. All that they keep and say is below `folder`."""
+    """A NameNode that keeps its ports, and one DataNode. All that they keep and say is below `folder`.
 
-    def __init__(self, folder: Path) -> None:
+    `java` are options of their Java processes.
+    """
+
+    def __init__(self, folder: Path, *, java: Sequence[str] = BRIEF_JAVA) -> None:
         trouble = jars.ensure(jars.HDFS)
         assert not trouble, trouble
         self.folder = folder
-        self._java = java_command(os.environ) or "java"
+        self._java = [java_command(os.environ) or "java", *java]
         self._rpc, self._http = _free_port(), _free_port()
         self._started: list[subprocess.Popen[bytes]] = []
         self.namenode: subprocess.Popen[bytes]
@@ -148,7 +152,7 @@ class HdfsServer:
 
     def _command(self, name: str, *words: str) -> list[str]:
         path = f"{self.folder / 'conf'}:{jars.HDFS.folder}/*"
-        return [self._java, *_JAVA, *_OPENED, "-cp", path, name, *words]
+        return [*self._java, *_OPENED, "-cp", path, name, *words]
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, "HADOOP_USER_NAME": SUPERUSER}

@@ -26,16 +26,21 @@ _CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 
 class Cluster:
-    """A master that keeps its port, and so many workers, each of so many cores and so much memory."""
+    """A master that keeps its port, and so many workers, each of so many cores and so much memory.
 
-    def __init__(self, folder: Path, *, workers: int = 1, cores: int = 2, memory: str = "1g") -> None:
+    Each worker has an address of its own, as if it were a machine. `before` stands before the command of each.
+    """
+
+    def __init__(
+        self, folder: Path, *, workers: int = 1, cores: int = 2, memory: str = "1g", before: Sequence[str] = ()
+    ) -> None:
         self.folder = folder
         self._port, self._page = _free_port(), _free_port()
         self.url = f"spark://127.0.0.1:{self._port}"
         self._started: list[tuple[subprocess.Popen[bytes], str]] = []
         self.master = self._start_master()
         self._size = ["-c", str(cores), "-m", memory]
-        started = [self._start_worker() for _ in range(workers)]
+        started = [self._start_worker(*before, host=f"127.0.0.{number}") for number in range(1, workers + 1)]
         self.worker = started[-1]
         until(lambda: len(self.workers()) == workers, "the workers to be known")
 
@@ -78,8 +83,8 @@ class Cluster:
         until(lambda: bool(self._state()), "the master to answer")
         return started
 
-    def _start_worker(self, *before: str) -> subprocess.Popen[bytes]:
-        place = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0", "--work-dir", str(self.folder)]
+    def _start_worker(self, *before: str, host: str = "127.0.0.1") -> subprocess.Popen[bytes]:
+        place = ["--host", host, "--port", "0", "--webui-port", "0", "--work-dir", str(self.folder)]
         name = "org.apache.spark.deploy.worker.Worker"
         return self._start(name, *place, *self._size, self.url, before=before)
 

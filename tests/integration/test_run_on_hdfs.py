@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from clusters import Cluster
+from mounts import APART, mounted
 from project_samples import expected_totals, make_project
 from shells import PATIENCE, Shell
 from yards import QUICK, Yard
@@ -73,25 +75,45 @@ def yard(tmp_path: Path, url: str) -> Iterator[Yard]:
     found.end()
 
 
-@pytest.mark.fault("F25")
-def test_a_stream_whose_hdfs_goes_is_paused_and_goes_on(yard: Yard, hdfs: HdfsServer) -> None:
-    """Longer than a driver waits: it ends, no failure is counted, and when HDFS is back a driver starts by itself."""
-    yard.supervise()
-    yard.json("start", "orders")
-    yard.until_commits(3)
+@contextmanager
+def in_safe_mode(hdfs: HdfsServer) -> Iterator[None]:
+    """Let the NameNode refuse whatever changes anything."""
+    hdfs.admin("-safemode", "enter")
+    try:
+        yield
+    finally:
+        hdfs.admin("-safemode", "leave")
+
+
+@contextmanager
+def without_namenode(hdfs: HdfsServer) -> Iterator[None]:
+    """Let nobody answer."""
     hdfs.kill_namenode()
     try:
-        until(lambda: not yard.drivers(), "the driver to give up", seconds=PATIENCE)
+        yield
     finally:
         hdfs.start_namenode()
         hdfs.wait()
-    yard.until(lambda s: s.generation == 2 and s.phase is Phase.RUNNING)
-    assert Phase.PAUSED in [stream.phase for _, stream in yard.records.history()]
+
+
+@pytest.mark.fault("F25")
+def test_a_stream_whose_hdfs_is_in_safe_mode_or_goes_is_paused_and_goes_on(yard: Yard, hdfs: HdfsServer) -> None:
+    """Longer than a driver waits: it ends, no failure is counted, and when HDFS is back a driver starts by itself."""
+    yard.supervise()
+    yard.json("start", "orders")
+    for generation, trouble in enumerate((in_safe_mode, without_namenode), 2):
+        yard.until_commits(3 * (generation - 1))
+        with trouble(hdfs):
+            until(lambda: not yard.drivers(), "the driver to give up", seconds=PATIENCE)
+        yard.until(lambda s, g=generation: s.generation == g and s.phase is Phase.RUNNING)
+    paused = [stream.reason or "" for _, stream in yard.records.history() if stream.phase is Phase.PAUSED]
+    assert any("safe mode" in reason for reason in paused), paused
+    assert len(paused) == 2
     assert yard.stream().failures == ()
     yard.json("limits", "orders", "--rows", "none")
     yard.until(lambda s: s.phase is Phase.FINISHED)
     assert yard.totals() == expected_totals(600)
-    assert [t.generation for t in yard.entries(Takeover)] == [1, 2]
+    assert [t.generation for t in yard.entries(Takeover)] == [1, 2, 3]
 
 
 @pytest.fixture
@@ -103,27 +125,50 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     found.end()
 
 
+def on_cluster(cluster: Cluster) -> str:
+    """Return the settings of a project whose jobs run on a cluster."""
+    master = f'\n[spark]\nmaster = "{cluster.url}"\n[spark.conf]\nspark.executor.memory = "512m"\n'
+    return master + f"spark.executor.extraJavaOptions = '{QUICK_JAVA}'\n"
+
+
+def fetched(shell: Shell, *words: str) -> list[int]:
+    """Run the job, and return how many bytes of state each batch had to bring from HDFS."""
+    code, out, err = shell.run("run", "orders", "--json", *words)
+    assert code == 0, err
+    events = [json.loads(line) for line in out.splitlines()]
+    return [one["fetched_bytes"] for one in events if one["event"] == "batch.committed"]
+
+
 def test_executors_on_other_machines_find_the_state_on_hdfs(
     tmp_path: Path, hdfs: HdfsServer, url: str, cluster: Cluster
 ) -> None:
     """Nothing is shared but the tables: what an executor has not written itself it fetches, and that is told."""
-    master = f'\n[spark]\nmaster = "{cluster.url}"\n[spark.conf]\nspark.executor.memory = "512m"\n'
-    master += f"spark.executor.extraJavaOptions = '{QUICK_JAVA}'\n"
-    root = project(tmp_path / "project", url, master, rows=400)
+    root = project(tmp_path / "project", url, on_cluster(cluster), rows=400)
     shell = Shell(root)
-
-    def fetched(*words: str) -> list[int]:
-        code, out, err = shell.run("run", "orders", "--json", *words)
-        assert code == 0, err
-        events = [json.loads(line) for line in out.splitlines()]
-        return [one["fetched_bytes"] for one in events if one["event"] == "batch.committed"]
-
     with cluster.worker_apart(root / "machine"):
-        took = fetched("--available-now")
+        took = fetched(shell, "--available-now")
         assert sum(took) == 0  # the one worker had written all of it
         assert shell.totals() == expected_totals(400)
     with cluster.worker_apart(root / "machine"):
-        took = fetched("--available-now", "--from", "batch=1")
+        took = fetched(shell, "--available-now", "--from", "batch=1")
         assert took[0] > 0
         assert sum(took[1:]) == 0
     assert sorted(set(shell.totals())) == expected_totals(400)
+
+
+def test_a_partition_stays_on_its_machine(tmp_path: Path, hdfs: HdfsServer, url: str) -> None:
+    """Of two machines that share nothing, neither fetches what the other wrote, unless it was too busy for its own.
+
+    Left to chance, one batch in two would have its partitions the other way round.
+    """
+    machine = tmp_path / "project" / "machine"
+    (tmp_path / "cluster").mkdir()
+    cluster = Cluster(tmp_path / "cluster", workers=2, cores=1, before=mounted(APART, machine))
+    try:
+        shell = Shell(project(tmp_path / "project", url, on_cluster(cluster) + "[limits]\nrows = 10\n", rows=400))
+        took = fetched(shell, "--available-now")
+        assert len(took) >= 40
+        assert sum(one > 0 for one in took) <= 8, took
+        assert shell.totals() == expected_totals(400)
+    finally:
+        cluster.end()

@@ -34,6 +34,7 @@ from penstock.runtime.dataframes import (
 )
 from penstock.runtime.function_work import FunctionWork
 from penstock.runtime.gates import RULES
+from penstock.runtime.placing import brought_home
 from penstock.runtime.plain_rows import PlainProjection, PlainRows, plain_rows
 from penstock.runtime.plan import Branch, Hop, JobPlan, Leaf, Shuffle, SinkLeaf, StepLeaf, port_name
 from penstock.runtime.projection import Projection, map_in_arrow
@@ -184,12 +185,9 @@ class _Builder:
         return map_in_arrow(end.frame(), hop_task(spec, emitter), emitter.schema)
 
     def _shuffle(self, frame: DataFrame, stage: Shuffle, number: int) -> DataFrame:
-        from pyspark.sql import functions as F
-
         specs = tuple(self._state_spec(step) for step in stage.steps)
         emitter = self._emitter(number)
-        routed = frame.repartitionById(stage.partitions, F.col("_pid"))
-        return map_in_arrow(routed, state_task(specs, emitter), emitter.schema)
+        return map_in_arrow(brought_home(frame, stage.partitions), state_task(specs, emitter), emitter.schema)
 
     def _state_spec(self, step: StatefulNode) -> StateSpec:
         work = self.leaves.work(step)

@@ -43,6 +43,14 @@ _DELTA = {
 }
 
 
+_PLACED = {
+    # Where a task of state runs, `placing` says, and not where most of its rows were written a moment ago.
+    "spark.shuffle.reduceLocality.enabled": "false",
+    # Bringing what a partition has changed takes about as long. By default it would be 3 s, with machines that idle.
+    "spark.locality.wait": "300ms",
+}
+"""Of a cluster."""
+
 ARCHIVE = "spark.jsa"
 """The file beside the jars in which Java finds Spark's classes as it loaded them before (`tools/java_archive.py`)."""
 _OPTIONS = "spark.driver.extraJavaOptions"
@@ -76,6 +84,7 @@ def session_settings(
     if found:
         chosen |= {"spark.jars": ",".join(str(j) for j in found), **_DELTA}
     if not is_local(master):
+        chosen |= _PLACED
         chosen[_WAIT] = "1.0"  # the first job begins with the executors that were asked for, or after half a minute
     chosen |= settings or {}
     chosen[_OPTIONS] = " ".join([*options, *([own] if own else [])])
