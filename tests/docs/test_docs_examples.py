@@ -24,6 +24,8 @@ def test_the_readme_and_the_index_of_the_pages_are_among_the_pages():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_examples_run(page, tmp_path, monkeypatch):
     """Every block of a page runs, in order and in one namespace; one marked no-run is still Python."""
+    # As in a project: a Harness that finds no jars would leave Spark without them, for all tests in this process.
+    (tmp_path / ".jars").symlink_to(ROOT / ".jars")
     monkeypatch.chdir(tmp_path)
     namespace = types.ModuleType("example").__dict__
     for block in python_blocks(page.read_text()):
