@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
 
 from benchmarks.engine_side import BatchTime
 
@@ -90,7 +93,8 @@ def _parts_of(jobs: Any, store: Any, execution: Any) -> SparkParts:
         wall += job.completionTime().get().getTime() - job.submissionTime().get().getTime()
         stages = job.stageIds()
         for index in range(stages.size()):
-            tasks += jobs.lastStageAttempt(stages.apply(index)).executorRunTime()
+            with suppress(Py4JJavaError):  # one that was skipped, because its rows are cached, is forgotten early
+                tasks += jobs.lastStageAttempt(stages.apply(index)).executorRunTime()
     values = store.executionMetrics(execution.executionId())
     metrics = execution.metrics()
     python = starting = 0.0
