@@ -76,6 +76,7 @@ def main(master: str, ours: str, peers: str, kept: str, said: str, *, quick: boo
         "spark.executor.memory": "2g",
         "spark.executorEnv.HADOOP_USER_NAME": SUPERUSER,
         "spark.hadoop.dfs.client.use.datanode.hostname": "true",
+        "spark.locality.wait": "3s",  # Spark's own, as the peer has it everywhere; Penstock's is shorter
     }
     spark = open_session("penstock-bench", master=master, jars=Path(".jars"), settings=settings, modules=[Path.cwd()])
     found = Report("cluster")

@@ -153,6 +153,8 @@ def test_a_partition_stays_on_its_machine(tmp_path: Path, hdfs: HdfsServer, url:
         took = fetched(shell, "--available-now")
         assert len(took) >= 40
         assert sum(one > 0 for one in took) <= 8, took
+        kept = [list(own.glob("cache/*/orders/state/minutely/*")) for own in machine.parent.glob("machine.*")]
+        assert sum(map(bool, kept)) == 2, kept  # both work
         assert shell.totals() == expected_totals(400)
     finally:
         cluster.end()

@@ -23,6 +23,7 @@ from penstock.graph.nodes import (
 from penstock.graph.policies import OnFail
 from penstock.quality.compile import CompiledGate, compile_suite
 from penstock.quality.suite import load_suite
+from penstock.runtime.config_values import is_local
 from penstock.runtime.dataframes import (
     FUTURE,
     PREFIX,
@@ -34,7 +35,7 @@ from penstock.runtime.dataframes import (
 )
 from penstock.runtime.function_work import FunctionWork
 from penstock.runtime.gates import RULES
-from penstock.runtime.placing import brought_home
+from penstock.runtime.placing import Homes
 from penstock.runtime.plain_rows import PlainProjection, PlainRows, plain_rows
 from penstock.runtime.plan import Branch, Hop, JobPlan, Leaf, Shuffle, SinkLeaf, StepLeaf, port_name
 from penstock.runtime.projection import Projection, map_in_arrow
@@ -71,6 +72,8 @@ class BuiltJob:
     """Hold the frame that every batch runs, and what analysing it taught."""
 
     frame: DataFrame = field(init=False)
+    homes: Homes
+    """Where state partitions come back to; settled before a batch."""
     sink_schemas: dict[str, pa.Schema] = field(default_factory=dict)
     gates: dict[str, CompiledGate] = field(default_factory=dict)
     checked_by: dict[str, str] = field(default_factory=dict)
@@ -105,7 +108,9 @@ class _Builder:
         self.counted: set[str] = set()
         self.unions: dict[int, dict[str, str]] = {}
         self.leaves = StepLeaves(plan, self._side)
-        self.built = BuiltJob()
+        master = spark.sparkContext.master
+        assert master is not None
+        self.built = BuiltJob(homes=Homes(spark, apart=not is_local(master)))
 
     def build(self) -> BuiltJob:
         parts = [(self._source(b), b) for b in self.plan.ingest]
@@ -187,7 +192,7 @@ class _Builder:
     def _shuffle(self, frame: DataFrame, stage: Shuffle, number: int) -> DataFrame:
         specs = tuple(self._state_spec(step) for step in stage.steps)
         emitter = self._emitter(number)
-        return map_in_arrow(brought_home(frame, stage.partitions), state_task(specs, emitter), emitter.schema)
+        return map_in_arrow(self.built.homes.bring(frame, stage.partitions), state_task(specs, emitter), emitter.schema)
 
     def _state_spec(self, step: StatefulNode) -> StateSpec:
         work = self.leaves.work(step)

@@ -188,6 +188,7 @@ class SparkEngine:
         context.setLocalProperty(PROPERTY, facts.to_json())
         context.setJobDescription(f"{self.graph.name} batch {facts.batch}")
         try:
+            self.built.homes.settle()
             # A select makes a new physical plan: running the same one again would reuse the shuffle files of the batch
             # before (FACTS 5: 41 of 60 batches were stale).
             rows = frame.select("_port", "_payload").collect()
