@@ -31,9 +31,11 @@ SHOWN = 10
 MIB = 2**20
 
 TIME, PLAN = "batch time, ms", "plan, characters"
-PYTHON, HEAP, JAVA, WORKERS = "driver's Python, MiB", "heap, MiB", "Java, MiB", "workers, MiB"
+PYTHON, WORKERS = "driver's Python, MiB", "workers, MiB"
+HEAP, BESIDE, JAVA = "heap, MiB", "Java's memory beside the heap, MiB", "Java's process, MiB"
 SLOTS, FILES, LOAD = "slots of the log", "files beside the log", "load average"
-JUDGED = (TIME, PLAN, PYTHON, HEAP, JAVA, WORKERS, FILES)
+JUDGED = (TIME, PLAN, PYTHON, HEAP, BESIDE, WORKERS, FILES)
+"""Not the size of Java's process: it takes of its 4 GiB what it likes, and gives back hundreds of MiB or does not."""
 
 
 def run_steady(spark: SparkSession, *, quick: bool) -> list[Claim]:
@@ -115,9 +117,17 @@ def _memory(spark: SparkSession) -> dict[str, float]:
     return {
         PYTHON: _status(Path("/proc/self"), "VmRSS") / MIB,
         HEAP: float(runtime.totalMemory() - runtime.freeMemory()) / MIB,
+        BESIDE: _beside_heap(spark) / MIB,
         JAVA: _status(Path(f"/proc/{java.ProcessHandle.current().pid()}"), "VmRSS") / MIB,
         WORKERS: worker_memory() / MIB,
     }
+
+
+def _beside_heap(spark: SparkSession) -> int:
+    """Return the bytes that Java uses beside its heap: classes, compiled code, buffers of its own and mapped ones."""
+    metrics, env = spark.sparkContext._jvm.org.apache.spark.metrics, spark.sparkContext._jsc.sc().env()  # type: ignore[union-attr] # noqa: SLF001
+    kinds = (getattr(metrics, f"{name}$") for name in ("JVMOffHeapMemory", "DirectPoolMemory", "MappedPoolMemory"))
+    return sum(int(getattr(kind, "MODULE$").getMetricValue(env.memoryManager())) for kind in kinds)
 
 
 def _status(process: Path, line: str) -> int:

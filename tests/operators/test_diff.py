@@ -16,13 +16,12 @@ from penstock.checkpoint.recovery import recover
 from penstock.errors import PartitionsChanged, PenstockError, SinkSchemaMismatch, StateMissing, StepsChanged
 from penstock.runtime.changes import Fate, Finding, when_left
 from penstock.runtime.loop import DriverSettings
-from penstock.runtime.session import open_session
 from penstock.runtime.spark import SparkEngine
 from penstock.sinks import Delta, MemorySink
 from penstock.sources import MemorySource
 from penstock.state import idle
 from penstock.testing import Crashed, Harness
-from penstock.testing.places import jars_folder
+from penstock.testing.places import session_of_tests
 from penstock.windows import Tumbling
 
 pytestmark = pytest.mark.fault("F51")
@@ -74,7 +73,7 @@ def found(job: Job, root: Path, *, running: bool, drop: tuple[str, ...] = ()) ->
     """Return what a diff finds."""
     folder = root / "changed"
     recovered = recover(Log(LocalStore(folder)))
-    engine = SparkEngine(job.graph(), open_session("penstock-tests", jars=jars_folder()), folder=folder, suites={})
+    engine = SparkEngine(job.graph(), session_of_tests(), folder=folder, suites={})
     return engine.compare(when_left(recovered) if running else recovered, drop)
 
 

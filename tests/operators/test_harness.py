@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import json
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -479,3 +481,21 @@ def test_a_source_of_another_process_is_told_from_this_one(tmp_path: Path) -> No
     gc.collect()
     with pytest.raises(SourceChanged), Harness(copying(), tmp_path):
         pass
+
+
+def test_functions_of_modules_that_this_process_finds_are_found_by_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a test module: who runs tests puts its folder on the path, when Spark may have started long ago."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "found_elsewhere.py").write_text("def counted(time, key, row, state):\n    return {'v': row['v'] + 1}\n")
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    found = importlib.import_module("found_elsewhere")
+    job = Job("elsewhere", partitions=1)
+    step = job.source("fed", MemorySource("v int")).map_with_state(
+        "step", found.counted, state="n long", output="v int", unbounded=True
+    )
+    step.write("out", MemorySink())
+    with Harness(job, tmp_path / "root") as h:
+        assert values(h.batch({"fed": [{"v": 1}]})) == [2]

@@ -267,9 +267,10 @@ def test_a_value_is_never_cut_to_its_column(what):
 
 MISUSES = {
     "get of nothing": (lambda s: s.get(), "the key has no state"),
-    "get behind remove": (lambda s: (s.remove(), s.get()), "get came behind remove"),
+    "get behind remove": (lambda s: (s.remove(), s.get()), "the key has no state: it was removed in this call"),
     "update behind remove": (lambda s: (s.remove(), s.update(n=1)), "update came behind remove"),
     "a second remove": (lambda s: (s.remove(), s.remove()), "remove came behind remove"),
+    "a value without a name": (lambda s: s.update(0), "takes columns by name, as update(n=...), and got 0"),
     "a column that is not there": (lambda s: s.update(m=1), "the state has no column 'm'; it has n"),
     "a deadline without a timeout": (lambda s: s.set_deadline(as_datetime(1)), "no timeout event_time()"),
     "a timer without event time": (lambda s: s.set_timer(as_datetime(1)), "use clock=BATCH"),
@@ -294,3 +295,43 @@ def test_what_is_no_row_of_the_output_is_refused(found):
     """A dict with just the columns, or a list of them."""
     with pytest.raises(WrongOutput, match=r"for key 7, not a dict of \['n'\]"):
         called(lambda t, k, r, s: found)
+
+
+class Opened:
+    """A function that is opened and closed, and writes down in which order, and what it was told."""
+
+    def __init__(self, wrong: str | None = None) -> None:
+        self.wrong = wrong
+        self.said: list[Any] = []
+
+    def note(self, what: str, *more: Any) -> None:
+        self.said.append((what, *more))
+        if what == self.wrong:
+            raise RuntimeError("it is broken")
+
+    def open(self, info):
+        self.note("open", info.batch, as_micros(info.time, "it"), info.watermark, info.epoch)
+
+    def close(self):
+        self.note("close")
+
+    def __call__(self, time, key, row, state):
+        self.note("call")
+
+
+def test_a_function_with_open_and_close_is_opened_and_closed_once_a_task():
+    """Around all its calls, and told where in the stream it is."""
+    fn = Opened()
+    called(fn)
+    assert fn.said == [("open", 0, 1, None, 0), ("call",), ("close",)]
+
+
+@pytest.mark.parametrize(("wrong", "then"), [("open", []), ("call", ["close"]), ("close", [])])
+def test_what_open_and_close_raise_is_the_functions_error(wrong, then):
+    """With step, line and method; one whose call has raised is closed."""
+    fn = Opened(wrong)
+    during = "key 7" if wrong == "call" else wrong
+    with pytest.raises(UserFunctionError, match=rf"step 'step': RuntimeError: it is broken \({during}\) in .*\.py:\d+"):
+        called(fn)
+    said = [one[0] for one in fn.said]
+    assert said[said.index(wrong) + 1 :] == then

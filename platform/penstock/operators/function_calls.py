@@ -10,9 +10,11 @@ import heapq
 import json
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +35,7 @@ from penstock.time.watermarks import END_OF_TIME
 if TYPE_CHECKING:
     from penstock.operators.state_functions import FunctionStep
 
-__all__ = ["ASIDE", "CALLS", "ArrowInfo", "Calls"]
+__all__ = ["ASIDE", "CALLS", "ArrowInfo", "Calls", "TaskInfo"]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _PARTS = {TimerClock.EVENT: EVENT_TIMERS, TimerClock.BATCH: BATCH_TIMERS}
@@ -44,16 +46,26 @@ ASIDE = pa.schema([("_error", pa.string()), ("_state", pa.string())])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArrowInfo:
-    """What a vectorised function is told: the batch, its clocks, and the keys, a row for each row of the state.
+class TaskInfo:
+    """What `open` of a function is told: the batch, its time and watermark (aware datetimes), and the driver's epoch.
+
+    The watermark is None before there is one.
+    """
+
+    batch: int
+    time: datetime
+    watermark: datetime | None
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrowInfo(TaskInfo):
+    """What a vectorised function is told besides: the keys, a row for each row of the state.
 
     `key_index` (int64) is the place in `keys` of each row's key. In the call for keys that time out `timing_out` is
     set, and there are no rows.
     """
 
-    batch: int
-    time: Any
-    watermark: Any
     keys: pa.Table
     key_index: pa.Array
     timing_out: bool = False
@@ -76,6 +88,33 @@ class Calls(ABC):
     @abstractmethod
     def run(self, rows: pa.Table, times: Ints) -> list[pa.Array]:
         """Call the function; return the state columns of all keys."""
+
+    def told(self) -> dict[str, Any]:
+        """Return what every function is told, as in TaskInfo."""
+        moment = self.moment
+        watermark = None if moment.watermark is None else as_datetime(moment.watermark)
+        return {"batch": moment.batch, "time": self.time, "watermark": watermark, "epoch": moment.epoch}
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Open a function that is an object with `open(info)`, and close it by its `close()`, whatever comes between.
+
+        Raises UserFunctionError for what they raise.
+        """
+        self._ask("open", TaskInfo(**self.told()))
+        try:
+            yield
+        finally:
+            self._ask("close")
+
+    def _ask(self, method: str, *words: Any) -> None:
+        asked = getattr(self.step.fn, method, None)
+        if asked is None:
+            return
+        try:
+            asked(*words)
+        except Exception as why:
+            raise self.blamed(why, during=method) from why
 
     def now(self, times: Ints) -> int:
         """Return the event time of what no single row has caused, from the times of the batch's rows.
@@ -104,7 +143,7 @@ class Calls(ABC):
 
     def fail(self, why: Exception, name: Any, calls: Iterable[tuple[int | None, int, Any]]) -> None:
         """Put aside what a call that raised was for: places of rows, keys, their state; or raise whose fault it is."""
-        blamed = self.blamed(why, name)
+        blamed = self.blamed(why, during=f"key {name!r}")
         if not self.step.quarantine:
             raise blamed from why
         for row, key, state in calls:
@@ -124,15 +163,15 @@ class Calls(ABC):
         now = self.now(times)
         return found, np.array([now if row is None else times[row] for row in places], dtype=np.int64)
 
-    def blamed(self, why: Exception, key: Any) -> UserFunctionError:
-        """Return the error of a function that raised: step, user's line, key."""
+    def blamed(self, why: Exception, *, during: str) -> UserFunctionError:
+        """Return the error of a function that raised: step, user's line, and during what, as for which key."""
         frames = list(reversed(traceback.extract_tb(why.__traceback__)))
         theirs = [frame for frame in frames if not Path(frame.filename).is_relative_to(_PACKAGE)]
         mine = getattr(getattr(self.step.fn, "__code__", None), "co_filename", None)
         place = next((frame for frame in theirs if frame.filename == mine), theirs[0] if theirs else None)
         line = f" in {place.filename}:{place.lineno}" if place is not None else ""
         said = why.what if isinstance(why, PenstockError) else f"{type(why).__name__}: {why}"
-        return UserFunctionError(f"step {self.step.name!r}: {said} (key {key!r}){line}")
+        return UserFunctionError(f"step {self.step.name!r}: {said} ({during}){line}")
 
     def state_columns(self, values: Sequence[Mapping[str, Any] | None], keys: Sequence[Any]) -> list[pa.Array]:
         """Return state from dicts as columns."""
@@ -328,13 +367,10 @@ class ArrowCalls(Calls):
 
     def _call(self, rows: pa.Table, at: Ints, index: pa.Array, *, timing_out: bool = False) -> pa.Table | None:
         """Return the new state of the keys at these places, None where the function has raised."""
-        step, ledger, moment = self.step, self.ledger, self.moment
+        step, ledger = self.step, self.ledger
         there = pa.array(at)
         keys, state = ledger.keys.take(there), ledger.table.take(there)
-        watermark = None if moment.watermark is None else as_datetime(moment.watermark)
-        info = ArrowInfo(
-            batch=moment.batch, time=self.time, watermark=watermark, keys=keys, key_index=index, timing_out=timing_out
-        )
+        info = ArrowInfo(**self.told(), keys=keys, key_index=index, timing_out=timing_out)
         try:
             found = step.fn(rows, state, info)
         except Exception as why:  # noqa: BLE001 - whatever a function of the user's raises

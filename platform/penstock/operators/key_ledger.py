@@ -53,6 +53,7 @@ NONE = -(2**63)
 class Moment:
     """Hold what a batch's clocks show: batch id, batch time and watermark; None is the beginning of time.
 
+    `epoch` is that of the driver (DESIGN 3).
     `judged` is the highest watermark by which steps behind judge the rows of this batch late, None where none does.
     `reached` is the event time of what no single row has caused, None where none is known yet.
     """
@@ -62,6 +63,7 @@ class Moment:
     watermark: int | None
     judged: int | None = None
     reached: int | None = None
+    epoch: int = 0
 
 
 class StateSource(Protocol):

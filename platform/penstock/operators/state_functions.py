@@ -87,7 +87,8 @@ def run_function(
     ledger = KeyLedger(step.kept, source, moment)
     ledger.open(hashes, keys, whole=step.every_batch)
     run = CALLS[step.form](step, ledger, moment)
-    columns = run.run(rows, times)
+    with run.opened():
+        columns = run.run(rows, times)
     change = ledger.change(columns)
     due, due_time = ledger.next_due(change)
     if step.every_batch and ledger.exists.any():

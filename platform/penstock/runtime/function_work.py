@@ -232,6 +232,7 @@ class FunctionWork:
             watermark=facts.close[spec.name],
             judged=judged,
             reached=facts.reached.get(spec.name),
+            epoch=facts.epoch,
         )
         done = run_function(spec, state, rows.select(spec.visible), integers(rows, HASHED), keys, times, moment)
         aside = done.aside.append_column("_batch", pa.repeat(pa.scalar(facts.batch, pa.int64()), done.aside.num_rows))

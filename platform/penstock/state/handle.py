@@ -64,11 +64,11 @@ class State:
     def get(self) -> dict[str, Any]:
         """Return the state's columns by name.
 
-        Raises NoState, a LookupError, where the key has none, and StateMisused where it was removed in this call.
+        Raises NoState, a LookupError, where the key has none, or has none any more.
         """
-        self._refuse_gone("get")
         if self._values is None:
-            raise NoState("the key has no state: ask exists(), or use get_or(default)")
+            why = "it was removed in this call" if self._gone else "ask exists(), or use get_or(default)"
+            raise NoState(f"the key has no state: {why}")
         return self._copied(self._values)
 
     def get_or(self, default: Any) -> Any:
@@ -78,10 +78,14 @@ class State:
     def update(self, values: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
         """Set columns of the state; what is not named stays as it is, and is null in new state.
 
-        Raises StateMisused behind `remove`, while the key times out, and for a column that the state has not.
+        Raises StateMisused behind `remove`, while the key times out, for a column that the state has not, and for a
+        value that is not named.
         """
         self._refuse_gone("update")
         self._refuse_timing_out("update")
+        if values is not None and not isinstance(values, Mapping):
+            named = next(iter(self._columns))
+            raise StateMisused(f"update takes columns by name, as update({named}=...), and got {values!r:.80}")
         given = {**(values or {}), **columns}
         unknown = next((name for name in given if name not in self._columns), None)
         if unknown is not None:

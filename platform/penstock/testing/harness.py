@@ -21,12 +21,11 @@ from penstock.graph.sites import user_site
 from penstock.runtime.jobrun import JobRun
 from penstock.runtime.loop import Driver, DriverSettings
 from penstock.runtime.next_batch import spans_of
-from penstock.runtime.session import open_session
 from penstock.runtime.stages import Hook
 from penstock.runtime.suites import find_suites
 from penstock.sources.memory import MemorySource
 from penstock.testing.hooks import checked_hook
-from penstock.testing.places import jars_folder, project_quality
+from penstock.testing.places import project_quality, session_of_tests
 from penstock.testing.sides import hand_over, shown, with_late_sinks
 from penstock.testing.starts import start_from
 from penstock.testing.ticks import AskedFor, checked_time, micros
@@ -252,7 +251,7 @@ class Harness:
         job, self._late = with_late_sinks(self.job)
         return JobRun.open(
             job,
-            open_session("penstock-tests", jars=jars_folder()),
+            session_of_tests(),
             root=self.root,
             clock=self._clock,
             trigger=self._trigger(),
