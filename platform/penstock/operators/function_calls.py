@@ -13,8 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +23,7 @@ import pyarrow.compute as pc
 from penstock.errors import PenstockError, UserFunctionError, WrongOutput
 from penstock.graph.nodes import Form
 from penstock.graph.timeouts import EVENT, TimerClock
+from penstock.operators.function_info import ArrowInfo, TaskInfo
 from penstock.operators.key_ledger import BATCH_TIMERS, EVENT_TIMERS, NONE, KeyLedger, Moment
 from penstock.operators.partial_tables import column_array
 from penstock.operators.typed_columns import typed_column, typed_table
@@ -35,7 +34,7 @@ from penstock.time.watermarks import END_OF_TIME
 if TYPE_CHECKING:
     from penstock.operators.state_functions import FunctionStep
 
-__all__ = ["ASIDE", "CALLS", "ArrowInfo", "Calls", "TaskInfo"]
+__all__ = ["ASIDE", "CALLS", "Calls"]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _PARTS = {TimerClock.EVENT: EVENT_TIMERS, TimerClock.BATCH: BATCH_TIMERS}
@@ -43,32 +42,6 @@ _CLOCKS = {part: clock for clock, part in _PARTS.items()}
 
 ASIDE = pa.schema([("_error", pa.string()), ("_state", pa.string())])
 """Columns of a row in quarantine, beside its own: what was raised, and the key's state before the call, as JSON."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskInfo:
-    """What `open` of a function is told: the batch, its time and watermark (aware datetimes), and the driver's epoch.
-
-    The watermark is None before there is one.
-    """
-
-    batch: int
-    time: datetime
-    watermark: datetime | None
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArrowInfo(TaskInfo):
-    """What a vectorised function is told besides: the keys, a row for each row of the state.
-
-    `key_index` (int64) is the place in `keys` of each row's key. In the call for keys that time out `timing_out` is
-    set, and there are no rows.
-    """
-
-    keys: pa.Table
-    key_index: pa.Array
-    timing_out: bool = False
 
 
 class Calls(ABC):

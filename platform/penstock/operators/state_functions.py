@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from penstock.graph.nodes import Form
 from penstock.graph.timeouts import Timeout
-from penstock.operators.function_calls import ASIDE, CALLS, ArrowInfo
+from penstock.operators.function_calls import ASIDE, CALLS
 from penstock.operators.key_ledger import KeyLedger, KeyState, Moment, StateSource
 from penstock.state import Change
 from penstock.state.keys import Ints
 
-__all__ = ["ASIDE", "ArrowInfo", "FunctionResult", "FunctionStep", "run_function"]
+__all__ = ["ASIDE", "FunctionResult", "FunctionStep", "run_function"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
