@@ -89,6 +89,7 @@ def main(master: str, ours: str, peers: str, kept: str, said: str, *, quick: boo
             show(found, f"{name} on two workers and HDFS, 100,000 touched of {keys:,} keys", TOUCHED, sides)
             found.claim(Claim(f"{name} on two workers and HDFS, {keys:,} keys, times the peer", sides.ratio, goal, "x"))
             _tell_fetched(found, sides.batches, f"{name}, {keys:,} keys")
+        # The peer of the last, P4, is that of the same function row by row as well.
         rows_root = root_of(f"{ours}-rows", cache=kept)
         batches = row_by_row(found, spark, given, warm=30, batches=21, checkpoints=rows_root)
         _tell_fetched(found, batches, "P4 row by row")

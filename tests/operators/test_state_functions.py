@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -230,16 +232,24 @@ def test_a_key_that_is_touched_for_ever_leaves_one_entry_to_look_at():
         assert StateReader(Path(folder), manifest).scan("idle")[-1].num_rows == 1
 
 
-def called(fn: Any, *, state: str | pa.DataType = "int64", output: str | pa.DataType = "int64") -> FunctionResult:
-    """Call a function for one row of key 7, and return what the batch did."""
+def called(
+    fn: Any,
+    *,
+    state: str | pa.DataType = "int64",
+    output: str | pa.DataType = "int64",
+    rows: int = 1,
+    epoch: int = 0,
+) -> FunctionResult:
+    """Call a function for one row of key 7, or for none, and return what the batch did."""
     step = replace(
         step_of(fn), state=pa.schema([("n", state)]), output=pa.schema([("n", output)]), timeout=Timeout(), event=False
     )
-    table = pa.table([[7], ["add"], [1]], schema=VISIBLE)
+    table = pa.table([[7], ["add"], [1]], schema=VISIBLE).slice(0, rows)
     with TemporaryDirectory() as folder:
         reader = StateReader(Path(folder), Manifest(step="step", partition=0, keys=("k",)))
-        moment = Moment(batch=0, time=1, watermark=None)
-        return run_function(step, reader, table, np.array([7]), table.select(["k"]), np.array([0]), moment)
+        moment = Moment(batch=0, time=1, watermark=None, epoch=epoch)
+        hashes, times = np.array([7])[:rows], np.array([0])[:rows]
+        return run_function(step, reader, table, hashes, table.select(["k"]), times, moment)
 
 
 UNFIT = {
@@ -271,6 +281,7 @@ MISUSES = {
     "update behind remove": (lambda s: (s.remove(), s.update(n=1)), "update came behind remove"),
     "a second remove": (lambda s: (s.remove(), s.remove()), "remove came behind remove"),
     "a value without a name": (lambda s: s.update(0), "takes columns by name, as update(n=...), and got 0"),
+    "nothing as a value": (lambda s: s.update(None), "takes columns by name, as update(n=...), and got None"),
     "a column that is not there": (lambda s: s.update(m=1), "the state has no column 'm'; it has n"),
     "a deadline without a timeout": (lambda s: s.set_deadline(as_datetime(1)), "no timeout event_time()"),
     "a timer without event time": (lambda s: s.set_timer(as_datetime(1)), "use clock=BATCH"),
@@ -300,14 +311,14 @@ def test_what_is_no_row_of_the_output_is_refused(found):
 class Opened:
     """A function that is opened and closed, and writes down in which order, and what it was told."""
 
-    def __init__(self, wrong: str | None = None) -> None:
+    def __init__(self, *wrong: str) -> None:
         self.wrong = wrong
         self.said: list[Any] = []
 
     def note(self, what: str, *more: Any) -> None:
         self.said.append((what, *more))
-        if what == self.wrong:
-            raise RuntimeError("it is broken")
+        if what in self.wrong:
+            json.loads(f"broken in {what}")
 
     def open(self, info):
         self.note("open", info.batch, as_micros(info.time, "it"), info.watermark, info.epoch)
@@ -319,19 +330,47 @@ class Opened:
         self.note("call")
 
 
-def test_a_function_with_open_and_close_is_opened_and_closed_once_a_task():
-    """Around all its calls, and told where in the stream it is."""
+class Prices:
+    """A function that has what is named so, and is none."""
+
+    open, close = 1.0, 2.0
+
+    def __call__(self, time, key, row, state):
+        return None
+
+
+@pytest.mark.parametrize("rows", [1, 0])
+def test_a_function_with_open_and_close_is_opened_and_closed_once_a_task(rows):
+    """Around all its calls, and told where in the stream it is; also in a task without rows."""
     fn = Opened()
-    called(fn)
-    assert fn.said == [("open", 0, 1, None, 0), ("call",), ("close",)]
+    called(fn, rows=rows, epoch=3)
+    assert fn.said == [("open", 0, 1, None, 3), *[("call",)] * rows, ("close",)]
+    assert called(Prices()).rows == 1
 
 
-@pytest.mark.parametrize(("wrong", "then"), [("open", []), ("call", ["close"]), ("close", [])])
-def test_what_open_and_close_raise_is_the_functions_error(wrong, then):
-    """With step, line and method; one whose call has raised is closed."""
-    fn = Opened(wrong)
-    during = "key 7" if wrong == "call" else wrong
-    with pytest.raises(UserFunctionError, match=rf"step 'step': RuntimeError: it is broken \({during}\) in .*\.py:\d+"):
+@pytest.mark.parametrize(
+    ("wrong", "during", "then"),
+    [
+        (["open"], "open", []),
+        (["call"], "key 7", ["close"]),
+        (["close"], "close", []),
+        (["call", "close"], "key 7", ["close"]),
+    ],
+)
+def test_what_open_and_close_raise_is_the_functions_error(wrong, during, then):
+    """With step, the line of the user's file, though a library has raised, and method; the first error is told."""
+    fn = Opened(*wrong)
+    with pytest.raises(UserFunctionError, match=_blamed(during)):
         called(fn)
     said = [one[0] for one in fn.said]
-    assert said[said.index(wrong) + 1 :] == then
+    assert said[said.index(wrong[0]) + 1 :] == then
+
+
+def test_a_partial_is_to_blame_at_the_line_of_what_it_calls():
+    """And not at that of the library which raises."""
+    with pytest.raises(UserFunctionError, match=_blamed("key 7")):
+        called(partial(Opened("call")))
+
+
+def _blamed(during: str) -> str:
+    return rf"JSONDecodeError: .* \({during}\) in .*/{Path(__file__).name}:\d+"

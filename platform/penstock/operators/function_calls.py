@@ -11,7 +11,7 @@ import json
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from penstock.errors import PenstockError, UserFunctionError, WrongOutput
 from penstock.graph.nodes import Form
 from penstock.graph.timeouts import EVENT, TimerClock
-from penstock.operators.function_info import ArrowInfo, TaskInfo
+from penstock.operators.function_info import ArrowInfo, TaskInfo, file_of
 from penstock.operators.key_ledger import BATCH_TIMERS, EVENT_TIMERS, NONE, KeyLedger, Moment
 from penstock.operators.partial_tables import column_array
 from penstock.operators.typed_columns import typed_column, typed_table
@@ -72,17 +72,20 @@ class Calls(ABC):
     def opened(self) -> Iterator[None]:
         """Open a function that is an object with `open(info)`, and close it by its `close()`, whatever comes between.
 
-        Raises UserFunctionError for what they raise.
+        Raises UserFunctionError for what they raise, but for `close` behind an error: that one is the cause.
         """
         self._ask("open", TaskInfo(**self.told()))
         try:
             yield
-        finally:
-            self._ask("close")
+        except BaseException:
+            with suppress(UserFunctionError):
+                self._ask("close")
+            raise
+        self._ask("close")
 
     def _ask(self, method: str, *words: Any) -> None:
         asked = getattr(self.step.fn, method, None)
-        if asked is None:
+        if not callable(asked):
             return
         try:
             asked(*words)
@@ -140,7 +143,7 @@ class Calls(ABC):
         """Return the error of a function that raised: step, user's line, and during what, as for which key."""
         frames = list(reversed(traceback.extract_tb(why.__traceback__)))
         theirs = [frame for frame in frames if not Path(frame.filename).is_relative_to(_PACKAGE)]
-        mine = getattr(getattr(self.step.fn, "__code__", None), "co_filename", None)
+        mine = file_of(self.step.fn)
         place = next((frame for frame in theirs if frame.filename == mine), theirs[0] if theirs else None)
         line = f" in {place.filename}:{place.lineno}" if place is not None else ""
         said = why.what if isinstance(why, PenstockError) else f"{type(why).__name__}: {why}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from penstock.errors import NoState, StateMisused
@@ -15,6 +16,7 @@ __all__ = ["FiredTimer", "State", "as_datetime", "as_micros"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICRO = timedelta(microseconds=1)
 _FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICRO
+_NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 _LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICRO
 
 
@@ -75,7 +77,7 @@ class State:
         """Return the state's columns by name, or the default where the key has no state."""
         return default if self._values is None else self._copied(self._values)
 
-    def update(self, values: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
+    def update(self, values: Mapping[str, Any] = _NO_VALUES, /, **columns: Any) -> None:
         """Set columns of the state; what is not named stays as it is, and is null in new state.
 
         Raises StateMisused behind `remove`, while the key times out, for a column that the state has not, and for a
@@ -83,10 +85,10 @@ class State:
         """
         self._refuse_gone("update")
         self._refuse_timing_out("update")
-        if values is not None and not isinstance(values, Mapping):
+        if not isinstance(values, Mapping):
             named = next(iter(self._columns))
             raise StateMisused(f"update takes columns by name, as update({named}=...), and got {values!r:.80}")
-        given = {**(values or {}), **columns}
+        given = {**values, **columns}
         unknown = next((name for name in given if name not in self._columns), None)
         if unknown is not None:
             raise StateMisused(f"the state has no column {unknown!r}; it has {', '.join(self._columns)}")

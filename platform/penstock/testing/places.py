@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import site
 import sys
+import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,13 +39,17 @@ def session_of_tests() -> SparkSession:
     A function of a module is sent to them by name, and who runs tests puts the folders of their modules on the path.
     """
     spark = open_session("penstock-tests", jars=jars_folder())
-    environment = spark.sparkContext.environment
-    known = environment.get("PYTHONPATH", os.environ.get("PYTHONPATH", "")).split(os.pathsep)
-    new = [entry for entry in sys.path if entry not in known and Path(entry).is_dir() and not _is_installed(entry)]
-    if any(new):  # what is started for other words than before are other workers
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [*new, *known]))
+    environment, own = spark.sparkContext.environment, os.environ.get("PYTHONPATH", "")
+    known = environment.get("PYTHONPATH", own).split(os.pathsep)
+    wanted = [
+        entry for entry in sys.path if isinstance(entry, str) and Path(entry).is_dir() and not _is_installed(entry)
+    ]
+    if not {*filter(None, wanted)} <= {*known}:  # for other folders than before, others are started
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys([*own.split(os.pathsep), *wanted])))
     return spark
 
 
 def _is_installed(folder: str) -> bool:
-    return any(Path(folder).is_relative_to(prefix) for prefix in (sys.prefix, sys.base_prefix))
+    """Return whether workers find the modules of a folder by themselves, and where it belongs among the others."""
+    own = [sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return any(Path(folder).is_relative_to(one) for one in [*own, *site.getsitepackages(), site.getusersitepackages()])
