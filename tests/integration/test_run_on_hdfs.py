@@ -31,9 +31,12 @@ def url(tmp_path: Path, hdfs: HdfsServer) -> str:
     return hdfs.url(tmp_path.name)
 
 
-def project(folder: Path, url: str, more: str = "", **named: int) -> Path:
-    """Make a project with its checkpoints on HDFS, whose copies are kept in it."""
-    more += f'\n[checkpoint]\nroot = "{url}"\ncache = "machine/cache"\nevery = "2 batches"\n'
+def project(folder: Path, url: str, more: str = "", *, every: str = "2 batches", **named: int) -> Path:
+    """Make a project with its checkpoints on HDFS, whose copies are kept in it; data checkpoints come `every` so often.
+
+    They are made where the driver is, and tasks elsewhere fetch what becomes of them.
+    """
+    more += f'\n[checkpoint]\nroot = "{url}"\ncache = "machine/cache"\nevery = "{every}"\n'
     return make_project(folder, more=more, **named)
 
 
@@ -127,7 +130,7 @@ def test_executors_on_other_machines_find_the_state_on_hdfs(
     tmp_path: Path, hdfs: HdfsServer, url: str, cluster: Cluster
 ) -> None:
     """Nothing is shared but the tables: what an executor has not written itself it fetches, and that is told."""
-    root = project(tmp_path / "project", url, on_cluster(cluster), rows=400)
+    root = project(tmp_path / "project", url, on_cluster(cluster), every="never", rows=400)
     shell = Shell(root)
     with cluster.worker_apart(root / "machine"):
         took = fetched(shell, "--available-now")
@@ -149,7 +152,8 @@ def test_a_partition_stays_on_its_machine(tmp_path: Path, hdfs: HdfsServer, url:
     (tmp_path / "cluster").mkdir()
     cluster = Cluster(tmp_path / "cluster", workers=2, cores=1, before=mounted(APART, machine))
     try:
-        shell = Shell(project(tmp_path / "project", url, on_cluster(cluster) + "[limits]\nrows = 10\n", rows=400))
+        settings = on_cluster(cluster) + "[limits]\nrows = 10\n"
+        shell = Shell(project(tmp_path / "project", url, settings, every="never", rows=400))
         took = fetched(shell, "--available-now")
         assert len(took) >= 40
         assert sum(one > 0 for one in took) <= 8, took
