@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
-__all__ = ["Site", "user_site"]
+__all__ = ["Site", "file_of", "user_site"]
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -34,6 +35,14 @@ def user_site() -> Site:
             break
         frame = frame.f_back
     return Site("<unknown>", 0)
+
+
+def file_of(fn: Any) -> str | None:
+    """Return the file of a function, of what a partial calls, or of an object's `__call__`; None of what has none."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    code = getattr(fn, "__code__", None) or getattr(type(fn).__call__, "__code__", None)
+    return getattr(code, "co_filename", None)
 
 
 @lru_cache(maxsize=4096)

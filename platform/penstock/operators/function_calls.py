@@ -22,8 +22,9 @@ import pyarrow.compute as pc
 
 from penstock.errors import PenstockError, UserFunctionError, WrongOutput
 from penstock.graph.nodes import Form
+from penstock.graph.sites import file_of
 from penstock.graph.timeouts import EVENT, TimerClock
-from penstock.operators.function_info import ArrowInfo, TaskInfo, file_of
+from penstock.operators.function_info import ArrowInfo, TaskInfo
 from penstock.operators.key_ledger import BATCH_TIMERS, EVENT_TIMERS, NONE, KeyLedger, Moment
 from penstock.operators.partial_tables import column_array
 from penstock.operators.typed_columns import typed_column, typed_table

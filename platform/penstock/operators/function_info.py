@@ -1,15 +1,13 @@
-"""What functions that keep state are told beside rows and state, and in which file they are."""
+"""What functions that keep state are told beside rows and state."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["ArrowInfo", "TaskInfo", "file_of"]
+__all__ = ["ArrowInfo", "TaskInfo"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +34,3 @@ class ArrowInfo(TaskInfo):
     keys: pa.Table
     key_index: pa.Array
     timing_out: bool = False
-
-
-def file_of(fn: Any) -> str | None:
-    """Return the file of a function, of what a partial calls, or of an object's `__call__`; None of what has none."""
-    while isinstance(fn, partial):
-        fn = fn.func
-    code = getattr(fn, "__code__", None) or getattr(type(fn).__call__, "__code__", None)
-    return getattr(code, "co_filename", None)

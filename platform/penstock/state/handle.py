@@ -16,8 +16,8 @@ __all__ = ["FiredTimer", "State", "as_datetime", "as_micros"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICRO = timedelta(microseconds=1)
 _FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICRO
-_NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 _LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICRO
+_NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 
 
 class FiredTimer(NamedTuple):
@@ -38,7 +38,6 @@ class State:
         "_fired",
         "_firing",
         "_gone",
-        "_held",
         "_timeout",
         "_timers",
         "_timing_out",
