@@ -103,7 +103,7 @@ def restore(
     Examples:
       penstock restore flights --from batch=12
       penstock restore flights --from saved=friday --truncate-sinks
-      penstock restore flights --partitions 16   the newest state in 16 partitions, as the job's code says now
+      penstock restore flights --partitions 16   the newest state in 16 partitions
       penstock restore flights --from batch=12 --state visits=corrected
     """  # noqa: D301 - click knows the character, not the two
     from penstock.cli.run import restore_command

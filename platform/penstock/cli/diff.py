@@ -31,8 +31,8 @@ def diff_command(
     configure_events(json=False)
     named = step_names(drop)
     with outcome(debug=debug):
-        loaded = find_project(given=project).load(job)
         root = None if against is None else root_of(against).absolute()
+        loaded = find_project(given=project).load(job, root=root)
         if root is not None and job_log(root / job) is None:
             raise typer.BadParameter(f"there is no checkpoint of {job} below {against}", param_hint="--against")
         found = diff(loaded, SystemClock(), root=root, drop=named)

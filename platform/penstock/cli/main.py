@@ -162,7 +162,7 @@ def run(
       penstock run flights --from batch=12       state and positions go back to batch 12 first
       penstock run flights --from batch=12 --truncate-sinks   and tables show again what they showed then
       penstock run flights --from snapshot=3     to a data checkpoint, however old
-      penstock run flights --partitions 16       the state in 16 partitions, as the job's code says now
+      penstock run flights --partitions 16       the state in 16 partitions
       penstock run flights --from empty          begin anew; what sinks have stays, and is reported
       penstock run flights --gate 17=publish     go on at batch 17, which a check had stopped
       penstock run flights --drop hourly         the job has no step hourly any more: let its state go

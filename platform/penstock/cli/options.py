@@ -42,7 +42,10 @@ From = Annotated[
 Partitions = Annotated[
     int | None,
     typer.Option(
-        metavar="P", min=1, help="Write the state anew for P partitions, as the job's code says.", show_default=False
+        metavar="P",
+        min=1,
+        help="Write the state anew for P partitions; a number in the job's code must be P.",
+        show_default=False,
     ),
 ]
 State = Annotated[

@@ -144,7 +144,7 @@ def restart(
       penstock restart flights --from batch=12      go back, and on from there
       penstock restart flights --from empty         begin anew; what sinks have stays
       penstock restart flights --from batch=12 --truncate-sinks   and tables show again what they showed then
-      penstock restart flights --partitions 16      the state in 16 partitions, as the job's code says now
+      penstock restart flights --partitions 16      the state in 16 partitions
     """  # noqa: D301 - click knows the character, not the two
     from penstock.cli.streams import limits_of, options_of, stream_command
     from penstock.supervise.commands import Verb

@@ -9,7 +9,7 @@ from penstock.errors import BadExpression, DuplicateName, JobError
 from penstock.graph.durations import Duration, duration_micros
 from penstock.graph.ends import checked_sink, checked_source
 from penstock.graph.graph import JobGraph, checked_graph
-from penstock.graph.keyed import KeyedStream, StatefulSteps, WindowedStream, checked_partitions
+from penstock.graph.keyed import KeyedStream, StatefulSteps, WindowedStream
 from penstock.graph.names import checked_name
 from penstock.graph.nodes import (
     CheckNode,
@@ -27,6 +27,7 @@ from penstock.graph.nodes import (
     UnionNode,
     WithColumnsNode,
 )
+from penstock.graph.partitions import checked_partitions
 from penstock.graph.policies import OnFail
 from penstock.graph.schedules import Auto, EveryBatches, Never, Schedule, checked_schedule
 from penstock.graph.sites import user_site
@@ -38,13 +39,14 @@ class Job:
     """Describe one streaming job: its sources, steps and sinks.
 
     `interval` is the fixed time between batches, or None for as fast as possible (or as the runner says).
-    `partitions` is the number of state partitions of each stateful step; it changes only by a restore.
+    `partitions` is the number of state partitions of each keyed step, 1 to 4096. None takes what the checkpoint has;
+    before there is one, as many as Spark has cores. Only a restore changes the number of a step that has state.
     """
 
-    def __init__(self, name: str, *, interval: Duration | None = None, partitions: int = 8) -> None:
+    def __init__(self, name: str, *, interval: Duration | None = None, partitions: int | None = None) -> None:
         self.name = checked_name(name, "a job")
         self.interval = None if interval is None else duration_micros(interval, "the interval of a job", least=1_000)
-        self.partitions = checked_partitions(partitions)
+        self.partitions = None if partitions is None else checked_partitions(partitions)
         self._nodes: list[Node] = []
         self._names: dict[str, Node] = {}
         self._windowed: list[WindowedStream] = []

@@ -10,6 +10,7 @@ from penstock.errors import BadExpression, DuplicateName, JobError, MissingLateP
 from penstock.graph.aggregates import Aggregate
 from penstock.graph.names import checked_name
 from penstock.graph.nodes import Form, FunctionNode, WindowNode
+from penstock.graph.partitions import checked_partitions, default_partitions
 from penstock.graph.policies import OnError
 from penstock.graph.sites import user_site
 from penstock.graph.timeouts import NEVER, Timeout
@@ -18,9 +19,7 @@ from penstock.graph.windows import TimeWindow
 if TYPE_CHECKING:
     from penstock.graph.job import Stream
 
-__all__ = ["KeyedStream", "StatefulSteps", "WindowedStream", "checked_partitions"]
-
-_MOST_PARTITIONS = 4096
+__all__ = ["KeyedStream", "StatefulSteps", "WindowedStream"]
 
 
 class StatefulSteps(ABC):
@@ -45,7 +44,7 @@ class StatefulSteps(ABC):
         if spec.late is None:
             raise MissingLatePolicy(f"window {name!r} does not say what happens to late rows", where=str(user_site()))
         step = checked_name(name, "a window step")
-        windowed = WindowedStream(self._stream, self._keys, step, spec, self._partitions(partitions))
+        windowed = WindowedStream(self._stream, self._keys, step, spec, self._partitions(step, partitions))
         self._stream._job._windowed.append(windowed)
         return windowed
 
@@ -156,14 +155,17 @@ class StatefulSteps(ABC):
         if not callable(fn):
             raise JobError(f"step {name!r} needs a function, not {fn!r}", where=str(user_site()))
         step = checked_name(name, "a step")
-        count = self._partitions(partitions)
+        count = self._partitions(step, partitions)
         node = FunctionNode(parent=self._stream._node, name=step, keys=self._keys, partitions=count, fn=fn, **said)
         return self._stream._then(node, step)
 
-    def _partitions(self, partitions: int | None) -> int:
-        if partitions is None:
-            return self._stream._job.partitions if self._keys else 1
-        return checked_partitions(partitions)
+    def _partitions(self, step: str, partitions: int | None) -> int:
+        if partitions is not None:
+            return checked_partitions(partitions)
+        if not self._keys:
+            return 1
+        chosen = self._stream._job.partitions
+        return default_partitions(step) if chosen is None else chosen
 
 
 class KeyedStream(StatefulSteps):
@@ -222,15 +224,6 @@ class WindowedStream:
                 f"window {self._name!r} computes nothing: add .aggregate(n=agg.count()) or the like, or remove it",
                 where=str(self._site),
             )
-
-
-def checked_partitions(partitions: object) -> int:
-    """Return a number of state partitions, or refuse what is none."""
-    if not isinstance(partitions, int) or isinstance(partitions, bool) or not 1 <= partitions <= _MOST_PARTITIONS:
-        raise JobError(
-            f"partitions is {partitions!r}, not a number from 1 to {_MOST_PARTITIONS}", where=str(user_site())
-        )
-    return partitions
 
 
 def _checked_ddl(text: object, what: str, name: str) -> str:

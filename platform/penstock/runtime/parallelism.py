@@ -1,0 +1,68 @@
+"""Choose how many state partitions a step gets whose code names no number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from penstock.checkpoint.recovery import Damage, recover
+from penstock.errors import PenstockError
+from penstock.graph.partitions import MOST_PARTITIONS, usable_cores
+from penstock.runtime.config import Settings
+from penstock.runtime.roots import job_log
+
+__all__ = ["partition_chooser", "spark_cores"]
+
+_OF_A_CLUSTER = 8
+"""Where nothing says how many cores a cluster gives: two small machines."""
+
+
+def partition_chooser(settings: Settings, folder: Path, asked: int | None = None) -> Callable[[str], int]:
+    """Return what chooses the state partitions of a step by its name; `folder` is the job's checkpoint.
+
+    It is `asked`, the number of `--partitions`, otherwise the number that the step has in the checkpoint, otherwise
+    the number of Spark's cores. The log is read once, and only if a step of the job needs it.
+    A log that cannot be read is no error here: a start reads it again, and reports what is wrong with it.
+    """
+
+    @cache
+    def recorded() -> Mapping[str, int]:
+        with suppress(PenstockError):
+            log = job_log(folder)
+            if log is not None:
+                return recover(log, Damage.LIST).partitions or {}
+        return {}
+
+    def choose(step: str) -> int:
+        if asked is not None:
+            return asked
+        return recorded().get(step) or spark_cores(settings.master, settings.spark_conf)
+
+    return choose
+
+
+def spark_cores(master: str, conf: Mapping[str, str]) -> int:
+    """Return how many cores a session of these settings runs tasks on, from 1 to 4096, as far as they tell."""
+    local = re.match(r"local(?:-cluster)?(?:\[(?P<said>[^\]]*)\])?", master)
+    if local is None:
+        cores = _said(conf, "spark.default.parallelism") or _said(conf, "spark.cores.max") or _of_executors(conf)
+    elif master.startswith("local-cluster"):
+        workers, each = (int(number) for number in local["said"].split(",")[:2])
+        cores = workers * each
+    else:
+        said = (local["said"] or "1").split(",")[0].strip()
+        cores = usable_cores() if said == "*" else int(said)
+    return max(1, min(cores, MOST_PARTITIONS))
+
+
+def _of_executors(conf: Mapping[str, str]) -> int:
+    executors = _said(conf, "spark.executor.instances")
+    return executors * (_said(conf, "spark.executor.cores") or 1) if executors else _OF_A_CLUSTER
+
+
+def _said(conf: Mapping[str, str], name: str) -> int:
+    text = conf.get(name, "")
+    return int(text) if text.isdecimal() else 0
