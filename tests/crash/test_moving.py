@@ -6,6 +6,8 @@ refused. Wherever it goes on, and also once the command was repeated, the tables
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -22,7 +24,8 @@ from penstock.checkpoint.log import Log
 from penstock.checkpoint.metadata import open_or_create, read_metadata
 from penstock.checkpoint.recovery import recover
 from penstock.checkpoint.takeover import View, claim, survey
-from penstock.errors import CheckpointMoved, Fenced, MoveUnfinished
+from penstock.errors import CannotCopy, CheckpointMoved, Fenced, MoveUnfinished
+from penstock.runtime import making
 from penstock.runtime.held_records import Decision, HeldRecords
 from penstock.runtime.launch import RunOrder, _look_first
 from penstock.runtime.moving import finish_move, move_checkpoint
@@ -193,6 +196,115 @@ def test_a_place_that_was_not_reached_is_made_anew_when_the_source_has_gone_on(r
         next(first)
     run_to_end(driver_of(replace(world, root=place), "c"))
     assert shown(world) == undisturbed
+
+
+def paused_before_it_moves(patch: pytest.MonkeyPatch, folder: Path, meanwhile) -> None:
+    """Have something happen right before a folder is given another name for the first time."""
+    move_folder, waiting = making.move_folder, [meanwhile]
+
+    def moved(made_in: Path, place: Path) -> None:
+        if made_in == folder and waiting:
+            waiting.pop()()
+        move_folder(made_in, place)
+
+    patch.setattr(making, "move_folder", moved)
+
+
+def two_tries(root: Path) -> tuple[World, Path, Iterator[str]]:
+    """Return a world, a place where a dead mover has left its copy, and another mover who has copied by then."""
+    world = world_at(root / "a" / "job")
+    begin(world, None)
+    place = root / "b" / "job"
+    first = moving(world.root, place, "first")
+    while next(first) != "in place":
+        pass
+    first.close()
+    second = moving(world.root, place, "second")
+    while next(second) != "copied":
+        pass
+    return world, place, second
+
+
+@pytest.mark.fault("F08", "F72")
+def test_a_mover_that_wakes_late_puts_back_what_lives_at_the_place(root, undisturbed, monkeypatch):
+    """Also where the file system has no locks: what was looked at before the pause is not what stands there now."""
+    world, place, late = two_tries(root)
+
+    def finish() -> None:
+        assert [*moving(world.root, place, "third")][-1] == "done"
+        driver = driver_of(replace(world, root=place), "b")
+        for hook in driver.run():
+            if (hook.stage, hook.batch) == ("Purge", 4):
+                driver.stop()
+
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    paused_before_it_moves(monkeypatch, place, finish)
+    with pytest.raises(Fenced):
+        list(late)
+    assert goes_on(place)
+    run_to_end(driver_of(replace(world, root=place), "c"))
+    assert shown(world) == undisturbed
+
+
+@pytest.mark.fault("F08", "F72")
+def test_while_a_mover_makes_way_no_other_comes_between(root, undisturbed, monkeypatch):
+    """The other is refused before it has put anything there, and repeated, it moves the job."""
+    world, place, late = two_tries(root)
+
+    def meet() -> None:
+        with pytest.raises(CannotCopy, match="another command is putting a checkpoint into its place"):
+            [*moving(world.root, place, "third")]
+
+    paused_before_it_moves(monkeypatch, place, meet)
+    with pytest.raises(Fenced):
+        list(late)
+    assert goes_on(world.root)
+    assert [*moving(world.root, place, "again")][-1] == "done"
+    assert [*(place.parent / "_importing").iterdir()] == []
+    run_to_end(driver_of(replace(world, root=place), "c"))
+    assert shown(world) == undisturbed
+
+
+@pytest.mark.fault("F08", "F72")
+@pytest.mark.parametrize("asleep", ["source owned", "copied"])
+@pytest.mark.parametrize("awake", ["copied", "in place", "source ended", "done"])
+def test_a_mover_that_has_lost_the_source_takes_nothing_from_its_successor(root, undisturbed, asleep, awake):
+    """Neither the copy that is being made, nor the one in its place that the source has not ended for yet."""
+    world = world_at(root / "a" / "job")
+    begin(world, None)
+    place = root / "b" / "job"
+    late, other = moving(world.root, place, "late"), moving(world.root, place, "other")
+    while next(late) != asleep:
+        pass
+    while next(other) != awake:
+        pass
+    with pytest.raises(Fenced):
+        list(late)
+    assert [*other][-1:] == ([] if awake == "done" else ["done"])
+    run_to_end(driver_of(replace(world, root=place), "b"))
+    assert shown(world) == undisturbed
+
+
+@pytest.mark.fault("F65")
+@pytest.mark.parametrize("what", ["file", "folder", "pipe"])
+def test_a_checkpoint_with_anything_but_files_and_folders_does_not_move(root, tmp_path, what):
+    """A symbolic link would bring the file of somebody else along; nothing is taken over or copied."""
+    world = world_at(root / "a" / "job")
+    begin(world, None)
+    strange = world.root / "state" / "strange"
+    strange.parent.mkdir(exist_ok=True)
+    if what == "pipe":
+        os.mkfifo(strange)
+    else:
+        strange.symlink_to(tmp_path if what == "folder" else "/etc/hostname")
+    before = Log(LocalStore(world.root)).find_tail()
+    with pytest.raises(CannotCopy, match="Penstock makes none in a checkpoint"):
+        [*moving(world.root, root / "b" / "job")]
+    assert Log(LocalStore(world.root)).find_tail() == before
+    assert not (root / "b").exists()
 
 
 def test_a_driver_that_sleeps_through_the_move_is_fenced(root, undisturbed):

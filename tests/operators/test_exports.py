@@ -123,6 +123,85 @@ def test_an_import_that_was_cut_short_leaves_no_checkpoint_and_can_be_done_again
         assert len(h.state("step")) == 5
 
 
+def one_export(tmp_path):
+    """Export a job of five keys, and return the folder."""
+    with Harness(job_of("idle", partitions=2), tmp_path / "a") as h:
+        h.batch({"rows": [{"k": f"k{n}", "v": n} for n in range(5)]})
+    exported(tmp_path / "a", tmp_path / "export")
+    return tmp_path / "export"
+
+
+@pytest.mark.fault("F72")
+@pytest.mark.parametrize("other", ["finishes", "is killed half-way"])
+def test_of_two_imports_at_once_each_has_a_folder_of_its_own(tmp_path, monkeypatch, other):
+    """What stands in the end is whole, and of the one that said so."""
+    from penstock.runtime import exporting
+
+    source, move, others = one_export(tmp_path), exporting.move_into_place, []
+
+    def first_let_another(made_in, place):
+        monkeypatch.setattr(exporting, "move_into_place", move)
+        if other == "finishes":
+            others.append(imported(source, tmp_path / "b"))
+        else:
+            with monkeypatch.context() as patched:
+                patched.setattr(exporting, "open_or_create", killed)
+                with pytest.raises(KeyboardInterrupt):
+                    imported(source, tmp_path / "b")
+        move(made_in, place)
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(exporting, "move_into_place", first_let_another)
+    if other == "finishes":
+        with pytest.raises(CannotCopy, match="it cannot be moved to its place"):
+            imported(source, tmp_path / "b")
+        assert [*(tmp_path / "b" / "_importing").iterdir()] == []
+    else:
+        others.append(imported(source, tmp_path / "b"))
+    assert read_metadata(LocalStore(tmp_path / "b" / "restored")).uuid == others[0][1].uuid
+    with Harness(job_of("idle", partitions=2), tmp_path / "b") as h:
+        assert len(h.state("step")) == 5
+
+
+@pytest.mark.fault("F72")
+def test_an_export_is_never_given_the_folder_that_another_is_writing(tmp_path, monkeypatch):
+    """Of two to one place the first has it, whole."""
+    from penstock.runtime import exporting
+
+    one_export(tmp_path)
+    move, read = exporting.move_into_place, []
+
+    def first_let_another(made_in, place):
+        monkeypatch.setattr(exporting, "move_into_place", move)
+        read.append(exported(tmp_path / "a", tmp_path / "copy"))
+        move(made_in, place)
+
+    monkeypatch.setattr(exporting, "move_into_place", first_let_another)
+    with pytest.raises(CannotCopy, match="it cannot be moved to its place"):
+        exported(tmp_path / "a", tmp_path / "copy")
+    assert exporting.read_export(tmp_path / "copy") == read[0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "copy", "export"]
+
+
+@pytest.mark.fault("F65")
+@pytest.mark.parametrize("where", ["a segment", "a partition", "export.json", "beside"])
+def test_a_symbolic_link_in_an_export_is_refused_and_nothing_is_copied(tmp_path, where):
+    """Who imports may read files that who made the export may not."""
+    source = one_export(tmp_path)
+    secret = tmp_path / "secret"
+    segment = next(source.glob("state/*/*/*.arrow"))
+    path = {"a segment": segment, "a partition": segment.parent, "beside": source / "more"}.get(where, source / where)
+    if path.exists():
+        path.rename(secret)
+    path.symlink_to(secret)
+    with pytest.raises(CannotCopy, match="a symbolic link is not copied") as caught:
+        imported(source, tmp_path / "b")
+    assert str(path) in str(caught.value)
+    assert not (tmp_path / "b").exists()
+
+
 def test_the_commands(tmp_path):
     """They say what they did, and refuse what they cannot."""
     for folder in ("conf/jobs", "jobs"):
@@ -200,7 +279,7 @@ def test_an_export_that_was_cut_short_is_done_again(tmp_path):
     """What it had made is beside its place; a folder that is there is somebody's, whatever is in it."""
     with Harness(job_of("idle", partitions=1), tmp_path / "a") as h:
         h.batch({"rows": [{"k": "a", "v": 1}]})
-    (tmp_path / "_export.penstock-export" / "state" / "step").mkdir(parents=True)
+    (tmp_path / "_export.penstock-export-1" / "state" / "step").mkdir(parents=True)
     assert exported(tmp_path / "a", tmp_path / "export").commit.batch == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "export"]
     (tmp_path / "other" / "state").mkdir(parents=True)

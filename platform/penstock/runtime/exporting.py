@@ -9,6 +9,7 @@ parent. What was put out stays with the old one: an export has no output, publis
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,19 +22,20 @@ from penstock.checkpoint.files import NewFile, make_folder, read_file, sync_fold
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.metadata import Metadata, open_or_create, read_metadata
 from penstock.checkpoint.mirror import open_store, shown
-from penstock.checkpoint.places import have_file, is_taken, move_folder, remove_folder
+from penstock.checkpoint.places import have_file, is_taken
 from penstock.checkpoint.recovery import Damage, recover, takeover_of
 from penstock.checkpoint.store import CheckpointStore, corrupt
 from penstock.checkpoint.takeover import claim, confirm, survey
 from penstock.errors import CannotCopy, StateMissing
 from penstock.graph.names import is_name
+from penstock.runtime.making import clear_left, making, move_into_place, open_plain, refuse_links
 from penstock.runtime.restoring import StartFrom
 from penstock.runtime.settings import Identity
 from penstock.state import Manifest, StateReader
 from penstock.state import ManifestRef as StateRef
 from penstock.state.sections import forget
 
-__all__ = ["EXPORT", "Export", "export_checkpoint", "import_checkpoint", "move_into_place"]
+__all__ = ["EXPORT", "Export", "export_checkpoint", "import_checkpoint"]
 
 EXPORT = "export.json"
 _KIND = "export"
@@ -58,8 +60,6 @@ def export_checkpoint(folder: Path, target: Path, start: StartFrom, *, job: str,
     """
     if is_taken(target):
         raise CannotCopy("the folder is there already", where=shown(target))
-    made_in = target.with_name(f"_{target.name}.penstock-export")
-    remove_folder(made_in)  # what one that was cut short has left
     log = Log(open_store(folder, make=False))
     recovered = recover(log, Damage.LIST)
     commit = start.commit(recovered, folder) if start.goes_back else recovered.commit
@@ -69,17 +69,20 @@ def export_checkpoint(folder: Path, target: Path, start: StartFrom, *, job: str,
     partitions = dict(took.partitions) if took is not None and took.partitions else {}
     if lost := commit.state.keys() - partitions.keys():
         raise CannotCopy(f"how many partitions step {min(lost)!r} has cannot be read any more", where=shown(folder))
-    try:
-        _copy_state(folder / "state", made_in / "state", commit.state)
-    except StateMissing as why:
-        what = f"{why.what}; the job has let it go meanwhile: save the checkpoint first, and export what was saved"
-        raise CannotCopy(what, where=why.where) from why
     uuid = read_metadata(log.store).uuid
     # What it staged is the old checkpoint's to publish.
     bare = commit.model_copy(update={"staged": {}, "held": {}, "published": {}, "snapshots": {}, "place": None})
     made = Export(job=job, uuid=uuid, exported=now, partitions=partitions, commit=bare)
-    _write(made_in, fileformat.encode(_KIND, made.model_dump(mode="json")))
-    move_into_place(made_in, target)
+    beside = f"_{target.name}.penstock-export"
+    clear_left(target.parent.glob(f"{glob.escape(beside)}-*"))
+    with making(target.parent, beside) as made_in:
+        try:
+            _copy_state(folder / "state", made_in / "state", commit.state)
+        except StateMissing as why:
+            what = f"{why.what}; the job has let it go meanwhile: save the checkpoint first, and export what was saved"
+            raise CannotCopy(what, where=why.where) from why
+        _write(made_in, fileformat.encode(_KIND, made.model_dump(mode="json")))
+        move_into_place(made_in, target)
     return made
 
 
@@ -89,14 +92,23 @@ def import_checkpoint(source: Path, folder: Path, *, identity: Identity, now: in
     It is made beside its place and moved there: of one that was cut short no driver knows. Raises CannotCopy where
     there is a checkpoint already, or no export; and what damage raises.
     """
+    refuse_links(source)
     export = read_export(source)
     control = open_store(folder.parent)
     if is_taken(folder):
         raise CannotCopy("there is a checkpoint already", where=shown(folder))
     _refuse_old_decisions(control, folder.name, export.commit.batch)
-    made_in = folder.parent / "_importing" / folder.name
-    remove_folder(made_in)
-    _copy_state(source / "state", made_in / "state", export.commit.state)
+    importing = folder.parent / "_importing"
+    clear_left(importing.glob(f"{folder.name}-*"))
+    with making(importing, folder.name) as made_in:
+        _copy_state(source / "state", made_in / "state", export.commit.state)
+        metadata = _begin_log(made_in, export, identity, now=now)
+        move_into_place(made_in, folder)
+    return export, metadata
+
+
+def _begin_log(made_in: Path, export: Export, identity: Identity, *, now: int) -> Metadata:
+    """Write metadata and a log that begins with what was exported, and that nobody holds."""
     store = open_store(made_in)
     metadata = open_or_create(store, now=now, parent=export.uuid)
     log = Log(store)
@@ -125,8 +137,7 @@ def import_checkpoint(source: Path, folder: Path, *, identity: Identity, now: in
         )
     )
     owned.append(Release(epoch=owned.epoch, writer=owned.writer, reason="imported"))
-    move_into_place(made_in, folder)
-    return export, metadata
+    return metadata
 
 
 def _refuse_old_decisions(store: CheckpointStore, job: str, batch: int) -> None:
@@ -165,14 +176,6 @@ def read_export(source: Path) -> Export:
     return found
 
 
-def move_into_place(made_in: Path, place: Path) -> None:
-    """Give a folder that is whole its name."""
-    try:
-        move_folder(made_in, place)
-    except OSError as why:
-        raise CannotCopy(f"it cannot be moved to its place: {why.strerror or why}", where=shown(place)) from why
-
-
 def _copy_state(source: Path, target: Path, state: Mapping[str, Mapping[str, ManifestRef]]) -> None:
     """Copy all files that manifests name, durably, and read the copies."""
     for step, refs in state.items():
@@ -191,7 +194,7 @@ def _copy_state(source: Path, target: Path, state: Mapping[str, Mapping[str, Man
 
 
 def _copy_file(path: Path, folder: Path) -> None:
-    with have_file(path).open("rb") as source, NewFile(folder, path.name) as copy:
+    with open_plain(have_file(path)) as source, NewFile(folder, path.name) as copy:
         while data := source.read(_PIECE):
             copy.write(data)
         copy.publish()

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import filecmp
 import os
-import shutil
 from collections.abc import Callable, Iterator
+from enum import Enum
 from pathlib import Path
 
 from penstock.checkpoint.control import Records
@@ -24,13 +24,13 @@ from penstock.checkpoint.entries import Arrival, Moved, Place, Release
 from penstock.checkpoint.files import NewFile, make_folder, sync_folder
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
-from penstock.checkpoint.metadata import read_metadata
 from penstock.checkpoint.mirror import is_on_hdfs, shown
+from penstock.checkpoint.places import remove_folder
 from penstock.checkpoint.recovery import Damage, recover
 from penstock.checkpoint.settle import settle
 from penstock.checkpoint.takeover import View, confirm, refuse_moved, survey
 from penstock.errors import CannotCopy, Fenced, MoveUnfinished, NotFound
-from penstock.runtime.exporting import move_into_place
+from penstock.runtime.making import alone_in, clear_left, making, move_into_place, open_plain, refuse_links
 from penstock.runtime.resting import own_at_rest, release_at_rest
 from penstock.runtime.roots import job_log
 from penstock.runtime.settings import Identity
@@ -67,24 +67,19 @@ def move_checkpoint(
         yield "already"
         return
     _refuse_place(source, folder)
+    refuse_links(source)
     owned, recovered = own_at_rest(log, identity, may_take_over, refusal=CannotCopy)
     yield "source owned"
-    uuid = read_metadata(log.store).uuid
-    made_in = folder.parent / "_importing" / f"{folder.name}-{uuid}-{identity.writer}"
+    importing = folder.parent / "_importing"
     try:
-        for left in made_in.parent.glob(f"{folder.name}-{uuid}-*"):  # only the owner of the source makes any
-            shutil.rmtree(left, ignore_errors=True)
-        _copy(source, made_in)
-        yield "copied"
-        slot = owned.next_slot
-        copy = confirm(Log(LocalStore(made_in)), slot - 1)
-        copy.append(Arrival(epoch=owned.epoch, writer=owned.writer, source=str(source)))
-        if folder.exists() and _is_left_over(source, folder):
-            # As long as the source's log is owned, nobody can ever go on with what an earlier try has left.
-            aside = made_in.with_name(f"{made_in.name}-old")
-            move_into_place(folder, aside)
-            shutil.rmtree(aside, ignore_errors=True)
-        move_into_place(made_in, folder)
+        clear_left(importing.glob(f"{folder.name}-*"))
+        with making(importing, folder.name) as made_in:
+            _copy(source, made_in)
+            yield "copied"
+            copy = confirm(Log(LocalStore(made_in)), owned.next_slot - 1)
+            copy.append(Arrival(epoch=owned.epoch, writer=owned.writer, source=str(source)))
+            _make_way(source, folder, made_in)
+            move_into_place(made_in, folder)
         yield "in place"
         owned.append(Moved(epoch=owned.epoch, writer=owned.writer, to=str(folder)))
     except (Fenced, GeneratorExit):
@@ -109,7 +104,7 @@ def finish_move(folder: Path) -> None:
     if log is None or view is None or not isinstance(view.last, Arrival) or view.last.place is None:
         return
     arrival, place = view.last, view.last.place
-    if not _has_ended(arrival):
+    if _fate(arrival) is not _Fate.DONE:
         refuse_moved(log, view)
     _copy_decisions(Path(arrival.source), folder)
     release = Release(
@@ -122,8 +117,19 @@ def finish_move(folder: Path) -> None:
     log.append_at(place.slot + 1, release)  # of all who finish it each writes the same bytes
 
 
-def _has_ended(arrival: Arrival) -> bool:
-    """Return whether the log that an Arrival was copied from has ended for it; MoveUnfinished if it is out of sight."""
+class _Fate(Enum):
+    """What became of the move that an Arrival belongs to, as its source's log says."""
+
+    OPEN = "open"
+    """Its source may still end for it."""
+    DONE = "done"
+    """Its source has ended for it: the job goes on where the Arrival stands."""
+    VOID = "void"
+    """Its source went on: nobody can ever go on where the Arrival stands."""
+
+
+def _fate(arrival: Arrival) -> _Fate:
+    """Return what became of a move; raises MoveUnfinished where its source is out of sight."""
     source = Path(arrival.source)
     log = job_log(source)
     if log is None:
@@ -131,9 +137,10 @@ def _has_ended(arrival: Arrival) -> bool:
     assert arrival.place is not None
     try:
         entry = log.read(arrival.place.slot)
-    except NotFound:
-        return False
-    return isinstance(entry, Moved) and (entry.epoch, entry.writer) == (arrival.epoch, arrival.writer)
+    except NotFound:  # a Moved is the last of its log, so what has entries behind it was another and is purged
+        return _Fate.OPEN if log.find_tail() < arrival.place.slot else _Fate.VOID
+    ended = isinstance(entry, Moved) and (entry.epoch, entry.writer) == (arrival.epoch, arrival.writer)
+    return _Fate.DONE if ended else _Fate.VOID
 
 
 def _has_arrived(folder: Path, moved: Moved) -> bool:
@@ -150,7 +157,7 @@ def _has_arrived(folder: Path, moved: Moved) -> bool:
 
 def _refuse_place(source: Path, folder: Path) -> None:
     """Raise CannotCopy where something stands at the place that an earlier try of this move has not left."""
-    if folder.exists() and not _is_left_over(source, folder):
+    if folder.exists() and not _is_left_over(source, folder, _Fate.OPEN, _Fate.VOID):
         raise CannotCopy("there is a checkpoint already", where=str(folder))
     told, last = _told(folder), _last_batch(source)
     if told > last:
@@ -181,18 +188,47 @@ def _last_batch(source: Path) -> int:
     return recover(log, Damage.LIST).next_batch - 1
 
 
-def _is_left_over(source: Path, folder: Path) -> bool:
-    """Return whether a checkpoint is the copy of a move that has not happened: its source has not ended for it."""
+def _is_left_over(source: Path, folder: Path, *fates: _Fate) -> bool:
+    """Return whether a checkpoint is the copy of a move from the source that had one of these fates."""
     log = job_log(folder)
     last = None if log is None else survey(log).last
-    return isinstance(last, Arrival) and last.source == str(source) and not _has_ended(last)
+    return isinstance(last, Arrival) and last.source == str(source) and _fate(last) in fates
+
+
+def _make_way(source: Path, folder: Path, made_in: Path) -> None:
+    """Remove what an earlier try has left at the place; raises CannotCopy where anything else stands there.
+
+    Whoever moves may have slept since it took the source over, and another may have moved the job meanwhile: so it
+    looks while no other command of this machine can, and once more at what it has in its hands, for those of others.
+    """
+    importing = made_in.parent
+    with alone_in(importing):
+        for left in importing.glob(f"_{folder.name}-*"):  # by who was killed below
+            _remove_void(source, left)
+        if not folder.exists():
+            return
+        aside = importing / f"_{made_in.name}"
+        if _is_left_over(source, folder, _Fate.VOID):
+            move_into_place(folder, aside)
+            if _remove_void(source, aside):
+                return
+            move_into_place(aside, folder)
+        raise CannotCopy("there is a checkpoint already", where=str(folder))
+
+
+def _remove_void(source: Path, left: Path) -> bool:
+    """Remove a copy that nobody can ever go on with, and return whether it is one."""
+    if not _is_left_over(source, left, _Fate.VOID):
+        return False
+    dead = left.with_name(f"{left.name.removeprefix('_')}-old")  # which `clear_left` removes, if this is killed
+    move_into_place(left, dead)
+    remove_folder(dead)
+    return True
 
 
 def _copy(source: Path, target: Path) -> None:
     """Copy all files of a checkpoint durably, and compare each copy with what it is of."""
     for path in sorted(source.rglob("*")):
-        if path.is_symlink() or (path.exists() and not (path.is_dir() or path.is_file())):
-            raise CannotCopy("neither a file nor a folder", where=str(path))
         if not (path.is_dir() or path.name.startswith(_TEMPORARY)):
             _copy_file(path, target / path.relative_to(source))
     for folder in {path.parent for path in target.rglob("*")}:
@@ -202,7 +238,7 @@ def _copy(source: Path, target: Path) -> None:
 def _copy_file(path: Path, copy: Path) -> None:
     make_folder(copy.parent)
     try:
-        with path.open("rb") as source, NewFile(copy.parent, copy.name) as made:
+        with open_plain(path) as source, NewFile(copy.parent, copy.name) as made:
             while data := source.read(_PIECE):
                 made.write(data)
             made.publish()
