@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
-from penstock.errors import PenstockError, SinkForgets, SinkSchemaMismatch
+from penstock.errors import PenstockError, SinkBehind, SinkForgets, SinkSchemaMismatch
 from penstock.sinks import Delta
 from penstock.sinks.base import Publication, Staged, stage_table
 from penstock.sinks.delta import DeltaPublisher
@@ -85,7 +85,7 @@ def test_a_publisher_looks_at_a_table_once(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "table"
     looks: list[str] = []
     look = DeltaPublisher._look
-    monkeypatch.setattr(DeltaPublisher, "_look", lambda self, app: looks.append(app) or look(self, app))
+    monkeypatch.setattr(DeltaPublisher, "_look", lambda self, *asked: looks.append(asked[0]) or look(self, *asked))
     publisher = opened(path)
     for batch in range(20):
         publish(publisher, path, batch)
@@ -130,21 +130,19 @@ def test_a_log_that_cannot_be_folded_stops_nothing(tmp_path: Path, capsys: pytes
     assert "no checkpoint of a table's log" in capsys.readouterr().out
 
 
-@pytest.mark.fault("F59")
-def test_a_table_that_was_made_anew_gets_the_next_of_its_own_versions(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Somebody deletes the table under a running stream and makes it again: no version is left out, and it is told."""
+@pytest.mark.fault("F59", "F70")
+def test_a_table_that_was_made_again_under_a_stream_takes_no_rows(tmp_path: Path) -> None:
+    """SEMANTICS 9.5: batches that the table has shown are gone from it, so the stream stops, and nothing is written."""
     path = tmp_path / "table"
     publisher = opened(path)
     for batch in range(5):
         publish(publisher, path, batch)
     shutil.rmtree(path / "_delta_log")
     DeltaTable.create(str(path), Schema.from_arrow(SCHEMA))
-    publish(publisher, path, 5)
-    assert shown(path) == [5]
-    assert DeltaTable(str(path)).version() == 1
-    assert "sink.set_back" in capsys.readouterr().out
+    with pytest.raises(SinkBehind, match="shows no batch of this checkpoint as the newest, and had batch 4") as caught:
+        publish(publisher, path, 5)
+    assert (caught.value.exit_code, caught.value.where) == (78, str(path))
+    assert (shown(path), DeltaTable(str(path)).version()) == ([], 0)
 
 
 @pytest.mark.fault("F59")
@@ -243,7 +241,8 @@ def test_publishers_that_take_turns_in_one_table_each_land(tmp_path: Path) -> No
 def test_a_table_that_becomes_plain_under_a_run_gets_rows_and_not_names(tmp_path: Path, spark: SparkSession) -> None:
     """Where it was not at the start, files lie below the checkpoint, and delta-spark copies them from there."""
     path = tmp_path / "table"
-    sink = Delta(path, partition_by=("k",))
+    DeltaTable.create(str(path), Schema.from_arrow(SCHEMA), partition_by=["k"])
+    sink = Delta(path)
     sink.prepare(SCHEMA, spark)
     folder = tmp_path / "staged"
     publisher = sink.open(sink.staging(folder), spark)

@@ -129,6 +129,16 @@ class SinkConflict(SinkError):
     remedy = "Another writer keeps committing to the table; start again."
 
 
+class SinkBehind(SinkError):
+    """The sink no longer shows batches that it was known to show (SEMANTICS 9.5)."""
+
+    code = "PEN-SNK-006"
+    remedy = (
+        "Go back to a batch that the sink shows: `penstock restore JOB --from batch=N` publishes those after it again."
+    )
+    exit_code = EXIT_PERSON
+
+
 class SinkForgets(SinkError):
     """The table forgets which batches it was given (F59)."""
 
@@ -138,6 +148,8 @@ class SinkForgets(SinkError):
 
 
 class SinkSchemaMismatch(SinkError, ValueError):
+    """The table does not take the stream's columns, also where somebody has changed it between two batches (F70)."""
+
     code = "PEN-SNK-003"
-    remedy = "Write to a table with the stream's columns, or to a new one."
+    remedy = "Give the table the stream's columns again (RESTORE TABLE puts back what it had), or write to a new one."
     exit_code = EXIT_PERSON

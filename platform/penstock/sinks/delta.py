@@ -6,36 +6,22 @@ the table asks for more than that (FACTS 3): partitioned tables, table features,
 
 from __future__ import annotations
 
-import os
 import random
-import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import structlog
 
-from penstock.checkpoint.local import create_beside, make_durable, storage_errors
-from penstock.errors import (
-    JobError,
-    PenstockError,
-    SinkAhead,
-    SinkConflict,
-    SinkError,
-    SinkForgets,
-    SinkSchemaMismatch,
-)
+from penstock.checkpoint.local import create_beside, make_durable
+from penstock.errors import JobError, SinkAhead, SinkBehind, SinkConflict, SinkError, SinkSchemaMismatch
 from penstock.sinks.base import Publication, Publisher
 from penstock.sinks.delta_entries import appended, entry_name
-from penstock.sinks.delta_history import ASKS_FOR_MORE, PLAIN_WRITER, Target, find_version, put_back
+from penstock.sinks.delta_history import Target, find_version, put_back
+from penstock.sinks.delta_tables import is_plain, load, named_errors, refuse_unfit
 from penstock.sinks.log_folding import LogFolding
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable, Field
 
 __all__ = ["Delta"]
 
@@ -45,13 +31,8 @@ _TRIES = 10
 _EVERY = 100
 """As delta-rs has it where a table does not say."""
 _FOLDED = "_last_checkpoint"
-_FORGETS = "delta.setTransactionRetentionDuration"
 _File = tuple[int, int] | None
 """A file of a log by inode and time of change; None where there is none."""
-_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
-"""What delta-rs says of an error of the system, whatever the class of its own."""
-_DRAWN = re.compile(r"\s*\x1b\[\d+m↳\x1b\[0m\s*")
-"""What delta-rs draws between an error and its cause."""
 
 
 @dataclass(frozen=True)
@@ -72,19 +53,20 @@ class Delta:
 
     def staging(self, folder: Path) -> Path:
         """Return the table's own folder, or one below the checkpoint where delta-spark will write the files anew."""
-        table = _load(Path(self.path))
-        plain = not self.partition_by if table is None else _plain(table)
+        table = load(Path(self.path))
+        plain = not self.partition_by if table is None else is_plain(table)
         return Path(self.path).resolve() if plain else folder
 
     def prepare(self, schema: pa.Schema, spark: Any) -> None:
         """Make the table, or check that the rows fit the one that is there."""
         self.check(schema)
-        if _load(Path(self.path)) is None:
+        if load(Path(self.path)) is None:
             self._create(schema)
+            self.check(schema)  # another job may have been faster, and its columns are the table's then (F70)
 
     def check(self, schema: pa.Schema) -> None:
         """Raise SinkSchemaMismatch where the rows do not fit the table that is there, or that would be made."""
-        table = _load(Path(self.path))
+        table = load(Path(self.path))
         if table is None:
             missing = [name for name in self.partition_by if name not in schema.names]
             if missing:
@@ -92,20 +74,7 @@ class Delta:
                     f"partition_by names {missing[0]!r}, and the stream has {schema.names}", where=str(self.path)
                 )
             return
-        kept = table.metadata().configuration.get(_FORGETS)
-        if kept is not None:
-            raise SinkForgets(f"the table forgets after {kept} which batches it has", where=str(self.path))
-        found = pa.schema(table.schema().to_arrow())
-        if _facts(found) != _facts(_as_delta(schema)):
-            raise SinkSchemaMismatch(
-                f"the stream has {_said(_as_delta(schema))} and the table has {_said(found)}", where=str(self.path)
-            )
-        partitions = table.metadata().partition_columns
-        if self.partition_by and list(self.partition_by) != partitions:
-            raise SinkSchemaMismatch(
-                f"partition_by is {list(self.partition_by)} and the table is partitioned by {partitions}",
-                where=str(self.path),
-            )
+        refuse_unfit(table, schema, partition_by=self.partition_by, where=str(self.path))
 
     def open(self, staging: Path, spark: Any) -> Publisher:
         """Return the publisher."""
@@ -113,14 +82,14 @@ class Delta:
 
     def find_version(self, target: Target) -> int | None:
         """Return the version of the table that is to be put back, None for none; raises CannotTruncate."""
-        with _named_errors(self.path):
+        with named_errors(self.path):
             return find_version(Path(self.path).resolve(), target)
 
     def truncated(self, app: str) -> int | None:
         """Return the slot of the newest Restore for which rows of the app were taken back, None for none."""
         from deltalake import DeltaTable
 
-        with _named_errors(self.path):
+        with named_errors(self.path):
             if not DeltaTable.is_deltatable(str(self.path)):
                 return None
             slot: int | None = DeltaTable(str(self.path)).transaction_version(f"{app}/truncate")
@@ -128,7 +97,7 @@ class Delta:
 
     def put_back(self, target: Target, version: int, *, slot: int, newest: int) -> bool:
         """Put a version in force again, as in `delta_history.put_back`."""
-        with _named_errors(self.path):
+        with named_errors(self.path):
             return put_back(Path(self.path).resolve(), target, version, slot=slot, newest=newest)
 
     def describe(self) -> str:
@@ -137,11 +106,16 @@ class Delta:
 
     def _create(self, schema: pa.Schema) -> None:
         from deltalake import DeltaTable, Schema
+        from deltalake.exceptions import DeltaError
 
-        columns = Schema.from_arrow(schema)
-        with _named_errors(self.path):
-            Path(self.path).mkdir(parents=True, exist_ok=True)
-            DeltaTable.create(str(self.path), columns, mode="ignore", partition_by=list(self.partition_by) or None)
+        columns, path = Schema.from_arrow(schema), str(self.path)
+        with named_errors(path):
+            Path(path).mkdir(parents=True, exist_ok=True)
+            try:
+                DeltaTable.create(path, columns, mode="ignore", partition_by=list(self.partition_by) or None)
+            except DeltaError:
+                if not DeltaTable.is_deltatable(path):  # else somebody has made it at the same time
+                    raise
             log_folder = Path(self.path).resolve() / "_delta_log"
             for made in (log_folder / entry_name(0), log_folder, log_folder.parent, log_folder.parent.parent):
                 make_durable(made)
@@ -197,7 +171,7 @@ class DeltaPublisher:
                     seen=view.seen,
                     batch=publication.batch,
                 )
-            with _named_errors(self.sink.path):
+            with named_errors(self.sink.path):
                 if view.seen == publication.batch:
                     make_durable(self._log)  # whoever made the entry may have died before it was
                     return
@@ -212,24 +186,28 @@ class DeltaPublisher:
 
     def version(self, app: str) -> int | None:
         """Return the newest batch of the app in the table as it is now."""
-        with _named_errors(self.sink.path):
+        with named_errors(self.sink.path):
             self._known = self._look(app)
             return None if self._known is None else self._known.seen
 
     def _view(self, publication: Publication, *, reload: bool) -> _View:
         """Return what is known of the table; what the last commit left, if nobody has committed since."""
-        with _named_errors(self.sink.path):
+        with named_errors(self.sink.path):
             known = self._known
             if known is not None and known.app == publication.app and not reload and self._is_newest(known):
                 return known
-            found = self._look(publication.app)
+            # Somebody else has written what stands there: other columns, a rule, or over what this app had (F70).
+            found = self._look(publication.app, publication.schema)
             if found is None:
                 raise SinkError("the table is gone", where=str(self.sink.path))
-            if known is not None and self._entry(known.version) != known.entry:
-                # Another table may stand there now, or an entry have been written over.
-                self.sink.check(publication.schema)
-                if known.app == found.app and _before(found.seen, known.seen):
-                    log.warning("sink.set_back", table=str(self.sink.path), had=known.seen, has=found.seen)
+            if known is not None and known.app == found.app and _before(found.seen, known.seen):
+                shows = "no batch" if found.seen is None else f"batch {found.seen}"
+                raise SinkBehind(
+                    f"the table shows {shows} of this checkpoint as the newest, and had batch {known.seen}",
+                    where=str(self.sink.path),
+                    seen=found.seen,
+                    known=known.seen,
+                )
             self._known = found
             return found
 
@@ -237,17 +215,23 @@ class DeltaPublisher:
         is_there = view.entry is not None and self._entry(view.version) == view.entry
         return is_there and self._entry(view.version + 1) is None and _file(self._log / _FOLDED) == view.folded
 
-    def _look(self, app: str) -> _View | None:
-        """Load the table, and return what it shows; None where there is none."""
+    def _look(self, app: str, schema: pa.Schema | None = None) -> _View | None:
+        """Load the table, and return what it shows; None where there is none.
+
+        With the `schema` of rows that are to be committed, raises where they do not fit: a commit right behind the
+        version that was looked at then fits as well.
+        """
         folded = _file(self._log / _FOLDED)  # before all else: if the log is folded meanwhile, the view is not new
-        table = _load(self._path)
+        table = load(self._path)
         if table is None:
             return None
+        if schema is not None:
+            refuse_unfit(table, schema, partition_by=self.sink.partition_by, where=str(self.sink.path))
         version = table.version()
         said = str(table.metadata().configuration.get("delta.checkpointInterval", ""))
         every = int(said) if said.isdecimal() and int(said) else _EVERY
         seen = table.transaction_version(app)
-        return _View(app, seen, version, self._entry(version), folded, _plain(table), every)
+        return _View(app, seen, version, self._entry(version), folded, is_plain(table), every)
 
     def _entry(self, version: int) -> _File:
         return _file(self._log / entry_name(version))
@@ -260,7 +244,7 @@ class DeltaPublisher:
         from deltalake.exceptions import CommitFailedError
 
         version = view.version + 1
-        # Nobody has committed since the view if the name is free, so there is nothing the commit could conflict with.
+        # Nobody has committed since the view if the name is free: the table is as it was looked at, and the rows fit.
         if not create_beside(self._log, entry_name(version), appended(publication, int(time.time() * 1000))):
             raise CommitFailedError(f"version {version} was taken")
         self._known = replace(view, seen=publication.batch, version=version, entry=self._entry(version))
@@ -311,78 +295,3 @@ def _refusal(text: str, batch: int, where: str) -> Exception:
     told = f"batch {batch} was not taken: " + (f"[DELTA_{said}" if said else text.strip().splitlines()[0])
     fits = not said.startswith(("VIOLATE_CONSTRAINT", "NOT_NULL_CONSTRAINT"))
     return (SinkError if fits else SinkSchemaMismatch)(told, where=where)
-
-
-@contextmanager
-def _named_errors(path: str | Path) -> Iterator[None]:
-    """Turn what the system and delta-rs say of a table into errors of a store, or else into SinkError.
-
-    None of them says that a commit did not land: its answer may have been lost.
-    """
-    from deltalake.exceptions import DeltaError
-
-    with storage_errors(str(path)):
-        try:
-            yield
-        except PenstockError:
-            raise
-        except (OSError, DeltaError) as why:
-            number = _SYSTEM_ERROR.search(str(why))
-            if number is not None:
-                raise OSError(int(number[1]), os.strerror(int(number[1]))) from why
-            if isinstance(why, OSError) and why.errno is not None:
-                raise
-            said = _DRAWN.sub(": ", str(why).strip()).splitlines()[0]
-            raise SinkError(f"delta-rs failed: {said}", where=str(path)) from why
-
-
-def _as_delta(schema: pa.Schema) -> pa.Schema:
-    """Return the schema as a table would give it back, where the items of a list have another name."""
-    from deltalake import Schema
-
-    return pa.schema(Schema.from_arrow(schema).to_arrow())
-
-
-def _load(path: Path) -> DeltaTable | None:
-    from deltalake import DeltaTable
-
-    with _named_errors(path):
-        return DeltaTable(str(path)) if DeltaTable.is_deltatable(str(path)) else None
-
-
-def _plain(table: DeltaTable) -> bool:
-    """Return whether an append of files is all that a commit to the table takes."""
-    protocol = table.protocol()
-    metadata = table.metadata()
-    settings = metadata.configuration
-    return (
-        protocol.min_writer_version <= PLAIN_WRITER
-        and not metadata.partition_columns
-        and not any(_asks(field) for field in table.schema().fields)
-        and not any(
-            name.startswith(ASKS_FOR_MORE) and value not in ("none", "false") for name, value in settings.items()
-        )
-    )
-
-
-def _asks(field: Field) -> bool:
-    """Return whether a column, or one inside it, wants its values looked at before they are taken."""
-    return not field.nullable or "delta.invariants" in field.metadata or _asks_inside(field.type)
-
-
-def _asks_inside(kind: Any) -> bool:
-    inside = (getattr(kind, name, None) for name in ("element_type", "key_type", "value_type"))
-    return any(_asks(field) for field in getattr(kind, "fields", ())) or any(
-        _asks_inside(one) for one in inside if one is not None
-    )
-
-
-def _facts(schema: pa.Schema) -> list[tuple[str, str]]:
-    return [
-        (f.name, str(f.type).replace("large_", "").replace("string_view", "string").replace("binary_view", "binary"))
-        for f in schema
-    ]
-
-
-def _said(schema: pa.Schema) -> str:
-    return ", ".join(f"{name} {kind}" for name, kind in _facts(schema))
