@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from fake_engine import SECOND, Witness, World, ledger_of, make_driver, run_to_end, windowed_job
 from oracle import judge
+from structlog.testing import capture_logs
 
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
@@ -22,6 +24,10 @@ from penstock.runtime.verify import verify
 
 GRAPH = windowed_job()
 TIMES = [float(i) for i in range(24)]
+
+
+class Killed(BaseException):
+    """The process is gone."""
 
 
 def strays(root: Path) -> list[Path]:
@@ -65,7 +71,7 @@ def test_a_sweep_may_be_cut_short_at_any_file(tmp_path: Path, monkeypatch: pytes
         nonlocal left
         left -= 1
         if left < 0:
-            raise InterruptedError("killed in a sweep")
+            raise Killed
         unlink(path, missing_ok=missing_ok)
 
     for at in range(12):
@@ -73,7 +79,7 @@ def test_a_sweep_may_be_cut_short_at_any_file(tmp_path: Path, monkeypatch: pytes
         left = 20 + at
         with monkeypatch.context() as patch:
             patch.setattr(Path, "unlink", dying)
-            with pytest.raises(InterruptedError):
+            with pytest.raises(Killed):
                 run_to_end(sweeper(world, store))
         driver = make_driver(world, store, "second", graph=GRAPH, settings=DriverSettings(keep=2))
         kept = [known.batch for known in recover(Log(store)).kept]
@@ -180,3 +186,35 @@ def test_damage_in_an_older_kept_batch_neither_stops_the_job_nor_is_swept(
             assert manifests[1].exists()
     assert judge(ledger_of(world, store, GRAPH, finished=True)) == []
     assert not manifests[1].exists()
+
+
+@pytest.mark.fault("F28", "F30")
+@pytest.mark.parametrize("what", ["remove_files", "files_below", "delete"])
+def test_what_cannot_be_deleted_ends_no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """It is named in a warning, and a later sweep does it, once that can be done."""
+    monkeypatch.setattr(janitor, "EVERY", 1)
+    world, store, denied = World(root=tmp_path, times=TIMES), Witness(), True
+    owner = store if what == "delete" else janitor
+    works = getattr(owner, what)
+
+    def denying(asked: object) -> object:
+        if denied and asked:
+            raise PermissionError(errno.EACCES, "permission denied", "this file")
+        return works(asked)
+
+    monkeypatch.setattr(owner, what, denying)
+    driver = sweeper(world, store)
+    driver.log = Log(store, stride=4)
+    with capture_logs() as told:
+        for hook in driver.run():
+            if (hook.stage, hook.when, hook.batch) == ("Purge", "after", 8):
+                denied, left = False, left_of(store, tmp_path)
+    assert left_of(store, tmp_path) < left
+    warned = {(event["reason"], event["where"]) for event in told if event["event"] == "janitor.not_swept"}
+    assert warned == {("[Errno 13] permission denied: 'this file'", "this file")}
+    assert judge(ledger_of(world, store, GRAPH, finished=True)) == []
+
+
+def left_of(store: Witness, root: Path) -> int:
+    """Return how many entries and staged files there are."""
+    return len(store.list("log")) + sum(path.is_file() for path in (root / "staged").rglob("*"))

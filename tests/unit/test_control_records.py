@@ -180,3 +180,49 @@ def test_job_names_cannot_leave_the_folder(job: str) -> None:
     with pytest.raises(PathEscapes):
         Records(store, "status", job).put({})
     assert store.list("") == []
+
+
+class PrunedMeanwhile(MemoryStore):
+    """Has other writers put and prune between a reader's search and its read, a number of times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = 0
+
+    def read(self, path: str) -> bytes:
+        """Let them come first."""
+        if self.left:
+            self.left -= 1
+            others = records(self)
+            for _ in range(5):
+                others.put({"n": others.tail() + 1})
+            others.prune()
+        return super().read(path)
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_record_that_is_pruned_while_it_is_looked_for_has_a_newer_one(times: int) -> None:
+    """None would say that nobody ever wrote one: of a stream, that nobody wants it to run."""
+    store = PrunedMeanwhile()
+    mine = records(store)
+    for number in range(3):
+        mine.put({"n": number})
+    store.left = times
+    newest = mine.newest()
+    assert newest
+    assert (newest.seq, newest.body) == (2 + 5 * times, {"n": 2 + 5 * times})
+
+
+def test_behind_a_damaged_record_the_newest_that_is_left_is_found() -> None:
+    """Also where those right before it are pruned."""
+    store = MemoryStore()
+    mine = records(store)
+    for number in range(10):
+        mine.put({"n": number})
+    mine.prune()
+    tail = store.list("")[-1]
+    store.delete(tail)
+    store.create(tail, b"torn")
+    newest = mine.newest()
+    assert newest
+    assert newest.seq == 8

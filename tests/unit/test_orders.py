@@ -254,11 +254,31 @@ def test_the_look_before_the_start_tells_what_storage_says():
     assert switch.asked == 0
 
 
-def test_only_names_that_somebody_still_asks_for_are_saved():
-    """One asked for long ago was asked by a command that is gone; what is no name would end the driver."""
-    now = time.time_ns() // 1_000
-    asked = {"fresh": now - 1_000_000, "old": now - 61_000_000, "../x": now}
-    watch, _, _ = watching(Order(saves=asked))
+@pytest.mark.fault("F45")
+@pytest.mark.parametrize("ahead", [-86_400, -61, 0, 61, 86_400], ids="{} s".format)
+def test_a_name_is_saved_while_somebody_asks_for_it_whatever_clocks_say(monkeypatch, ahead):
+    """Who waits asks again and again by its own clock; what is no name would end the driver (SEMANTICS 10.2)."""
+    now = [100.0]
+    monkeypatch.setattr(orders_module.time, "monotonic", lambda: now[0])
+    at = time.time_ns() // 1_000 + ahead * 1_000_000
+    watch, _, _ = watching(
+        Order(), Order(saves={"asked": at, "../x": at}), Order(saves={"asked": at}), Order(saves={"asked": at + 5})
+    )
+    watch.look()
     assert watch.saves() == ()
     watch.look()
-    assert watch.saves() == ("fresh",)
+    assert watch.saves() == ("asked",)
+    now[0] += orders_module.FRESH
+    watch.look()
+    assert watch.saves() == (), "who asked was killed"
+    watch.look()
+    assert watch.saves() == ("asked",), "asked for again"
+
+
+def test_what_was_asked_of_a_driver_before_is_done_only_when_it_is_asked_for_again():
+    """Who asked may have been killed long ago, and no clock that both have would tell."""
+    watch, _, _ = watching(Order(saves={"old": 7}), Order(saves={"old": 8}))
+    watch.look()
+    assert watch.saves() == ()
+    watch.look()
+    assert watch.saves() == ("old",)

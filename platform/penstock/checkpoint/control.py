@@ -97,16 +97,22 @@ class Records:
         return found
 
     def newest(self) -> NumberedRecord | None:
-        """Return the newest record that can be read, None when there is none; a damaged one is passed over."""
-        seq = self._records.find_tail()
-        while seq >= 0:
-            try:
-                return NumberedRecord(seq, self._read(seq))
-            except CheckpointCorrupt:
-                seq -= 1
-            except NotFound:
-                break
-        return None
+        """Return the newest record that can be read, None when there is none; a damaged one is passed over.
+
+        Raises `StorageUnavailable` where others put and prune faster than one can read.
+        """
+        for _ in range(_TRIES):
+            tail = self._records.find_tail()
+            for seq in range(tail, -1, -1):
+                try:
+                    return NumberedRecord(seq, self._read(seq))
+                except CheckpointCorrupt:
+                    continue
+                except NotFound:
+                    break  # pruned: since the search, or before what is damaged was put
+            if self._records.find_tail() == tail:
+                return max(self.kept(), key=lambda record: record.seq, default=None)
+        raise StorageUnavailable("records were pruned faster than they could be read", where=self._records.folder)
 
     def prune(self, keep: int = 1) -> int:
         """Delete old records except the newest `keep` and those that the search needs; return how many."""

@@ -52,10 +52,11 @@ class Purge:
         for _ in range(at_most):
             if not self._todo or not self._allowed(self._todo[0], floor_batch):
                 break
-            slot = self._todo.popleft()
+            slot = self._todo[0]
             if self._may_go(slot):
                 self.log.store.delete(self.log.path(slot))
                 deleted += 1
+            self._todo.popleft()  # not before: what could not be deleted is tried again
         return deleted
 
     def _list(self) -> None:

@@ -29,8 +29,8 @@ from penstock.time.clock import SystemClock
 __all__ = ["save_command"]
 
 _POLL = 0.3
-_AGAIN = 20_000_000
-"""Microseconds after which it is asked again: what nobody asks for any more is not done (`runtime.orders.FRESH`)."""
+_AGAIN = 5.0
+"""Seconds after which it is asked again: what nobody asks for any more is not done (`runtime.orders.FRESH`)."""
 
 
 def save_command(job: str, name: str, *, json: bool, project: Path | None, debug: bool) -> None:
@@ -55,7 +55,7 @@ def _saved(log: Log, root: Path, job: str, name: str, *, patience: float) -> Com
     control = control_store(root)
     records = StreamRecords(control, job)
     clock = SystemClock()
-    asked_at = 0
+    asked: tuple[int, float] | None = None
     try:
         while (found := recover(log, Damage.LIST).saves.get(name)) is None:
             # A new one each time: who has given signs of life for a while may give none any more.
@@ -66,16 +66,16 @@ def _saved(log: Log, root: Path, job: str, name: str, *, patience: float) -> Com
             try:
                 return save_at_rest(log, name, me, watch.may_take_over).commit
             except HolderAlive:
-                if clock.wall() - asked_at > _AGAIN:
-                    asked_at = clock.wall()
-                    records.update(partial(_asking, name=name, at=asked_at))
+                if asked is None or clock.monotonic() - asked[1] > _AGAIN:
+                    asked = clock.wall(), clock.monotonic()
+                    records.update(partial(_asking, name=name, at=asked[0]))
                 clock.sleep(_POLL)  # until the batch that runs is done
             except (CannotSave, Fenced):
                 if name not in recover(log, Damage.LIST).saves:
                     raise
         return found
     finally:
-        if asked_at:
+        if asked is not None:
             records.update(partial(_asking, name=name, at=None))
 
 

@@ -19,7 +19,7 @@ from penstock.checkpoint.log import Log
 from penstock.checkpoint.places import files_below, remove_files
 from penstock.checkpoint.purge import AT_MOST, Purge
 from penstock.checkpoint.recovery import Recovered, recover
-from penstock.errors import CheckpointCorrupt, StateMissing
+from penstock.errors import CheckpointCorrupt, PenstockError, StateMissing
 
 __all__ = ["Janitor", "sweep_left"]
 
@@ -74,7 +74,10 @@ class Janitor:
         return max(self._floor, min(known[-self.keep :][0], *self._pinned_batches(), batch))
 
     def sweep(self, commit: Commit, log: Log) -> None:
-        """Note a Commit, and every so often delete what lies below its floor."""
+        """Note a Commit, and every so often delete what lies below its floor.
+
+        What cannot be deleted ends no driver: it is named in a warning, and tried again by the next sweep.
+        """
         self._kept[commit.batch] = commit
         self._floor = commit.floor
         dropped = [b for b in self._kept if b < self._floor]
@@ -84,19 +87,30 @@ class Janitor:
             return
         if self._purge is None or self._purge.log is not log:
             self._purge = Purge(log, self.keep)
-        self._sweep(self._purge, commit.batch)
+        parts = self._parts(self._purge, commit.batch)
         if not (commit.batch + 1) % (8 * EVERY):
             # The batch's time is never later than now, so nothing goes too early.
-            _sweep_temporary(log, commit.time / 1_000_000)
+            parts.append(lambda: _sweep_temporary(log, commit.time / 1_000_000))
+        for part in parts:
+            try:
+                part()
+            except (PenstockError, OSError) as why:  # what is left costs room, and the next sweep tries again
+                reason, where = getattr(why, "what", why), getattr(why, "where", None)
+                events.warning("janitor.not_swept", reason=str(reason), where=where or getattr(why, "filename", None))
 
     def sweep_all(self, log: Log, *, now: float) -> int:
         """Delete all that lies below the floor, as adopted, and return how many files went; `now` in seconds."""
         # What the newest Commit staged may have to be published once more.
         newest = max(self._kept, default=0)
-        return self._sweep(Purge(log, self.keep), newest, sys.maxsize) + _sweep_temporary(log, now)
+        parts = self._parts(Purge(log, self.keep), newest, sys.maxsize)
+        return sum(part() for part in parts) + _sweep_temporary(log, now)
 
-    def _sweep(self, purge: Purge, newest: int, at_most: int = AT_MOST) -> int:
-        return purge.run(self._floor, at_most=at_most) + self._sweep_state() + self._sweep_staged(newest)
+    def _parts(self, purge: Purge, newest: int, at_most: int = AT_MOST) -> list[Callable[[], int]]:
+        return [
+            lambda: purge.run(self._floor, at_most=at_most),
+            self._sweep_state,
+            lambda: self._sweep_staged(newest),
+        ]
 
     def _sweep_state(self) -> int:
         if self._files_unknown:

@@ -6,6 +6,7 @@ them and how they are kept is not known here: `supervise.orders` reads them.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -26,8 +27,8 @@ log = structlog.get_logger()
 
 EVERY = 1.0
 """Seconds between two looks."""
-FRESH = 60_000_000
-"""Microseconds for which an ask for a name holds: who waits asks again, and who was killed does not."""
+FRESH = 60.0
+"""Seconds of the driver's own clock for which an ask holds: who waits asks again, and who was killed does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class Order:
 
     `begins` is the batch that the newer generation begins at, None where it goes on from the last.
     `limit` is None where nothing was ever said: then the configuration's holds. `saves` are the names that were asked
-    for the newest checkpoint, and when that was, microseconds since 1970.
+    for the newest checkpoint, each with a number that changes as often as it is asked for.
     """
 
     stop: bool = False
@@ -66,20 +67,26 @@ class OrderWatch:
         self._orders = orders
         self._switch = switch
         self._first = first
-        self._order = Order()
+        self._order: Order | None = None
+        self._heard: dict[tuple[str, int], float] = {}
         self._drain: Callable[[], None] | None = None
         self._failing = False
         self._end = threading.Event()
 
     def limit(self) -> ReadLimit:
         """Return what bounds the next batch."""
-        return self._first if self._order.limit is None else self._order.limit
+        limit = None if self._order is None else self._order.limit
+        return self._first if limit is None else limit
 
     def saves(self) -> tuple[str, ...]:
-        """Return the names that are asked for the newest checkpoint, by somebody who still waits for it."""
-        now = time.time_ns() // 1_000
+        """Return the names that are asked for the newest checkpoint, by somebody who still waits for it.
+
+        No two clocks are compared. What was asked before this driver first looked may be of somebody who was killed
+        since, so it counts from when it is asked again.
+        """
+        since = time.monotonic() - FRESH
         # What is no name was not written by us, and must not end a driver.
-        return tuple(name for name, at in self._order.saves.items() if now - at < FRESH and is_name(name))
+        return tuple(name for (name, _), at in self._heard.items() if at > since and is_name(name))
 
     def needed(self) -> set[int]:
         """Look whether the next driver is to begin at a batch, which must not be purged then; empty if it is not."""
@@ -91,7 +98,7 @@ class OrderWatch:
     def on_drain(self, drain: Callable[[], None]) -> None:
         """Take who is told to drain."""
         self._drain = drain
-        if self._order.drain:
+        if self._order is not None and self._order.drain:
             drain()
 
     def look(self) -> None:
@@ -101,7 +108,7 @@ class OrderWatch:
 
     def refuse_if_over(self) -> None:
         """Raise Fenced where a newer generation was claimed."""
-        if self._order.over is not None:
+        if self._order is not None and self._order.over is not None:
             raise Fenced(self._order.over)
 
     @contextmanager
@@ -127,7 +134,9 @@ class OrderWatch:
                 self._failing = False
 
     def _pass_on(self, order: Order) -> None:
-        before, self._order = self._order, order
+        now = -math.inf if self._order is None else time.monotonic()
+        self._heard = {ask: self._heard.get(ask, now) for ask in order.saves.items()}
+        before, self._order = self._order or Order(), order
         if order.limit != before.limit:
             log.info("orders.limit", rows=self.limit().rows)
         if order.drain and not before.drain and self._drain is not None:
