@@ -244,14 +244,27 @@ def test_gates_stop_and_hold_until_a_person_decides(shell):
 
 
 def test_explain_analyses_the_job_and_writes_nothing(shell):
-    """What is wrong with a column is told at the user's line, before there is a checkpoint."""
+    """What is wrong with a column is told at the user's line, before there is a checkpoint.
+
+    Standard error has that and no more: no stack of Java's, no columns that are not the user's.
+    """
     code, out, err = shell.run("explain", "orders")
     assert code == 0, err
+    assert said(err) == []
     assert "merge the slices of each window" in out
     assert "user string, window_start timestamp[us, tz=UTC]" in out
     (shell.root / "jobs" / "orders.py").write_text(JOB.replace('agg.sum("v")', 'agg.sum("w")'))
     code, _, err = shell.run("run", "orders")
     assert code == 78
-    assert "jobs/orders.py:13" in err
+    what, where, remedy = said(err)
+    assert what.startswith("PEN-JOB-005 ")
+    assert what.endswith("`w` cannot be resolved. Did you mean one of the following? [`v`, `t`, `user`].")
+    assert where.endswith("jobs/orders.py:13")
+    assert remedy == "  do: Correct the expression at the line named."
     assert not (shell.root / "checkpoints").joinpath("orders").exists()
     assert not (shell.root / "tables").exists()
+
+
+def said(err: str) -> list[str]:
+    """Return the lines of standard error, without the one that Java prints whenever Spark starts it."""
+    return [line for line in err.splitlines() if line != "WARNING: Using incubator modules: jdk.incubator.vector"]

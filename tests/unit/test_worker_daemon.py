@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -68,3 +70,40 @@ def test_a_new_worker_reads_no_archive_again(tmp_path: Path) -> None:
         command, capture_output=True, text=True, check=True, timeout=100, env={**os.environ, "PYTHONPATH": path}
     )
     assert json.loads(ran.stdout) == [0, 3, False]
+
+
+def test_an_idle_worker_that_java_leaves_says_nothing(tmp_path: Path) -> None:
+    """The daemon as Spark starts it: a worker whose socket closes, before or within a task, prints no traceback."""
+    env = {
+        **os.environ,
+        "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
+        "PYTHON_WORKER_FACTORY_SECRET": "secret",
+        "SPARK_REUSE_WORKER": "1",
+    }
+    command = [sys.executable, "-m", "penstock.runtime.worker_daemon", "pyspark.worker"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env) as daemon:
+        assert daemon.stdin is not None
+        assert daemon.stdout is not None
+        assert daemon.stderr is not None
+        path = daemon.stdout.read(int.from_bytes(daemon.stdout.read(4), "big")).decode()
+        for sent in (b"", b"\x00\x00\x00\x06secret", b"\x00\x00\x00\x06secret\x00\x00\x00\x01"):
+            with socket.socket(socket.AF_UNIX) as worker:
+                worker.settimeout(100)
+                worker.connect(path)
+                pid = int.from_bytes(worker.recv(4), "big")
+                worker.sendall(sent)
+            wait_until_gone(pid)
+        daemon.stdin.close()
+        daemon.wait(100)
+        assert daemon.stderr.read().decode() == ""
+
+
+def wait_until_gone(pid: int) -> None:
+    """Wait until a worker has ended, so that the daemon's end does not cut off what it would print."""
+    for _ in range(1_000):
+        if not Path(f"/proc/{pid}").exists():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"worker {pid} lives")

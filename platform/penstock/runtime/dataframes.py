@@ -41,6 +41,8 @@ PREFIX = "_penstock_"
 """How the names of hidden columns begin, in any case."""
 _STAR = re.compile(r"^\s*(?:\S+\.)?\*\s*(?:EXCEPT\s*\(.*\)\s*)?$", re.IGNORECASE)
 """A select of many columns: `*`, `* EXCEPT (a)`, `struct.*`."""
+_PROPOSED = re.compile(r"(Did you mean one of the following\? )\[([^\]]*)\]\.")
+_STATE = re.compile(r" *SQLSTATE: \w{5}")
 _DRAWN = re.compile(r"\b(rand|randn|random|uuid|shuffle|monotonically_increasing_id)\s*\(", re.IGNORECASE)
 _OVER = re.compile(r"\bover\b", re.IGNORECASE)
 _KEPT = (TIME, FATE, PARTITION, POSITION, ERROR, RAW)
@@ -59,7 +61,18 @@ def at_site(site: Site) -> Iterator[None]:
         raise
     except (AnalysisException, ParseException, PySparkTypeError, PySparkValueError) as why:
         said = str(why.getMessage() if hasattr(why, "getMessage") else why).strip().splitlines()[0]
-        raise BadExpression(said, where=str(site)) from None
+        raise BadExpression(_without_hidden(said), where=str(site)) from None
+
+
+def _without_hidden(said: str) -> str:
+    """Return Spark's message with only the user's columns among those that it suggests, and without its SQL state."""
+    names = [f"`{name}`" for name in CARRIER.names]
+    proposed = _PROPOSED.search(said)
+    if proposed is not None:
+        kept = [n for n in proposed[2].split(", ") if n not in names and not n.lower().startswith(f"`{PREFIX}")]
+        listed = f"{proposed[1]}[{', '.join(kept)}]." if kept else ""
+        said = f"{said[: proposed.start()]}{listed}{said[proposed.end() :]}"
+    return _STATE.sub("", said).strip()
 
 
 def quoted(name: str) -> str:

@@ -118,6 +118,7 @@ def open_session(
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
+    _log_no_queries()
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in chosen.items():
         builder = builder.config(key, value)
@@ -129,3 +130,11 @@ def open_session(
         said = [line.strip() for line in str(why).splitlines() if "Exception" in line or "Error:" in line]
         what = f"Spark did not start on {master}: {said[0].removeprefix(': ') if said else 'Java does not say why'}"
         raise (EnvironmentUnfit if is_local(master) else ClusterUnavailable)(what) from why
+
+
+def _log_no_queries() -> None:
+    """Keep pyspark from logging each error of analysis with Java's stack: it is raised, and shown with its line."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True

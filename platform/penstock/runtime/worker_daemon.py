@@ -5,6 +5,7 @@ Without this each worker spends about two seconds on numpy, pyarrow, pandas and 
 """
 
 import gc
+import os
 import sys
 from typing import Any
 from zipimport import zipimporter
@@ -19,7 +20,19 @@ from pyspark import daemon, worker  # noqa: E402
 import penstock.runtime.tasks  # noqa: E402, F401 - all of it is imported for the workers that are forked from here
 
 _run_task = worker.main
+_serve = daemon.worker
 _tasks = 0
+
+
+def serve(sock: Any, authenticated: bool) -> int:  # noqa: FBT001 - as pyspark calls it
+    """Serve the tasks that come through a socket; leave in silence when Java closes it, as it does at each end.
+
+    pyspark's daemon would print a traceback for each idle worker. What a task raises goes to Java, not through here.
+    """
+    try:
+        return _serve(sock, authenticated)
+    except (EOFError, ConnectionError):
+        os._exit(1)
 
 
 def run_task(infile: Any, outfile: Any) -> None:
@@ -50,6 +63,9 @@ def forget_archives() -> None:
 
 if __name__ == "__main__":
     worker.main = run_task
+    daemon.worker = serve
+    # Otherwise pyspark prints that an answer could not be sent, instead of raising it.
+    os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "1"
     forget_archives()
     gc.collect()
     gc.freeze()
