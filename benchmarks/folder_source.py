@@ -36,6 +36,18 @@ class NumberedFiles:
         done = after["next"] if after else 0
         return {"next": min(done + 1, self.offered)}
 
+    def newest(self, after: Position | None) -> Position:
+        """Return the newest number that is offered."""
+        return {"next": max(after["next"] if after else 0, self.offered)}
+
+    def clamp(self, position: Position, target: Position) -> Position:
+        """Return the lower number."""
+        return min(position, target, key=lambda at: int(at["next"]))
+
+    def backlog(self, position: Position | None) -> dict[str, int]:
+        """Return the rows of the numbers that are offered and not read."""
+        return {"0": (self.offered - (position["next"] if position else 0)) * self.given.rows}
+
     def span(self, start: Position | None, end: Position) -> Span:
         """Name the files of a number, with what tells whether they were changed; before the first there are none."""
         number = end["next"] - 1

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from growing import Topic, TopicTask
 
 from penstock.sources import FileReplay, MemorySource
 from penstock.sources.base import HIDDEN, PARTITION, POSITION, Position, ReadLimit, SourceReader, Span
@@ -122,6 +124,31 @@ class SourceContract:
         assert reader.latest(end, ReadLimit(rows=1)) == end
         assert (reader.rows(reader.span(start, end)) or 0) > 0
 
+    def test_newest_is_the_end_of_what_batches_read(self, feed: Feed) -> None:
+        """SEMANTICS 1.5: the end of a run, fixed in one question."""
+        reader = feed(23)
+        ends = [end for _, end in spans(reader)]
+        assert reader.newest(None) == ends[-1]
+        assert all(reader.newest(end) == ends[-1] for end in ends)
+
+    def test_clamp_gives_the_earlier_of_two_positions(self, feed: Feed) -> None:
+        """SEMANTICS 1.5: a run that has reached or passed its target is at its target."""
+        reader = feed(23)
+        ends = [end for _, end in spans(reader)]
+        for place, position in enumerate(ends):
+            for other, target in enumerate(ends):
+                assert reader.clamp(position, target) == ends[min(place, other)]
+
+    def test_backlog_counts_what_waits_in_each_partition(self, feed: Feed) -> None:
+        """SEMANTICS 2.4: every partition there is, also one of which nothing waits."""
+        reader = feed(23)
+        assert sum(reader.backlog(None).values()) == 23
+        for start, end in spans(reader):
+            names = reader.partitions(reader.span(start, end))
+            assert set(reader.backlog(end)) == set(names)
+            behind = [reader.rows(reader.span(s, e)) for s, e in spans(reader, end)]
+            assert sum(reader.backlog(end).values()) == sum(n or 0 for n in behind)
+
     def test_a_source_without_rows_ends_or_waits(self, feed: Feed) -> None:
         """No rows is a state like any other."""
         reader = feed(0)
@@ -202,6 +229,32 @@ class TestPartitionedMemorySource(SourceContract):
             return MemoryReader(source, SCHEMA)
 
         return make
+
+
+class TestTopic(SourceContract):
+    """The source of the tests whose partitions grow, three rows of each a batch."""
+
+    @pytest.fixture
+    def feed(self, tmp_path: Path) -> Feed:
+        return lambda rows: TopicByNumber({"a": (rows + 1) // 2, "b": rows // 2}, a_batch=3)
+
+
+class TopicByNumber(Topic):
+    """A topic whose rows are numbered over both partitions."""
+
+    schema = pa.schema([("k", pa.int64())])
+
+    def task_reader(self) -> Any:
+        """Return the reader that numbers."""
+        return _Numbering()
+
+
+class _Numbering(TopicTask):
+    def read(self, span: Span, split: int, splits: int) -> Iterator[pa.Table]:
+        """Yield the rows with k for n."""
+        for table in TopicTask().read(span, split, splits):
+            k = pc.add(pc.multiply(table["n"], 2), table[PARTITION].cast(pa.int64()))
+            yield pa.table([k, *(table[name] for name in HIDDEN)], names=["k", *HIDDEN])
 
 
 def _row(k: int) -> dict[str, Any]:

@@ -224,6 +224,18 @@ class FakeEngine:
         """Return how far a batch may read: `batch_rows` further, or to the end."""
         return {"at": min(self._at(after) + self.world.batch_rows, len(self.world.times))}
 
+    def newest(self, source: str, after: Position | None) -> Position:
+        """Return the number of rows there are."""
+        return {"at": len(self.world.times)}
+
+    def clamp(self, source: str, position: Position, target: Position) -> Position:
+        """Return the lower number."""
+        return {"at": min(self._at(position), self._at(target))}
+
+    def backlog(self, source: str, position: Position | None) -> Mapping[str, int]:
+        """Return the rows that no batch has read."""
+        return {"0": len(self.world.times) - self._at(position)}
+
     def span(self, source: str, start: Position | None, end: Position) -> Span:
         """Return the ids between two positions."""
         return {"from": self._at(start), "to": end["at"]}

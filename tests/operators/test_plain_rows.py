@@ -244,6 +244,18 @@ class Sliced:
         """Return the position behind everything, at once."""
         return {"at": 60}
 
+    def newest(self, _after: Any) -> dict[str, int]:
+        """Return the position behind everything."""
+        return {"at": 60}
+
+    def clamp(self, position: Any, _target: Any) -> Any:
+        """Return the position: there is one."""
+        return position
+
+    def backlog(self, position: Any) -> dict[str, int]:
+        """Return all rows, or none."""
+        return {"0": 0 if position else 60}
+
     def span(self, start: Any, end: Any) -> dict[str, int]:
         """Return all rows, or none."""
         return {"first": 60 if start else 0}

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from penstock import Job, agg, seconds
-from penstock.checkpoint.entries import END_OF_TIME, Commit, ManifestRef, Offsets, StagedFile, StepWatermarks
+from penstock.checkpoint.entries import (
+    END_OF_TIME,
+    Commit,
+    ManifestRef,
+    Offsets,
+    PartitionProgress,
+    SourceProgress,
+    StagedFile,
+    StepWatermarks,
+    to_bytes,
+)
 from penstock.errors import GateStopped
 from penstock.graph.policies import OnFail
 from penstock.quality.suite import Severity
@@ -43,6 +54,63 @@ class FakeEngine:
 
     def decide(self, check: str, partials: Sequence[Mapping[str, str]]) -> list[tuple[int | None, Verdict]]:
         return self.found
+
+
+def idle_job() -> Job:
+    """Return a job over one source whose partitions become idle after three seconds."""
+    job = Job("idle")
+    rows = job.source("s", object(), event_time="t", max_out_of_order=seconds(0), idle_after=seconds(3))
+    rows.window("w", Tumbling(seconds(10)).drop_late()).aggregate(n=agg.count()).write("out", object())
+    return job
+
+
+@pytest.mark.parametrize(
+    ("said", "idle"),
+    [({}, True), ({"since": 60_000_000}, False)],
+    ids=["by a driver that did not say when it began", "by one that did"],
+)
+def test_an_outage_makes_nothing_idle_once_offsets_say_when_the_driver_began(
+    said: dict[str, Any], *, idle: bool
+) -> None:
+    """SEMANTICS 2.4, F22: Offsets and Commits of an older release are read, and mean what they meant."""
+    engine: Any = FakeEngine(idle_job())
+    written = json.loads(to_bytes(older_commit()).splitlines()[1])
+    del written["sources"]["s"]["partitions"]["0"]["gone"]
+    before = Commit.model_validate(written)
+    offsets = Offsets(
+        epoch=1,
+        writer="w",
+        batch=1,
+        time=61_000_000,
+        ranges={"s": {"start": {}, "end": {}, "span": None}},
+        watermarks={"w": StepWatermarks(late=None, close=None)},
+        limits={},
+        settings={"zero": 0, **said},
+    )
+    found = decide(engine, offsets, before, Outcome(), gates={}).fields["sources"]["s"]
+    assert found.partitions["0"] == PartitionProgress(highest=5, seen_at=1, idle=idle)
+
+
+def older_commit() -> Commit:
+    """Return a Commit of a partition that last had a row at the first microsecond."""
+    partition = PartitionProgress(highest=5, seen_at=1, idle=False)
+    return Commit(
+        epoch=1,
+        writer="w",
+        batch=0,
+        time=1,
+        state={},
+        staged={},
+        held={},
+        verdicts=[],
+        sources={"s": SourceProgress(position={}, partitions={"0": partition}, ended=False)},
+        watermarks_out={"w": None},
+        due={"w": None},
+        accounting={},
+        timings={},
+        published={},
+        floor=0,
+    )
 
 
 def verdict(*failed: str, rows: int = 10) -> Verdict:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+from growing import Topic
+
 from penstock import Job, agg, seconds
 from penstock.checkpoint.entries import Commit, PartitionProgress, SourceProgress
-from penstock.runtime.next_batch import NextBatch, chained_steps, next_batch
+from penstock.runtime.next_batch import NextBatch, available, chained_steps, next_batch
 from penstock.runtime.triggers import FixedInterval
 from penstock.sources.base import ReadLimit
 from penstock.windows import Tumbling
@@ -25,6 +28,15 @@ class FakeEngine:
 
     def latest(self, source: str, after: Mapping[str, Any] | None, limit: ReadLimit) -> Mapping[str, Any]:
         return {"at": min((after["at"] if after else 0) + 2, self.rows[source])}
+
+    def newest(self, source: str, after: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        return {"at": self.rows[source]}
+
+    def clamp(self, source: str, position: Mapping[str, Any], target: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"at": min(position["at"], target["at"])}
+
+    def backlog(self, source: str, position: Mapping[str, Any] | None) -> Mapping[str, int]:
+        return {"0": self.rows[source] - (position["at"] if position else 0)}
 
     def span(self, source: str, start: Mapping[str, Any] | None, end: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"from": start["at"] if start else 0, "to": end["at"]}
@@ -85,6 +97,7 @@ def planned(engine: FakeEngine, commit: Commit | None, *, now: int = 5 * S, **ot
         target=other.get("target"),
         drain=other.get("drain", False),
         limit=other.get("limit", ReadLimit()),
+        since=other.get("since"),
         epoch=7,
         writer="me",
     )
@@ -96,7 +109,8 @@ def test_the_first_batch_reads_from_the_beginning() -> None:
     assert found is not None
     assert found.offsets is not None
     assert (found.offsets.batch, found.offsets.time, found.offsets.settings["zero"]) == (0, S, 0)
-    assert found.offsets.ranges == {"s0": {"start": None, "end": {"at": 2}, "span": {"from": 0, "to": 2}}}
+    first = {"start": None, "end": {"at": 2}, "span": {"from": 0, "to": 2}, "held_back": ["0"]}
+    assert found.offsets.ranges == {"s0": first}
     assert (found.offsets.epoch, found.offsets.writer) == (7, "me")
     assert {name: (m.late, m.close) for name, m in found.offsets.watermarks.items()} == {
         "w": (None, None),
@@ -154,10 +168,10 @@ def test_a_partition_that_becomes_idle_makes_a_batch_where_something_waits() -> 
     engine = FakeEngine(windowed_job(idle=3), {"s0": 2})
     waiting = commit_of(2, due={"w": 10 * S, "x": None})
     for now, runs in ((6 * S, False), (7 * S, True)):
-        found = planned(engine, waiting, now=now)
+        found = planned(engine, waiting, now=now, since=4 * S)
         assert found is not None
         assert (found.offsets is not None) is runs, now
-    found = planned(engine, commit_of(2), now=9 * S)
+    found = planned(engine, commit_of(2), now=9 * S, since=4 * S)
     assert found is not None
     assert found.offsets is None
 
@@ -203,6 +217,92 @@ def test_available_now_reads_to_its_target_and_ends() -> None:
     assert planned(engine, commit_of(4), target=target) is None
 
 
+class OfTopic:
+    """Follow a `Topic` as the one source of a job."""
+
+    def __init__(self, job: Job, topic: Topic) -> None:
+        self.graph = job.graph()
+        self.topic = topic
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda _source, *said: getattr(self.topic, name)(*said)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, 1_000])
+@pytest.mark.parametrize("drain", [False, True], ids=["available now", "drain"])
+def test_a_run_ends_at_what_was_there_however_fast_the_source_grows(limit: int, *, drain: bool) -> None:
+    """SEMANTICS 1.5: each source is asked once, per partition; then exactly that is read, in batches of the limit."""
+    topic = Topic({"a": 7, "b": 3}, growth=2)
+    engine: Any = OfTopic(windowed_job(), topic)
+    target = available(engine, None)
+    assert (target, topic.asked) == ({"s0": {"a": 9, "b": 5}}, 1)
+    commit, read, batches = None, dict[str, int](), 0
+    while (found := planned(engine, commit, target=target, drain=drain, limit=ReadLimit(rows=limit))) is not None:
+        assert found.offsets is not None
+        ranges = found.offsets.ranges["s0"]
+        for name, (first, last, _) in (ranges["span"] or {}).items():  # type: ignore[union-attr, misc]
+            assert first == read.get(name, 0)
+            assert last - first <= limit
+            read[name] = last
+        ended = "drain" in found.offsets.settings
+        progress = SourceProgress(position=ranges["end"], partitions={}, ended=ended)  # type: ignore[arg-type]
+        commit, batches = commit_of(0, sources={"s0": progress}), batches + 1
+    assert read == {"a": 9, "b": 5}
+    assert batches == -(-9 // limit) + drain
+
+
+def test_a_run_asks_nothing_of_a_source_that_has_ended() -> None:
+    """SEMANTICS 1.5, 2.1: it is read to where its Commit says."""
+    topic = Topic({"a": 7}, growth=2)
+    progress = SourceProgress(position={"a": 3}, partitions={}, ended=True)
+    engine: Any = OfTopic(windowed_job(), topic)
+    assert available(engine, commit_of(0, sources={"s0": progress})) == {"s0": {"a": 3}}
+    assert topic.asked == 0
+
+
+def partitions_of(**seen_at: int) -> dict[str, Any]:
+    """Return the fields of a Commit with windows open, and partitions that last had a row at these seconds."""
+    partitions = {n: PartitionProgress(highest=5 * S, seen_at=at * S, idle=False) for n, at in seen_at.items()}
+    progress = SourceProgress(position=dict.fromkeys(seen_at, 2), partitions=partitions, ended=False)
+    return {"sources": {"s0": progress}, "due": {"w": 10 * S, "x": None}}
+
+
+def test_what_a_batch_leaves_unread_stands_in_its_offsets() -> None:
+    """SEMANTICS 2.4, 1.2: a partition that a limit held back; every run of the batch decides the same on idleness."""
+    engine: Any = OfTopic(windowed_job(idle=3), Topic({"a": 9, "b": 3}))
+    found = planned(engine, commit_of(0, **partitions_of(a=4, b=4)), limit=ReadLimit(rows=1))
+    assert found is not None
+    assert found.offsets is not None
+    assert found.offsets.ranges["s0"]["held_back"] == ["a"]
+    assert found.offsets.settings["since"] == found.since == 5 * S, "the first batch of a driver begins the count"
+
+
+def test_a_driver_counts_idleness_from_its_own_beginning() -> None:
+    """SEMANTICS 2.4: an hour without a driver makes nothing idle; three seconds with one do."""
+    engine: Any = OfTopic(windowed_job(idle=3), Topic({"a": 2, "b": 2}))
+    commit = commit_of(0, **partitions_of(a=4, b=4))
+    for since, now, runs in ((None, 3_600, False), (3_600 * S, 3_602, False), (3_600 * S, 3_603, True)):
+        found = planned(engine, commit, now=now * S, since=since)
+        assert found is not None
+        assert (found.offsets is not None) is runs, now
+
+
+def test_a_partition_that_is_gone_makes_a_batch_once() -> None:
+    """SEMANTICS 2.4: it stops counting at once, and the Offsets say so."""
+    engine: Any = OfTopic(windowed_job(), Topic({"a": 2}))
+    fields = partitions_of(a=4, b=4)
+    fields["sources"] = {"s0": fields["sources"]["s0"].model_copy(update={"position": {"a": 2}})}
+    found = planned(engine, commit_of(0, **fields))
+    assert found is not None
+    assert found.offsets is not None
+    assert found.offsets.ranges["s0"]["gone"] == ["b"]
+    known = fields["sources"]["s0"].partitions
+    known["b"] = known["b"].model_copy(update={"gone": True})
+    again = planned(engine, commit_of(0, **fields))
+    assert again is not None
+    assert again.offsets is None
+
+
 def test_a_step_new_to_the_job_begins_at_the_beginning_of_time() -> None:
     """DESIGN 5: a new step starts empty, with no watermark of its own."""
     commit = commit_of(2, watermarks_out={"w": 5 * S}, watermarks_in={"w": 3 * S}, due={"w": None})
@@ -224,7 +324,8 @@ def test_a_drain_ends_the_sources_once_all_that_was_there_is_read() -> None:
     assert last is not None
     assert last.offsets is not None
     assert last.offsets.settings["drain"] is True
-    assert last.offsets.ranges == {"s0": {"start": {"at": 4}, "end": {"at": 4}, "span": None}}
+    assert last.offsets.ranges["s0"]["span"] is None
+    assert last.offsets.ranges["s0"]["end"] == {"at": 4}
 
 
 def test_after_a_drain_nothing_is_read_any_more() -> None:

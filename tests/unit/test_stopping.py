@@ -302,7 +302,7 @@ def test_rows_left_are_counted_down():
         name = "s"
 
     script = Script(2, sources=(Source(),))
-    script.latest = lambda source, after, limit: {"row": 25}
+    script.newest = lambda source, after: {"row": 25}
     script.ended = lambda source, position: position == {"row": 25}
     script.span = lambda source, start, end: (0 if start is None else start["row"], end["row"])
     script.span_rows = lambda source, span: span[1] - span[0]

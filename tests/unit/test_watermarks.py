@@ -80,9 +80,34 @@ def test_a_partition_becomes_idle_by_batch_time() -> None:
 
 
 def test_a_partition_that_is_held_back_is_not_idle() -> None:
-    """SEMANTICS 2.4: one that is merely held back by limits keeps holding the watermark."""
-    first = progressed({}, ["0"], {"0": 7}, {"0": 1}, time=10, idle_after=5)
-    assert progressed(first, [], {}, {}, time=50, idle_after=5, held_back=True)["0"].idle is False
+    """SEMANTICS 2.4: one that is merely held back by limits keeps holding the watermark; others do not wait for it."""
+    first = progressed({}, ["0", "1"], {"0": 7, "1": 7}, {"0": 1, "1": 1}, time=10, idle_after=5)
+    limited = progressed(first, [], {}, {}, time=50, idle_after=5, held_back={"0"})
+    assert {name: p.idle for name, p in limited.items()} == {"0": False, "1": True}
+    assert progressed(limited, [], {}, {}, time=54, idle_after=5)["0"].idle is False
+
+
+def test_time_in_which_nobody_could_read_makes_nothing_idle() -> None:
+    """SEMANTICS 2.4: at a start the count begins anew; what was idle before is, until it brings a row."""
+    first = progressed({}, ["0", "1"], {"0": 7}, {"0": 1}, time=10, idle_after=5)
+    woken = progressed(first, ["1"], {"1": 3}, {"1": 1}, time=3610, idle_after=5, since=3610)
+    assert {name: p.idle for name, p in woken.items()} == {"0": False, "1": False}
+    assert idle_due(woken, 5, since=3610) == 3615
+    assert progressed(woken, [], {}, {}, time=3615, idle_after=5, since=3610)["0"].idle is True
+    idle = progressed(first, [], {}, {}, time=15, idle_after=5)
+    assert progressed(idle, [], {}, {}, time=3610, idle_after=5, since=3610)["0"].idle is True
+
+
+def test_a_partition_that_its_source_no_longer_has_stops_counting_at_once() -> None:
+    """SEMANTICS 2.4: also without idle_after; one that is there again holds the watermark from then on."""
+    first = progressed({}, ["0", "1"], {"0": 7, "1": 100}, {"0": 1, "1": 1}, time=10, idle_after=None)
+    left = progressed(first, [], {}, {}, time=11, idle_after=None, gone={"0"})
+    assert left["0"] == Progressed(7, 10, idle=False, gone=True)
+    assert source_watermark(left, PLAIN, ended=False) == (95, True)
+    none = progressed(first, [], {}, {}, time=11, idle_after=None, gone={"0", "1"})
+    assert source_watermark(none, PLAIN, ended=False) == (None, False)
+    back = progressed(left, [], {}, {}, time=99, idle_after=5)
+    assert (back["0"].gone, back["0"].idle, back["1"].idle) == (False, False, True)
 
 
 def test_the_highest_time_of_a_partition_never_falls() -> None:

@@ -92,11 +92,15 @@ class ManifestRef(Record):
 
 
 class PartitionProgress(Record):
-    """How far event time is in a source partition, and the time of the batch that last brought it a row."""
+    """How far event time is in a source partition, and the time of the batch that last brought it a row.
+
+    An idle partition, and one that its source no longer has, do not hold the watermark back.
+    """
 
     highest: int | None
     seen_at: int | None
     idle: bool
+    gone: bool = False
 
 
 class SourceProgress(Record):

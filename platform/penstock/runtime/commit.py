@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from penstock.checkpoint.entries import Commit, Offsets, PartitionProgress, SourceProgress, StagedFile
@@ -12,7 +12,7 @@ from penstock.graph.nodes import CheckNode
 from penstock.quality.policy import Action, disposition
 from penstock.quality.verdict import Verdict
 from penstock.runtime.engine import Engine
-from penstock.runtime.next_batch import DRAIN
+from penstock.runtime.next_batch import DRAIN, GONE, HELD_BACK
 from penstock.runtime.outcome import Outcome
 from penstock.sources.base import Position
 from penstock.time.watermarks import SourceTime, progressed, source_watermark, step_watermark
@@ -96,12 +96,21 @@ def _source(engine: Engine, name: str, offsets: Offsets, before: Commit | None, 
         by_name(outcome.rows.get(name, {})),
         time=offsets.time,
         idle_after=node.idle_after,
+        since=_since(offsets),
+        held_back=ranges.get(HELD_BACK, ()),
+        gone=ranges.get(GONE, ()),
     )
     return SourceProgress(
         position=dict(ranges["end"]),
-        partitions={p: PartitionProgress(highest=t.highest, seen_at=t.seen_at, idle=t.idle) for p, t in after.items()},
+        partitions={p: PartitionProgress(**asdict(t)) for p, t in after.items()},
         ended=engine.ended(name, ranges["end"]) or DRAIN in offsets.settings or (known is not None and known.ended),
     )
+
+
+def _since(offsets: Offsets) -> int | None:
+    """Return the time from which the driver could read; None in the Offsets of drivers that did not say it."""
+    said = offsets.settings.get("since")
+    return None if said is None else int(str(said))
 
 
 def _watermarks(

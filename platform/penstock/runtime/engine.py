@@ -36,6 +36,15 @@ class Engine(Protocol):
     def latest(self, source: str, after: Position | None, limit: ReadLimit) -> Position:
         """Return how far a batch may read a source."""
 
+    def newest(self, source: str, after: Position | None) -> Position:
+        """Return how far a source can be read now, whatever the limits."""
+
+    def clamp(self, source: str, position: Position, target: Position) -> Position:
+        """Return the earlier of two positions of a source, partition by partition."""
+
+    def backlog(self, source: str, position: Position | None) -> Mapping[str, int]:
+        """Return the rows that wait behind a position, for every partition that the source has now."""
+
     def span(self, source: str, start: Position | None, end: Position) -> Span:
         """Return what the tasks read between two positions."""
 

@@ -17,6 +17,7 @@ from penstock.checkpoint.store import CheckpointStore, prove_exclusive
 from penstock.checkpoint.takeover import View
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
+from penstock.runtime.cautions import Cautions
 from penstock.runtime.data_checkpoints import DataCheckpoints
 from penstock.runtime.fencing import anybody_may
 from penstock.runtime.held import HeldPins
@@ -93,7 +94,7 @@ class JobRun:
             data=data,
             settings=settings,
             may_take_over=may_take_over,
-            listeners=(held, *listeners),
+            listeners=(held, Cautions(), *listeners),
         )
         return cls(graph=graph, store=store, metadata=metadata, engine=engine, driver=driver, folder=folder)
 

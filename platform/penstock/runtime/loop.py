@@ -93,6 +93,7 @@ class Driver:
         self.next_id = 0
         self.zero: int | None = None
         self.last_time: int | None = None
+        self._since: int | None = None
         self._published: dict[str, int] = {}
         self.damaged: CheckpointCorrupt | None = None
         self._decision: Decision | None = None
@@ -118,6 +119,7 @@ class Driver:
             if planned is None:
                 self.finished = True
                 break
+            self._since = planned.since
             if planned.offsets is None:
                 yield Hook("Wait", "before")
                 self.clock.sleep(planned.wait / 1_000_000)
@@ -232,6 +234,7 @@ class Driver:
             limit=self.settings.limit(),
             epoch=owned.epoch,
             writer=owned.writer,
+            since=self._since,
         )
 
     # --- stages ------------------------------------------------------------------------------

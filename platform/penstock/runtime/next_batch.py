@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from penstock.checkpoint.entries import Commit, Offsets, StepWatermarks
+from penstock.checkpoint.entries import Commit, Offsets, SourceProgress, StepWatermarks
 from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import StatefulNode
 from penstock.runtime.data_checkpoints import DataCheckpoints
@@ -16,13 +16,26 @@ from penstock.runtime.engine import Engine
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.settings import DriverSettings
 from penstock.runtime.triggers import Trigger
-from penstock.sources.base import ReadLimit, Span
+from penstock.sources.base import Position, ReadLimit, Span
 from penstock.time.watermarks import END_OF_TIME, idle_due
 
-__all__ = ["DRAIN", "NextBatch", "available", "chained_steps", "facts_of", "next_batch", "reached", "spans_of"]
+__all__ = [
+    "DRAIN",
+    "GONE",
+    "HELD_BACK",
+    "NextBatch",
+    "available",
+    "chained_steps",
+    "facts_of",
+    "next_batch",
+    "reached",
+    "spans_of",
+]
 
 DRAIN = "drain"
 """The setting of a batch that ends all sources."""
+HELD_BACK, GONE = "held_back", "gone"
+"""What the ranges of a source say of its partitions: those with rows that the batch leaves, and those that are gone."""
 _POLL = 50_000
 """How long to wait for new rows, microseconds."""
 
@@ -31,10 +44,11 @@ _POLL = 50_000
 class NextBatch:
     """Hold the Offsets of the next batch, or None to wait; `wait` is in microseconds.
 
-    `follows`: not just because time has passed.
+    `since` is the time from which the driver could read. `follows`: not just because time has passed.
     """
 
     offsets: Offsets | None
+    since: int
     wait: int = 0
     merged: int = 0
     follows: bool = True
@@ -54,6 +68,7 @@ def next_batch(
     limit: ReadLimit,
     epoch: int,
     writer: str,
+    since: int | None = None,
 ) -> NextBatch | None:
     """Return the next batch, a wait, or None when nothing will ever come.
 
@@ -61,26 +76,30 @@ def next_batch(
     batch times go on from it, whatever was restored.
     `target` bounds what is read, for `available_now`; with `drain` the sources end there, and all windows close.
     `limit` bounds what one batch reads of each source; that it was in force is said in the Offsets.
+    `since` is the time from which this driver could read, None where this batch is the first (SEMANTICS 2.4).
     """
     graph = engine.graph
     tick = trigger.next(zero, last_time, now)
+    since = tick.time if since is None else since
     ranges = {s.name: _range(engine, s.name, commit, target, limit) for s in graph.sources}
     fresh = any(r["span"] is not None for r in ranges.values())
     ending = False
     going = [name for name, r in ranges.items() if not (_has_ended(commit, name) or engine.ended(name, r["end"]))]
     by_time = bool(going) and target is None and _due_by_time(graph, commit, tick.time, trigger)
-    if not fresh and not by_time and not _due(graph, commit, tick.time) and not _closing(engine, commit, ranges):
+    due = _due(graph, commit, tick.time, since, ranges) or _closing(engine, commit, ranges)
+    if not (fresh or by_time or due):
         left_open = drain and _is_open(commit)  # also by sources whose end closes nothing
         if not (going or left_open) or (target is not None and not drain):
             return None
         if not drain:
-            return NextBatch(None, wait=max(_POLL, tick.wait))
+            return NextBatch(None, since=since, wait=max(_POLL, tick.wait))
         ending = True
     settings: dict[str, Any] = {
         "zero": zero,
         "interval": trigger.interval,
         "merged_ticks": tick.merged,
         "partitions": {step.name: step.partitions for step in graph.steps},
+        "since": since,
         # A batch means the same however often it is run: that it ends the sources is fixed with its ranges.
         **({DRAIN: True} if ending else {}),
     }
@@ -95,8 +114,7 @@ def next_batch(
         settings=settings,
     )
     # Time passes by itself; what a watermark has made due follows at once (SEMANTICS 2.2).
-    follows = not by_time or _due(graph, commit, tick.time) or _closing(engine, commit, ranges)
-    return NextBatch(offsets, wait=tick.wait, merged=tick.merged, follows=follows)
+    return NextBatch(offsets, since=since, wait=tick.wait, merged=tick.merged, follows=not by_time or due)
 
 
 def chained_steps(graph: JobGraph) -> frozenset[str]:
@@ -116,15 +134,30 @@ def _range(
     if known is not None and known.ended:
         return {"start": start, "end": dict(known.position), "span": None}
     end = engine.latest(source, start, limit)
-    if target is not None and start is not None and start == target[source]:
-        end = start
-    if start is not None and end == start:
-        return {"start": start, "end": dict(start), "span": None}
-    return {"start": start, "end": dict(end), "span": dict(engine.span(source, start, end))}
+    if target is not None:
+        end = engine.clamp(source, end, target[source])
+    span = None if start is not None and end == start else dict(engine.span(source, start, end))
+    return {"start": start, "end": dict(end), "span": span, **_unread(engine, source, end, known)}
 
 
-def _due(graph: JobGraph, commit: Commit | None, time: int) -> bool:
-    """Return whether a window closes, or a partition becomes idle, without any row (SEMANTICS 1.4, 2.2)."""
+def _unread(engine: Engine, source: str, end: Position, known: SourceProgress | None) -> dict[str, list[str]]:
+    """Return the partitions that a batch leaves rows in, and those that are gone, where there are any (SEMANTICS 2.4).
+
+    They stand in the Offsets, so that every run of the batch decides the same on idleness.
+    """
+    node = next(s for s in engine.graph.sources if s.name == source)
+    if node.event_time is None:
+        return {}
+    waiting = engine.backlog(source, end)
+    held_back = sorted(name for name, rows in waiting.items() if rows > 0)
+    gone = sorted((known.partitions if known is not None else {}).keys() - waiting.keys())
+    return {word: names for word, names in ((HELD_BACK, held_back), (GONE, gone)) if names}
+
+
+def _due(
+    graph: JobGraph, commit: Commit | None, time: int, since: int, ranges: Mapping[str, Mapping[str, Any]]
+) -> bool:
+    """Return whether a window closes, or a partition becomes idle or is gone, without a row (SEMANTICS 1.4, 2.2)."""
     if commit is None:
         return False
     for step, end in commit.due.items():
@@ -135,8 +168,12 @@ def _due(graph: JobGraph, commit: Commit | None, time: int) -> bool:
         return False
     for source in graph.sources:
         progress = commit.sources.get(source.name)
-        at = None if progress is None or progress.ended else idle_due(progress.partitions, source.idle_after)
-        if at is not None and at <= time:
+        if progress is None or progress.ended:
+            continue
+        unread = ranges[source.name]
+        waiting = {n: p for n, p in progress.partitions.items() if n not in unread.get(HELD_BACK, ())}
+        at = idle_due(waiting, source.idle_after, since)
+        if (at is not None and at <= time) or any(not progress.partitions[n].gone for n in unread.get(GONE, ())):
             return True
     return False
 
@@ -239,12 +276,12 @@ def spans_of(offsets: Offsets) -> dict[str, Span | None]:
 
 
 def available(engine: Engine, commit: Commit | None) -> dict[str, Any]:
-    """Return how far each source can be read now, for a run that ends there."""
+    """Return how far each source can be read now, for a run that ends there; each is asked once (SEMANTICS 1.5)."""
     found: dict[str, Any] = {}
     for source in engine.graph.sources:
         known = commit.sources.get(source.name) if commit is not None else None
-        position = known.position if known is not None else None
-        while (further := engine.latest(source.name, position, ReadLimit())) != position:
-            position = dict(further)
-        found[source.name] = position
+        if known is not None and known.ended:
+            found[source.name] = known.position
+        else:
+            found[source.name] = dict(engine.newest(source.name, None if known is None else known.position))
     return found

@@ -16,11 +16,8 @@ from penstock.runtime.batch_report import BatchReport, shown_moment
 from penstock.runtime.engine import Engine
 from penstock.runtime.restoring import Superseded
 from penstock.runtime.stopping import Ending
-from penstock.sources.base import ReadLimit
 
 __all__ = ["BarProgress", "JsonProgress", "ProgressView", "rows_left"]
-
-_MOST_PAGES = 20_000
 
 
 class ProgressView(Protocol):
@@ -227,12 +224,7 @@ def rows_left(engine: Engine, commit: Commit | None) -> dict[str, int | None]:
 
 def _left(engine: Engine, source: str, commit: Commit | None) -> int | None:
     start = commit.sources[source].position if commit is not None and source in commit.sources else None
-    end = start
-    for _ in range(_MOST_PAGES):
-        further = dict(engine.latest(source, end, ReadLimit()))
-        if further == end:
-            break
-        end = further
-    if end is None or not engine.ended(source, end):
+    end = engine.newest(source, start)
+    if not engine.ended(source, end):
         return None
     return 0 if end == start else engine.span_rows(source, engine.span(source, start, end))

@@ -127,6 +127,18 @@ class SparkEngine:
         """Return how far a batch may read a source."""
         return self.readers[source].latest(after, limit)
 
+    def newest(self, source: str, after: Position | None) -> Position:
+        """Return how far a source can be read now, whatever the limits."""
+        return self.readers[source].newest(after)
+
+    def clamp(self, source: str, position: Position, target: Position) -> Position:
+        """Return the earlier of two positions of a source, partition by partition."""
+        return self.readers[source].clamp(position, target)
+
+    def backlog(self, source: str, position: Position | None) -> Mapping[str, int]:
+        """Return the rows that wait behind a position, for every partition that the source has now."""
+        return self.readers[source].backlog(position)
+
     def span(self, source: str, start: Position | None, end: Position) -> Span:
         """Return what the tasks read between two positions."""
         return self.readers[source].span(start, end)

@@ -67,6 +67,26 @@ class SourceReader(Protocol):
         Never earlier than `after`; equal to it when nothing is new.
         """
 
+    def newest(self, after: Position | None) -> Position:
+        """Return the newest position of every partition now, whatever the limits; never earlier than `after`.
+
+        Called once where a run fixes its end (SEMANTICS 1.5), however fast the source grows.
+        """
+
+    def clamp(self, position: Position, target: Position) -> Position:
+        """Return the earlier of two positions, partition by partition.
+
+        `target` is an answer of `newest` and `position` a later one of `latest`. The result equals `target` where
+        `position` has reached or passed it everywhere. A partition that `target` lacks is new since then: left out.
+        """
+
+    def backlog(self, position: Position | None) -> Mapping[str, int]:
+        """Return how many rows wait behind a position now, for every partition that the source has now.
+
+        The names are those of `partitions`. A partition with a row here was held back: it is not idle. One that was
+        read and is missing here is gone: it stops holding the watermark back (SEMANTICS 2.4).
+        """
+
     def span(self, start: Position | None, end: Position) -> Span:
         """Return what to read between two positions, as plain JSON, with the facts that prove it is unchanged."""
 

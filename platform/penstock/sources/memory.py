@@ -113,6 +113,19 @@ class MemoryReader:
         said = self.source.watermark if self.source.watermark is not None else (after or {}).get("watermark")
         return {"object": self.source.id, "chunks": len(self.source.chunks), "rows": rows, "watermark": said}
 
+    def newest(self, after: Position | None) -> Position:
+        """Return the position behind the newest chunk."""
+        return self.latest(after, ReadLimit())
+
+    def clamp(self, position: Position, target: Position) -> Position:
+        """Return the earlier of two positions; of the same chunks `target`, with the watermark of then."""
+        return position if position["chunks"] < target["chunks"] else target
+
+    def backlog(self, position: Position | None) -> dict[str, int]:
+        """Return the rows behind a position, by partition."""
+        done = position["rows"] if position else {}
+        return {name: n - int(done.get(name, 0)) for name, n in self.newest(position)["rows"].items()}
+
     def span(self, start: Position | None, end: Position) -> Span:
         """Spool the chunks between two positions to a file and name it."""
         counts = {name: int(n) for name, n in (start["rows"] if start else {}).items()}

@@ -114,6 +114,18 @@ class ReplayReader:
         rows = self.spec.rows_per_batch if limit.rows is None else min(limit.rows, self.spec.rows_per_batch)
         return {"row": min(start + rows, self.count), **self.facts}
 
+    def newest(self, after: Position | None) -> Position:
+        """Return the position behind the last row. Raises SourceChanged as `latest` does."""
+        return {**self.latest(after, ReadLimit()), "row": self.count}
+
+    def clamp(self, position: Position, target: Position) -> Position:
+        """Return the earlier of two positions."""
+        return min(position, target, key=lambda at: int(at["row"]))
+
+    def backlog(self, position: Position | None) -> dict[str, int]:
+        """Return the rows behind a position."""
+        return {"0": self.count - int(position["row"] if position else 0)}
+
     def span(self, start: Position | None, end: Position) -> Span:
         """Return the rows' numbers, with the length and time of the file (F39)."""
         return {"from": start["row"] if start else 0, "to": end["row"], **self.facts}

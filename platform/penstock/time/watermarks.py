@@ -6,7 +6,7 @@ None is the beginning of time, END_OF_TIME its end; all times are microseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,6 +42,10 @@ class PartitionTime(Protocol):
     def idle(self) -> bool:
         """Return whether it stopped holding the watermark back."""
 
+    @property
+    def gone(self) -> bool:
+        """Return whether its source no longer has it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
@@ -50,6 +54,7 @@ class Progressed:
     highest: int | None
     seen_at: int | None
     idle: bool
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,22 +78,29 @@ def progressed(
     *,
     time: int,
     idle_after: int | None,
-    held_back: bool = False,
+    since: int | None = None,
+    held_back: Collection[str] = (),
+    gone: Collection[str] = (),
 ) -> dict[str, Progressed]:
     """Return the progress of a source's partitions after a batch at batch time `time`.
 
     `highest` and `rows` are what the batch read, by partition.
-    A partition that a rate limit held back is not idle (2.4).
+    Only time in which a partition could have been read makes it idle (2.4): not that before `since`, when the driver
+    began to read, and not while it was `held_back`, with rows that a limit left. One that is idle stays so until it
+    brings a row. Those that are `gone` stop counting at once.
     """
     after: dict[str, Progressed] = {}
     for name in {**dict.fromkeys(before), **dict.fromkeys(partitions)}:
         old = before.get(name) or Progressed(highest=None, seen_at=None, idle=False)
         reached = [t for t in (old.highest, highest.get(name)) if t is not None]
-        fresh = rows.get(name, 0) > 0 or held_back
+        came_back = old.gone and name not in gone
+        fresh = rows.get(name, 0) > 0 or name in held_back or came_back
         # A partition counts as seen when it is first known: it holds the watermark until idle_after from then.
         seen = time if fresh or old.seen_at is None else old.seen_at
-        idle = idle_after is not None and not fresh and time - seen >= idle_after
-        after[name] = Progressed(highest=max(reached) if reached else None, seen_at=seen, idle=idle)
+        counted = seen if old.idle else later(seen, since)
+        idle = idle_after is not None and not fresh and counted is not None and time - counted >= idle_after
+        highest_yet = max(reached) if reached else None
+        after[name] = Progressed(highest=highest_yet, seen_at=seen, idle=idle, gone=name in gone)
     return after
 
 
@@ -100,7 +112,7 @@ def source_watermark(
         return (END_OF_TIME, True) if bounds.closes_at_end else (None, False)
     if bounds.said is not None:
         return bounds.said, True
-    active = [p for p in partitions.values() if not p.idle]
+    active = [p for p in partitions.values() if not (p.idle or p.gone)]
     if not active:
         return None, not partitions
     if any(p.highest is None for p in active):
@@ -122,9 +134,12 @@ def later(a: int | None, b: int | None) -> int | None:
     return max(known) if known else None
 
 
-def idle_due(partitions: Mapping[str, PartitionTime], idle_after: int | None) -> int | None:
-    """Return the batch time at which a partition with nothing new becomes idle, None where none can."""
+def idle_due(partitions: Mapping[str, PartitionTime], idle_after: int | None, since: int | None = None) -> int | None:
+    """Return the batch time at which a partition with nothing new becomes idle, None where none can.
+
+    `since` is as in `progressed`.
+    """
     if idle_after is None:
         return None
-    waiting = [p.seen_at + idle_after for p in partitions.values() if not p.idle and p.seen_at is not None]
-    return min(waiting, default=None)
+    counted = [later(p.seen_at, since) for p in partitions.values() if not (p.idle or p.gone) and p.seen_at is not None]
+    return min((at + idle_after for at in counted if at is not None), default=None)
