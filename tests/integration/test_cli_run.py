@@ -258,7 +258,9 @@ def test_explain_analyses_the_job_and_writes_nothing(shell):
     assert code == 78
     what, where, remedy = said(err)
     assert what.startswith("PEN-JOB-005 ")
-    assert what.endswith("`w` cannot be resolved. Did you mean one of the following? [`v`, `t`, `user`].")
+    asked, _, proposed = what.partition(" Did you mean one of the following? ")
+    assert asked.endswith("`w` cannot be resolved.")
+    assert sorted(proposed.strip("[].").split(", ")) == ["`t`", "`user`", "`v`"]
     assert where.endswith("jobs/orders.py:13")
     assert remedy == "  do: Correct the expression at the line named."
     assert not (shell.root / "checkpoints").joinpath("orders").exists()
