@@ -58,7 +58,8 @@ def walk(yard: Yard, airflow: Standalone, browser: Browser) -> None:
     portrait(browser, "ui-restart", (1280, 640))
     before = yard.stream().generation
     refused(browser)
-    browser.click("#ask button")
+    browser.click("#ask button:enabled")
+    browser.click("#sure-yes")
     browser.outside()
     page = f"/dags/{BACK}/runs/"
     browser.until(lambda: page in browser.driver.current_url, "the way to the run")
@@ -92,7 +93,8 @@ def refused(browser: Browser) -> None:
     """See that what Airflow says against a restart is shown, and that one can try again."""
     real = browser.run("const form = document.querySelector('#ask'), real = form.dataset.runs;"
                        "form.dataset.runs = real.replace('restart_from', 'nothing_from'); return real")  # fmt: skip
-    browser.click("#ask button")
+    browser.click("#ask button:enabled")
+    browser.click("#sure-yes")
     browser.until(lambda: "Airflow answered with 404" in browser.see("#said").text, "the refusal")
     browser.run("document.querySelector('#ask').dataset.runs = arguments[0]", real)
 

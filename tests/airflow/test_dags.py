@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from penstock.supervise.stream import Phase, Wish
 
 pytestmark = [pytest.mark.slow]
 DAGS = Path(__file__).resolve().parents[2] / "dags"
+SCRIPT_OF_THE_PAGES = Path(__file__).resolve().parents[2] / "platform" / "penstock" / "ui" / "static" / "penstock.js"
 
 SCRIPT = """
 import json, runpy, sys
@@ -99,6 +101,8 @@ def test_a_project_has_a_dag_for_each_job_and_three_for_all(project, read):
     assert dags["stream_orders"]["params"] == ["note", "restart", "rows", "start"]
     begins = ["checkpoint", "drop", "note", "partitions", "rows", "state", "truncate_sinks"]
     assert dags["restart_from_checkpoint"]["params"] == begins
+    sent = re.findall(r"^      (\w+): (?:`|data|numbered)", SCRIPT_OF_THE_PAGES.read_text(), re.MULTILINE)
+    assert sorted(sent) == begins
     assert dags["quality_reports"]["assets"] == ["penstock://orders/windows"]
     assert [dags[name]["schedule"] for name in ("stream_orders", "checkpoint_upkeep")] == ["None", "@daily"]
     assert dags["stream_orders"]["now"] == [False]

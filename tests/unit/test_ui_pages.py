@@ -84,7 +84,8 @@ def test_a_batch_whose_state_is_gone_cannot_be_picked(site):
     site.batches(1, state={"minutely": {"0": ref}})
     assert "no: state/minutely/0/manifest-0 is gone not possible" in site.text("/jobs/orders")
     assert "batch=0" not in site.text("/jobs/orders/restart")
-    assert "Batch 0 is not kept any more." in site.text("/jobs/orders/restart?batch=0")
+    refused = site.text("/jobs/orders/restart?start=batch=0")
+    assert "This would be refused batch 0 cannot be restored: state/minutely/0/manifest-0 is gone" in refused
 
 
 def test_damage_of_one_job_is_its_own(full):
@@ -162,6 +163,21 @@ def test_every_route_is_guarded_and_takes_nothing_but_a_look():
     assert (len(codes), set(codes), ask(app, "/openapi.json").status_code) == (5, {401}, 404)
 
 
+def test_people_who_are_not_logged_in_are_shown_the_way_to_the_login():
+    """A bookmark is opened by a person, whom raw JSON tells nothing; programs get Airflow's own answer, nobody data."""
+
+    def nobody():
+        raise HTTPException(401, "Not authenticated")
+
+    app = pages(lambda: None, mounted="/penstock", dependencies=[Depends(nobody)])
+    wanted = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    answer = ask(app, "/air/penstock/jobs/orders", root_path="/air/penstock", headers=wanted)
+    assert (answer.status_code, "orders" in words_of(answer.text)) == (401, False)
+    assert 'href="/air/api/v2/auth/login?next=%2Fair%2Fpenstock%2Fjobs%2Forders"' in answer.text
+    plain = ask(app, "/jobs/orders", headers={"accept": "application/json"})
+    assert (plain.status_code, plain.json()) == (401, {"detail": "Not authenticated"})
+
+
 def test_only_jobs_of_the_project_are_looked_at(site):
     """A name that is a way elsewhere is no job (F61)."""
     for name in ("nope", "..%2f..%2fetc", "%2e%2e", "_control", "Orders", "a%00b"):
@@ -193,12 +209,12 @@ def test_links_lead_into_the_airflow_that_the_pages_are_in(full):
     for base in ("", "/air"):
         root = f"{base}/penstock"
         job = full.get(f"{root}/jobs/orders", mounted="/penstock", root_path=root).text
-        assert f'href="{root}/jobs/orders/restart?batch=2"' in job
+        assert f'href="{root}/jobs/orders/restart?start=batch%3D2"' in job
         assert f'href="{base}/dags/stream_orders" target="_top"' in job
-        form = full.get(f"{root}/jobs/orders/restart?batch=1", mounted="/penstock", root_path=root).text
+        form = full.get(f"{root}/jobs/orders/restart?start=batch=1", mounted="/penstock", root_path=root).text
         assert f'data-runs="{base}/api/v2/dags/restart_from_checkpoint/dagRuns"' in form
         assert '<option value="batch=1" selected>' in form
-    assert "penstock restart orders --from batch=1" in full.text("/jobs/orders/restart?batch=1")
+    assert "penstock restart orders --from batch=1" in full.text("/jobs/orders/restart?start=batch=1")
 
 
 @pytest.mark.parametrize("path", ["/", "/jobs/orders", "/jobs/orders/restart", "/reports"])

@@ -13,7 +13,7 @@ from penstock.cli.outcome import outcome
 from penstock.errors import EnvironmentUnfit
 from penstock.runtime.project import find_project
 
-__all__ = ["ui_command"]
+__all__ = ["listen", "ui_command"]
 
 HOST = "127.0.0.1"
 NAMES = ("127.0.0.1", "localhost")
@@ -28,12 +28,12 @@ def ui_command(*, port: int, project: Path | None, debug: bool) -> None:
             what = f"{', '.join(missing)} not installed, which the pages need: pip install 'penstock[ui]'"
             raise EnvironmentUnfit(what)
         found = find_project(given=project)
-        listening = _listen(port)
+        listening = listen(port)
         with closing(listening):
             _serve(found.root, listening)
 
 
-def _listen(port: int) -> socket.socket:
+def listen(port: int) -> socket.socket:
     """Return a socket on loopback alone; with port 0 at one that is free."""
     found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

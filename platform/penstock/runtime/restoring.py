@@ -13,7 +13,7 @@ from penstock.checkpoint.recovery import Recovered, find_restorable
 from penstock.errors import CannotRestore
 from penstock.graph.names import is_name
 
-__all__ = ["LAST", "StartFrom", "Superseded", "find_superseded", "parse_start", "parse_state"]
+__all__ = ["LAST", "SinkRows", "StartFrom", "Superseded", "find_superseded", "parse_start", "parse_state"]
 
 
 @dataclass(frozen=True, slots=True)

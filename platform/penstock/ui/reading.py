@@ -15,16 +15,19 @@ from typing import Any, TypeVar
 import structlog
 
 from penstock.errors import PenstockError
+from penstock.runtime.config import load_settings
+from penstock.runtime.held_records import HeldRecords
 from penstock.runtime.overview import kept_checkpoints, read_status
 from penstock.runtime.project import Project
-from penstock.runtime.roots import is_there, reports_folder
+from penstock.runtime.roots import control_store, is_there, reports_folder
 from penstock.supervise.control import StreamControl
 from penstock.supervise.stream import Limits, Stream
 from penstock.time.clock import Clock
 from penstock.ui.model import JobView, Reading, view_of
+from penstock.ui.restarting import RestartFacts
 from penstock.ui.trouble import Trouble
 
-__all__ = ["Broken", "Remembered", "look", "read_streams", "reports_of"]
+__all__ = ["Broken", "Remembered", "look", "read_restart", "read_streams", "reports_of"]
 
 log = structlog.get_logger()
 
@@ -48,13 +51,12 @@ def read_streams(project: Project, clock: Clock) -> list[JobView | Broken]:
 
 def look(project: Project, job: str, clock: Clock, *, history: bool = True) -> JobView | Broken:
     """Return how one job stands, with the history of its stream if it is wanted, or why that cannot be told."""
-    try:
-        return _read(project, job, clock, history=history)
-    except (PenstockError, OSError) as why:
-        return Broken(job, Trouble.of(why))
-    except Exception as why:  # noqa: BLE001 - a record that nobody foresaw is this job's trouble, not the page's
-        log.warning("ui.job_not_read", job=job, reason=f"{type(why).__name__}: {why}")
-        return Broken(job, Trouble.of(why))
+    return _or_broken(job, lambda: _read(project, job, clock, history=history))
+
+
+def read_restart(project: Project, job: str) -> RestartFacts | Broken:
+    """Return what a restart of a job can begin from, and what it would undo, or why that cannot be told."""
+    return _or_broken(job, lambda: _read_restart(project, job))
 
 
 def reports_of(project: Project, job: str) -> Path:
@@ -88,6 +90,36 @@ class Remembered:
             ended = self._tells()
             self._known[key] = (ended + max(_FRESH, _SHARE * (ended - begun)), found)
             return found
+
+
+def _or_broken(job: str, read: Callable[[], Read]) -> Read | Broken:
+    try:
+        return read()
+    except (PenstockError, OSError) as why:
+        return Broken(job, Trouble.of(why))
+    except Exception as why:  # noqa: BLE001 - a record that nobody foresaw is this job's trouble, not the page's
+        log.warning("ui.job_not_read", job=job, reason=f"{type(why).__name__}: {why}")
+        return Broken(job, Trouble.of(why))
+
+
+def _read_restart(project: Project, job: str) -> RestartFacts:
+    settings = project.settings(job)
+    _, conf = load_settings(project.root, job, code=project.code)
+    found = kept_checkpoints(settings, job)
+    folder, tables = settings.root / job, tuple(conf.tables)
+    if found is None:
+        return RestartFacts(job=job, folder=folder, recovered=None, tables=tables)
+    kept, recovered = found
+    commit = recovered.commit
+    return RestartFacts(
+        job=job,
+        folder=folder,
+        recovered=recovered,
+        kept=kept,
+        released=HeldRecords(control_store(settings.root, make=False), job).released(),
+        steps=tuple(sorted(commit.state)) if commit is not None else (),
+        tables=tables,
+    )
 
 
 def _read(project: Project, job: str, clock: Clock, *, history: bool) -> JobView:

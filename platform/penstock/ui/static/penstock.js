@@ -31,20 +31,25 @@
     }
   });
 
+  // Only what is put in: the style of a new page has a number that this page's policy does not know.
+  const fetched = async (url) => {
+    const answer = await fetch(url, { credentials: "same-origin", cache: "no-store" });
+    const text = await answer.text();
+    if (answer.status === 401) throw new Error("you are no longer logged in");
+    const part = text.slice(text.indexOf("<main>"), text.lastIndexOf("</main>"));
+    const fresh = new DOMParser().parseFromString(part, "text/html").querySelector("main");
+    if (!fresh) throw new Error(`it was answered with ${answer.status}`);
+    return fresh;
+  };
+
   // A page that shows what goes on is fetched again while somebody looks, and put in place of itself.
   const every = Number(document.body.dataset.refresh || 0) * 1000;
   const state = (box) => ({ left: box.scrollLeft, top: box.scrollTop });
   const renew = async () => {
     const note = document.getElementById("stale");
     try {
-      const answer = await fetch(window.location.href, { credentials: "same-origin", cache: "no-store" });
-      const text = await answer.text();
-      if (answer.status === 401) throw new Error("you are no longer logged in");
-      // Only what is put in: the style of the new page has a number that this page's policy does not know.
-      const part = text.slice(text.indexOf("<main>"), text.lastIndexOf("</main>"));
-      const fresh = new DOMParser().parseFromString(part, "text/html").querySelector("main");
+      const fresh = await fetched(window.location.href);
       const main = document.querySelector("main");
-      if (!fresh || !main) throw new Error(`it was answered with ${answer.status}`);
       const chosen = window.getSelection();
       if (chosen && !chosen.isCollapsed && main.contains(chosen.anchorNode)) return;
       const boxes = [...main.querySelectorAll(".box")].map(state);
@@ -70,40 +75,87 @@
   };
   if (every) window.setTimeout(go, every);
 
-  // What the form says is asked of Airflow itself, which checks the user's rights and each value.
+  // What the form says is counted by the server, confirmed once, and asked of Airflow, which checks rights and values.
   const form = document.getElementById("ask");
+  const numbered = (name) => {
+    const text = form.elements[name].value.trim();
+    return text === "" ? null : Number(text);
+  };
+  const asked = () => {
+    const data = new FormData(form);
+    return {
+      checkpoint: `${form.dataset.job} ${data.get("start")}`,
+      truncate_sinks: data.has("truncate"),
+      partitions: numbered("partitions"),
+      state: data.getAll("state").filter(Boolean),
+      drop: data.getAll("drop"),
+      rows: numbered("rows"),
+      note: data.get("note"),
+    };
+  };
+  let counting = 0;
+  const count = async () => {
+    const mine = ++counting;
+    const query = new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== ""));
+    const url = `${window.location.pathname}?${query}`;
+    window.history.replaceState(null, "", url);
+    const fresh = await fetched(url);
+    if (mine !== counting) return null;
+    document.getElementById("plan").replaceWith(fresh.querySelector("#plan"));
+    return document.getElementById("plan");
+  };
+  const send = async () => {
+    const answer = await fetch(form.dataset.runs, {
+      method: "POST",
+      credentials: "same-origin",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ logical_date: null, conf: asked() }),
+    });
+    const body = await answer.json();
+    if (!answer.ok) {
+      const detail = typeof body.detail === "string" ? body.detail : JSON.stringify(body.detail ?? body);
+      throw new Error(`Airflow answered with ${answer.status}: ${detail}`);
+    }
+    leave(`${form.dataset.dag}/runs/${encodeURIComponent(body.dag_run_id)}`);
+  };
   if (form) {
     const said = document.getElementById("said");
-    const button = form.querySelector("button");
-    button.disabled = false;
-    form.addEventListener("submit", async (event) => {
-      event.preventDefault();
-      button.disabled = true;
-      said.hidden = true;
-      const rows = form.elements.rows.value.trim();
-      const conf = {
-        checkpoint: `${form.dataset.job} ${form.elements.start.value}`,
-        rows: rows === "" ? null : Number(rows),
-        note: form.elements.note.value,
-      };
+    const sure = document.getElementById("sure");
+    const button = form.querySelector("button[type=submit]");
+    const trying = async (work) => {
+      if (said) said.hidden = true;
       try {
-        const answer = await fetch(form.dataset.runs, {
-          method: "POST",
-          credentials: "same-origin",
-          headers: { "Content-Type": "application/json" },
-          body: JSON.stringify({ logical_date: null, conf }),
-        });
-        const body = await answer.json();
-        if (!answer.ok) {
-          const detail = typeof body.detail === "string" ? body.detail : JSON.stringify(body.detail ?? body);
-          throw new Error(`Airflow answered with ${answer.status}: ${detail}`);
-        }
-        leave(`${form.dataset.dag}/runs/${encodeURIComponent(body.dag_run_id)}`);
+        await work();
       } catch (why) {
+        if (!said) return;
         said.querySelector("span").textContent = why instanceof Error ? why.message : String(why);
         said.hidden = false;
-        button.disabled = false;
       }
+    };
+    const ready = () => {
+      if (button) button.disabled = "refused" in document.getElementById("plan").dataset;
+    };
+    let timer = 0;
+    form.addEventListener("input", () => {
+      if (button) button.disabled = true;
+      window.clearTimeout(timer);
+      timer = window.setTimeout(() => trying(async () => { if (await count()) ready(); }), 250);
     });
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      if (!sure) return;
+      trying(async () => {
+        const plan = await count();
+        ready();
+        if (!plan || button.disabled) return;
+        document.getElementById("sure-says").replaceChildren(...[...plan.children].map((one) => one.cloneNode(true)));
+        sure.showModal();
+      });
+    });
+    if (sure) {
+      document.getElementById("sure-no").addEventListener("click", () => sure.close());
+      document.getElementById("sure-yes").addEventListener("click", () => { sure.close(); trying(send); });
+    }
+    ready();
   }
 })();

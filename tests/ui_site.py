@@ -23,13 +23,13 @@ SECOND = 1_000_000
 INLINE = ("a", "code", "span", "strong")
 
 
-def ask(app: FastAPI, path: str, method: str = "GET", root_path: str = "") -> httpx.Response:
+def ask(app: FastAPI, path: str, method: str = "GET", root_path: str = "", **more) -> httpx.Response:
     """Return what pages answer."""
 
     async def asked() -> httpx.Response:
         transport = httpx.ASGITransport(app, root_path=root_path)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            return await client.request(method, path)
+            return await client.request(method, path, **more)
 
     return asyncio.run(asked())
 
@@ -59,6 +59,10 @@ class Site:
 
     def stream(self, job: str = "orders", **changes) -> None:
         StreamRecords(self.store(), job).update(lambda found: (found.having(**changes), None))
+
+    def newest(self, job: str = "orders"):
+        """Return the record of a stream as it stands."""
+        return StreamRecords(self.store(), job).newest()
 
     def batches(self, count: int, job: str = "orders", **more) -> None:
         self.store()

@@ -1,0 +1,121 @@
+"""Render the pages: templates, what every page is given, and the policy that lets only its own script run."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse, Response
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from penstock.errors import JobNotFound, PenstockError
+from penstock.runtime.batch_report import shown_moment
+from penstock.runtime.project import Project
+from penstock.ui.files import has_reports
+from penstock.ui.reading import Broken, reports_of
+from penstock.ui.trouble import Trouble
+from penstock.ui.words import counted, number, quantity, size, span
+
+__all__ = ["NOTHING", "Airflow", "Renderer", "reported"]
+
+NOTHING = "default-src 'none'; base-uri 'none'; form-action 'none'"
+_HERE = Path(__file__).parent
+_NOT_FOUND = 404
+
+
+@dataclass(frozen=True, slots=True)
+class Airflow:
+    """The Airflow that the pages are shown in, by its path; gives the addresses that lead there."""
+
+    base: str
+
+    def dag(self, name: str) -> str:
+        """Return the page of a DAG."""
+        return f"{self.base}/dags/{quote(name, safe='')}"
+
+    def runs(self, dag: str) -> str:
+        """Return where runs of a DAG are triggered: Airflow's own form asks there as well."""
+        return f"{self.base}/api/v2/dags/{quote(dag, safe='')}/dagRuns"
+
+    def login(self, back: str) -> str:
+        """Return where Airflow lets people log in, whichever way it does, and leads them back to a page."""
+        return f"{self.base}/api/v2/auth/login?next={quote(back, safe='')}"
+
+
+class Renderer:
+    """Make pages of templates; `mounted` is the path below Airflow's, None where the pages stand alone."""
+
+    def __init__(self, mounted: str | None) -> None:
+        self._mounted = mounted
+        self._css = Markup((_HERE / "static" / "penstock.css").read_text())  # noqa: S704 - our own files
+        self._js = Markup((_HERE / "static" / "penstock.js").read_text())  # noqa: S704
+        self._templates = Environment(
+            loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined
+        )
+        self._templates.filters.update(
+            counted=lambda counts: counted(dict(counts)),
+            fine=lambda counts: set(counts) <= {"passed", "empty"},
+            moment=shown_moment,
+            number=number,
+            quantity=quantity,
+            size=size,
+            span=span,
+        )
+
+    def page(
+        self,
+        request: Request,
+        project: Project | None,
+        name: str,
+        *,
+        status: int = 200,
+        refresh: int = 0,
+        **facts: Any,
+    ) -> Response:
+        """Return a template's page; its style and its script are let run by a number that nobody can guess."""
+        nonce = secrets.token_urlsafe(16)
+        home = str(request.scope.get("root_path", "")).rstrip("/")
+        text = self._templates.get_template(name).render(
+            css=self._css,
+            js=self._js,
+            nonce=nonce,
+            home=home,
+            airflow=None if self._mounted is None else Airflow(home.removesuffix(self._mounted)),
+            project=None if project is None else project.root.name,
+            has_reports=project is not None and any(reported(project)),
+            refresh=refresh,
+            path=request.url.path,
+            **facts,
+        )
+        allowed = f"style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; img-src data:; connect-src 'self'"
+        return HTMLResponse(text, status, headers={"Content-Security-Policy": f"{NOTHING}; {allowed}"})
+
+    def broken(self, request: Request, project: Project, broken: Broken, status: int = 503) -> Response:
+        """Return the page of a job that cannot be shown."""
+        job, why = broken.job, broken.trouble
+        return self.page(request, project, "trouble.html", status=status, here="trouble", title=job, trouble=why)
+
+    def trouble(self, request: Request, error: Exception) -> Response:
+        """Return the page of what went wrong before there was anything to show."""
+        status = _NOT_FOUND if isinstance(error, JobNotFound) else 503
+        here = "trouble" if status == _NOT_FOUND else None
+        title = "No such job" if status == _NOT_FOUND else "Nothing to show"
+        return self.page(
+            request, None, "trouble.html", status=status, here=here, title=title, trouble=Trouble.of(error)
+        )
+
+
+def reported(project: Project) -> Iterable[str]:
+    """Yield the jobs that have reports; one whose settings cannot be read has none."""
+    for job in project.job_names():
+        try:
+            if has_reports(reports_of(project, job)):
+                yield job
+        except PenstockError:
+            continue

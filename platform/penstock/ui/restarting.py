@@ -1,0 +1,179 @@
+"""Say what a restart would do before it is asked for: which rows come again in which sink, and the command. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from penstock.checkpoint.recovery import Recovered
+from penstock.errors import PenstockError
+from penstock.graph.names import is_name
+from penstock.runtime.batch_report import BatchReport, shown_moment
+from penstock.runtime.held import undone_by_restore
+from penstock.runtime.overview import KeptCheckpoint
+from penstock.runtime.restoring import SinkRows, Superseded, find_superseded, parse_state
+from penstock.supervise.stream import StartOptions, begins_from
+from penstock.ui.trouble import Trouble
+from penstock.ui.words import quantity
+
+__all__ = ["EMPTY", "Plan", "RestartFacts", "Wanted", "plan_of", "starts_of"]
+
+EMPTY, LAST = "empty", "last"
+_OFFERED = 1_000
+"""Batches in the form; an older one is named by the command, or in Airflow's own form."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartFacts:
+    """What was read of a job for its restart; `recovered` is None without a checkpoint.
+
+    `kept` and `recovered.kept` go together, `released` are held batches that a person has released, `steps` those with
+    state, `tables` the names that [tables] of the job's configuration has.
+    """
+
+    job: str
+    folder: Path
+    recovered: Recovered | None
+    kept: Sequence[KeptCheckpoint] = ()
+    released: Collection[int] = ()
+    steps: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+
+
+class _Asked(Protocol):
+    """The query of an address, as Starlette has it."""
+
+    def get(self, key: str, default: str) -> str: ...
+
+    def getlist(self, key: str) -> list[str]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The fields of the form, which are those of the DAG `restart_from_checkpoint`; numbers are still text."""
+
+    start: str = LAST
+    truncate: bool = False
+    partitions: str = ""
+    state: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    rows: str = ""
+    note: str = ""
+
+    @classmethod
+    def of(cls, asked: _Asked) -> Wanted:
+        """Read the fields from the address of the page."""
+        return cls(
+            start=asked.get("start", LAST),
+            truncate=asked.get("truncate", "") != "",
+            partitions=asked.get("partitions", "").strip(),
+            state=tuple(said for said in asked.getlist("state") if said),
+            drop=tuple(said for said in asked.getlist("drop") if said),
+            rows=asked.get("rows", "").strip(),
+            note=asked.get("note", "").strip(),
+        )
+
+    def options(self) -> StartOptions | None:
+        """Return the options of the start; raises ValueError for what is none."""
+        for step in self.drop:
+            if not is_name(step):
+                raise ValueError(f"{step!r} is no name of a step")
+        found = StartOptions(
+            partitions=_count(self.partitions, "partitions"),
+            state=parse_state(self.state),
+            truncate_sinks=self.truncate,
+            drop=self.drop,
+        )
+        return None if found == StartOptions() else found
+
+    def words(self) -> str:
+        """Return the arguments of `penstock restart` that say the same."""
+        said = [] if self.start == LAST else ["--from", self.start]
+        options = self.options()
+        said += [] if options is None else options.words()
+        rows = _count(self.rows, "rows")
+        said += [] if rows is None else ["--rows", str(rows)]
+        return shlex.join([*said, *([f"--note={self.note}"] if self.note else [])])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a restart would do. With `trouble` it would be refused, and the rest says nothing.
+
+    `undone` are the batches that it goes back behind, `read` the rows that they have read. `found` is what sinks got
+    of them, None where it goes back behind nothing.
+    """
+
+    wanted: Wanted
+    back_to: str = ""
+    undone: int = 0
+    read: int = 0
+    found: Superseded | None = None
+    command: str = ""
+    trouble: Trouble | None = None
+    sinks: Mapping[str, str] = field(default_factory=dict)
+    again: Mapping[str, str] = field(default_factory=dict)
+
+
+def starts_of(facts: RestartFacts) -> Iterator[tuple[str, str]]:
+    """Yield what a stream can begin from, and how a person reads it; the beginning of all stands apart."""
+    yield LAST, "where it left off"
+    for batch in list(reversed(facts.kept))[:_OFFERED]:
+        if batch.restorable:
+            yield f"batch={batch.report.batch}", f"batch {batch.report.batch}, {shown_moment(batch.report.time)}"
+    if facts.recovered is not None:
+        for name, commit in facts.recovered.saves.items():
+            yield f"saved={name}", f"{name}, saved at batch {commit.batch}"
+
+
+def plan_of(facts: RestartFacts, wanted: Wanted) -> Plan:
+    """Return what a restart would do, as far as the log tells; nothing is asked of anybody."""
+    try:
+        start = begins_from(wanted.start, wanted.options())
+        words = wanted.words()
+        recovered = facts.recovered
+        found = None
+        if start.goes_back and recovered is None:
+            raise ValueError("there is no checkpoint yet to go back to")
+        for batch in facts.kept:
+            if batch.report.batch == start.batch and batch.trouble is not None:
+                raise ValueError(f"batch {start.batch} cannot be restored: {batch.trouble}")
+        if start.restore and recovered is not None:
+            found = find_superseded(recovered, start, facts.folder, released=facts.released)
+    except ValueError as why:
+        return Plan(wanted=wanted, trouble=Trouble(what=str(why), remedy="Choose otherwise."))
+    except PenstockError as why:
+        return Plan(wanted=wanted, trouble=Trouble.of(why))
+    undone = [] if found is None or recovered is None else _undone(recovered, found.batch)
+    return Plan(
+        wanted=wanted,
+        back_to=dict(starts_of(facts)).get(wanted.start, "nothing: everything is read from the start"),
+        undone=len(undone),
+        read=sum(report.rows for report in undone),
+        found=found,
+        command=f"penstock restart {facts.job} {words}".rstrip(),
+        sinks=_told(found.sinks) if found is not None else {},
+        again=_told(found.again) if found is not None else {},
+    )
+
+
+def _undone(recovered: Recovered, target: int | None) -> list[BatchReport]:
+    """Return the batches in force after the one that it goes back to."""
+    before = undone_by_restore(recovered)
+    kept = [kept.commit for kept in recovered.kept if kept.batch not in before]
+    return [BatchReport.of(commit) for commit in kept if target is None or commit.batch > target]
+
+
+def _told(sinks: Sequence[SinkRows]) -> dict[str, str]:
+    return {one.sink: f"{quantity(one.rows, 'row')} of {quantity(len(one.batches), 'batch')}" for one in sinks}
+
+
+def _count(text: str, noun: str) -> int | None:
+    if not text:
+        return None
+    if not text.isdecimal() or not text.isascii() or int(text[:12]) < 1 or len(text) > 12:  # noqa: PLR2004 - the DAG's
+        raise ValueError(f"{text!r} is no number of {noun}")
+    return int(text)

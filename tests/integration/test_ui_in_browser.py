@@ -1,0 +1,150 @@
+"""The pages as people use them: in a browser, on a wide screen and on a phone, with an Airflow behind them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import jsonschema
+import pytest
+import uvicorn
+from browser import PHONE, WIDE, chromium
+from fastapi import FastAPI, HTTPException, Request
+from project_samples import make_project
+from ui_site import Site
+
+from penstock.checkpoint.entries import ManifestRef, StagedFile
+from penstock.cli.ui import listen
+from penstock.runtime.project import find_project
+from penstock.ui.app import pages
+
+FILE = StagedFile(path="a", size=2_048, rows=5, checksum="x", stats={})
+STATE = {"minutely": {"0": ManifestRef(path="m", size=1, checksum="x")}}
+
+
+PARAMS = """
+import json, sys
+from penstock.airflow.factory import restart_dag
+params = restart_dag(sys.argv[1]).params
+print(json.dumps({name: params.get_param(name).schema for name in params}))
+"""
+
+
+class FakeAirflow:
+    """Takes runs of the DAG that restarts as Airflow does: what its params refuse is refused; keeps what was asked."""
+
+    def __init__(self, root: Path) -> None:
+        told = subprocess.run(
+            [sys.executable, "-c", PARAMS, str(root / "dags" / "restart.py")],
+            env={**os.environ, "AIRFLOW_HOME": str(root / "airflow")},
+            capture_output=True, text=True, check=True, timeout=240,
+        )  # fmt: skip
+        self.params = json.loads(told.stdout.splitlines()[-1])
+        self.asked: list[dict] = []
+
+    async def trigger(self, dag: str, request: Request) -> dict[str, str]:
+        body = await request.json()
+        try:
+            for name, value in body["conf"].items():
+                jsonschema.validate(value, self.params[name], format_checker=jsonschema.FormatChecker())
+        except (jsonschema.ValidationError, KeyError) as why:
+            raise HTTPException(400, str(why)) from why
+        self.asked.append(body["conf"])
+        return {"dag_run_id": f"run-{len(self.asked)}", "dag_id": dag}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Six batches; each has put five rows into a table."""
+    found = Site(make_project(tmp_path_factory.mktemp("browser") / "project", rows=10))
+    manifest = found.root / "checkpoints" / "orders" / "state" / "minutely" / "0" / "m"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_bytes(b"m")
+    found.batches(6, staged={"totals": [FILE]}, state=STATE)
+    return found
+
+
+@pytest.fixture(scope="module")
+def airflow(site):
+    return FakeAirflow(site.root)
+
+
+@pytest.fixture(scope="module")
+def url(site, airflow):
+    """The pages as Airflow mounts them."""
+    outer = FastAPI()
+    outer.post("/api/v2/dags/{dag}/dagRuns")(airflow.trigger)
+    outer.get("/dags/{rest:path}")(lambda: {"shown": "by Airflow"})
+    outer.mount("/penstock", pages(lambda: find_project(given=site.root), mounted="/penstock"))
+    with closing(listen(0)) as listening:
+        server = uvicorn.Server(uvicorn.Config(outer, log_level="warning", access_log=False, lifespan="off"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/penstock"
+        server.should_exit = True
+        thread.join(30)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with chromium(tmp_path_factory.mktemp("chromium")) as found:
+        yield found
+
+
+@pytest.fixture(params=[WIDE, PHONE], ids=["wide", "phone"])
+def screen(browser, request):
+    browser.size(request.param)
+    return request.param
+
+
+def test_a_restart_is_counted_confirmed_once_and_sent(url, airflow, browser, screen):
+    """Nothing is asked of Airflow before the question is answered; then all fields are (issue 17, finding 6)."""
+    before = len(airflow.asked)
+    browser.open(f"{url}/jobs/orders")
+    browser.click("#restart-3")
+    browser.until(lambda: "duplicates" in browser.see("#plan").text, "what comes again")
+    browser.click("input[name=truncate]")
+    browser.until(lambda: "are removed" in browser.see("#plan").text, "it to be counted anew")
+    browser.see("input[name=note]").send_keys("seen")
+    browser.click("#more summary")
+    browser.see("input[name=partitions]").send_keys("4")
+    browser.click("#ask button:enabled")
+    assert "10 rows of 2 batches are removed" in browser.see("#sure[open]").text
+    browser.click("#sure-no")
+    assert browser.all("#sure[open]") == []
+    assert len(airflow.asked) == before
+    browser.click("#ask button:enabled")
+    browser.click("#sure-yes")
+    browser.until(lambda: "/dags/restart_from_checkpoint/runs/run-" in browser.driver.current_url, "the way to the run")
+    assert airflow.asked[before:] == [
+        {"checkpoint": "orders batch=3", "truncate_sinks": True, "partitions": 4, "state": [], "drop": [],
+         "rows": None, "note": "seen"}
+    ]  # fmt: skip
+
+
+def test_what_would_be_refused_leaves_the_button_dead(url, browser):
+    """And alive again once it is put right."""
+    browser.open(f"{url}/jobs/orders/restart")
+    browser.see("#ask button:enabled")
+    browser.click("input[name=truncate]")
+    browser.until(lambda: "This would be refused" in browser.see("#plan").text, "the refusal")
+    assert browser.all("#ask button:enabled") == []
+    browser.click("input[name=truncate]")
+    browser.see("#ask button:enabled")
+
+
+def test_beginning_anew_is_sent_as_such(url, airflow, browser, screen):
+    """By its own way, from the page of the job on."""
+    browser.open(f"{url}/jobs/orders")
+    browser.click("#restart")
+    browser.click("#anew")
+    browser.until(lambda: "6 batches" in browser.see("#plan").text, "what comes again")
+    browser.click("#ask button:enabled")
+    browser.click("#sure-yes")
+    browser.until(lambda: "/runs/run-" in browser.driver.current_url, "the way to the run")
+    assert airflow.asked[-1]["checkpoint"] == "orders empty"
