@@ -55,7 +55,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, call: str, number: int, *, at: int 
     return lambda: calls
 
 
-@pytest.mark.fault("F65")
+@pytest.mark.fault("F64", "F65")
 def test_the_root_and_its_folders_are_private(root: Path) -> None:
     """Folders are made with 0700 and files with 0600, also where the umask would open them to all."""
     umask = os.umask(0)
@@ -67,7 +67,7 @@ def test_the_root_and_its_folders_are_private(root: Path) -> None:
     assert modes == {"checkpoint": "0o700", "log": "0o700", "000000000000": "0o600"}
 
 
-@pytest.mark.fault("F65")
+@pytest.mark.fault("F64", "F65")
 @pytest.mark.parametrize("mode", [0o770, 0o702, 0o777, 0o1777])
 def test_a_root_that_others_can_write_is_refused(root: Path, mode: int) -> None:
     """Whoever may write there could forge a Takeover."""
@@ -77,7 +77,7 @@ def test_a_root_that_others_can_write_is_refused(root: Path, mode: int) -> None:
         LocalStore(root)
 
 
-@pytest.mark.fault("F65")
+@pytest.mark.fault("F64", "F65")
 def test_a_root_of_another_user_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its owner can write it."""
     LocalStore(root)
