@@ -21,6 +21,8 @@ __all__ = ["NumberedFiles"]
 class NumberedFiles:
     """Follow numbered files; `offered` says how many batches of them may be read by now."""
 
+    live = False
+
     def __init__(self, given: Input) -> None:
         self.given = given
         self.splits = given.files_a_batch

@@ -200,6 +200,14 @@ def test_going_back_without_a_checkpoint_is_refused_before_spark_is_started(root
     assert (found.exit_code, "PEN-CKP-014" in found.stderr) == (78, True)
 
 
+TOTALS = {
+    "source:orders": {"read": 9_000, "quarantined": 12, "passed": 8_988, "too_far_ahead": 7},
+    "filter:filter_1": {"rows": 8_988, "kept": 8_948, "filtered": 40},
+    "window:minutely": {"rows": 8_948, "counted": 8_945, "late": 3},
+    "batches": {"batches": 1, "mostly_late": 1},
+}
+
+
 def test_status_and_checkpoints_for_people_and_for_programs(root):
     """From storage alone."""
     owned = log_of(root)
@@ -210,11 +218,13 @@ def test_status_and_checkpoints_for_people_and_for_programs(root):
     owned.append(
         commit(
             0, accounting=counts, staged={"totals": [file]}, watermarks_out={"minutely": 60_000_000}, verdicts=verdicts,
-            held={"totals": [file]},
+            held={"totals": [file]}, totals=TOTALS,
         )
     )  # fmt: skip
     owned.append(Release(epoch=1, writer="w1", reason="finished"))
     lines = penstock("status", "orders").stdout.splitlines()
+    assert "in all      9,000 read, 12 quarantined (7 too far in the future), 40 filtered, 3 late" in lines
+    assert "warning     most rows were late in 1 batch" in lines
     assert [line.split(maxsplit=1) for line in lines[:3]] == [["job", "orders"], ["state", "finished"], ["epoch", "1"]]
     assert "rows        50 read, 4 totals out, 3 minutely late" in lines
     assert "watermark   minutely 1970-01-01 00:01:00Z" in lines
@@ -222,6 +232,15 @@ def test_status_and_checkpoints_for_people_and_for_programs(root):
     assert "held        batch 0 (penstock held orders list)" in lines
     told = json.loads(penstock("status", "orders", "--json").stdout)
     assert (told["state"], told["last_batch"]["rows"], told["held"]) == ("finished", 50, [0])
+    assert told["totals"] == {
+        "read": 9_000,
+        "quarantined": 12,
+        "ahead": 7,
+        "filtered": 40,
+        "late": 3,
+        "mostly_late": 1,
+        "mostly_ahead": 0,
+    }
     row = penstock("checkpoints", "orders").stdout.splitlines()[1].split()
     assert row == [
         "0",

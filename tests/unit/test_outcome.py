@@ -169,8 +169,17 @@ def test_a_check_accounts_for_each_row(fates: dict[str, int]) -> None:
 
 
 def test_running_totals_add_up_batch_by_batch() -> None:
-    """The totals of a run are the sums of its batches."""
-    into: dict[str, dict[str, int]] = {}
-    totals({"source:s": {"read": 2, "passed": 2}}, into)
-    totals({"source:s": {"read": 3, "passed": 1}, "filter:f": {"rows": 1}}, into)
-    assert into == {"source:s": {"read": 5, "passed": 3}, "filter:f": {"rows": 1}}
+    """F44: the sums of all batches, and in how many most rows were late, or too far ahead."""
+    one = Outcome(accounting={"source:s": {"read": 4, "quarantined": 3, "passed": 1}}, ahead={"s": 3})
+    window = {"rows": 5, "counted": 2, "late": 3}
+    other = Outcome(accounting={"source:s": {"read": 6, "quarantined": 1, "passed": 5}, "window:w": window})
+    half = Outcome(accounting={"window:w": {"rows": 2, "counted": 1, "late": 1}, "window:none": {"rows": 0, "late": 0}})
+    found: dict[str, dict[str, int]] = {}
+    for outcome in (one, other, half):
+        found = totals(found, outcome)
+    assert found == {
+        "source:s": {"read": 10, "quarantined": 4, "passed": 6, "too_far_ahead": 3},
+        "window:w": {"rows": 7, "counted": 3, "late": 4},
+        "window:none": {"rows": 0, "late": 0},
+        "batches": {"batches": 3, "mostly_late": 1, "mostly_too_far_ahead": 1},
+    }

@@ -78,6 +78,15 @@ def test_the_page_of_a_job_says_it_all(full):
         assert said in text, said
 
 
+def test_the_page_of_a_job_warns_of_wrong_clocks(site):
+    """F44: rows in all beside the newest batch, and in how many batches most rows were late."""
+    late, batches = {"rows": 900, "late": 800}, {"batches": 9, "mostly_late": 8}
+    site.batches(1, totals={"source:s": {"read": 900, "quarantined": 5}, "window:w": late, "batches": batches})
+    text = site.text("/jobs/orders")
+    assert "▲ Most rows were late in 8 batches" in text
+    assert "Rows in all 900 800 late, 5 quarantined, 0 filtered" in text
+
+
 def test_a_batch_whose_state_is_gone_cannot_be_picked(site):
     """It says which file, and has no button."""
     ref = ManifestRef(path="manifest-0", size=1, checksum="x")

@@ -127,7 +127,8 @@ class Commit(EntryBase):
     `floor` is the oldest batch that can be restored from here on; purging goes by it and by nothing else.
     `published` are the versions of the sinks that are known to be published.
     `zero` is the job's zero time, `watermarks_in` what each step closed by, `written` bytes by kind. `snapshots` is
-    the newest data checkpoint of each step: its segments, and those since, are all that `state` reads.
+    the newest data checkpoint of each step: its segments, and those since, are all that `state` reads. `totals` are the
+    sums of `accounting` over all batches that this one's state comes from.
     """
 
     kind: Literal["commit"] = "commit"
@@ -149,6 +150,7 @@ class Commit(EntryBase):
     watermarks_in: dict[str, int | None] = {}
     written: dict[str, int] = {}
     snapshots: dict[str, SnapshotRef] = {}
+    totals: dict[str, dict[str, int]] = {}
 
 
 class Restore(EntryBase):

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from penstock.checkpoint.recovery import Recovered
 from penstock.cli.outcome import outcome, show
-from penstock.runtime.batch_report import BatchReport, moment, shown_moment
+from penstock.runtime.batch_report import BatchReport, Totals, moment, shown_moment
 from penstock.runtime.events import configure_events
 from penstock.runtime.overview import JobStatus, KeptCheckpoint, all_checkpoints, read_status
 from penstock.runtime.project import find_project
@@ -73,6 +73,7 @@ def _status_rows(found: JobStatus) -> Iterator[tuple[str, str]]:
         yield "epoch", str(found.epoch)
     if found.last is not None:
         yield from _last_batch(found.last, found.record)
+        yield from _totals(found.totals)
         if found.goes_on_from != found.last.batch:
             target = "nothing" if found.goes_on_from is None else f"batch {found.goes_on_from}"
             yield "restored", f"the state in force is that of {target}"
@@ -101,6 +102,17 @@ def _last_batch(last: BatchReport, record: Mapping[str, Any]) -> Iterator[tuple[
     yield "rows", f"{last.rows:,} read, {_by_name(last.output)} out, {_by_name(last.late)} late{cost}"
     if last.verdicts:
         yield "verdicts", ", ".join(f"{n:,} {what}" for what, n in last.verdicts.items())
+
+
+def _totals(totals: Totals | None) -> Iterator[tuple[str, str]]:
+    """Return the rows of all batches, beside those of the last one."""
+    if totals is None:
+        return
+    ahead = f" ({totals.ahead:,} too far in the future)" if totals.ahead else ""
+    kept_out = f"{totals.quarantined:,} quarantined{ahead}, {totals.filtered:,} filtered, {totals.late:,} late"
+    yield "in all", f"{totals.read:,} read, {kept_out}"
+    for warning in totals.warnings:
+        yield "warning", warning
 
 
 def _data_checkpoint(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.errors import BadExpression, DuplicateName, JobError
-from penstock.graph.durations import Duration, duration_micros
+from penstock.graph.durations import Duration, duration_micros, hours
 from penstock.graph.ends import checked_sink, checked_source
 from penstock.graph.graph import JobGraph, checked_graph
 from penstock.graph.keyed import KeyedStream, StatefulSteps, WindowedStream
@@ -33,6 +33,8 @@ from penstock.graph.schedules import Auto, EveryBatches, Never, Schedule, checke
 from penstock.graph.sites import user_site
 
 __all__ = ["Job", "Stream"]
+
+_FUTURE_OF_LIVE = hours(1)
 
 
 class Job:
@@ -77,7 +79,8 @@ class Job:
         `event_time` is a Spark SQL expression that gives a timestamp; it comes with `max_out_of_order`, the bound
         by which rows may be out of order (SEMANTICS 2.1): both or neither.
         `idle_after` lets a partition with nothing new stop holding the watermark back (2.4).
-        `max_future` puts rows too far ahead of the batch time in quarantine (2.7).
+        `max_future` puts rows too far ahead of the batch time in quarantine (2.7). Without it a live source has an
+        hour, and a replayed file no bound: its batch times are not those of its rows.
         """
         if (event_time is None) != (max_out_of_order is None):
             raise JobError(
@@ -89,6 +92,8 @@ class Job:
                 f"source {name!r} has no event_time, so nothing for idle_after or max_future to bound",
                 where=str(user_site()),
             )
+        if max_future is None and event_time is not None and getattr(source, "live", True):
+            max_future = _FUTURE_OF_LIVE
         node = SourceNode(
             name=checked_name(name, "a source"),
             source=checked_source(name, source),

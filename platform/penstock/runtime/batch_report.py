@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.checkpoint.entries import END_OF_TIME, Commit
 
-__all__ = ["BatchReport", "moment", "shown_moment"]
+__all__ = ["BatchReport", "Totals", "moment", "shown_moment"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 END, BEGINNING = "end of time", "beginning of time"
@@ -85,6 +85,48 @@ class BatchReport:
             "fetched_bytes": self.fetched,
             "next_due": moment(self.due),
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Hold the rows of all batches up to one, and in how many batches most rows were late, or too far ahead.
+
+    `ahead` is a part of `quarantined`, which is that of sources. With several window steps a row may be late for each.
+    """
+
+    read: int
+    quarantined: int
+    ahead: int
+    filtered: int
+    late: int
+    mostly_late: int
+    mostly_ahead: int
+
+    @classmethod
+    def of(cls, commit: Commit | None) -> Totals | None:
+        """Return the totals of a Commit, None where there is none, or none that says any."""
+        if commit is None or not commit.totals:
+            return None
+        counts = commit.totals
+
+        def add_up(kind: str, what: str) -> int:
+            return sum(n.get(what, 0) for name, n in counts.items() if name.partition(":")[0] == kind)
+
+        return cls(
+            read=add_up("source", "read"),
+            quarantined=add_up("source", "quarantined"),
+            ahead=add_up("source", "too_far_ahead"),
+            filtered=add_up("filter", "filtered"),
+            late=add_up("window", "late"),
+            mostly_late=add_up("batches", "mostly_late"),
+            mostly_ahead=add_up("batches", "mostly_too_far_ahead"),
+        )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return in words what is likely to be wrong with the event times."""
+        said = ((self.mostly_late, "late"), (self.mostly_ahead, "too far in the future"))
+        return tuple(f"most rows were {what} in {n:,} batch{'' if n == 1 else 'es'}" for n, what in said if n)
 
 
 def moment(micros: int | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Warn of what a batch shows and no error says: partitions that are gone."""
+"""Warn of what a batch shows and no error says: partitions that are gone, clocks that are wrong (F44)."""
 
 from __future__ import annotations
 
@@ -6,28 +6,37 @@ import structlog
 
 from penstock.checkpoint.entries import Commit
 from penstock.checkpoint.recovery import Recovered
+from penstock.runtime.batch_report import moment
+from penstock.runtime.outcome import added, mostly
 
 __all__ = ["Cautions"]
 
 log = structlog.get_logger()
 
+_EVENTS = {"late": "batch.mostly_late", "too_far_ahead": "batch.mostly_too_far_ahead"}
+
 
 class Cautions:
-    """Listen to a driver and log each warning once."""
+    """Listen to a driver, and log what is likely to be wrong."""
 
     def __init__(self) -> None:
-        self._gone: set[tuple[str, str]] = set()
+        self._before: Commit | None = None
 
     def on_takeover(self, recovered: Recovered) -> None:
         """Begin with what the newest Commit says already."""
-        self._gone = _gone(recovered.commit)
+        self._before = recovered.commit
 
     def on_batch_completed(self, commit: Commit) -> None:
-        """Log `source.partition_gone` for each partition that this batch was the first to miss (SEMANTICS 2.4)."""
-        found = _gone(commit)
-        for source, partition in sorted(found - self._gone):
+        """Log `source.partition_gone`, once for each, and `batch.mostly_late` or `batch.mostly_too_far_ahead`."""
+        before, self._before = self._before, commit
+        for source, partition in sorted(_gone(commit) - _gone(before)):
             log.warning("source.partition_gone", source=source, partition=partition, batch=commit.batch)
-        self._gone = found
+        counted = added(commit.totals, before.totals if before is not None else {}, -1)
+        for name, what in mostly(counted):
+            kind, _, of = name.partition(":")
+            marks = {"watermark": moment(commit.watermarks_in[of])} if of in commit.watermarks_in else {}
+            said = {kind: of, "batch": commit.batch, "time": moment(commit.time), **marks, **counted[name]}
+            log.warning(_EVENTS[what], **said)
 
 
 def _gone(commit: Commit | None) -> set[tuple[str, str]]:

@@ -13,7 +13,7 @@ from penstock.quality.policy import Action, disposition
 from penstock.quality.verdict import Verdict
 from penstock.runtime.engine import Engine
 from penstock.runtime.next_batch import DRAIN, GONE, HELD_BACK
-from penstock.runtime.outcome import Outcome
+from penstock.runtime.outcome import Outcome, totals
 from penstock.sources.base import Position
 from penstock.time.watermarks import SourceTime, progressed, source_watermark, step_watermark
 
@@ -74,6 +74,7 @@ def decide(
         "due": outcome.due,
         "due_time": outcome.due_time,
         "accounting": outcome.accounting,
+        "totals": totals(before.totals if before is not None else {}, outcome),
         "written": outcome.written,
     }
     stopped = {check: s.verdict for (check, _), s in actions.items() if s.action is Action.STOP}

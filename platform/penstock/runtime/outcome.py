@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.checkpoint.entries import ManifestRef, StagedFile
 from penstock.errors import AccountingBroken, NondeterministicStep
+from penstock.runtime.specs import AHEAD
 
-__all__ = ["Outcome", "check_accounting", "collect"]
+__all__ = ["Outcome", "added", "check_accounting", "collect", "mostly", "totals"]
 
 
 @dataclass(kw_only=True)
@@ -28,6 +28,8 @@ class Outcome:
     staged: dict[tuple[str, str | None], list[tuple[StagedFile, int | None]]] = field(default_factory=dict)
     measured: dict[str, list[dict[str, str]]] = field(default_factory=dict)
     accounting: dict[str, dict[str, int]] = field(default_factory=dict)
+    ahead: dict[str, int] = field(default_factory=dict)
+    """Rows of each source that are in quarantine because they are too far in the future."""
     written: dict[str, int] = field(default_factory=dict)
     """Bytes: `segments` of changed state, `rewritten` by compaction, `output` staged, `state:<step>` held in all.
 
@@ -110,6 +112,8 @@ def _read(outcome: Outcome, said: Mapping[str, Any]) -> None:
     quarantined = sum(said["quarantined"].values())
     counts = {"read": read, "quarantined": quarantined, "passed": read - quarantined}
     _add(outcome, f"source:{source}", counts, tuple(counts))
+    if ahead := said["quarantined"].get(AHEAD, 0):
+        outcome.ahead[source] = outcome.ahead.get(source, 0) + ahead
 
 
 def _state(outcome: Outcome, said: Mapping[str, Any]) -> None:
@@ -149,9 +153,37 @@ def _add(outcome: Outcome, name: str, said: Mapping[str, Any], counts: tuple[str
         known[count] = known.get(count, 0) + said[count]
 
 
-def totals(accounting: Mapping[str, Mapping[str, int]], into: dict[str, dict[str, int]]) -> None:
-    """Add one batch's accounting to a running total."""
-    for name, counts in accounting.items():
-        known = into.setdefault(name, defaultdict(int))
-        for count, n in counts.items():
-            known[count] += n
+def mostly(counted: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[str, str]]:
+    """Yield where more than half of a batch's rows were late, or in quarantine for the future.
+
+    Each is a name in the accounting and the count that says it: `late` or `too_far_ahead`.
+    """
+    for name, counts in counted.items():
+        for whole, part in (("rows", "late"), ("read", "too_far_ahead")):
+            if counts.get(part, 0) * 2 > counts.get(whole, 0):
+                yield name, part
+
+
+def totals(before: Mapping[str, Mapping[str, int]], outcome: Outcome) -> dict[str, dict[str, int]]:
+    """Return the sums of all batches up to this one: what they were before it, and the accounting of the batch.
+
+    `too_far_ahead` is a part of what a source has in quarantine. Under `batches` stands in how many batches most rows
+    were late, or too far ahead.
+    """
+    counted = {name: dict(counts) for name, counts in outcome.accounting.items()}
+    for source, rows in outcome.ahead.items():
+        counted[f"source:{source}"]["too_far_ahead"] = rows
+    counted["batches"] = {"batches": 1, **{f"mostly_{what}": 1 for _, what in mostly(counted)}}
+    return added(before, counted)
+
+
+def added(
+    one: Mapping[str, Mapping[str, int]], other: Mapping[str, Mapping[str, int]], times: int = 1
+) -> dict[str, dict[str, int]]:
+    """Return the sums of two sets of counts, the other taken so many times."""
+    found = {name: dict(counts) for name, counts in one.items()}
+    for name, counts in other.items():
+        known = found.setdefault(name, {})
+        for what, n in counts.items():
+            known[what] = known.get(what, 0) + times * n
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from penstock.checkpoint.places import presence_in
 from penstock.checkpoint.recovery import Damage, Recovered, recover
 from penstock.checkpoint.takeover import View, survey
 from penstock.errors import EXIT_RETRY
-from penstock.runtime.batch_report import BatchReport, moment
+from penstock.runtime.batch_report import BatchReport, Totals, moment
 from penstock.runtime.config import Settings
 from penstock.runtime.held import undecided, undone_by_restore
 from penstock.runtime.held_records import HeldRecords
@@ -48,8 +48,8 @@ class JobStatus:
     """Hold how one job stands. Times are microseconds since 1970.
 
     `last` is the newest Commit; `goes_on_from` the batch whose state is in force, which a restore may have changed,
-    and `watermarks` are that one's. `record` is the newest status record of the last driver, if it wrote one; `held`
-    are undecided batches.
+    and `watermarks` and `totals` are that one's. `record` is the newest status record of the last driver, if it wrote
+    one; `held` are undecided batches.
     """
 
     job: str
@@ -59,6 +59,7 @@ class JobStatus:
     last: BatchReport | None = None
     goes_on_from: int | None = None
     watermarks: Mapping[str, int | None] = field(default_factory=dict)
+    totals: Totals | None = None
     record: Mapping[str, Any] = field(default_factory=dict)
     heartbeat_age: float | None = None
     next_batch: int = 0
@@ -80,6 +81,7 @@ class JobStatus:
             "last_batch": self.last.to_json() if self.last is not None else None,
             "goes_on_from": self.goes_on_from,
             "watermark": {step: moment(mark) for step, mark in self.watermarks.items()},
+            "totals": None if self.totals is None else asdict(self.totals),
             "ms": self.record.get("ms"),
             "rows_per_second": self.record.get("rows_per_second"),
             "rows_left": self.record.get("left"),
@@ -166,6 +168,7 @@ def read_status(settings: Settings, job: str, clock: Clock, *, recovered: Recove
         last=BatchReport.of(recovered.kept[-1].commit) if recovered.kept else None,
         goes_on_from=recovered.commit.batch if recovered.commit is not None else None,
         watermarks=recovered.commit.watermarks_out if recovered.commit is not None else {},
+        totals=Totals.of(recovered.commit),
         record=record,
         heartbeat_age=None if age is None else round(age, 1),
         next_batch=recovered.next_batch,

@@ -14,6 +14,7 @@ from penstock.operators.time_windows import preaggregate
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.rows import Item, receipt
 from penstock.runtime.specs import (
+    AHEAD,
     FATE,
     HASHED,
     TIME,
@@ -29,7 +30,7 @@ from penstock.state.keys import partition_of
 
 __all__ = ["PLACE", "QUARANTINE_SCHEMA", "key_column", "late_schema", "route", "step_port"]
 
-REASONS = {-1: "bad record", -2: "null event time", -3: "too far in the future"}
+REASONS = {-1: "bad record", -2: "null event time", -3: AHEAD}
 UTC = pa.timestamp("us", tz="UTC")
 QUARANTINE_SCHEMA = pa.schema(
     [

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.runtime.partition_state import PartitionState
 
 __all__ = [
+    "AHEAD",
     "FATE",
     "HASHED",
     "MAIN",
@@ -39,6 +40,9 @@ TIME = "_penstock_time"
 """int64: event time in microseconds since 1970, null where a row has none."""
 FATE = "_penstock_fate"
 """int32: 0 for a row that goes on, -1 to -3 for quarantine, k for a row that the branch's k-th filter dropped."""
+
+AHEAD = "too far in the future"
+"""Why a row beyond batch time + max_future is in quarantine (SEMANTICS 2.7)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -107,7 +107,11 @@ class SourceReader(Protocol):
 
 
 class Source(Protocol):
-    """Describe where rows come from; opened once by each driver."""
+    """Describe where rows come from; opened once by each driver.
+
+    `live`, True where a source does not say it, tells that rows are of about now. Then event times are bounded ahead of
+    the batch time by default (SEMANTICS 2.7): by an hour.
+    """
 
     def open(self, spark: Any) -> SourceReader:
         """Return the reader; `spark` is the job's SparkSession."""

@@ -41,6 +41,8 @@ class MemorySource:
     A position names the last chunk that was read, so a restart or a restore reads the later ones again.
     """
 
+    live = False
+
     def __init__(self, schema: str, *, on_bad_record: BadRecord = BadRecord.QUARANTINE) -> None:
         self.schema = schema
         self.on_bad_record = on_bad_record

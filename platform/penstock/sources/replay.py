@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -54,6 +54,7 @@ class FileReplay:
     schema: str | None = None
     nulls: Sequence[str] = ("",)
     on_bad_record: BadRecord = BadRecord.QUARANTINE
+    live: ClassVar[bool] = False
 
     def __init__(
         self,
