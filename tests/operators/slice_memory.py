@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.operators.partial_tables import GROUP, integers, slices_in
-from penstock.operators.time_windows import StepResult, WindowStep
+from penstock.operators.time_windows import StepResult, WindowStep, step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done(StepResult):
+    """What a step did, with all of its output."""
+
+    output: pa.Table
+    pieces: tuple[int, ...]
+    """How many rows came at once."""
+
+
+def whole_step(source: SliceMemory, deltas: Iterable[pa.Table], spec: WindowStep, **watermarks: int | None) -> Done:
+    """Run a step to its end."""
+    made, pieces = step(source, deltas, spec, **watermarks), []
+    while True:
+        try:
+            pieces.append(next(made))
+        except StopIteration as end:
+            result = {field.name: getattr(end.value, field.name) for field in fields(end.value)}
+            output = pa.concat_tables([spec.output.empty_table(), *pieces])
+            return Done(output=output, pieces=tuple(piece.num_rows for piece in pieces), **result)
 
 
 class SliceMemory:

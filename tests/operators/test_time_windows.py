@@ -20,12 +20,13 @@ from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.partial_tables import PartialTables
 from penstock.operators.slices import END_OF_TIME, judge
-from penstock.operators.time_windows import StepResult, Strategy, WindowStep, preaggregate, step
+from penstock.operators.time_windows import Strategy, WindowStep, preaggregate, step
 from penstock.testing.model import ModelBatch, WindowModel
 from penstock.windows import Sliding, Tumbling
-from tests.operators.slice_memory import SliceMemory
+from tests.operators.slice_memory import Done, SliceMemory, whole_step
 
 MANY = importlib.import_module("penstock.operators.many_windows")
+TIME_WINDOWS = importlib.import_module("penstock.operators.time_windows")
 
 
 @pytest.fixture(scope="module", autouse=True, params=[0, MANY.COPIES_WORTH_A_WINDOW], ids=["one by one", "together"])
@@ -103,7 +104,7 @@ class Engine:
             window=self.spec.window,
         )
 
-    def batch(self, parts: list[list[dict]], *, late: int | None, close: int | None) -> tuple[StepResult, list[dict]]:
+    def batch(self, parts: list[list[dict]], *, late: int | None, close: int | None) -> tuple[Done, list[dict]]:
         deltas, late_rows = [], []
         self.counts = dict.fromkeys(("counted", "partly_late", "no_window"), 0)
         for part, rows in enumerate(parts):
@@ -112,7 +113,7 @@ class Engine:
                 self.counts[fate] += int(getattr(judged, fate).sum())
             late_rows += [row for row, is_late in zip(rows, judged.late, strict=True) if is_late]
             deltas.append(self.delta([row for row, c in zip(rows, judged.counted, strict=True) if c], part))
-        result = step(self.memory, deltas, self.spec, late_watermark=late, close_watermark=close)
+        result = whole_step(self.memory, deltas, self.spec, late_watermark=late, close_watermark=close)
         self.memory.write(result)
         self.batches += 1
         return result, late_rows
@@ -122,7 +123,7 @@ def oracle_of(spec: WindowStep, aggregates: dict[str, Aggregate]) -> WindowModel
     return WindowModel(spec.window, spec.keys.names, aggregates, time=lambda row: row["t"])
 
 
-def output_of(result: StepResult, spec: WindowStep) -> dict[tuple, dict]:
+def output_of(result: Done, spec: WindowStep) -> dict[tuple, dict]:
     """Return the output by bounds and key; no window may stand in it twice."""
     assert result.output.schema == spec.output
     bounds = [result.output[name].cast(pa.int64()).to_pylist() for name in ("window_start", "window_end")]
@@ -136,7 +137,7 @@ def output_of(result: StepResult, spec: WindowStep) -> dict[tuple, dict]:
     return found
 
 
-def assert_same(result: StepResult, late_rows: list[dict], expected: ModelBatch, spec: WindowStep) -> None:
+def assert_same(result: Done, late_rows: list[dict], expected: ModelBatch, spec: WindowStep) -> None:
     actual = output_of(result, spec)
     wanted = {(w.start, w.end, *map(repr, w.key)): w.results for w in expected.windows}
     assert actual.keys() == wanted.keys()
@@ -294,6 +295,37 @@ def test_a_year_without_rows_closes_no_windows_on_the_way(aggregates):
     assert result.next_due is None
 
 
+def test_a_jump_of_the_watermark_makes_so_many_windows_at_a_time(monkeypatch):
+    """2.5, 3.1: ten rows in a window of an hour by 10 ms close 360,009 windows, of which some thousands are held."""
+    monkeypatch.setattr(MANY, "COPIES_WORTH_A_WINDOW", 10_000)
+    monkeypatch.setattr(MANY, "_MOST_COPIES", 20_000)
+    monkeypatch.setattr(TIME_WINDOWS, "OUTPUT_BYTES", 2**20)
+    spec = step_of(TimeWindow(size=360_000, every=1), {"n": agg.count(), "s": agg.sum("d")})
+    engine = Engine(spec)
+    engine.batch([[row(n) for n in range(10)]], late=None, close=None)
+    made = step(engine.memory, [], spec, late_watermark=10**6, close_watermark=10**6)
+    held, rows, counted, before = [], 0, 0, None
+    for piece in made:
+        ends = piece["window_end"].cast(pa.int64()).to_numpy()
+        assert (np.diff(np.r_[ends if before is None else (before, *ends)]) == 1).all()
+        before, rows, counted = int(ends[-1]), rows + piece.num_rows, counted + int(piece["n"].to_numpy().sum())
+        held.append((piece.num_rows, piece.nbytes))
+    assert (rows, counted) == (360_009, 10 * 360_000)
+    assert max(size for _, size in held) <= 2**20
+    assert max(rows for rows, _ in held) < 30_000
+
+
+def test_windows_are_sent_on_before_the_next_are_made(monkeypatch):
+    """2.5: the output of a jump is yielded as it is made; dense windows, which are made one by one, as well."""
+    monkeypatch.setattr(TIME_WINDOWS, "OUTPUT_BYTES", 1)
+    engine = Engine(step_of(TimeWindow(size=8, every=1), ALL))
+    engine.batch([[row(n) for n in range(40)]], late=None, close=None)
+    finished, made = [], TIME_WINDOWS._finished
+    monkeypatch.setattr(TIME_WINDOWS, "_finished", lambda *said: finished.append(1) or made(*said))
+    for pieces, _ in enumerate(step(engine.memory, [], engine.spec, late_watermark=50, close_watermark=50)):
+        assert len(finished) <= pieces + 2
+
+
 def test_a_transient_overflow_of_the_running_sum_does_not_raise():
     """3.3: what counts is the sum over the window's rows; slices enter before others leave."""
     big = 2**62
@@ -316,10 +348,10 @@ def test_rows_of_closed_windows_are_refused():
     """2.10: a row that no window can count any more was to be judged late; losing it in silence is a fault."""
     engine = Engine(step_of(TimeWindow(size=4, every=2), EXACT))
     with pytest.raises(StateError, match="slice at 6"):
-        step(engine.memory, [engine.delta([row(7)])], engine.spec, late_watermark=10, close_watermark=10)
+        whole_step(engine.memory, [engine.delta([row(7)])], engine.spec, late_watermark=10, close_watermark=10)
     engine.batch([[row(7)]], late=None, close=10)
     with pytest.raises(StateError, match="slice at 6"):
-        step(engine.memory, [engine.delta([row(7)])], engine.spec, late_watermark=None, close_watermark=10)
+        whole_step(engine.memory, [engine.delta([row(7)])], engine.spec, late_watermark=None, close_watermark=10)
 
 
 def test_state_of_another_strategy_is_rebuilt_from_slices(monkeypatch):
@@ -333,7 +365,7 @@ def test_state_of_another_strategy_is_rebuilt_from_slices(monkeypatch):
     other = Engine(subtract)
     other.memory.runs = {part: list(runs) for part, runs in memory.memory.runs.items()}
     other.memory.text = memory.memory.text
-    result = step(other.memory, [], subtract, late_watermark=10, close_watermark=10)
+    result = whole_step(other.memory, [], subtract, late_watermark=10, close_watermark=10)
     assert output_of(result, subtract) == {(2, 10, "'a'", "0.0"): {"n": 8, "total": sum(range(2, 10))}}
     assert {part: table.num_rows for part, table in result.replace.items()} == {"running": 1, "front": 0}
 

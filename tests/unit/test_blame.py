@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from penstock import Job
-from penstock.runtime.blame import data_exception, java_failure, site_of
+from penstock.errors import ComputeFailed, PenstockError, UserFunctionError
+from penstock.runtime.blame import data_exception, java_failure, of_the_engine, site_of
+from penstock.runtime.spark import _explained
+from penstock.sinks import MemorySink
+from penstock.sources import MemorySource
 
 DIVIDED = """[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate divisor being 0 and return NULL instead. \
 If necessary set "spark.sql.ansi.enabled" to "false" to bypass this error. SQLSTATE: 22012
@@ -94,3 +98,47 @@ Caused by: java.io.EOFException
 def test_a_failure_of_spark_is_told_by_its_cause(text, said):
     """Not by the name of a method that py4j called."""
     assert java_failure(text) == said
+
+
+ENGINE = "/opt/app/.venv/lib/python3.11/site-packages/penstock/runtime/rows.py"
+OPERATOR = "/srv/platform/penstock/operators/time_windows.py"
+ARROW = "pyarrow/array.pxi"
+NUMPY = "/opt/app/.venv/lib/python3.11/site-packages/numpy/lib/_function_base_impl.py"
+WORKER = "/spark/python/lib/pyspark.zip/pyspark/worker.py"
+THEIRS = "/srv/ann/penstock/jobs/flights.py"
+
+
+@pytest.mark.fault("F75")
+@pytest.mark.parametrize(
+    ("files", "ours"),
+    [
+        ([WORKER, ENGINE], True),
+        ([WORKER, ENGINE, OPERATOR, ARROW], True),
+        ([WORKER, OPERATOR, NUMPY], True),
+        ([WORKER, ENGINE, THEIRS], False),
+        ([WORKER, ENGINE, THEIRS, NUMPY], False),
+        ([WORKER, THEIRS], False),
+        ([WORKER], False),
+        ([], False),
+    ],
+)
+def test_what_penstock_breaks_is_not_blamed_on_a_function_of_the_users(files: list[str], *, ours: bool) -> None:
+    """A traceback that ends in Penstock, or in a library that it called, is the engine's fault."""
+    assert of_the_engine(files) is ours
+
+
+class PythonException(Exception):
+    """What pyspark raises of an error in a task, by its name."""
+
+
+@pytest.mark.fault("F75")
+@pytest.mark.parametrize(("file", "kind"), [(ARROW, ComputeFailed), (THEIRS, UserFunctionError)])
+def test_an_error_in_a_task_names_who_has_to_do_something(file: str, kind: type[PenstockError]) -> None:
+    """A person is asked to correct a function only where there is one; else the cause is read, and the batch retried."""
+    frames = "".join(f'  File "{path}", line 7, in run\n    do()\n' for path in (WORKER, ENGINE, file))
+    why = PythonException(f"Traceback (most recent call last):\n{frames}TypeError: Cannot convert ChunkedArray\n")
+    job = Job("orders", partitions=1)
+    job.source("rows", MemorySource("v int")).write("out", MemorySink())
+    said = _explained(why, 4, job.graph())
+    assert (type(said), said.what) == (kind, "batch 4: TypeError: Cannot convert ChunkedArray")
+    assert file in said.where

@@ -10,7 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.runtime import rows as rows_module
-from penstock.runtime.rows import CARRIER, RECEIPT, Emitter, Item, receipt, receipts_of, split_carriers
+from penstock.runtime.rows import (
+    BATCH_BYTES,
+    CARRIER,
+    RECEIPT,
+    Carrier,
+    Emitter,
+    Item,
+    cut,
+    receipt,
+    receipts_of,
+    split_carriers,
+)
 
 COLUMNS = pa.schema([("k", pa.string()), ("v", pa.int64())])
 
@@ -23,6 +34,14 @@ def rows_of(*values: int) -> pa.Table:
 def emitted(emitter: Emitter, items: list[Item], partition: int = 0) -> pa.Table:
     """Return what a task sends, as one table of the stage's output schema."""
     return pa.Table.from_batches(list(emitter.emit(items, partition)), schema=emitter.schema)
+
+
+def split(sent: pa.Table) -> tuple[list[Carrier], pa.Table]:
+    """Return the carriers and the rows as one table."""
+    carriers, rows = split_carriers(sent.to_batches())
+    return carriers, pa.Table.from_batches(
+        rows, schema=pa.schema([f for f in sent.schema if f.name not in CARRIER.names])
+    )
 
 
 def unpacked(payload: bytes) -> pa.Table:
@@ -68,8 +87,8 @@ def test_the_order_of_payloads_does_not_depend_on_who_came_first(arrived: list[t
         )
         for stage, partition in arrived
     }
-    carriers, rest = split_carriers(pa.concat_tables(parts[key] for key in arrived))
-    found = [unpacked(p)["v"][0].as_py() for p in carriers["_payload"].to_pylist()]
+    carriers, rest = split(pa.concat_tables(parts[key] for key in arrived))
+    found = [carrier.table()["v"][0].as_py() for carrier in carriers]
     assert found == [100 * s + 10 * p + i for s, p, i in itertools.product(range(3), range(3), range(3))]
     assert rest.num_rows == 0
 
@@ -103,27 +122,70 @@ def test_the_rows_of_the_lane_become_columns_and_others_stay_payloads() -> None:
     """Only what Spark has to evaluate next travels as columns."""
     sent = emitted(LANE, [Item("a", rows_of(1, 2)), Item("b", rows_of(3), 1), receipt("x")])
     assert sent.schema.names == [*CARRIER.names, *COLUMNS.names]
-    carriers, rows = split_carriers(sent)
+    carriers, rows = split(sent)
     assert rows.to_pylist() == [{"k": "k1", "v": 1}, {"k": "k2", "v": 2}]
-    assert carriers["_port"].to_pylist() == ["b", RECEIPT]
+    assert [carrier.port for carrier in carriers] == ["b", RECEIPT]
 
 
 def test_a_lane_takes_its_columns_in_its_own_order_and_types() -> None:
     """The rows of a port may carry more columns than the hop reads."""
     wide = pa.table({"more": [True], "v": pa.array([1], pa.int32()), "k": ["x"]})
-    assert split_carriers(emitted(LANE, [Item("a", wide)]))[1].to_pylist() == [{"k": "x", "v": 1}]
+    assert split(emitted(LANE, [Item("a", wide)]))[1].to_pylist() == [{"k": "x", "v": 1}]
 
 
 def test_payloads_of_earlier_stages_pass_through_and_those_of_the_lane_are_opened() -> None:
     """Rows for a later hop wait as payloads; when the hop is next they become its columns."""
     earlier = emitted(Emitter(stage=0, home=2), [Item("a", rows_of(1), 0), Item("b", rows_of(2), 1), receipt("x")])
-    passed = pa.Table.from_batches(list(LANE.forward(earlier)), schema=LANE.schema)
-    carriers, rows = split_carriers(passed)
+    passed = pa.Table.from_batches(list(LANE.forward(split(earlier)[0])), schema=LANE.schema)
+    carriers, rows = split(passed)
     assert rows.to_pylist() == [{"k": "k1", "v": 1}]
-    assert carriers.to_pylist() == [r for r in earlier.to_pylist() if r["_port"] != "a"]
+    assert carriers == [c for c in split(earlier)[0] if c.port != "a"]
 
 
 def test_without_a_lane_everything_passes_as_it_is() -> None:
     """A stage that no hop follows forwards what it does not own, in its order."""
     earlier = emitted(Emitter(stage=0), [Item("a", rows_of(1), 0), receipt("x")])
-    assert pa.Table.from_batches(list(Emitter(stage=1).forward(earlier))).equals(earlier)
+    assert pa.Table.from_batches(list(Emitter(stage=1).forward(split(earlier)[0]))).equals(earlier)
+
+
+# --- more than an array of Arrow holds ---------------------------------------------------------
+
+MANY = 33
+LARGE = bytes(64 << 20)
+"""33 of these are 2.06 GiB; they share their memory here, and are as many bytes to Arrow as if they did not."""
+
+
+@pytest.mark.fault("F75")
+def test_a_task_sends_more_than_two_gib() -> None:
+    """The carriers of a task are cut into batches, in their order; none is larger than the bound and one payload."""
+    sent = Emitter(stage=0).emit((Item("p", LARGE, number) for number in range(MANY)), 0)
+    found = [(batch["_pid"].to_pylist(), batch["_payload"].nbytes) for batch in sent]
+    assert [pid for pids, _ in found for pid in pids] == list(range(MANY))
+    assert max(size for _, size in found) < BATCH_BYTES + len(LARGE)
+
+
+@pytest.mark.fault("F75")
+def test_a_partition_takes_and_passes_on_more_than_two_gib() -> None:
+    """Only the order of payloads is sorted: what comes in falling order leaves in rising order, cut again."""
+    (four,) = Emitter(stage=0).emit((Item("p", LARGE, pid) for pid in range(4)), 0)
+    at = four.schema.get_field_index("_order")
+    arrived = (four.set_column(at, CARRIER.field("_order"), pa.array(range(n, n + 4))) for n in range(MANY, 0, -4))
+    carriers, rows = split_carriers(arrived)
+    assert (rows, sum(carrier.payload.size for carrier in carriers) > 2**31) == ([], True)
+    orders = [order for batch in Emitter(stage=1).forward(carriers) for order in batch["_order"].to_pylist()]
+    assert orders == sorted(orders)
+    assert len(orders) == len(carriers) == MANY + 3
+
+
+@pytest.mark.fault("F75")
+@given(st.lists(st.integers(0, 40), max_size=6))
+def test_the_rows_of_a_task_are_cut(counts: list[int]) -> None:
+    """A task works on so many bytes at a time, whatever batches they came in; in its order, and each row once."""
+    numbers = iter(range(1_000))
+    given_rows = [pa.record_batch({"v": pa.array([next(numbers) for _ in range(n)], pa.int64())}) for n in counts]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows_module, "BATCH_BYTES", 80)
+        tables = list(cut(given_rows))
+    assert [v for table in tables for v in table["v"].to_pylist()] == list(range(sum(counts)))
+    assert all(table.nbytes <= 80 for table in tables)
+    assert bool(tables) == bool(counts)

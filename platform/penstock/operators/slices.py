@@ -28,6 +28,7 @@ __all__ = [
     "Judgement",
     "check_window",
     "due_ends",
+    "due_runs",
     "first_end_after",
     "floor_slice",
     "in_no_window",
@@ -47,6 +48,7 @@ FARTHEST = 2**62
 """The event times that windows can hold are those from -FARTHEST to FARTHEST, 146,000 years either way.
 Beyond, the bounds of a window could not be written as a 64-bit integer."""
 _WIDEST = 2**61
+_ENDS_AT_ONCE = 65_536
 
 Times = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -139,29 +141,37 @@ def next_due_end(live: Times, after: int | None, window: TimeWindow) -> int | No
 
     `live` are starts of slices with rows, ascending.
     """
-    return next(due_ends(live, after, END_OF_TIME, window), None)
+    return next((first for first, _ in due_runs(live, after, END_OF_TIME, window)), None)
 
 
-def due_ends(live: Times, after: int | None, to: int | None, window: TimeWindow) -> Iterator[int]:
-    """Yield, in order, each end in (after, to] of a window that holds a live slice.
+def due_runs(live: Times, after: int | None, to: int | None, window: TimeWindow) -> list[tuple[int, int]]:
+    """Return the ends in (after, to] of windows that hold a live slice, as runs: a first and a last end, ascending.
 
+    The ends of a run are `every` apart, so a run of a million windows is two numbers, and so is a gap between runs.
     `live` are starts of slices with rows, ascending.
-    Ends without rows are jumped over, so a gap of a year costs as much as a gap of a second.
     `after` None is the beginning of time; `to` None closes nothing.
     """
-    while to is not None and len(live):
-        if after is None:
-            end = first_end_after(int(live[0]), window)
-        else:
-            end = first_end_after(after, window)
-            at = int(np.searchsorted(live, max(end - window.size, BEGINNING_OF_TIME))) if end <= to else len(live)
-            if at == len(live):
-                return
-            end = max(end, first_end_after(int(live[at]), window))
-        if end > to:
-            return
-        yield end
-        after = end
+    if to is None or not len(live):
+        return []
+    least = BEGINNING_OF_TIME if after is None else first_end_after(after, window)
+    most = first_end_after(to, window) - window.every
+    if least > most or least > END_OF_TIME or most < BEGINNING_OF_TIME:
+        return []
+    firsts = live + window.every - (live - (window.offset + window.size) % window.every) % window.every
+    firsts, lasts = np.maximum(firsts, least), np.minimum(last_ends(live, window), most)
+    held = firsts <= lasts
+    firsts, lasts = firsts[held], lasts[held]
+    opens = np.r_[True, firsts[1:] > lasts[:-1] + window.every][: len(firsts)]
+    closes = np.r_[opens[1:], True][: len(firsts)]
+    return list(zip(firsts[opens].tolist(), lasts[closes].tolist(), strict=True))
+
+
+def due_ends(live: Times, after: int | None, to: int | None, window: TimeWindow) -> Iterator[Times]:
+    """Yield the ends of `due_runs` in order, some thousands at a time."""
+    for first, last in due_runs(live, after, to, window):
+        for start in range(first, last + 1, _ENDS_AT_ONCE * window.every):
+            end = min(last, start + (_ENDS_AT_ONCE - 1) * window.every)
+            yield np.arange(start, end + 1, window.every, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ Nothing here knows Spark, files or clocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +51,9 @@ __all__ = [
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 _UTC = pa.timestamp("us", tz="UTC")
 _CLOSED_TO, _STRATEGY = "closed_to", "strategy"
+OUTPUT_BYTES = 64 * 2**20
+"""About how many bytes of output are made before they are sent on."""
+_FOLDED_BYTES = 512 * 2**20
 
 Ints = npt.NDArray[np.int64]
 
@@ -105,7 +108,6 @@ class WindowStep:
 class StepResult:
     """Hold what a batch did in one state partition.
 
-    `output`: the rows of the windows that closed, in the order of their ends.
     `append`: by part, rows to add; sorted by group, then hash.
     `replace`: by part, all rows it holds from now on; without rows, the part is gone.
     `floor`: groups before it will never be read again, in the parts "slices", "front" and "late".
@@ -115,7 +117,6 @@ class StepResult:
     `windows`: how many windows closed. `rows`: how many rows of the batch were counted in.
     """
 
-    output: pa.Table
     append: Mapping[str, pa.Table]
     replace: Mapping[str, pa.Table]
     floor: int
@@ -167,9 +168,11 @@ def step(
     *,
     late_watermark: int | None,
     close_watermark: int | None,
-) -> StepResult:
+) -> Generator[pa.Table, None, StepResult]:
     """Fold a batch's slices into the state of one partition and close the windows that are due (SEMANTICS 2.5).
 
+    Yields the rows of the windows that closed, in the order of their ends, about OUTPUT_BYTES at a time; what a jump of
+    the watermark closes is never held as a whole.
     `deltas` are tables of `preaggregate`, of rows judged by `late_watermark`.
     Windows with end <= `close_watermark` close, if they hold rows and were not closed before.
     One that `late_watermark` had passed already is forgotten as far as this batch's rows are concerned, so it closes
@@ -185,31 +188,30 @@ def step(
     slices = Slices(source, layout)
     maker = window_maker(strategy, slices, layout, window, facts if same else {})
     closed_to: int | None = facts.get(_CLOSED_TO)
-    outputs: list[pa.Table] = []
     windows = 0
 
-    def close(to: int | None) -> None:
+    def close(to: int | None) -> Iterator[pa.Table]:
         nonlocal maker, same, windows
-        ends = list(due_ends(slices.live(floor_slice(closed_to, window)), closed_to, to, window))
-        windows += len(ends)
-        together = many_windows(slices, layout, window, ends)
-        if together is None:
-            outputs.extend(_finished(maker.make(end), end, spec) for end in ends)
-        elif ends:
-            outputs.append(_finished(together, together[GROUP], spec))
-            # What a strategy had kept ends at an older window: it begins again from the slices.
-            maker, same = window_maker(strategy, slices, layout, window, {}), False
+        for due in due_ends(slices.live(floor_slice(closed_to, window)), closed_to, to, window):
+            for ends, together in many_windows(slices, layout, window, due):
+                windows += len(ends)
+                if together is None:
+                    yield from (_finished(maker.make(end), end, spec) for end in ends.tolist())
+                else:
+                    yield _finished(together, together[GROUP], spec)
+                    # What a strategy had kept ends at an older window: it begins again from the slices.
+                    maker, same = window_maker(strategy, slices, layout, window, {}), False
 
-    close(_earlier(late_watermark, close_watermark))
+    yield from _gathered(close(_earlier(late_watermark, close_watermark)))
     closed_to = _later(closed_to, _earlier(late_watermark, close_watermark))
-    delta = layout.combine(list(deltas))
+    delta = _folded(deltas, layout)
     _check_open(delta, window, _later(closed_to, late_watermark))
     slices.add(delta)
     maker.add(delta)
-    close(close_watermark)
+    yield from _gathered(close(close_watermark))
 
     append, replace, kept = maker.kept()
-    if outputs or delta.num_rows:
+    if windows or delta.num_rows:
         closed_to = _later(closed_to, close_watermark)
         facts = {_CLOSED_TO: closed_to, _STRATEGY: strategy.name, **kept}
         append |= {SLICES: delta} if delta.num_rows else {}
@@ -219,7 +221,6 @@ def step(
         closed_to = facts.get(_CLOSED_TO)
     floor = floor_slice(closed_to, window)
     return StepResult(
-        output=pa.concat_tables(outputs) if outputs else spec.output.empty_table(),
         append=append,
         replace={name: table for name, table in replace.items() if table.num_rows or len(source.groups(name))},
         floor=floor,
@@ -245,7 +246,6 @@ def begin(slices: pa.Table, spec: WindowStep, *, closed_to: int | None) -> StepR
         raise StateError(f"no slice of these windows begins at {int(odd[0])} us", slice_start=int(odd[0]))
     floor = floor_slice(closed_to, window)
     return StepResult(
-        output=spec.output.empty_table(),
         append={SLICES: rows} if rows.num_rows else {},
         replace={},
         floor=floor,
@@ -254,6 +254,33 @@ def begin(slices: pa.Table, spec: WindowStep, *, closed_to: int | None) -> StepR
         windows=0,
         rows=0,
     )
+
+
+def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield tables put together to about OUTPUT_BYTES, in their order; one that is larger comes alone."""
+    waiting: list[pa.Table] = []
+    size = 0
+    for table in tables:
+        if waiting and size + table.nbytes > OUTPUT_BYTES:
+            yield pa.concat_tables(waiting)
+            waiting, size = [], 0
+        waiting.append(table)
+        size += table.nbytes
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def _folded(deltas: Iterable[pa.Table], layout: PartialTables) -> pa.Table:
+    """Merge the batch's rows, as much at a time as an array of Arrow holds of their keys (F75)."""
+    waiting: list[pa.Table] = []
+    size = 0
+    for delta in deltas:
+        waiting.append(delta)
+        size += delta.nbytes
+        if size > _FOLDED_BYTES and len(waiting) > 1:
+            waiting = [layout.combine(waiting)]
+            size = waiting[0].nbytes
+    return layout.combine(waiting)
 
 
 def _order(rows: pa.Table, part: int | str) -> Ints:

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import FilterNode, Node, SelectNode, SourceNode, WindowNode, WithColumnsNode
 
-__all__ = ["data_exception", "java_failure", "site_of"]
+__all__ = ["data_exception", "java_failure", "of_the_engine", "site_of"]
 
 _CONDITION = re.compile(r"(\[[A-Z][A-Z0-9_.]*\] .*?) *SQLSTATE: (22\w{3}|21000|P0001)", re.DOTALL)
 """Spark names its data exceptions by the SQL standard: class 22, a scalar query with several rows, raise_error."""
+_ENGINE = re.compile(r"/penstock/(?:checkpoint|operators|quality|runtime|sinks|sources|state|time)/")
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|<frozen |(?:^|/)pyarrow/|/pyspark/|/zipfile/")
 _FRAGMENT = re.compile(r"== SQL \(line \d+, position \d+\) ==\n(.+?)\n\s*\^+", re.DOTALL)
 
 
@@ -24,6 +26,15 @@ def data_exception(text: str) -> str | None:
     said = re.sub(r" If necessary set .* to bypass this error\.", "", " ".join(found[1].split()))
     fragment = _FRAGMENT.search(text)
     return f"{said} In `{fragment[1]}`." if fragment else said
+
+
+def of_the_engine(files: list[str]) -> bool:
+    """Return whether a traceback ended in Penstock, or in what Penstock called, and not in a function of the user's.
+
+    `files` are the paths of its frames, the outermost first.
+    """
+    inner = max((place for place, path in enumerate(files) if _ENGINE.search(path)), default=None)
+    return inner is not None and all(_LIBRARY.search(path) for path in files[inner + 1 :])
 
 
 def java_failure(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -216,7 +216,9 @@ class FunctionWork:
             found += Evolution(refused=(f"{was} before, and {self._timeout} now",))
         return found
 
-    def run(self, state: PartitionState, tables: list[pa.Table], facts: BatchFacts) -> StepDone:
+    def run(
+        self, state: PartitionState, tables: list[pa.Table], facts: BatchFacts
+    ) -> Generator[pa.Table, None, StepDone]:
         """Run the rows, the timers and the timeouts of a batch."""
         spec = self.spec
         sent = self.rows_as.sent
@@ -236,8 +238,8 @@ class FunctionWork:
         )
         done = run_function(spec, state, rows.select(spec.visible), integers(rows, HASHED), keys, times, moment)
         aside = done.aside.append_column("_batch", pa.repeat(pa.scalar(facts.batch, pa.int64()), done.aside.num_rows))
+        yield _with_time(done.output, done.times)
         return StepDone(
-            output=_with_time(done.output, done.times),
             change=done.change,
             due=done.due,
             due_time=done.due_time,

@@ -10,17 +10,45 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-__all__ = ["CARRIER", "CARRIER_DDL", "RECEIPT", "Emitter", "Item", "receipt", "receipts_of", "split_carriers"]
+__all__ = [
+    "BATCH_BYTES",
+    "CARRIER",
+    "CARRIER_DDL",
+    "RECEIPT",
+    "Carrier",
+    "Emitter",
+    "Item",
+    "cut",
+    "receipt",
+    "receipts_of",
+    "split_carriers",
+]
 
 RECEIPT = "receipt"
 CARRIER = pa.schema([("_pid", pa.int32()), ("_port", pa.string()), ("_order", pa.int64()), ("_payload", pa.binary())])
 CARRIER_DDL = "_pid int, _port string, _order long, _payload binary"
 
 _MOST_BYTES = 64 << 20
+BATCH_BYTES = 256 << 20
+"""About how many bytes of rows are in one record batch at most: an array of Arrow ends at 2 GiB (F75)."""
+
+
+class Carrier(NamedTuple):
+    """A payload on its way: the partition it goes to, its port, its place in the order, and its bytes."""
+
+    pid: int
+    port: str
+    order: int
+    payload: pa.Buffer
+
+    def table(self) -> pa.Table:
+        """Return the rows of the payload, without a copy."""
+        return pa.ipc.open_stream(self.payload).read_all()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +94,8 @@ class Emitter:
 
     def emit(self, items: Iterable[Item], partition: int) -> Iterator[pa.RecordBatch]:
         """Yield the items of one task; payloads are numbered so that their order is the same in every run."""
-        carried: list[tuple[int, str, int, bytes]] = []
+        waiting: list[Carrier] = []
+        size = 0
         number = (self.stage << 52) | (self.branch << 44) | (partition << 32)
         for item in items:
             if item.port == self.lane:
@@ -75,35 +104,37 @@ class Emitter:
                 continue
             pid = partition % self.home if item.pid is None else item.pid
             for payload in _payloads(item.body):
-                carried.append((pid, item.port, number, payload))
+                waiting.append(Carrier(pid, item.port, number, payload))
                 number += 1
-        if carried:
-            yield self._as_carriers(carried)
+                size += payload.size
+                if size >= BATCH_BYTES:
+                    yield self._as_carriers(waiting)
+                    waiting, size = [], 0
+        if waiting:
+            yield self._as_carriers(waiting)
 
-    def forward(self, carriers: pa.Table) -> Iterator[pa.RecordBatch]:
+    def forward(self, carriers: Iterable[Carrier]) -> Iterator[pa.RecordBatch]:
         """Yield carriers of an earlier stage; those of the hop's own lane become columns."""
-        for batch in carriers.select(CARRIER.names).to_batches():
-            if self.lane is None:
-                yield self._with_nulls(batch)
+        waiting: list[Carrier] = []
+        size = 0
+        for carrier in carriers:
+            if carrier.port == self.lane:
+                yield from self._as_columns(carrier.table())
                 continue
-            kept = []
-            for pid, port, order, payload in zip(*(c.to_pylist() for c in batch.columns), strict=True):
-                if port == self.lane:
-                    yield from self._as_columns(pa.ipc.open_stream(payload).read_all())
-                else:
-                    kept.append((pid, port, order, payload))
-            if kept:
-                yield self._as_carriers(kept)
+            waiting.append(carrier)
+            size += carrier.payload.size
+            if size >= BATCH_BYTES:
+                yield self._as_carriers(waiting)
+                waiting, size = [], 0
+        if waiting:
+            yield self._as_carriers(waiting)
 
-    def _as_carriers(self, rows: list[tuple[int, str, int, bytes]]) -> pa.RecordBatch:
-        columns = [pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), CARRIER, strict=True)]
-        return self._with_nulls(pa.record_batch(columns, schema=CARRIER))
-
-    def _with_nulls(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self.columns is None:
-            return batch
-        nulls = [pa.nulls(batch.num_rows, f.type) for f in self.columns]
-        return pa.record_batch([*batch.columns, *nulls], schema=self.schema)
+    def _as_carriers(self, rows: list[Carrier]) -> pa.RecordBatch:
+        pids, ports, orders, payloads = zip(*rows, strict=True)
+        payloads = tuple(memoryview(payload) for payload in payloads)
+        columns = [pa.array(c, f.type) for c, f in zip((pids, ports, orders, payloads), CARRIER, strict=True)]
+        nulls = [pa.nulls(len(rows), f.type) for f in self.columns or ()]
+        return pa.record_batch([*columns, *nulls], schema=self.schema)
 
     def _as_columns(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         assert self.columns is not None
@@ -112,18 +143,45 @@ class Emitter:
             yield pa.record_batch([*nulls, *batch.columns], schema=self.schema)
 
 
-def split_carriers(table: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return the carriers, in their order, and the rows that came as columns."""
-    import pyarrow.compute as pc
+def split_carriers(batches: Iterable[pa.RecordBatch]) -> tuple[list[Carrier], list[pa.RecordBatch]]:
+    """Return the carriers, in their order, and the rows that came as columns.
 
-    carried = pc.is_valid(table["_payload"])
-    carriers = table.filter(carried).select(CARRIER.names).sort_by("_order")
-    return carriers, table.filter(pc.invert(carried)).drop_columns(CARRIER.names)
+    No payload is copied: together they may have more bytes than one array of Arrow holds.
+    """
+    carriers: list[Carrier] = []
+    rows = []
+    for batch in batches:
+        payloads = batch.column("_payload")
+        carried = pc.is_valid(payloads)
+        if carried.false_count:
+            rows.append(batch.filter(pc.invert(carried)).drop_columns(CARRIER.names))
+        places = pc.indices_nonzero(carried).to_pylist()
+        heads = (batch.column(name).to_pylist() for name in CARRIER.names[:-1])
+        pids, ports, orders = heads
+        carriers.extend(Carrier(pids[at], ports[at], orders[at], payloads[at].as_buffer()) for at in places)
+    return sorted(carriers, key=lambda carrier: carrier.order), rows
 
 
-def _payloads(body: pa.Table | bytes) -> Iterator[bytes]:
+def cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield the rows of a task as tables of about BATCH_BYTES at most; batches without rows make one table too."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        rows = max(1, BATCH_BYTES * batch.num_rows // max(1, batch.nbytes))
+        for start in range(0, max(1, batch.num_rows), rows):
+            part = batch.slice(start, rows)
+            if waiting and size + part.nbytes > BATCH_BYTES:
+                yield pa.Table.from_batches(waiting)
+                waiting, size = [], 0
+            waiting.append(part)
+            size += part.nbytes
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _payloads(body: pa.Table | bytes) -> Iterator[pa.Buffer]:
     if isinstance(body, bytes):
-        yield body
+        yield pa.py_buffer(body)
         return
     rows = max(1, _MOST_BYTES * max(1, body.num_rows) // max(1, body.nbytes))
     for start in range(0, body.num_rows, rows):
@@ -131,4 +189,4 @@ def _payloads(body: pa.Table | bytes) -> Iterator[bytes]:
         part = body.slice(start, rows)
         with pa.ipc.new_stream(buffer, part.schema) as writer:
             writer.write_table(part.combine_chunks())
-        yield buffer.getvalue().to_pybytes()
+        yield buffer.getvalue()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ClusterUnavailable, EnvironmentUnfit
 from penstock.runtime.config_values import is_local
+from penstock.runtime.rows import BATCH_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +22,8 @@ _FIXED = {
     # State lives by partition number: nothing may fold partitions together.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
+    # A batch of payloads would grow beyond what an array of Arrow holds, in Java and in Python (F75).
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
     # TCP adds 40 ms of delayed acknowledgement to each Python stage.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.worker.reuse": "true",

@@ -27,7 +27,7 @@ from penstock.graph.policies import OnEnd
 from penstock.operators.evolution import Evolution
 from penstock.quality.partials import Partial
 from penstock.quality.verdict import Status, Verdict
-from penstock.runtime.blame import data_exception, java_failure, site_of
+from penstock.runtime.blame import data_exception, java_failure, of_the_engine, site_of
 from penstock.runtime.build import BuiltJob, build_job
 from penstock.runtime.changes import Finding, Stored, compare, refuse
 from penstock.runtime.dataframes import at_site
@@ -294,7 +294,10 @@ def _explained(why: Exception, batch: int, graph: JobGraph) -> PenstockError:
         last = next(
             (line for line in reversed(lines) if re.match(r"[\w.]+(Error|Exception|Warning)?: ", line)), lines[-1]
         )
-        place = [line for line in lines if line.startswith("File ") and "/pyspark/" not in line]
+        frames = [line for line in lines if line.startswith("File ")]
+        place = [line for line in frames if "/pyspark/" not in line]
+        if of_the_engine([line.split('"')[1] for line in frames]):
+            return ComputeFailed(f"batch {batch}: {last}", where=place[-1] if place else None)
         return UserFunctionError(f"batch {batch}: {last}", where=place[-1] if place else None)
     said_of_value = data_exception(text)
     if said_of_value is not None:

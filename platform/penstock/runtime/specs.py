@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -138,12 +138,11 @@ class RouteSpec:
 class StepDone:
     """Hold what a batch did in one state partition.
 
-    `output`: rows with their event time in the column TIME. `due` and `due_time`: when the partition is to be looked at
+    `due` and `due_time`: when the partition is to be looked at
     next though no row comes, by the watermark and by the batch time. `rows`: those that were taken. `aside`: what goes
     to the step's quarantine, `aside_rows` the rows of the batch in it. `now`: the event time of a snapshot.
     """
 
-    output: pa.Table
     change: Change
     due: int | None
     due_time: int | None
@@ -205,8 +204,13 @@ class StepWork(Protocol):
     def evolved(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> Evolution:
         """Return the same of state that was kept in these columns, as a `layout_name` said."""
 
-    def run(self, state: PartitionState, tables: list[pa.Table], facts: BatchFacts) -> StepDone:
-        """Do a batch's work with what came through the shuffle."""
+    def run(
+        self, state: PartitionState, tables: list[pa.Table], facts: BatchFacts
+    ) -> Generator[pa.Table, None, StepDone]:
+        """Do a batch's work with what came through the shuffle.
+
+        Yields the output piece by piece, rows with their event time in the column TIME, and returns what was done.
+        """
 
     def rows(self, state: PartitionState) -> list[dict[str, Any]]:
         """Return the state as rows for people."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,8 @@ import pyarrow as pa
 from penstock.checkpoint.mirror import fetched
 from penstock.runtime.partition_state import PartitionState
 from penstock.runtime.route import step_port
-from penstock.runtime.rows import Item, receipt
-from penstock.runtime.specs import TIME, StateSpec, StepWork
+from penstock.runtime.rows import Carrier, Item, receipt
+from penstock.runtime.specs import TIME, StateSpec, StepDone, StepWork
 from penstock.runtime.staging import TaskFiles, pour
 from penstock.sources.base import PARTITION, POSITION
 
@@ -24,19 +24,20 @@ __all__ = ["run_state", "state_rows"]
 
 
 def run_state(
-    carriers: pa.Table, specs: tuple[StateSpec, ...], partition: int, files: TaskFiles
-) -> tuple[Iterator[Item], pa.Table]:
+    carriers: Sequence[Carrier], specs: tuple[StateSpec, ...], partition: int, files: TaskFiles
+) -> tuple[Iterator[Item], list[Carrier]]:
     """Return what the steps of this partition yield, and the carriers that are for others.
 
     `carriers` stand in their order, which is the same in every run of the batch.
     """
     mine = {step_port(spec.step): spec for spec in specs}
     tables: dict[str, list[pa.Table]] = {port: [] for port in mine}
-    ports = carriers["_port"].to_pylist()
-    for port, payload in zip(ports, carriers["_payload"], strict=True):
-        if port in mine:
-            tables[port].append(pa.ipc.open_stream(payload.as_buffer()).read_all())
-    others = carriers.filter(pa.array([port not in mine for port in ports], pa.bool_()))
+    others = []
+    for carrier in carriers:
+        if carrier.port in mine:
+            tables[carrier.port].append(carrier.table())
+        else:
+            others.append(carrier)
     return _run_steps(mine, tables, partition, files), others
 
 
@@ -59,7 +60,7 @@ def _run_step(spec: StateSpec, tables: list[pa.Table], partition: int, files: Ta
         base=facts.bases.get(spec.step, {}).get(str(partition)),
     )
     state.refuse_strangers(tables, partition, spec.partitions, spec.step)
-    done = spec.work.run(state, tables, facts)
+    done = yield from _pour_output(spec, spec.work.run(state, tables, facts), partition, files)
     written = state.write(done.change, files, partitions=spec.partitions)
     ref = written.ref
     yield receipt(
@@ -77,7 +78,6 @@ def _run_step(spec: StateSpec, tables: list[pa.Table], partition: int, files: Ta
         rewritten=written.rewritten,
         fetched=fetched() - before,
     )
-    yield from pour(_with_place(done.output, partition), spec.output, files)
     if spec.aside is not None and done.aside is not None:
         yield from pour(_with_place(done.aside, partition), spec.aside, files)
     if spec.snapshots is not None and spec.snapshots.used:
@@ -86,11 +86,26 @@ def _run_step(spec: StateSpec, tables: list[pa.Table], partition: int, files: Ta
         yield from pour(_with_place(whole, partition), spec.snapshots, files)
 
 
-def _with_place(output: pa.Table, partition: int) -> pa.Table:
-    """Give output rows a place, for steps behind."""
+def _pour_output(
+    spec: StateSpec, run: Generator[pa.Table, None, StepDone], partition: int, files: TaskFiles
+) -> Generator[Item, None, StepDone]:
+    """Send each piece of the output on before the step makes the next, and return what the step has done."""
+    before = 0
+    while True:
+        try:
+            output = next(run)
+        except StopIteration as end:
+            done: StepDone = end.value
+            return done
+        yield from pour(_with_place(output, partition, before), spec.output, files)
+        before += output.num_rows
+
+
+def _with_place(output: pa.Table, partition: int, before: int = 0) -> pa.Table:
+    """Give output rows a place, for steps behind; `before` are the rows that came before them."""
     n = output.num_rows
     table = output.append_column(PARTITION, pa.repeat(pa.scalar(partition, pa.int32()), n))
-    return table.append_column(POSITION, pa.array(np.arange(n)))
+    return table.append_column(POSITION, pa.array(np.arange(before, before + n)))
 
 
 def state_rows(work: StepWork, folder: Path, name: str, commit: Commit | None) -> list[dict[str, Any]]:

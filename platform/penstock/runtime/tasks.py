@@ -10,7 +10,7 @@ from penstock.runtime.dataframes import FUTURE
 from penstock.runtime.facts import current_facts
 from penstock.runtime.plain_rows import PlainColumns
 from penstock.runtime.route import route
-from penstock.runtime.rows import CARRIER, Emitter, split_carriers
+from penstock.runtime.rows import Emitter, cut, split_carriers
 from penstock.runtime.specs import RouteSpec, StateSpec
 from penstock.runtime.staging import TaskFiles
 from penstock.runtime.statework import run_state
@@ -46,11 +46,9 @@ def ingest_task(spec: RouteSpec, emitter: Emitter) -> TaskFunction:
     """Return the function that ends a branch of a source."""
 
     def run(batches: Batches) -> Batches:
-        rows = list(batches)
-        if rows:
-            files, partition = _files(emitter)
-            items = route(pa.Table.from_batches(rows), spec, files.facts, files)
-            yield from emitter.emit(items, partition)
+        files, partition = _files(emitter)
+        items = (item for table in cut(batches) for item in route(table, spec, files.facts, files))
+        yield from emitter.emit(items, partition)
 
     return run
 
@@ -68,14 +66,11 @@ def hop_task(spec: RouteSpec, emitter: Emitter) -> TaskFunction:
     """Return the function that ends a branch inside the job; payloads of others pass through."""
 
     def run(batches: Batches) -> Batches:
-        rows = list(batches)
-        if not rows:
-            return
         files, partition = _files(emitter)
-        carriers, table = split_carriers(pa.Table.from_batches(rows))
+        carriers, rows = split_carriers(batches)
         yield from emitter.forward(carriers)
-        if table.num_rows:
-            yield from emitter.emit(route(table, spec, files.facts, files), partition)
+        items = (item for table in cut(rows) for item in route(table, spec, files.facts, files))
+        yield from emitter.emit(items, partition)
 
     return run
 
@@ -84,12 +79,8 @@ def state_task(specs: tuple[StateSpec, ...], emitter: Emitter) -> TaskFunction:
     """Return the function that owns one state partition of each step; it runs in an empty batch as well."""
 
     def run(batches: Batches) -> Batches:
-        rows = list(batches)
         files, partition = _files(emitter)
-        if rows:
-            carriers, _ = split_carriers(pa.Table.from_batches(rows))
-        else:
-            carriers = CARRIER.empty_table()
+        carriers, _ = split_carriers(batches)
         mine, others = run_state(carriers, specs, partition, files)
         yield from emitter.forward(others)
         yield from emitter.emit(mine, partition)

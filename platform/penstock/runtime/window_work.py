@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from penstock.operators.evolution import Evolution
 from penstock.operators.key_ledger import Moment
 from penstock.operators.partial_tables import GROUP, HASH, SLICE_START
 from penstock.operators.slices import BEGINNING_OF_TIME, END_OF_TIME
-from penstock.operators.time_windows import WindowStep, begin, step
+from penstock.operators.time_windows import WINDOW_END, StepResult, WindowStep, begin, step
 from penstock.operators.window_strategies import FRONT, LATE, SLICES
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.partition_state import PartitionState
@@ -84,21 +84,20 @@ class WindowWork:
         """Return the same of what was kept as a layout says: partials are named by their places, slices by windows."""
         return Evolution() if layout == self.layout_name else Evolution(refused=_differences(layout, self.layout_name))
 
-    def run(self, state: PartitionState, tables: list[pa.Table], facts: BatchFacts) -> StepDone:
+    def run(
+        self, state: PartitionState, tables: list[pa.Table], facts: BatchFacts
+    ) -> Generator[pa.Table, None, StepDone]:
         """Fold in the slices, and close the windows that are due."""
         source = _Slices(state, self.spec)
         late, close = facts.late[self.name], facts.close[self.name]
-        result = step(source, tables, self.spec, late_watermark=late, close_watermark=close)
+        result = yield from _timed(step(source, tables, self.spec, late_watermark=late, close_watermark=close))
         change = Change(
             append=result.append,
             replace=result.replace,
             floors=dict.fromkeys((SLICES, FRONT, LATE), result.floor),
             facts=result.facts,
         )
-        # A window [s, e) has event time e - 1 (SEMANTICS 2.1).
-        ends = result.output["window_end"].cast(pa.int64())
-        output = result.output.append_column(TIME, pc.subtract(ends, 1))
-        return StepDone(output=output, change=change, due=result.next_due, due_time=None, rows=result.rows)
+        return StepDone(change=change, due=result.next_due, due_time=None, rows=result.rows)
 
     @property
     def tables(self) -> Mapping[str, pa.Schema]:
@@ -132,6 +131,18 @@ class WindowWork:
         """Return the same as rows."""
         rows: list[dict[str, Any]] = self.whole(state).to_pylist()
         return rows
+
+
+def _timed(made: Generator[pa.Table, None, StepResult]) -> Generator[pa.Table, None, StepResult]:
+    """Give the rows of windows their event time: of [s, e) it is e - 1 (SEMANTICS 2.1)."""
+    while True:
+        try:
+            output = next(made)
+        except StopIteration as end:
+            result: StepResult = end.value
+            return result
+        ends = output[WINDOW_END].cast(pa.int64())
+        yield output.append_column(TIME, pc.subtract(ends, 1))
 
 
 _LAYOUT = re.compile(r"\[(.*?)\] (.*) in windows of (\d+) us every (\d+) us from (-?\d+)")
