@@ -96,6 +96,14 @@ class Records:
                 found.append(NumberedRecord(seq, self._read(seq)))
         return found
 
+    def recent(self, most: int) -> list[NumberedRecord]:
+        """Return the newest records that can be read, at most so many, oldest first."""
+        tail, found = self._records.find_tail(), []
+        for seq in range(max(0, tail - most + 1), tail + 1):
+            with suppress(CheckpointCorrupt, NotFound):
+                found.append(NumberedRecord(seq, self._read(seq)))
+        return found
+
     def newest(self) -> NumberedRecord | None:
         """Return the newest record that can be read, None when there is none; a damaged one is passed over.
 

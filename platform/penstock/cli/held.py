@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as jsonlib
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.table import Table
@@ -13,16 +12,27 @@ from penstock.checkpoint.mirror import open_store, shown
 from penstock.checkpoint.recovery import Recovered, recover
 from penstock.checkpoint.takeover import refuse_moved, survey
 from penstock.cli.outcome import outcome, show
-from penstock.errors import HeldNotFound
+from penstock.errors import HeldNotFound, HolderAlive
 from penstock.runtime.batch_report import moment, shown_moment
 from penstock.runtime.events import configure_events
-from penstock.runtime.held import HeldBatch, SessionOnDemand, discard, find_held, release, undecided, undone_by_restore
-from penstock.runtime.held_records import HeldRecords, Ruling
+from penstock.runtime.held import HeldBatch, SessionOnDemand, find_held, undecided, undone_by_restore
+from penstock.runtime.held_asks import AGAIN, HeldAsks
+from penstock.runtime.held_records import Decision, HeldRecords, Ruling
+from penstock.runtime.held_service import HeldWork, decide_at_rest
+from penstock.runtime.holder import HolderWatch
+from penstock.runtime.jobrun import holder_name
 from penstock.runtime.launch import open_spark
 from penstock.runtime.project import LoadedJob, Project, find_project
 from penstock.runtime.roots import control_store, job_log
+from penstock.runtime.settings import Identity
+from penstock.runtime.status import StatusRecords
+from penstock.time.clock import SystemClock
 
 __all__ = ["discard_command", "list_command", "release_command"]
+
+_POLL = 0.3
+_POLLS = 10
+"""Looks for an answer until it is asked whether the driver lives still."""
 
 
 def list_command(job: str, *, json: bool, project: Path | None, debug: bool) -> None:
@@ -40,58 +50,58 @@ def list_command(job: str, *, json: bool, project: Path | None, debug: bool) -> 
 
 def release_command(job: str, batch: int, *, json: bool, project: Path | None, debug: bool) -> None:
     """Publish a held batch."""
-    configure_events(json=False)
-    with outcome(debug=debug):
-        one = _find_one(find_project(given=project).load(job), batch)
-        spark = SessionOnDemand(lambda: open_spark(one.loaded, here=True))
-        try:
-            ruling = release(
-                one.records,
-                one.held,
-                one.loaded.job.graph(),
-                uuid=one.uuid,
-                staged=one.staged,
-                spark=spark,
-                by=_who(),
-            )
-        finally:
-            spark.close()
-        _say(batch, ruling, "released", json=json)
+    _decide(job, batch, Decision.RELEASE, json=json, project=project, debug=debug)
 
 
 def discard_command(job: str, batch: int, *, json: bool, project: Path | None, debug: bool) -> None:
     """Drop a held batch."""
+    _decide(job, batch, Decision.DISCARD, json=json, project=project, debug=debug)
+
+
+def _decide(job: str, batch: int, decision: Decision, *, json: bool, project: Path | None, debug: bool) -> None:
     configure_events(json=False)
     with outcome(debug=debug):
-        one = _find_one(find_project(given=project).load(job), batch)
-        ruling = discard(one.records, one.held, one.loaded.job.graph(), staged=one.staged, by=_who())
-        _say(batch, ruling, "discarded", json=json)
+        loaded = find_project(given=project).load(job)
+        spark = SessionOnDemand(lambda: open_spark(loaded, here=True))
+        try:
+            ruling = _decided(loaded, batch, decision, spark)
+        finally:
+            spark.close()
+        _say(batch, ruling, json=json)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _One:
-    """Hold a held batch and what it takes to decide on it."""
-
-    loaded: LoadedJob
-    held: HeldBatch
-    records: HeldRecords
-    uuid: str
-    staged: Path
-
-
-def _find_one(loaded: LoadedJob, batch: int) -> _One:
+def _decided(loaded: LoadedJob, batch: int, decision: Decision, spark: SessionOnDemand) -> Ruling:
+    """Have the driver decide that runs, or decide in its place; returns when that is done."""
     name, root = loaded.job.name, loaded.settings.root
     recovered = _recovered(root, name)
-    if recovered is None:
+    log = job_log(root / name)
+    if recovered is None or log is None:
         raise HeldNotFound(f"job {name!r} has no checkpoint, so it holds nothing", where=shown(root / name))
-    records = HeldRecords(control_store(root), name)
-    return _One(
-        loaded=loaded,
-        held=find_held(records, recovered, batch),
-        records=records,
-        uuid=read_metadata(open_store(root / name)).uuid,
-        staged=root / name / "staged",
-    )
+    control = control_store(root)
+    records, asks, status = HeldRecords(control, name), HeldAsks(control, name), StatusRecords(control, name)
+    uuid, staged = read_metadata(open_store(root / name)).uuid, root / name / "staged"
+    work = HeldWork(records, log, loaded.job.graph(), uuid=uuid, staged=staged, spark=spark)
+    find_held(records, recovered, batch)  # what is not held is said before anybody is asked
+    clock = SystemClock()
+    asked: str | None = None
+    asked_at = 0
+    while True:
+        # A new one each time: who has given signs of life for a while may give none any more.
+        watch = HolderWatch(
+            look=lambda: survey(log), heartbeats=status, clock=clock, patience=loaded.settings.takeover_after
+        )
+        me = Identity(holder=holder_name(), code_version="penstock held")
+        try:
+            return decide_at_rest(work, batch, decision, me, watch.may_take_over, status)
+        except HolderAlive:
+            if clock.wall() - asked_at > AGAIN:
+                asked_at = clock.wall()
+                asked = asks.ask(batch, decision, by=me.holder, at=asked_at, again=asked)
+        for _ in range(_POLLS):
+            clock.sleep(_POLL)  # until the batch that runs is done
+            ruling = asks.answer(asked) if asked is not None else None
+            if ruling is not None:
+                return ruling
 
 
 def _find_all(project: Project, job: str) -> list[HeldBatch]:
@@ -139,16 +149,11 @@ def _to_json(held: HeldBatch) -> dict[str, object]:
     }
 
 
-def _say(batch: int, ruling: Ruling, done: str, *, json: bool) -> None:
+def _say(batch: int, ruling: Ruling, *, json: bool) -> None:
     if json:
         print(jsonlib.dumps({"batch": batch, "decision": ruling.decision.value, "rows": dict(ruling.rows)}))
         return
     rows = ", ".join(f"{n:,} rows of {sink}" for sink, n in ruling.rows.items())
+    done = {Decision.RELEASE: "released", Decision.DISCARD: "discarded"}[ruling.decision]
     before = " before" if ruling.done else ""
     print(f"batch {batch} was {done}{before}: {rows}")
-
-
-def _who() -> str:
-    from penstock.runtime.jobrun import holder_name
-
-    return holder_name()

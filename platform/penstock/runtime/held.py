@@ -1,7 +1,7 @@
 """Decide on batches that a gate has held: publish them later, or drop them with a count (SEMANTICS 11.5).
 
 A decision is made once: of two people the first decides, by exclusive create, and whoever asks for the same again
-finishes what a crash may have cut short. The log is not written, so a job may run meanwhile.
+finishes what a crash may have cut short. Only the process that owns the log does it (`held_service`).
 Where decisions are kept, `held_records` says.
 """
 

@@ -21,7 +21,9 @@ from penstock.runtime.cautions import Cautions
 from penstock.runtime.data_checkpoints import DataCheckpoints
 from penstock.runtime.fencing import anybody_may
 from penstock.runtime.held import HeldPins
+from penstock.runtime.held_asks import HeldAsks
 from penstock.runtime.held_records import HeldRecords
+from penstock.runtime.held_service import HeldService, HeldWork
 from penstock.runtime.janitor import Janitor
 from penstock.runtime.loop import Driver, DriverSettings, Identity
 from penstock.runtime.processes import process_start
@@ -75,7 +77,9 @@ class JobRun:
         graph = job.graph()
         folder = root / graph.name
         engine = SparkEngine(graph, spark, folder=folder, suites=suites)
-        held = HeldPins(HeldRecords(open_store(root), graph.name))
+        control = open_store(root)
+        records = HeldRecords(control, graph.name)
+        held = HeldPins(records)
         store = store or open_store(folder)
         prove_exclusive(store)
         if shared:
@@ -83,9 +87,15 @@ class JobRun:
         metadata = open_or_create(store, now=clock.wall())
         policy = settings.data if graph.checkpoints is None else replace(settings.data, schedule=graph.checkpoints)
         data = DataCheckpoints(folder, metadata.uuid, engine.built.steps, policy)
+        log = Log(store)
+        service = HeldService(
+            HeldAsks(control, graph.name),
+            HeldWork(records, log, graph, uuid=metadata.uuid, staged=folder / "staged", spark=spark),
+            clock,
+        )
         driver = Driver(
             engine,
-            Log(store),
+            log,
             uuid=metadata.uuid,
             clock=clock,
             trigger=trigger,
@@ -95,6 +105,7 @@ class JobRun:
             settings=settings,
             may_take_over=may_take_over,
             listeners=(held, Cautions(), *listeners),
+            between=service.serve,
         )
         return cls(graph=graph, store=store, metadata=metadata, engine=engine, driver=driver, folder=folder)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from penstock.checkpoint.entries import Commit, Offsets, Release, Takeover, Void
+from penstock.checkpoint.entries import Commit, Offsets, Release, Void
 from penstock.checkpoint.log import Log, OwnedLog
 from penstock.checkpoint.recovery import Damage, Recovered, recover
 from penstock.checkpoint.replay import Damaged
@@ -51,6 +51,8 @@ __all__ = ["Driver", "DriverSettings", "Identity"]
 log = structlog.get_logger()
 
 _ATTEMPTS = 100
+_HEAR_EVERY = 1_000_000
+"""Microseconds between two looks at what is asked of a driver that waits for a tick."""
 
 
 class Driver:
@@ -70,6 +72,7 @@ class Driver:
         settings: DriverSettings | None = None,
         may_take_over: Callable[[View], None] = anybody_may,
         listeners: tuple[Any, ...] = (),
+        between: Callable[[], None] = lambda: None,
     ) -> None:
         self.engine = engine
         self.log = log
@@ -82,6 +85,7 @@ class Driver:
         self.settings = settings or DriverSettings()
         self.listeners = listeners
         self._may_take_over = may_take_over
+        self._between = between
         self.partitions = {step.name: step.partitions for step in engine.graph.steps}
         self.sinks = tuple(s.name for s in engine.graph.sinks)
         self.owned: OwnedLog | None = None
@@ -112,8 +116,7 @@ class Driver:
         yield from self.take_over()
         yield Hook("TakeOver", "done")
         while not self.stopping:
-            for name in set(self.settings.saves()) - self._saved if self.commit is not None else ():
-                self.save(name)
+            self._hear()
             self.data.look(self.commit, self._owned().epoch, self.next_id - 1)
             planned = self.plan_next()
             if planned is None:
@@ -125,7 +128,7 @@ class Driver:
                 self.clock.sleep(planned.wait / 1_000_000)
             elif planned.wait and planned.offsets.time > self.clock.wall():
                 # Rows that come meanwhile belong to this batch. Without ticks a clock set back is no reason to wait.
-                self.clock.sleep_until(planned.offsets.time)
+                self._wait_until(planned.offsets.time)
             else:
                 yield from self.run_batch(planned.offsets)
         yield from self.release()
@@ -152,7 +155,7 @@ class Driver:
             view = survey(self.log)
             yield Hook("TakeOver", "surveyed")
             self._may_take_over(view)
-            slot = claim(self.log, view, self._takeover(view))
+            slot = claim(self.log, view, self.identity.takeover(view, self.partitions))
             yield Hook("TakeOver", "claimed")
             if slot is not None:
                 self.owned = confirm(self.log, slot)
@@ -236,6 +239,18 @@ class Driver:
             writer=owned.writer,
             since=self._since,
         )
+
+    def _wait_until(self, tick: int) -> None:
+        """Wait for a tick, and do meanwhile what is asked for between batches: the tick may be an hour away."""
+        while (now := self.clock.wall()) < tick and not self.stopping:
+            self.clock.sleep_until(min(tick, now + _HEAR_EVERY))
+            self._hear()
+
+    def _hear(self) -> None:
+        """Do what others ask of the driver between batches, because only one process may do it (SEMANTICS 9.4)."""
+        for name in set(self.settings.saves()) - self._saved if self.commit is not None else ():
+            self.save(name)
+        self._between()
 
     # --- stages ------------------------------------------------------------------------------
 
@@ -328,19 +343,6 @@ class Driver:
         return f"{self.uuid}/{sink}"
 
     # --- helpers -----------------------------------------------------------------------------
-
-    def _takeover(self, view: View) -> Takeover:
-        me = self.identity
-        return Takeover(
-            epoch=view.next_epoch,
-            writer=me.writer,
-            command=me.command,
-            # One that was not told a generation is of the newest: the next command must still be newer.
-            generation=max(me.generation, view.takeover.generation if view.takeover is not None else 0),
-            holder=me.holder,
-            code_version=me.code_version,
-            partitions=self.partitions,
-        )
 
     def _note_time(self, offsets: Offsets) -> None:
         self.zero = int(str(offsets.settings["zero"]))

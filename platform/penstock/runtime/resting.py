@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.checkpoint.entries import Release, Takeover
+from penstock.checkpoint.entries import Release
 from penstock.checkpoint.log import Log, OwnedLog
 from penstock.checkpoint.recovery import Recovered, recover
 from penstock.checkpoint.takeover import View, claim, confirm, survey
@@ -30,17 +30,7 @@ def own_at_rest(
         refuse_torn(found, refusal)
         view = survey(log)
         may_take_over(view)
-        known = view.takeover
-        takeover = Takeover(
-            epoch=view.next_epoch,
-            writer=identity.writer,
-            command=identity.command,
-            generation=known.generation if known is not None else 0,
-            holder=identity.holder,
-            code_version=identity.code_version,
-            partitions=dict(found.partitions or {}),
-        )
-        slot = claim(log, view, takeover)
+        slot = claim(log, view, identity.takeover(view, found.partitions or {}))
         if slot is not None:
             return confirm(log, slot), recover(log)
     raise Fenced("other drivers kept taking the log over")

@@ -6,6 +6,8 @@ import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
+from penstock.checkpoint.entries import Takeover
+from penstock.checkpoint.takeover import View
 from penstock.runtime.data_checkpoints import DataCheckpointPolicy
 from penstock.sources.base import ReadLimit
 
@@ -21,6 +23,19 @@ class Identity:
     code_version: str = "unknown"
     writer: str = field(default_factory=lambda: uuid.uuid4().hex)
     command: str | None = None
+
+    def takeover(self, view: View, partitions: Mapping[str, int]) -> Takeover:
+        """Return the entry by which this driver owns a log; `partitions` are those of the stateful steps."""
+        return Takeover(
+            epoch=view.next_epoch,
+            writer=self.writer,
+            command=self.command,
+            # One that was not told a generation is of the newest: the next command must still be newer.
+            generation=max(self.generation, view.takeover.generation if view.takeover is not None else 0),
+            holder=self.holder,
+            code_version=self.code_version,
+            partitions=dict(partitions),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,164 @@
+"""Held batches are decided on by the one process that commits: the driver, or who owns the log (SEMANTICS 9.4, F71)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_held import UUID, World
+
+from penstock.checkpoint.control import Records
+from penstock.checkpoint.entries import Release, Takeover
+from penstock.checkpoint.local import LocalStore
+from penstock.errors import Fenced, HeldNotFound, HolderAlive, SinkError
+from penstock.runtime.held_asks import FRESH, HeldAsks
+from penstock.runtime.held_records import Decision
+from penstock.runtime.held_service import HeldService, HeldWork, decide_at_rest
+from penstock.runtime.settings import Identity
+from penstock.runtime.status import StatusRecords
+from penstock.time.clock import ManualClock
+
+pytestmark = pytest.mark.fault("F71")
+
+
+class Served(World):
+    """A world with a driver's service, and with who asks."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.clock = ManualClock(5_000_000)
+        self.control = LocalStore(root / "control")
+        self.asker = HeldAsks(self.control, "orders")
+        self.work = HeldWork(self.records, self.log, self.graph, uuid=UUID, staged=self.staged, spark=None)
+
+    def serve(self) -> None:
+        """Look once, as a driver that has just started does."""
+        HeldService(HeldAsks(self.control, "orders"), self.work, self.clock).serve()
+
+    def ask(self, batch: int, decision: Decision = Decision.RELEASE, **arguments: Any) -> str:
+        return self.asker.ask(batch, decision, by="test", at=self.clock.wall(), **arguments)
+
+
+@pytest.fixture
+def world(tmp_path):
+    return Served(tmp_path)
+
+
+def test_a_driver_does_what_is_asked_and_says_so(world):
+    """Release and discard, each once, with the rows; until then nothing is answered."""
+    world.hold(0)
+    world.hold(1, rows=2)
+    release, drop = world.ask(0), world.ask(1, Decision.DISCARD)
+    assert world.asker.answer(release) is None
+    world.serve()
+    assert world.asker.answer(release).rows == {"out": 3}
+    assert world.asker.answer(drop).decision is Decision.DISCARD
+    assert (world.shown(), world.waiting()) == ([0, 0, 0], [])
+    number = Records(world.control, "asks", "orders").tail()
+    world.serve()
+    assert Records(world.control, "asks", "orders").tail() == number, "what was answered is not answered again"
+
+
+def test_an_error_is_the_askers_and_no_drivers(world):
+    """By its own class, so that the remedy is the right one."""
+    world.pass_on(0)
+    asked = world.ask(0)
+    world.serve()
+    with pytest.raises(HeldNotFound, match="batch 0 is not held"):
+        world.asker.answer(asked)
+
+
+def test_any_error_of_a_release_leaves_the_driver_alone(world, monkeypatch):
+    """What is decided stays on the list, and who asks again finishes it."""
+    world.hold(0)
+
+    def fail(*args: Any) -> None:
+        raise RuntimeError("no such luck")
+
+    asked = world.ask(0)
+    with monkeypatch.context() as patched:
+        patched.setattr("penstock.sinks.delta.DeltaPublisher.publish", fail)
+        world.serve()
+    with pytest.raises(SinkError, match="RuntimeError: no such luck"):
+        world.asker.answer(asked)
+    again = world.ask(0)
+    world.serve()
+    assert (world.asker.answer(again).rows, world.shown()) == ({"out": 3}, [0, 0, 0])
+
+
+def test_an_ask_holds_for_a_minute_and_can_be_repeated(world):
+    """Who was killed waits no longer, and nobody is surprised an hour later; a repetition is no second ask."""
+    world.hold(0)
+    asked = world.ask(0)
+    world.clock.now += FRESH
+    world.serve()
+    assert (world.asker.answer(asked), world.waiting()) == (None, [0])
+    assert world.ask(0, again=asked) == asked
+    world.serve()
+    assert world.asker.answer(asked).rows == {"out": 3}
+
+
+@pytest.mark.fault("F77")
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"ask": 7, "batch": 0}, {"ask": "x", "batch": "0", "decision": "release", "at": 1},
+     {"ask": "x", "batch": 0, "decision": "burn", "at": 5_000_000},
+     {"ask": "x", "batch": True, "decision": "release", "at": 5_000_000}, {"answer": None}],
+)  # fmt: skip
+def test_a_record_that_makes_no_sense_is_passed_over(world, body):
+    """F77: and what was asked beside it is done."""
+    world.hold(0)
+    Records(world.control, "asks", "orders").put(body)
+    asked = world.ask(0)
+    world.serve()
+    assert world.asker.answer(asked).rows == {"out": 3}
+
+
+def free(view: Any) -> None:
+    """Let anybody take over."""
+
+
+def test_where_no_driver_runs_the_command_owns_the_log_meanwhile(world, monkeypatch):
+    """So no driver can begin to commit beside it; what the last driver said of itself stands again at the end."""
+    world.hold(0)
+    world.owned.append(Release(epoch=1, writer="w1", reason="stopped", published={"out": 0}))
+    status = StatusRecords(world.control, "orders")
+    status.put({"writer": "w1", "state": "stopped"})
+    publish = world.work.graph.sinks[0].sink.open
+
+    def look(*args: Any) -> Any:
+        assert isinstance(world.log.read(world.log.find_tail()), Takeover)
+        return publish(*args)
+
+    monkeypatch.setattr(type(world.sink), "open", lambda _, *args: look(*args))
+    me = Identity(holder="here", code_version="test")
+    assert decide_at_rest(world.work, 0, Decision.RELEASE, me, free, status).rows == {"out": 3}
+    last = world.log.read(world.log.find_tail())
+    assert isinstance(last, Release)
+    assert (last.reason, last.published) == ("release of held batch 0", {"out": 0})
+    assert status.newest().body == {"writer": "w1", "state": "stopped"}
+
+
+def test_an_error_at_rest_releases_the_log(world):
+    """The next driver need not wait for anybody."""
+    world.pass_on(0)
+    world.owned.append(Release(epoch=1, writer="w1", reason="stopped"))
+    status = StatusRecords(world.control, "orders")
+    with pytest.raises(HeldNotFound):
+        decide_at_rest(world.work, 0, Decision.RELEASE, Identity(holder="here"), free, status)
+    assert isinstance(world.log.read(world.log.find_tail()), Release)
+
+
+def test_a_driver_that_lives_is_not_pushed_aside(world):
+    """It is asked instead."""
+    world.hold(0)
+
+    def refuse(view: Any) -> None:
+        raise HolderAlive("the log is held")
+
+    with pytest.raises(Fenced):
+        decide_at_rest(
+            world.work, 0, Decision.RELEASE, Identity(holder="here"), refuse, StatusRecords(world.control, "orders")
+        )
+    assert world.shown() == []
