@@ -210,13 +210,15 @@ class FakeEngine:
         self.on_publish = on_publish
         self.computed: list[int] = []
         self._files = 0
+        self._opened: set[str] = set()
 
     def accept(self, recovered: Recovered, drop: Collection[str] = ()) -> None:
         """Go on from any state that its steps have written."""
         refuse(compare(self.graph, recovered, {}, drop=drop))
 
     def prepare(self) -> None:
-        """Do nothing: the tables are there."""
+        """Open the tables; as with the real engine, no other method knows them before."""
+        self._opened = {sink.name for sink in self.graph.sinks}
 
     # --- sources -----------------------------------------------------------------------------
 
@@ -375,19 +377,26 @@ class FakeEngine:
 
     def publish(self, sink: str, app: str, batch: int, files: Sequence[StagedFile]) -> None:
         """Show the rows of the files; no files, no version, as in the Delta sink."""
+        table = self._table(sink)
         if not files:
             return
         after = self.on_publish(sink, batch)
-        self.world.table(sink).publish(app, batch, [row for f in files for row in self.world.staged(sink, f.path)])
+        table.publish(app, batch, [row for f in files for row in self.world.staged(sink, f.path)])
         if after is not None:
             raise after
 
     def version(self, sink: str, app: str) -> int | None:
         """Return the newest batch of the app that a table shows."""
-        return self.world.table(sink).versions.get(app)
+        return self._table(sink).versions.get(app)
+
+    def _table(self, sink: str) -> Table:
+        if sink not in self._opened:
+            raise KeyError(f"{sink}: a table was asked before it was opened")
+        return self.world.table(sink)
 
     def put_back(self, sink: str, target: Target, version: int, *, slot: int, newest: int) -> bool:
         """Have a table show a version again; the answer may be lost, as that of a publication."""
+        self._table(sink)
         after = self.on_publish(sink, -1)
         node = next(s for s in self.graph.sinks if s.name == sink)
         done = node.sink.put_back(target, version, slot=slot, newest=newest)

@@ -107,6 +107,7 @@ class Prepared(FakeEngine):
     def prepare(self) -> None:
         """Count."""
         self.opened += 1
+        super().prepare()
 
 
 def test_only_the_owner_of_the_log_opens_the_sinks() -> None:

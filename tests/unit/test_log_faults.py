@@ -11,7 +11,7 @@ from checkpoint_samples import Driver, commit, leave, offsets, own, run_batch, v
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.checkpoint.entries import Commit, Restore, Save, from_bytes
+from penstock.checkpoint.entries import Commit, Place, Restore, Save, from_bytes, to_bytes
 from penstock.checkpoint.faulty import Fault, FaultyStore, Lasting, Plan
 from penstock.checkpoint.log import Log, ReadBack
 from penstock.checkpoint.memory import MemoryStore
@@ -219,7 +219,10 @@ class Model:
 
     def do_torn(self) -> None:
         if self.pending is None:
-            self.store.create(self.log.path(self.owned.next_slot), b"")
+            slot = self.owned.next_slot
+            begun = offsets(self.used + 1, self.owned.epoch, self.owned.writer)
+            torn = to_bytes(begun.model_copy(update={"place": Place(slot=slot)}))[: self.rng.choice([-1, -40])]
+            self.store.create(self.log.path(slot), torn)
             self.do_restart()
             self.used += 1
             (lost,) = recover(self.log).damaged

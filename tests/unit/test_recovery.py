@@ -166,18 +166,65 @@ def test_a_torn_entry_whose_header_shows_that_it_decided_nothing_is_given_up(kin
 
 
 @pytest.mark.fault("F13")
-@pytest.mark.parametrize("kind", ["restore", "save"])
-def test_a_torn_entry_whose_header_shows_a_decision_is_not_given_up(kind: str) -> None:
-    """Somebody may have been told that it was done."""
+@pytest.mark.fault("F68")
+@pytest.mark.parametrize("part", [slice(None, -1), slice(1, None)], ids=["header whole", "body whole"])
+def test_a_damaged_restore_is_never_given_up_whichever_part_can_be_read(part: slice) -> None:
+    """Somebody was told that it was done; more damage to it makes nobody less careful."""
+    store, log, owned = job(2)
+    path = log.path(owned.next_slot)
+    owned.append(restore_entry(owned, batch=0))
+    overwrite(store, path, store.read(path)[part])
+    with pytest.raises(CheckpointCorrupt, match="it was a restore entry"):
+        recover(log)
+
+
+@pytest.mark.fault("F68")
+@pytest.mark.parametrize("part", [slice(None, -1), slice(1, None)], ids=["header whole", "body whole"])
+@pytest.mark.parametrize("later", [0, 1], ids=["at the end", "in the middle"])
+def test_a_damaged_save_does_not_stop_the_stream(part: slice, later: int) -> None:
+    """The name is lost, and nothing that the stream is made of."""
     store, log, owned = job(2)
     path = log.path(owned.next_slot)
     done = recover(log).commit
     assert done
-    owned.append(
-        restore_entry(owned, batch=0) if kind == "restore" else Save(epoch=1, writer="w1", name="n", commit=done)
-    )
-    overwrite(store, path, store.read(path)[:-1])
-    with pytest.raises(CheckpointCorrupt, match=f"{kind} entry"):
+    owned.append(Save(epoch=1, writer="w1", name="n", commit=done))
+    if later:
+        run_batch(owned, 2)
+    overwrite(store, path, store.read(path)[part])
+    found = recover(log)
+    assert [lost.kind for lost in found.damaged] == ["save"] * (1 - later)
+    assert (found.next_batch, list(found.lost_saves)) == (2 + later, ["n"] * later)
+
+
+@pytest.mark.fault("F68")
+@pytest.mark.parametrize("fresh", [True, False])
+def test_what_may_have_been_a_restore_is_never_given_up(*, fresh: bool) -> None:
+    """Right behind a Takeover one may stand, and behind a batch of the same driver never."""
+    store, log, owned = job(1)
+    if fresh:
+        owned = own(log, "w2")
+    store.create(log.path(owned.next_slot), b"")
+    if not fresh:
+        assert [lost.batch for lost in recover(log).damaged] == [1]
+        return
+    with pytest.raises(CheckpointCorrupt, match="it may be a Restore"):
+        recover(log)
+    again = own(log, "w3")
+    with pytest.raises(CheckpointCorrupt, match="it may be a Restore"):
+        recover(log)
+    again.append(restore_entry(again, batch=0))
+    assert recover(log).next_batch == 2
+
+
+@pytest.mark.fault("F68")
+def test_the_file_of_another_slot_tells_nothing_of_what_stood_in_its_own() -> None:
+    """Its header is whole, and of another entry."""
+    store, log, owned = job(1)
+    owned.append(offsets(1))
+    path = log.path(owned.next_slot)
+    owned.append(commit(1))
+    overwrite(store, path, store.read(log.path(0)))
+    with pytest.raises(CheckpointCorrupt, match="it may be the Commit of batch 1"):
         recover(log)
 
 
@@ -186,16 +233,17 @@ def test_several_torn_entries_at_the_end_are_all_given_up() -> None:
     """A driver may die while it writes the Void as well."""
     store, log, _ = job(1)
     store.create(log.path(3), b"")
-    own(log, "w2")
-    store.create(log.path(5), b"")
+    owned = own(log, "w2")
+    owned.append(void(recover(log).damaged[0], owned))
+    overwrite(store, log.path(5), store.read(log.path(5))[:-1])
     owned = own(log, "w3")
     found = recover(log)
-    assert [(lost.slot, lost.batch) for lost in found.damaged] == [(3, 1), (5, 2)]
-    assert found.next_batch == 3
+    assert [(lost.slot, lost.batch) for lost in found.damaged] == [(3, 1), (5, None)]
+    assert found.next_batch == 2
     for lost in found.damaged:
         owned.append(void(lost, owned))
-    run_batch(owned, 3)
-    assert recover(log).next_batch == 4
+    run_batch(owned, 2)
+    assert recover(log).next_batch == 3
 
 
 @pytest.mark.fault("F13")

@@ -5,12 +5,14 @@ Times are UTC microseconds since 1970. A watermark of None is the beginning of t
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from penstock.checkpoint import format as fileformat
 from penstock.checkpoint.store import corrupt
+from penstock.errors import CheckpointCorrupt
 
 END_OF_TIME = 2**63 - 1
 
@@ -218,6 +220,8 @@ class Arrival(EntryBase):
 
 
 Entry = Takeover | Offsets | Commit | Restore | Save | Void | Release | Moved | Arrival
+_BODY = b'{"epoch":'
+"""How the body of every entry begins."""
 _ENTRY: TypeAdapter[Any] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])
 
 
@@ -236,3 +240,21 @@ def from_bytes(data: bytes, path: str) -> Entry:
     if entry.kind != kind:
         raise corrupt(path, f"a {entry.kind} entry under the header of a {kind}")
     return entry
+
+
+def kind_of(data: bytes, slot: int, path: str) -> str | None:
+    """Return what kind of entry a damaged file was, from its header or its body, whichever is whole.
+
+    None where neither is, or where the file is whole and so belongs to another slot: it may have been anything.
+    """
+    with suppress(CheckpointCorrupt):
+        from_bytes(data, path)
+        return None
+    with suppress(CheckpointCorrupt):
+        kind: str = fileformat.read_header(data, path)["kind"]
+        return kind
+    with suppress(CheckpointCorrupt, ValidationError):
+        found: Entry = _ENTRY.validate_python(fileformat.parse(data[max(data.find(_BODY), 0) :], path))
+        if found.place is not None and found.place.slot == slot:
+            return found.kind
+    return None

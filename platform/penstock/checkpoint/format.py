@@ -67,7 +67,7 @@ def decode(data: bytes, *, kind: str | None = None, path: str) -> tuple[str, dic
         raise corrupt(path, f"{len(payload)} bytes of body instead of {header['length']}")
     if hashlib.sha256(payload).hexdigest() != header["sha256"]:
         raise corrupt(path, "the checksum of the body does not match")
-    body = _parse(payload, path)
+    body = parse(payload, path)
     _check(body, lambda reason: corrupt(path, reason))
     return header["kind"], body
 
@@ -84,7 +84,7 @@ def read_header(data: bytes, path: str) -> dict[str, Any]:
     head, check = found.groups()
     if _short(head) != check:
         raise corrupt(path, "the checksum of the header does not match")
-    fields = _parse(head + b"}", path)
+    fields = parse(head + b"}", path)
     version, known = fields.get("version"), LATER_KINDS.get(str(fields.get("kind")), FORMAT_VERSION)
     if type(version) is int and version > known:
         what = f"format version {version}; this Penstock reads up to {known}"
@@ -100,7 +100,9 @@ def _short(head: bytes) -> bytes:
     return hashlib.sha256(head).hexdigest()[:16].encode("ascii")
 
 
-def _parse(text: bytes, path: str) -> dict[str, Any]:
+def parse(text: bytes, path: str) -> dict[str, Any]:
+    """Read a JSON object of the form that Penstock writes; raises `CheckpointCorrupt`."""
+
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         fields = dict(items)
         if len(fields) != len(items):

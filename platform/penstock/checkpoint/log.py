@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeVar, cast
 
-from penstock.checkpoint.entries import Entry, Moved, Place, Release, Save, Takeover, Void, from_bytes, to_bytes
+from penstock.checkpoint.entries import (
+    Entry,
+    Moved,
+    Place,
+    Release,
+    Save,
+    Takeover,
+    Void,
+    from_bytes,
+    kind_of,
+    to_bytes,
+)
 from penstock.checkpoint.sequence import Sequence
 from penstock.checkpoint.settle import ReadBack, settle
 from penstock.checkpoint.store import CheckpointStore, corrupt
@@ -81,6 +92,13 @@ class Log:
         `FormatTooNew`.
         """
         return self._entry(slot, self.store.read(self.path(slot)))
+
+    def kind_at(self, slot: int) -> str | None:
+        """Return what kind of entry stands in a slot that `read` says is damaged, None where that cannot be told."""
+        try:
+            return kind_of(self.store.read(self.path(slot)), slot, self.path(slot))
+        except NotFound:
+            return None
 
     def entries_back(self, from_slot: int) -> Iterator[tuple[int, Entry]]:
         """Yield slots and entries from a slot backwards, until one is not there (purged, or before the first).

@@ -10,7 +10,8 @@ from penstock.checkpoint.store import corrupt
 from penstock.checkpoint.walk import Unreadable, Walk
 from penstock.errors import CheckpointCorrupt
 
-_GIVEN_UP = {None, "offsets", "takeover", "release", "void"}
+_GIVEN_UP = {"offsets", "takeover", "release", "void", "save"}
+"""Kinds that decide nothing of the stream. A name that is lost with its Save is a loss that is told, and no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +20,14 @@ class Damaged:
 
     `batch` is the id it may have begun. Nothing of that batch can have been published under this log; a sink that
     holds its version proves that a Commit stood there, and then the entry must not be given up (F13).
-    None when the header shows that the entry began no batch.
+    None when the entry's kind shows that it began no batch.
     """
 
     slot: int
     path: str
     reason: str
     batch: int | None
+    kind: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +50,11 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """An entry that cannot be read, what was pending before it, and whether it may have begun a batch."""
+    """An entry that cannot be read, whether it may have begun a batch, and why it must not be given up."""
 
     entry: Unreadable
-    pending: Offsets | None
     begins: bool
+    decides: str | None
 
 
 @dataclass(slots=True)
@@ -82,14 +84,13 @@ class Standing:
     _owner: tuple[int, str] | None = None
     _epoch: int = 0
     _released: bool = False
+    _fresh: bool = False
+    """Whether the owner has written nothing but Voids, so that a Restore may follow: it stands nowhere else."""
 
     def apply(self, slot: int, entry: Entry | Unreadable) -> None:
         """Take the next entry in."""
         if isinstance(entry, Unreadable):
-            # After Offsets stands their Commit or what begins no batch, unless that is what could not be read before.
-            unknown = entry.kind is None and (self.pending is None or bool(self._open))
-            self._open.append(_Open(entry, self.pending, begins=unknown or entry.kind == "offsets"))
-            self._owner, self._released = None, False  # it may have been a Takeover
+            self._lose(entry)
             return
         self._check_owner(slot, entry)
         match entry:
@@ -101,6 +102,7 @@ class Standing:
                 self.used = max(self._last_used(), entry.batch)
         if isinstance(entry, Offsets | Commit):
             self.time = entry.time if self.time is None else max(self.time, entry.time)
+        self._fresh = isinstance(entry, Takeover) or (self._fresh and isinstance(entry, Void))
         match entry:
             case Offsets():
                 self._offsets(slot, entry)
@@ -113,16 +115,35 @@ class Standing:
     def finish(self) -> None:
         """Judge what is damaged at the end of the log (F13)."""
         for lost in self._open:
-            entry, pending = lost.entry, lost.pending
+            entry = lost.entry
             self.used = self._last_used() + lost.begins
-            if entry.kind is None and pending is not None:
-                self._problem(entry.slot, f"{entry.reason}; it may be the Commit of batch {pending.batch}")
-            elif entry.kind not in _GIVEN_UP:
-                self._problem(entry.slot, f"{entry.reason}; it was a {entry.kind} entry")
+            if lost.decides is not None:
+                self._problem(entry.slot, f"{entry.reason}; {lost.decides}")
             else:
                 batch = self.used if lost.begins else None
-                self.damaged.append(Damaged(entry.slot, entry.path, entry.reason, batch))
+                self.damaged.append(Damaged(entry.slot, entry.path, entry.reason, batch, entry.kind))
         self._open.clear()
+
+    def _lose(self, entry: Unreadable) -> None:
+        """Take in an entry that cannot be read: what it may have been decides how careful a start is."""
+        before = {lost.entry.kind for lost in self._open}
+        # After Offsets stands their Commit or what begins no batch, unless that is what could not be read before.
+        unknown = entry.kind is None and (self.pending is None or bool(self._open))
+        self._open.append(_Open(entry, unknown or entry.kind == "offsets", self._decides(entry.kind, before)))
+        if entry.kind == "save":
+            return
+        self._owner, self._released = None, False  # it may have been a Takeover
+        self._fresh = entry.kind in {None, "takeover"} or (self._fresh and entry.kind == "void")
+
+    def _decides(self, kind: str | None, before: set[str | None]) -> str | None:
+        """Say what a lost entry decided, or may have decided, so that nobody may go on as if it had not been there."""
+        if kind is not None:
+            return None if kind in _GIVEN_UP else f"it was a {kind} entry"
+        if self.pending is not None:
+            return f"it may be the Commit of batch {self.pending.batch}"
+        if before & {None, "offsets"}:
+            return "it may be the Commit of a batch whose Offsets cannot be read either"
+        return "it may be a Restore" if self._fresh else None
 
     def _last_used(self) -> int:
         return -1 if self.used is None else self.used
@@ -132,7 +153,8 @@ class Standing:
 
     def _close(self, why: str) -> None:
         for lost in self._open:
-            self._problem(lost.entry.slot, f"{lost.entry.reason}; {why}")
+            if lost.entry.kind != "save":
+                self._problem(lost.entry.slot, f"{lost.entry.reason}; {why}")
             self.used = self._last_used() + lost.begins  # no id is used twice
         self._open.clear()
 

@@ -19,6 +19,8 @@ from penstock.errors import (
 )
 
 _LOOKS = 5
+MOVE = "move to "
+"""How the command of a Takeover begins with which a move owns the log that it is to end; the place follows."""
 UNKNOWN_HOLDER = "unknown (its entry cannot be read)"
 RELEASED = "nobody any more: it was released"
 
@@ -29,7 +31,8 @@ class View:
 
     `epoch` is the highest that may be in use, 0 for an empty log; entries at the end that cannot be read may each
     have been a Takeover, and count. `released` says that nobody holds the log: the last entry is a Release, or ends it.
-    `damaged` counts those entries.
+    `damaged` counts those entries. `moved_to` is where the job goes on if one of them was, or may have been, the end of
+    the log; then nobody writes behind it, or two places would go on under one uuid.
     """
 
     tail: int
@@ -39,6 +42,7 @@ class View:
     damaged: int
     last: Entry | None
     takeover_slot: int | None = None
+    moved_to: str | None = None
     saves: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -60,20 +64,21 @@ def survey(log: Log) -> View:
     Raises `FormatTooNew` when a later Penstock wrote the last entry (F21), and `LogGap`.
     """
     for _ in range(_LOOKS):
-        tail, damaged = log.tail(), 0
+        tail = log.tail()
+        kinds: list[str | None] = []
         for slot in range(tail, -1, -1):
             try:
-                return _view(log, tail, damaged, slot, log.read(slot))
+                return _view(log, tail, kinds, slot, log.read(slot))
             except CheckpointCorrupt:
-                damaged += 1
+                kinds.insert(0, log.kind_at(slot))
             except NotFound:
                 break  # purged since the search, so the tail is elsewhere by now
         else:
-            return View(tail=tail, epoch=damaged, takeover=None, released=False, damaged=damaged, last=None)
+            return View(tail=tail, epoch=len(kinds), takeover=None, released=False, damaged=len(kinds), last=None)
     raise gap([slot], log.path(slot))
 
 
-def _view(log: Log, tail: int, damaged: int, slot: int, last: Entry) -> View:
+def _view(log: Log, tail: int, lost: list[str | None], slot: int, last: Entry) -> View:
     place = last.place or Place(slot=slot)
     takeover: Takeover | None = None
     takeover_slot = slot if isinstance(last, Takeover) else place.takeover
@@ -86,18 +91,36 @@ def _view(log: Log, tail: int, damaged: int, slot: int, last: Entry) -> View:
             takeover = None  # recovery says whether that matters; a new Takeover makes up for it
     return View(
         tail=tail,
-        epoch=last.epoch + damaged,
+        epoch=last.epoch + len(lost),
         takeover=takeover,
-        released=isinstance(last, Release | Moved) and not damaged,
-        damaged=damaged,
+        released=isinstance(last, Release | Moved) and not lost,
+        damaged=len(lost),
         last=last,
         takeover_slot=takeover_slot,
+        moved_to=_moved_to(last, lost),
         saves={**place.saves, last.name: slot} if isinstance(last, Save) else place.saves,
     )
 
 
+def _moved_to(last: Entry, lost: list[str | None]) -> str | None:
+    """Return where a move was under way to, if the entries behind the last one that can be read may have ended it."""
+    moves = isinstance(last, Takeover) and (last.command or "").startswith(MOVE)
+    if not ({"moved", "arrival"} & {*lost} or (moves and lost and lost[0] is None)):
+        return None
+    return (last.command or "").removeprefix(MOVE) if moves else "a place that cannot be read any more"
+
+
 def refuse_ended(log: Log, view: View) -> None:
-    """Raise CheckpointMoved where the log has ended, because the job goes on elsewhere."""
+    """Raise CheckpointMoved where the log has ended, or may have, because the job goes on elsewhere."""
+    if view.moved_to is not None:
+        path = log.path(view.tail)
+        raise CheckpointMoved(
+            f"the last entry cannot be read, and the move of the job to {view.moved_to} may have ended the log "
+            f"with it. Where nothing of the job stands there, or this is that place and the old one has ended, "
+            f"delete {path}",
+            where=f"{log.store.root}/{path}",
+            to=view.moved_to,
+        )
     if isinstance(view.last, Moved):
         raise CheckpointMoved(f"the job has moved to {view.last.to}", where=log.store.root, to=view.last.to)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.checkpoint import format as fileformat
 from penstock.checkpoint.entries import Commit, Entry, Offsets, Void
 from penstock.checkpoint.log import STRIDE, Log
 from penstock.errors import CheckpointCorrupt, NotFound
@@ -12,7 +11,7 @@ from penstock.errors import CheckpointCorrupt, NotFound
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """An entry that is damaged; `kind` is what its header says, None when the header is damaged too."""
+    """An entry that is damaged; `kind` is what its header or its body says, None when neither is whole."""
 
     slot: int
     path: str
@@ -76,9 +75,4 @@ def _look(log: Log, slot: int) -> Entry | Unreadable | None:
     except NotFound:
         return None
     except CheckpointCorrupt as error:
-        path = log.path(slot)
-        try:
-            kind = fileformat.read_header(log.store.read(path), path)["kind"]
-        except (CheckpointCorrupt, NotFound):
-            kind = None
-        return Unreadable(slot, path, str(error.fields["reason"]), kind)
+        return Unreadable(slot, log.path(slot), str(error.fields["reason"]), log.kind_at(slot))

@@ -15,7 +15,7 @@ from penstock.checkpoint.entries import Commit, Offsets, Release, Void
 from penstock.checkpoint.log import Log, OwnedLog
 from penstock.checkpoint.recovery import Damage, Recovered, recover
 from penstock.checkpoint.replay import Damaged
-from penstock.checkpoint.takeover import View, claim, confirm, survey
+from penstock.checkpoint.takeover import View, claim, confirm, refuse_moved, survey
 from penstock.errors import CheckpointCorrupt, Fenced, SinkAhead
 from penstock.runtime.commit import Decision, decide
 from penstock.runtime.data_checkpoints import DataCheckpoints
@@ -155,6 +155,9 @@ class Driver:
             view = survey(self.log)
             yield Hook("TakeOver", "surveyed")
             self._may_take_over(view)
+            refuse_moved(self.log, view)
+            if view.damaged and damage is Damage.FAIL:
+                recover(self.log)  # what must not be given up is refused before anything stands behind it
             slot = claim(self.log, view, self.identity.takeover(view, self.partitions))
             yield Hook("TakeOver", "claimed")
             if slot is not None:
@@ -163,10 +166,11 @@ class Driver:
         else:
             raise Fenced("other drivers kept taking the log over")
         yield Hook("TakeOver", "after")
-        recovered = self._adopt(recover(self.log, damage), damage)
+        recovered = recover(self.log, damage)
         if damage is Damage.FAIL:
             self.engine.accept(recovered, self.settings.drop)
         self.engine.prepare()
+        recovered = self._adopt(recovered, damage)
         refuse_old_copy(self.engine, self.sinks, self.app, recovered)
         yield from redo_truncation(self.engine, self.app, recovered, damage)
         last = recovered.last_published_commit
@@ -178,7 +182,7 @@ class Driver:
                 yield from self._run_stage(PublishSinks(last.batch, self.sinks), commit=last)
             except SinkAhead:
                 # A later Commit, which cannot be read any more, was published, and this one before it.
-                if not recovered.problems:
+                if not (recovered.problems or recovered.damaged):
                     raise
         return recovered
 
@@ -349,10 +353,10 @@ class Driver:
         self.last_time = offsets.time
 
     def _adopt(self, recovered: Recovered, damage: Damage) -> Recovered:
-        for damaged in recovered.damaged:
-            self._give_up(damaged)
-        if recovered.damaged:
-            recovered = recover(self.log, damage)
+        if recovered.damaged and damage is Damage.FAIL:  # a Restore makes up for them, whatever they were
+            for damaged in recovered.damaged:
+                self._give_up(damaged)
+            recovered = recover(self.log)
         self.commit = recovered.commit
         self.next_id = recovered.next_batch
         if recovered.kept:
@@ -370,9 +374,11 @@ class Driver:
         """Give up an entry at the end that cannot be read, where no sink shows that it was a Commit (F13)."""
         owned = self._owned()
         refuse_lost_commit(self.engine, self.sinks, self.app, damaged)
-        log.warning("log.entry_given_up", slot=damaged.slot, batch=damaged.batch, reason=damaged.reason)
+        lost = f"was a {damaged.kind} entry" if damaged.kind else "may have been a saved checkpoint"
+        reason = f"{damaged.reason}; it {lost}"
+        log.warning("log.entry_given_up", slot=damaged.slot, batch=damaged.batch, reason=reason)
         owned.append(
-            Void(epoch=owned.epoch, writer=owned.writer, slot=damaged.slot, reason=damaged.reason, batch=damaged.batch)
+            Void(epoch=owned.epoch, writer=owned.writer, slot=damaged.slot, reason=reason, batch=damaged.batch)
         )
 
     def _owned(self) -> OwnedLog:

@@ -16,11 +16,13 @@ from __future__ import annotations
 import filecmp
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 
 from penstock.checkpoint.control import Records
-from penstock.checkpoint.entries import Arrival, Moved, Place, Release
+from penstock.checkpoint.entries import Arrival, Moved, Place, Release, Takeover
 from penstock.checkpoint.files import NewFile, make_folder, sync_folder
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
@@ -28,8 +30,8 @@ from penstock.checkpoint.mirror import is_on_hdfs, shown
 from penstock.checkpoint.places import remove_folder
 from penstock.checkpoint.recovery import Damage, recover
 from penstock.checkpoint.settle import settle
-from penstock.checkpoint.takeover import View, confirm, refuse_moved, survey
-from penstock.errors import CannotCopy, Fenced, MoveUnfinished, NotFound
+from penstock.checkpoint.takeover import MOVE, View, confirm, refuse_moved, survey
+from penstock.errors import CannotCopy, CheckpointMoved, Fenced, MoveUnfinished, NotFound
 from penstock.runtime.making import alone_in, clear_left, making, move_into_place, open_plain, refuse_links
 from penstock.runtime.resting import own_at_rest, release_at_rest
 from penstock.runtime.roots import job_log
@@ -60,15 +62,17 @@ def move_checkpoint(
         raise CannotCopy("no checkpoint: a move takes the folder of one, not an export", where=str(source))
     finish_move(source)  # one that was moved there, and that no driver has gone on with
     view = survey(log)
-    if isinstance(view.last, Moved):
-        if not _has_arrived(folder, view.last):
+    if _ends(view):
+        if not _has_arrived(folder, view):
             refuse_moved(log, view)
         finish_move(folder)
         yield "already"
         return
     _refuse_place(source, folder)
     refuse_links(source)
-    owned, recovered = own_at_rest(log, identity, may_take_over, refusal=CannotCopy)
+    # The place is in the Takeover, before anything may end the log, for where the Moved cannot be read.
+    mover = replace(identity, command=f"{MOVE}{folder}")
+    owned, recovered = own_at_rest(log, mover, may_take_over, refusal=CannotCopy)
     yield "source owned"
     importing = folder.parent / "_importing"
     try:
@@ -101,7 +105,10 @@ def finish_move(folder: Path) -> None:
     """
     log = job_log(folder)
     view = None if log is None else survey(log)
-    if log is None or view is None or not isinstance(view.last, Arrival) or view.last.place is None:
+    if log is None or view is None:
+        return
+    _refuse_lost_end(view)
+    if not isinstance(view.last, Arrival) or view.last.place is None:
         return
     arrival, place = view.last, view.last.place
     if _fate(arrival) is not _Fate.DONE:
@@ -115,6 +122,25 @@ def finish_move(folder: Path) -> None:
         place=Place(slot=place.slot + 1, takeover=place.takeover, saves=place.saves),
     )
     log.append_at(place.slot + 1, release)  # of all who finish it each writes the same bytes
+
+
+def _refuse_lost_end(view: View) -> None:
+    """Raise CheckpointMoved where a Moved was there and is gone: the log that it ended this one for has gone on.
+
+    Only that log tells. Where it cannot be seen, or nobody has gone on with it, the move has not happened.
+    """
+    last, place = view.last, view.last.place if view.last is not None else None
+    if not isinstance(last, Takeover) or place is None or not (last.command or "").startswith(MOVE):
+        return
+    to = Path((last.command or "").removeprefix(MOVE))
+    there = job_log(to)
+    arrival = None
+    with suppress(NotFound):
+        arrival = None if there is None else there.read(place.slot + 1)
+    if not isinstance(arrival, Arrival) or (arrival.epoch, arrival.writer) != (last.epoch, last.writer):
+        return
+    if there is not None and there.slots.exists(place.slot + 2):
+        raise CheckpointMoved(f"the job has moved to {to}, and goes on there", where=str(to), to=str(to))
 
 
 class _Fate(Enum):
@@ -135,24 +161,39 @@ def _fate(arrival: Arrival) -> _Fate:
     if log is None:
         raise MoveUnfinished("the checkpoint that was moved here cannot be seen from this machine", where=str(source))
     assert arrival.place is not None
-    try:
-        entry = log.read(arrival.place.slot)
-    except NotFound:  # a Moved is the last of its log, so what has entries behind it was another and is purged
-        return _Fate.OPEN if log.find_tail() < arrival.place.slot else _Fate.VOID
-    ended = isinstance(entry, Moved) and (entry.epoch, entry.writer) == (arrival.epoch, arrival.writer)
-    return _Fate.DONE if ended else _Fate.VOID
+    view = survey(log)
+    if _ends(view) and _same_move(view, arrival):
+        return _Fate.DONE
+    # A Moved is the last of its log, so what stands in its slot, or behind it, is of somebody who has gone on.
+    return _Fate.OPEN if view.tail < arrival.place.slot else _Fate.VOID
 
 
-def _has_arrived(folder: Path, moved: Moved) -> bool:
+def _ends(view: View) -> bool:
+    """Return whether a log ends for a move; one that may have ended has, because nobody writes behind it."""
+    return isinstance(view.last, Moved) or view.moved_to is not None
+
+
+def _same_move(view: View, arrival: Arrival) -> bool:
+    """Return whether the end of a log is that of the move by which another log arrived."""
+    assert arrival.place is not None
+    last = view.last  # where the Moved cannot be read, the Takeover of who wrote it
+    return last is not None and (view.tail, last.epoch, last.writer) == (
+        arrival.place.slot,
+        arrival.epoch,
+        arrival.writer,
+    )
+
+
+def _has_arrived(folder: Path, ended: View) -> bool:
     """Return whether the checkpoint at a place is the one that a log has ended for."""
     log = job_log(folder)
-    if log is None or moved.place is None:
+    if log is None:
         return False
     try:
-        entry = log.read(moved.place.slot)
+        entry = log.read(ended.tail)
     except NotFound:
         return False
-    return isinstance(entry, Arrival) and (entry.epoch, entry.writer) == (moved.epoch, moved.writer)
+    return isinstance(entry, Arrival) and _same_move(ended, entry)
 
 
 def _refuse_place(source: Path, folder: Path) -> None:

@@ -1,0 +1,389 @@
+"""The last entry of a log is damaged, whatever kind it was: no row is lost, and no job is stuck (F13, F68).
+
+One byte flipped, the file cut short or filled with zeros, or gone. Either the next start goes on, or it stops with a
+named error, and then the remedy works: go back to the newest batch that can be gone back to, and run on. The oracle
+judges what the tables show.
+"""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+from fake_engine import SECOND, Witness, World, ledger_of, make_driver, quick_folder, run_to_end, windowed_job
+from oracle import judge
+from test_damage import flips
+from test_moving import begin, driver_of, goes_on, moving, shown, world_at
+
+from penstock.checkpoint.entries import Void, from_bytes
+from penstock.checkpoint.local import LocalStore
+from penstock.checkpoint.log import Log
+from penstock.checkpoint.metadata import open_or_create
+from penstock.checkpoint.recovery import Damage, recover
+from penstock.checkpoint.takeover import survey
+from penstock.errors import CheckpointCorrupt, CheckpointMoved, MoveUnfinished, PenstockError, SinkAhead
+from penstock.runtime.loop import Driver
+from penstock.runtime.moving import finish_move
+from penstock.runtime.restoring import StartFrom
+
+TIMES: list[float] = [0, 3, 1, 6, 9, 2, 12, 30, 31, 33]
+
+
+@dataclass
+class Left:
+    """A world and a log as drivers have left them."""
+
+    world: World
+    store: Witness
+    tries: Iterator[int] = field(default_factory=count)
+
+    def again(self, path: str, data: bytes | None) -> Left:
+        """Return a copy of both, in which one file is another, or gone.
+
+        The oracle still knows what stood there, but for a Commit: no row of it can be told any more.
+        """
+        assert self.world.root is not None
+        root = self.world.root.with_name(f"{self.world.root.name}-{next(self.tries)}")
+        shutil.copytree(self.world.root, root)
+        world = World(root=root, times=list(self.world.times), tables=copy.deepcopy(self.world.tables))
+        store = Witness()
+        store._files, store.ever = dict(self.store._files), list(self.store.ever)
+        del store._files[path]
+        if data is not None:
+            store._files[path] = data
+        if data is None or from_bytes(self.store._files[path], path).kind == "commit":
+            store.ever.remove((path, self.store._files[path]))
+        return Left(world, store, self.tries)
+
+    def driver(self, name: str) -> Driver:
+        """Return a driver over both."""
+        uuid = open_or_create(self.store, now=SECOND).uuid
+        return make_driver(self.world, self.store, name, graph=windowed_job(world=self.world), uuid=uuid)
+
+    def until(self, points: Iterator[object], *stop: object) -> None:
+        """Step through hooks up to the one with this stage, time and batch."""
+        for hook in points:
+            if (hook.stage, hook.when, hook.batch)[: len(stop)] == stop:
+                return
+        raise AssertionError(f"never came to {stop}")
+
+    @property
+    def last(self) -> str:
+        """Return the path of the last slot."""
+        return Log(self.store).path(survey(Log(self.store)).tail)
+
+
+def made_folder(folder: Path) -> Path:
+    """Return a job's folder in another, which takes the copies as well."""
+    made = folder / "job"
+    made.mkdir()
+    return made
+
+
+def stopped(left: Left) -> None:
+    """Run three batches, and leave."""
+    driver = left.driver("a")
+    for hook in driver.run():
+        if (hook.stage, hook.when, hook.batch) == ("Purge", "after", 2):
+            driver.stop()
+
+
+def takeover(left: Left) -> None:
+    """Die right behind the Takeover."""
+    stopped(left)
+    left.until(left.driver("b").run(), "TakeOver", "claimed")
+
+
+def offsets(left: Left) -> None:
+    """Die behind Offsets, of a driver that has done a batch."""
+    left.until(left.driver("a").run(), "FixOffsets", "after", 2)
+
+
+def first_offsets(left: Left) -> None:
+    """Die behind Offsets, the first entry of a driver."""
+    stopped(left)
+    left.until(left.driver("b").run(), "FixOffsets", "after", 3)
+
+
+def commit(left: Left) -> None:
+    """Die behind a Commit, before anything of it is published."""
+    left.until(left.driver("a").run(), "CommitBatch", "after", 2)
+
+
+def published(left: Left) -> None:
+    """Die behind a Commit that is published."""
+    left.until(left.driver("a").run(), "PublishSinks", "after", 2)
+
+
+def restore(left: Left) -> None:
+    """Die behind a Restore."""
+    stopped(left)
+    left.until(left.driver("b").restore(StartFrom(restore=True, batch=0)), "Restore", "after")
+
+
+def truncated(left: Left) -> None:
+    """Die when a Restore with a truncation was carried out, before a batch."""
+    stopped(left)
+    left.until(left.driver("b").restore(StartFrom(restore=True, batch=0, truncate=True)), "Restore", "after")
+    left.until(left.driver("c").run(), "Truncate", "after")
+
+
+def restored(left: Left) -> None:
+    """Leave behind a Restore."""
+    stopped(left)
+    list(left.driver("b").restore(StartFrom(restore=True, batch=1)))
+
+
+def save(left: Left) -> None:
+    """Die behind a Save."""
+    driver = left.driver("a")
+    left.until(driver.run(), "Purge", "after", 2)
+    driver.save("name")
+
+
+def first_save(left: Left) -> None:
+    """Die behind a Save that is a driver's first entry."""
+    stopped(left)
+    driver = left.driver("b")
+    left.until(driver.run(), "TakeOver", "done")
+    driver.save("name")
+
+
+def void(left: Left) -> None:
+    """Die behind the Void for torn Offsets."""
+    offsets(left)
+    left.store._files[left.last] = left.store._files[left.last][:-1]
+    left.until(left.driver("b").run(), "FixOffsets", "before")
+
+
+KINDS = {
+    takeover: "takeover",
+    offsets: "offsets",
+    first_offsets: "offsets",
+    commit: "commit",
+    published: "commit",
+    stopped: "release",
+    restore: "restore",
+    truncated: "takeover",
+    restored: "release",
+    save: "save",
+    first_save: "save",
+    void: "void",
+}
+
+
+@pytest.fixture(params=KINDS, ids=lambda made: made.__name__)
+def left(request: pytest.FixtureRequest) -> Iterator[Left]:
+    """Return a log that ends with one of the kinds."""
+    with quick_folder() as folder:
+        found = Left(World(root=made_folder(folder), times=TIMES), Witness())
+        made: Callable[[Left], None] = request.param
+        made(found)
+        assert from_bytes(found.store._files[found.last], found.last).kind == KINDS[made]
+        yield found
+
+
+def cuts(data: bytes) -> Iterator[tuple[str, bytes | None]]:
+    """Yield what a file may be after a power cut: short, zeros, in part or in whole, or not there."""
+    header = data.find(b"\n")
+    for length in (0, 1, header, header + 1, header + 30, len(data) // 2, len(data) - 1):
+        yield f"cut to {length}", data[:length]
+        yield f"zeros from {length}", data[:length].ljust(len(data), b"\0")
+    yield "zeros up to the body", data[header:].rjust(len(data), b"\0")
+    yield "gone", None
+
+
+def ends(left: Left, path: str, data: bytes | None, what: str) -> str:
+    """Start over the damage, follow the remedy where it stops, and return what was needed; the oracle has judged."""
+    found = left.again(path, data)
+    try:
+        run_to_end(found.driver("next"))
+        way = "went on"
+    except SinkAhead:
+        # A Commit that was published is gone without a trace: to the log it is an old copy, and a person's case (F31).
+        assert data is None, what
+        return "was refused"
+    except CheckpointCorrupt:
+        assert data is not None, what
+        back_to_the_newest(found)
+        way = "was restored"
+    except PenstockError as why:
+        raise AssertionError(f"{what}: {why!r}") from why
+    said = judge(ledger_of(found.world, found.store, windowed_job(), finished=True))
+    assert said == [], f"{what}: {said}"
+    return way
+
+
+def back_to_the_newest(found: Left) -> None:
+    """Do what the error says."""
+    kept = recover(Log(found.store), Damage.LIST).kept
+    # A batch whose rows were taken back is gone back to only so that they come again.
+    start = StartFrom(restore=True, batch=kept[-1].batch if kept else None, truncate=True)
+    list(found.driver("person").restore(start))
+    run_to_end(found.driver("after"))
+
+
+@pytest.mark.fault("F13", "F68")
+@pytest.mark.parametrize("every", [pytest.param(29, id="some"), pytest.param(1, id="each", marks=pytest.mark.slow)])
+def test_a_flipped_byte_of_the_last_entry_loses_nothing(left: Left, every: int) -> None:
+    """Header or body tells the kind, whichever byte it was: what decided nothing is given up, all else stops."""
+    data = left.store._files[left.last]
+    kind = from_bytes(data, left.last).kind
+    ways = Counter(ends(left, left.last, changed, f"byte {at} of a {kind}") for at, changed in flips(data, every))
+    assert {*ways} == ({"was restored"} if kind in {"commit", "restore"} else {"went on"})
+
+
+@pytest.mark.fault("F13", "F68")
+def test_a_last_entry_that_was_cut_short_loses_nothing(left: Left) -> None:
+    """Where neither header nor body is whole, what may have stood there decides."""
+    data = left.store._files[left.last]
+    kind = from_bytes(data, left.last).kind
+    ways = Counter(ends(left, left.last, changed, f"{kind} {what}") for what, changed in cuts(data))
+    assert ways["went on"] > 0 or kind == "commit"
+
+
+@pytest.mark.fault("F68")
+def test_a_restore_of_which_nothing_can_be_read_is_not_undone(tmp_path: Path) -> None:
+    """The truncation was carried out: to go on from before the Restore would lose what was taken back."""
+    with quick_folder() as folder:
+        found = Left(World(root=made_folder(folder), times=TIMES), Witness())
+        truncated(found)
+        log = Log(found.store)
+        slot = survey(log).tail - 1
+        assert log.read(slot).kind == "restore"
+        before = {sink: len(table.shown) for sink, table in found.world.tables.items()}
+        damaged = found.again(log.path(slot), b"")
+        with pytest.raises(CheckpointCorrupt, match="it may be a Restore"):
+            run_to_end(damaged.driver("next"))
+        assert {sink: len(table.shown) for sink, table in damaged.world.tables.items()} == before
+        assert not any(isinstance(entry, Void) for entry in damaged.store.entries())
+
+
+@pytest.mark.fault("F68")
+def test_a_refused_start_leaves_nothing_behind() -> None:
+    """A job that is tried again and again does not fill its log with Takeovers."""
+    with quick_folder() as folder:
+        found = Left(World(root=made_folder(folder), times=TIMES), Witness())
+        restore(found)
+        damaged = found.again(found.last, b"")
+        files = dict(damaged.store._files)
+        for name in ("once", "twice"):
+            with pytest.raises(CheckpointCorrupt, match="it may be a Restore"):
+                run_to_end(damaged.driver(name))
+        assert damaged.store._files == files
+
+
+# --- a move ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def complete() -> dict[str, list]:
+    """What the tables show where nobody moves anything."""
+    with quick_folder() as root:
+        world = world_at(root / "a" / "job")
+        run_to_end(driver_of(world, "a"))
+        return shown(world)
+
+
+@pytest.fixture
+def moved() -> Iterator[tuple[World, Path]]:
+    """Return a world whose job has moved, and where to; nobody has gone on there."""
+    with quick_folder() as root:
+        world = world_at(root / "a" / "job")
+        begin(world, ("PublishSinks", "before"))
+        points = moving(world.root, root / "b" / "job")
+        while next(points) != "source ended":
+            pass
+        yield world, root / "b" / "job"
+
+
+def refused(world: World, name: str) -> None:
+    """Start the job, and go back to a batch: neither is let, and neither writes."""
+    log = Log(LocalStore(world.root))
+    tail = log.find_tail()
+    with pytest.raises(CheckpointMoved):
+        run_to_end(driver_of(world, name))
+    with pytest.raises(CheckpointMoved):
+        list(driver_of(world, name).restore(StartFrom(restore=True, batch=1)))
+    assert log.find_tail() == tail
+
+
+@pytest.mark.fault("F68", "F08")
+def test_a_damaged_moved_lets_nobody_go_on_at_the_old_place(moved, complete):
+    """Every other byte flipped, the file cut short or zeros: no start, no restore; and the new place goes on."""
+    world, place = moved
+    log = Log(LocalStore(world.root))
+    path = world.root / log.path(survey(log).tail)
+    data = path.read_bytes()
+    damages = [(f"byte {at}", changed) for at, changed in flips(data, 2)]
+    damages += [(what, changed) for what, changed in cuts(data) if changed is not None]
+    for what, changed in damages:
+        path.write_bytes(changed)
+        refused(world, what.replace(" ", ""))
+    assert [*moving(world.root, place, "again")] == ["already"]
+    assert goes_on(place)
+    run_to_end(driver_of(replace(world, root=place), "b"))
+    assert shown(world) == complete
+    refused(world, "late")
+
+
+@pytest.mark.fault("F68", "F16")
+def test_a_moved_that_is_gone_lets_nobody_go_on_where_the_new_place_has(moved, complete):
+    """The Takeover tells where the job was moved to, and the log there that it has arrived."""
+    world, place = moved
+    log = Log(LocalStore(world.root))
+    path = world.root / log.path(survey(log).tail)
+    assert goes_on(place)
+    path.unlink()
+    with pytest.raises(CheckpointMoved, match=f"has moved to {place}"):
+        finish_move(world.root)  # as every start does
+    run_to_end(driver_of(replace(world, root=place), "b"))
+    assert shown(world) == complete
+
+
+@pytest.mark.fault("F68")
+def test_the_remedy_for_a_move_that_never_got_there_works(complete):
+    """Who moved died before the copy had its name, and the next driver's Takeover is torn: nothing stands there."""
+    with quick_folder() as root:
+        world = world_at(root / "a" / "job")
+        begin(world, ("PublishSinks", "before"))
+        points = moving(world.root, root / "b" / "job")
+        while next(points) != "copied":
+            pass
+        log = Log(LocalStore(world.root))
+        path = world.root / log.path(survey(log).tail + 1)
+        path.write_bytes(b"")
+        with pytest.raises(CheckpointMoved, match=r"Where nothing of the job stands there.* delete log/\d+ ") as why:
+            run_to_end(driver_of(world, "b"))
+        assert str(path) in str(why.value)
+        path.unlink()
+        run_to_end(driver_of(world, "b"))
+        assert shown(world) == complete
+
+
+@pytest.mark.fault("F68")
+@pytest.mark.parametrize("whole", ["header", "body", "nothing"])
+def test_a_damaged_arrival_waits_for_a_person(moved, complete, whole):
+    """Neither a start nor a restore goes on there by itself; the remedy in the error does."""
+    world, place = moved
+    log = Log(LocalStore(place))
+    path = place / log.path(survey(log).tail)
+    data = path.read_bytes()
+    path.write_bytes({"header": data[:-1], "body": data[1:], "nothing": b""}[whole])
+    there = replace(world, root=place)
+    refused(there, "b")
+    refused(world, "c")
+    with pytest.raises(CheckpointMoved, match="this is that place and the old one has ended, delete log") as why:
+        run_to_end(driver_of(there, "b"))
+    assert str(path) in str(why.value)
+    path.unlink()
+    run_to_end(driver_of(there, "b"))
+    assert shown(world) == complete
+    with pytest.raises((CheckpointMoved, MoveUnfinished)):
+        run_to_end(driver_of(world, "c"))
