@@ -16,11 +16,12 @@ import uvicorn
 from browser import PHONE, WIDE, chromium
 from fastapi import FastAPI, HTTPException, Request
 from project_samples import make_project
-from ui_site import Site
+from ui_site import NOW, SECOND, Site
 
 from penstock.checkpoint.entries import ManifestRef, StagedFile
 from penstock.cli.ui import listen
 from penstock.runtime.project import find_project
+from penstock.supervise.stream import Phase, Wish
 from penstock.ui.app import pages
 
 FILE = StagedFile(path="a", size=2_048, rows=5, checksum="x", stats={})
@@ -100,6 +101,35 @@ def browser(tmp_path_factory):
 def screen(browser, request):
     browser.size(request.param)
     return request.param
+
+
+WORST = {
+    "wish": Wish.RUN, "phase": Phase.FAILED, "generation": 12_345, "launches": 1_234, "failures": (9_000_000_000_000_000,) * 17,
+    "reason": "PEN-OPR-002 The function score() of step 'score' raised ValueError: " + "could not convert it " * 20,
+    "note": "seen " * 90, "since": NOW - 400 * 86_400 * SECOND,
+}  # fmt: skip
+
+
+def test_all_columns_fit_the_screen(site, url, browser, screen):
+    """Also those of a job about which there is much to say: nothing is cut off, nothing is to be swiped."""
+    site.stream(**WORST)
+    browser.open(f"{url}/")
+    browser.see("#job-orders")
+    assert browser.overflow() <= 0
+    wider = "return [...document.querySelectorAll('.box')].filter((box) => box.scrollWidth > box.clientWidth).length"
+    assert browser.run(wider) == 0
+    assert "17 failures within the hour" in browser.see("tbody td:last-child").text
+
+
+def test_jobs_are_found_by_a_part_of_their_name(url, browser):
+    """While one types; what was typed outlives the page's renewals, and is part of its address."""
+    browser.open(f"{url}/")
+    browser.see("#filter").send_keys("ord")
+    browser.until(lambda: "job=ord" in browser.driver.current_url, "the address to have it")
+    browser.see("#job-orders")
+    browser.see("#filter").send_keys("x")
+    browser.until(lambda: not browser.all("#job-orders"), "the job to be gone")
+    assert browser.see("#filter").get_attribute("value") == "ordx"
 
 
 def test_a_restart_is_counted_confirmed_once_and_sent(url, airflow, browser, screen):

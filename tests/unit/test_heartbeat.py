@@ -9,7 +9,9 @@ import pytest
 from checkpoint_samples import commit
 from structlog.testing import capture_logs
 
+from penstock.checkpoint.log import Log
 from penstock.checkpoint.memory import MemoryStore
+from penstock.checkpoint.recovery import recover
 from penstock.errors import StorageUnavailable
 from penstock.runtime.stages import Hook
 from penstock.runtime.status import Heartbeat, RunStatus, StatusRecords
@@ -62,7 +64,44 @@ def test_it_beats_without_news_and_sooner_with(records):
     until(lambda: records.newest().body.get("last", {}).get("batch") == 7)
     heart.stop()
     body = records.newest().body
-    assert (body["writer"], body["state"], body["ms"], body["rows_per_second"]) == ("w1", "running", 100.0, 500)
+    assert (body["writer"], body["state"], body["ms"]) == ("w1", "running", 100.0)
+
+
+class Hands(SystemClock):
+    """A clock that is moved by hand."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def batches_of(told: RunStatus, clock: Hands, *, count: int, every: float, rows: int = 400) -> None:
+    """Have a batch of so many rows come so often, each of them computed in an instant."""
+    for number in range(count):
+        clock.now += every
+        told.on_progress(commit(number, accounting={"source:s": {"read": rows}}), ms=1.0, left={})
+
+
+def test_rows_a_second_are_of_the_time_that_passed_with_its_waits():
+    """400 rows every 3 s are 133 rows a second, however fast a batch computes (issue 17, finding 19)."""
+    clock = Hands()
+    told = RunStatus({}, clock)
+    told.on_takeover(recover(Log(MemoryStore())), {})
+    assert told.body()["rows_per_second"] is None
+    batches_of(told, clock, count=100, every=3.0)
+    assert told.body()["rows_per_second"] == pytest.approx(400 / 3, rel=0.01)
+    clock.now += 60  # nothing comes for a minute
+    assert told.body()["rows_per_second"] == pytest.approx(10 * 400 / 90, rel=0.01)
+
+
+def test_rows_a_second_of_rare_batches_are_of_the_last_ten():
+    """Else the number would jump with each batch."""
+    clock = Hands()
+    told = RunStatus({}, clock)
+    told.on_takeover(recover(Log(MemoryStore())), {})
+    batches_of(told, clock, count=30, every=300.0)
+    assert told.body()["rows_per_second"] == pytest.approx(400 / 300, rel=0.1)
 
 
 def test_only_the_writer_asked_for_counts(records):

@@ -60,10 +60,11 @@ def test_a_project_without_jobs_is_told_what_a_job_is(site):
 
 
 def test_the_streams_page_says_how_a_stream_stands(full):
-    """State, generation, batch, rows a second, lag, watermark delay, verdict, restarts, and what is to be noted."""
+    """State, generation, batch, rows a second, lag, watermark, verdict, restarts, and what is to be noted."""
     text = full.text("/")
     for said in ("orders ▲ BACKOFF for 1 minute 30 seconds it broke", "version v3 was rolled back", "3 batches held", "Note: why not",
-                 "4,321", "1,000,000 rows left", "1 minute 5 seconds", "▲ 1 quarantine batch 2", "2 1 failure within the hour",
+                 "4,321", "1,000,000 rows left", "1 minute 5 seconds behind", "▲ 1 quarantine batch 2",
+                 "2 1 failure within the hour generation 3",
                  "Nobody supervises", "All times are UTC"):  # fmt: skip
         assert said in text, said
 

@@ -77,14 +77,17 @@ class Recovered:
         return self.restores[-1] if self.restores[-1].truncate else None
 
 
-def recover(log: Log, damage: Damage = Damage.FAIL) -> Recovered:
+def recover(log: Log, damage: Damage = Damage.FAIL, *, newest: int | None = None) -> Recovered:
     """Read where the job stands.
+
+    With `newest` only so many batches are read, for pages that show those: older ones and older Restores are
+    left out, and `floor` is the oldest that was read.
 
     Raises `LogGap` (F16), `CheckpointCorrupt` (F13, F20: whatever breaks the protocol after the newest Restore, and
     damage that is not at the end) and `FormatTooNew` (F21, with any `damage`).
     """
     for _ in range(_READINGS):
-        found = _read_once(log, damage)
+        found = _read_once(log, damage, newest)
         # A purge may run while one reads who does not own the log, or no longer: then the log has grown as well.
         if not found.problems or log.find_tail() == found.tail:
             break
@@ -93,7 +96,7 @@ def recover(log: Log, damage: Damage = Damage.FAIL) -> Recovered:
     return found
 
 
-def _read_once(log: Log, damage: Damage) -> Recovered:
+def _read_once(log: Log, damage: Damage, newest: int | None) -> Recovered:
     behind: LogGap | None = None
     try:
         tail = log.tail()
@@ -101,7 +104,7 @@ def _read_once(log: Log, damage: Damage) -> Recovered:
         if damage is Damage.FAIL:
             raise
         behind, tail = why, log.find_tail()  # what lies before the gap is shown, with the gap
-    walked = walk(log, tail)
+    walked = walk(log, tail, newest)
     standing = replay(walked, log.path)
     problems: list[CheckpointError] = [error for slot, error in standing.problems if slot > standing.restored_at]
     if behind is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.checkpoint.entries import Commit, Entry, Offsets, Void
+from penstock.checkpoint.entries import Commit, Entry, Offsets, Restore, Void
 from penstock.checkpoint.log import STRIDE, Log
 from penstock.errors import CheckpointCorrupt, NotFound
 
@@ -34,8 +34,8 @@ class Walk:
     from_start: bool
 
 
-def walk(log: Log, tail: int) -> Walk:
-    """Read backwards from the tail.
+def walk(log: Log, tail: int, newest: int | None = None) -> Walk:
+    """Read backwards from the tail; with `newest` so many batches, and what the last Restore goes back to if need be.
 
     The floor is the highest that a Commit read so far states, because purging may have gone by any of them.
     The walk ends at Offsets at or below it; and once past the floor's Commit, or past damage that may have been a
@@ -45,6 +45,7 @@ def walk(log: Log, tail: int) -> Walk:
     missing: list[int] = []
     voided: set[int] = set()
     floor, at_floor, damage = 0, False, False
+    bounded, back = newest is None, None
     milestone = tail - tail % log.slots.strides[0]
     slot = tail
     while slot >= 0:
@@ -60,8 +61,13 @@ def walk(log: Log, tail: int) -> Walk:
                 damage = True
             elif isinstance(entry, Void):
                 voided.add(entry.slot)
+            elif isinstance(entry, Restore) and back is None:
+                back = entry.batch
             elif isinstance(entry, Commit):
                 floor = max(floor, entry.floor)
+                if newest is not None and not bounded:
+                    bounded, last = True, entry.batch - newest + 1
+                    floor = max(floor, last if back is None else min(last, back))
                 at_floor = at_floor or entry.batch <= floor
             elif isinstance(entry, Offsets) and entry.batch <= floor:
                 break

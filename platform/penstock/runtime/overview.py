@@ -154,12 +154,16 @@ def read_status(settings: Settings, job: str, clock: Clock, *, recovered: Recove
     record: Mapping[str, Any] = newest.body if newest is not None else {}
     if view.takeover is not None and record.get("writer") != view.takeover.writer:
         record = {}  # of a driver before, or of one that was fenced and does not know it
-    age = (clock.wall() - record["at"]) / 1_000_000 if "at" in record else None
+    at = record.get("at")
+    age = (clock.wall() - at) / 1_000_000 if isinstance(at, int | float) else None
     problem = recovered.problems[0] if recovered.problems else None
-    error = record.get("error")
+    said = record.get("error")
+    error = said if isinstance(said, Mapping) else None
     if problem is not None:
         error = {"code": problem.code, "what": problem.what, "where": problem.where, "remedy": problem.remedy}
-    held = undecided(HeldRecords(control, job), (kept.commit for kept in recovered.kept))
+    rulings = HeldRecords(control, job)
+    held = {one.batch for one in undecided(rulings, (kept.commit for kept in recovered.kept))}
+    held |= _held_before(record, rulings, recovered)
     return JobStatus(
         job=job,
         state=State.NEEDS_PERSON if problem is not None else _state(view, record, age, settings.takeover_after),
@@ -173,19 +177,24 @@ def read_status(settings: Settings, job: str, clock: Clock, *, recovered: Recove
         heartbeat_age=None if age is None else round(age, 1),
         next_batch=recovered.next_batch,
         pending=recovered.pending is not None,
-        held=tuple(h.batch for h in held),
+        held=tuple(sorted(held)),
         moved_to=view.last.to if isinstance(view.last, Moved) else None,
         error=error,
     )
 
 
-def kept_checkpoints(settings: Settings, job: str) -> tuple[list[KeptCheckpoint], Recovered] | None:
-    """Return the Commits that can be restored, oldest first, and what the log says; None without a checkpoint."""
+def kept_checkpoints(
+    settings: Settings, job: str, *, newest: int | None = None
+) -> tuple[list[KeptCheckpoint], Recovered] | None:
+    """Return the Commits that can be restored, oldest first, and what the log says; None without a checkpoint.
+
+    With `newest` that of so many batches, at the price of reading those.
+    """
     folder = settings.root / job
     log = job_log(folder)
     if log is None:
         return None
-    recovered = recover(log, Damage.LIST)
+    recovered = recover(log, Damage.LIST, newest=newest)
     undone = undone_by_restore(recovered)
     saved: dict[int, list[str]] = {}
     for name, commit in recovered.saves.items():
@@ -250,6 +259,14 @@ def _state(view: View, record: Mapping[str, Any], age: float | None, patience: f
         return State.DIED
     # One look cannot tell whether a heartbeat stands still; the clocks of two machines are good enough for a picture.
     return State.RUNNING if age is not None and age < patience else State.SILENT
+
+
+def _held_before(record: Mapping[str, Any], rulings: HeldRecords, recovered: Recovered) -> set[int]:
+    """Return the undecided batches that the last driver knew of, and that stand before what was read of the log."""
+    said = record.get("held")
+    known = [batch for batch in said if isinstance(batch, int)] if isinstance(said, list) else []
+    found = ((batch, rulings.ruling(batch)) for batch in known if batch < recovered.floor)
+    return {batch for batch, ruling in found if ruling is None or not ruling.done}
 
 
 def _missing(folder: Path, commit: Commit, is_there: Callable[[Path], bool]) -> str | None:

@@ -7,6 +7,7 @@ They decide nothing else. What a job has done is said by its log.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +31,11 @@ EVERY = 2.0
 LEAST = 0.5
 """Seconds between two records at least, however fast batches follow each other."""
 _PRUNE_EVERY = 64
+_RATE_OVER = 60.0
+"""Seconds of which a rate tells at least, and so many batches: with few, one more or less would make it jump."""
+_RATE_BATCHES = 10
+_HELD = 50
+"""Held batches that a record names at most."""
 _BEGINS = {"works": False, "proved": False}
 
 
@@ -65,14 +71,17 @@ class RunStatus:
     """Listen to a driver and hold what its next record says; read by the heartbeat's thread.
 
     `facts` do not change: holder, writer, generation, code_version.
-    `left` are the rows that a bounded source still has, by source. `works` says that a batch was published, or that
-    the driver has waited: it runs, while one whose first batch computes has still to show that. `proved` says that a
-    batch was published, or that there was none to do: to wait for a tick proves nothing of the code.
+    `left` are the rows that a bounded source still has, by source; `judged` is the newest batch that a check has
+    judged, and `held` are batches that a gate has held, whatever was decided on them since.
+    `works` says that a batch was published, or that the driver has waited: it runs, while one whose first batch
+    computes has still to show that. `proved` says that a batch was published, or that there was none to do: to wait for
+    a tick proves nothing of the code.
     """
 
     facts: dict[str, Any]
     clock: Clock
     _changing: dict[str, Any] = field(default_factory=lambda: {"state": "running", **_BEGINS})
+    _batches: deque[tuple[float, int]] = field(default_factory=deque)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def on_hook(self, hook: Hook) -> None:
@@ -88,14 +97,22 @@ class RunStatus:
     def on_takeover(self, recovered: Recovered, left: dict[str, int | None]) -> None:
         """Note the epoch and where the job stands."""
         epoch = recovered.last_takeover.epoch if recovered.last_takeover is not None else None
+        held = [kept.batch for kept in recovered.kept if kept.commit.held][-_HELD:]
+        with self._lock:
+            self._batches = deque([(self.clock.monotonic(), 0)])
         # Whatever it waited for before, it begins now.
-        self._note(**_BEGINS, epoch=epoch, next_batch=recovered.next_batch, left=left)
+        self._note(**_BEGINS, epoch=epoch, next_batch=recovered.next_batch, left=left, held=held)
 
     def on_progress(self, commit: Commit, *, ms: float, left: dict[str, int | None]) -> None:
         """Note a batch that was committed and published."""
         report = BatchReport.of(commit)
-        speed = round(report.rows / ms * 1000) if ms > 0 else None
-        done = {"last": report.to_json(), "ms": round(ms, 1), "rows_per_second": speed, "left": left}
+        done: dict[str, Any] = {"last": report.to_json(), "ms": round(ms, 1), "left": left}
+        if report.verdicts:
+            done["judged"] = {"batch": report.batch, "verdicts": dict(report.verdicts)}
+        with self._lock:
+            self._batches.append((self.clock.monotonic(), report.rows))
+            if report.held:
+                done["held"] = [*self._changing.get("held", ()), report.batch][-_HELD:]
         self._note(works=True, proved=True, epoch=commit.epoch, **done)
 
     def on_data_checkpoint(self, said: dict[str, Any]) -> None:
@@ -117,7 +134,21 @@ class RunStatus:
     def body(self) -> dict[str, Any]:
         """Return the record as it is now."""
         with self._lock:
-            return {**self.facts, **self._changing, "at": self.clock.wall()}
+            rate = {"rows_per_second": self._rate()}
+            return {**self.facts, **self._changing, **rate, "at": self.clock.wall()}
+
+    def _rate(self) -> float | None:
+        """Return the rows read a second of the clock on the wall, waits included; None before the first batch.
+
+        Of the last minute, or of the last ten batches where those took longer.
+        """
+        now, batches = self.clock.monotonic(), self._batches
+        while len(batches) > _RATE_BATCHES + 1 and now - batches[1][0] > _RATE_OVER:
+            batches.popleft()
+        if len(batches) <= 1 or now <= batches[0][0]:
+            return None
+        rows = sum(rows for _, rows in batches) - batches[0][1]
+        return round(rows / (now - batches[0][0]), 1)
 
     def _note(self, **changes: Any) -> None:
         with self._lock:

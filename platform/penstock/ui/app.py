@@ -18,8 +18,9 @@ from penstock.errors import PenstockError
 from penstock.runtime.project import Project
 from penstock.time.clock import Clock, SystemClock
 from penstock.ui.files import has_reports
+from penstock.ui.listing import listing_of
 from penstock.ui.model import JobView
-from penstock.ui.reading import Broken, Remembered, look, read_restart, read_streams, reports_of
+from penstock.ui.reading import NEWEST, Broken, Remembered, look, read_restart, read_streams, reports_of
 from penstock.ui.rendering import NOTHING, Renderer
 from penstock.ui.report_pages import ReportPages
 from penstock.ui.restarting import Wanted, plan_of, starts_of
@@ -104,6 +105,9 @@ class _StreamPages:
         rows = self._remembered.get(key, lambda: read_streams(project, self._clock))
         views = [row for row in rows if isinstance(row, JobView)]
         started = any(view.reading.asked or view.newest is not None for view in views)
+        now = min((view.reading.now for view in views), default=self._clock.wall())
+        asked = request.query_params
+        listing = listing_of(rows, wanted=asked.get("show", ""), text=asked.get("job", "").strip())
         return self._renderer.page(
             request,
             project,
@@ -111,8 +115,9 @@ class _StreamPages:
             here="streams",
             title="Streams",
             refresh=REFRESH,
-            now=min((view.reading.now for view in views), default=self._clock.wall()),
-            rows=rows,
+            now=now,
+            listing=listing,
+            parts=[self._renderer.part(request, "row.html", row, now=now) for row in listing.rows],
             unsupervised=any(v.stream.wants_driver and not v.reading.supervised for v in views),
             nothing_yet=views[0].job if views and not started else None,
         )
@@ -133,6 +138,7 @@ class _StreamPages:
             refresh=REFRESH,
             now=view.reading.now,
             view=view,
+            most=NEWEST,
             chart=timeline_of(view.batches),
             newest_batches=view.batches[: -_NEWEST - 1 : -1],
             reports=has_reports(reports_of(project, job)),

@@ -13,9 +13,10 @@ from penstock.runtime.overview import JobStatus, KeptCheckpoint, State
 from penstock.supervise.stream import Limits, Phase, Stream
 from penstock.ui.trouble import Trouble
 
-__all__ = ["Batch", "Change", "JobView", "Reading", "Step", "Tone", "Unit", "view_of"]
+__all__ = ["Batch", "Change", "JobView", "Judged", "Reading", "Step", "Tone", "Unit", "view_of"]
 
 _HOUR = 3_600_000_000
+_OLD = 48 * _HOUR
 _NEWEST_UNITS = 20
 _NEWEST_CHANGES = 20
 _FINE = ("passed", "empty")
@@ -136,12 +137,20 @@ class Change:
     reason: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The newest batch that a check has judged, and how many of its units came out how."""
+
+    batch: int
+    verdicts: Mapping[str, int]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
     """What the pages show of a job. Times are microseconds since 1970, durations microseconds.
 
     `rows_left` is None where a source does not know what it still has; `delay` is how far the watermark of the step
-    that is furthest behind lies before now, None without one. `judged` is the newest batch that a check has judged.
+    that is furthest behind lies before now, None without one.
     """
 
     reading: Reading
@@ -153,7 +162,7 @@ class JobView:
     idle_for: int | None
     watermark: int | None
     delay: int | None
-    judged: BatchReport | None
+    judged: Judged | None
     failures: int
     error: Trouble | None
     batches: tuple[Batch, ...]
@@ -170,6 +179,11 @@ class JobView:
     def stream(self) -> Stream:
         """Return what is wanted of the stream and what became of it."""
         return self.reading.stream
+
+    @property
+    def is_replay(self) -> bool:
+        """Return whether event time lies so far back that its distance from now says nothing: old data are read."""
+        return self.delay is not None and self.delay > _OLD
 
     @property
     def runs(self) -> bool:
@@ -212,7 +226,7 @@ def view_of(reading: Reading) -> JobView:
         idle_for=None if newest is None else reading.now - newest.time,
         watermark=watermark,
         delay=delay,
-        judged=next((b.report for b in reversed(batches) if b.report.verdicts), None),
+        judged=_judged(batches, status.record.get("judged")),
         failures=sum(at > reading.now - _HOUR for at in stream.failures),
         error=Trouble.told(status.error),
         batches=batches,
@@ -228,6 +242,18 @@ def _watermark(marks: Mapping[str, int | None], now: int) -> tuple[int | None, i
         return None, None
     least = min(known)
     return least, None if least >= END_OF_TIME else now - least
+
+
+def _judged(batches: Sequence[Batch], told: object) -> Judged | None:
+    """Return the newest verdicts of the batches that were read; else those that the driver's record tells of."""
+    for batch in reversed(batches):
+        if batch.report.verdicts:
+            return Judged(batch.report.batch, batch.report.verdicts)
+    if not isinstance(told, Mapping) or not isinstance(told.get("batch"), int):
+        return None
+    verdicts = told.get("verdicts")
+    counts = {str(k): n for k, n in verdicts.items() if isinstance(n, int)} if isinstance(verdicts, Mapping) else {}
+    return Judged(told["batch"], counts) if counts else None
 
 
 def _rows_left(left: object) -> int | None:

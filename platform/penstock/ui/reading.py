@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,10 +28,14 @@ from penstock.ui.model import JobView, Reading, view_of
 from penstock.ui.restarting import RestartFacts
 from penstock.ui.trouble import Trouble
 
-__all__ = ["Broken", "Remembered", "look", "read_restart", "read_streams", "reports_of"]
+__all__ = ["NEWEST", "Broken", "Remembered", "look", "read_restart", "read_streams", "reports_of"]
 
 log = structlog.get_logger()
 
+_TAIL = 8
+"""Batches that are read of each job for the page of all streams, whatever its log keeps."""
+NEWEST = 200
+"""Batches that are read for the page of one job."""
 _FRESH = 1.0
 _SHARE = 5.0
 Read = TypeVar("Read")
@@ -45,13 +50,14 @@ class Broken:
 
 
 def read_streams(project: Project, clock: Clock) -> list[JobView | Broken]:
-    """Return how each job of the project stands, by name."""
-    return [look(project, job, clock, history=False) for job in project.job_names()]
+    """Return how each job of the project stands, by name; of each log only its end is read."""
+    read = partial(_read, project, clock=clock, newest=_TAIL, history=False)
+    return [_or_broken(job, partial(read, job)) for job in project.job_names()]
 
 
-def look(project: Project, job: str, clock: Clock, *, history: bool = True) -> JobView | Broken:
-    """Return how one job stands, with the history of its stream if it is wanted, or why that cannot be told."""
-    return _or_broken(job, lambda: _read(project, job, clock, history=history))
+def look(project: Project, job: str, clock: Clock) -> JobView | Broken:
+    """Return how one job stands, with the history of its stream, or why that cannot be told."""
+    return _or_broken(job, lambda: _read(project, job, clock=clock, newest=NEWEST, history=True))
 
 
 def read_restart(project: Project, job: str) -> RestartFacts | Broken:
@@ -122,9 +128,9 @@ def _read_restart(project: Project, job: str) -> RestartFacts:
     )
 
 
-def _read(project: Project, job: str, clock: Clock, *, history: bool) -> JobView:
+def _read(project: Project, job: str, *, clock: Clock, newest: int, history: bool) -> JobView:
     settings = project.settings(job)
-    found = kept_checkpoints(settings, job)
+    found = kept_checkpoints(settings, job, newest=newest)
     kept, recovered = found if found is not None else ([], None)
     status = read_status(settings, job, clock, recovered=recovered)
     stream, asked, supervised, changes = Stream(), False, False, list[tuple[int, Stream]]()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import structlog
 from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -18,6 +19,7 @@ from penstock.errors import JobNotFound, PenstockError
 from penstock.runtime.batch_report import shown_moment
 from penstock.runtime.project import Project
 from penstock.ui.files import has_reports
+from penstock.ui.model import JobView
 from penstock.ui.reading import Broken, reports_of
 from penstock.ui.trouble import Trouble
 from penstock.ui.words import counted, number, quantity, size, span
@@ -27,6 +29,8 @@ __all__ = ["NOTHING", "Airflow", "Renderer", "reported"]
 NOTHING = "default-src 'none'; base-uri 'none'; form-action 'none'"
 _HERE = Path(__file__).parent
 _NOT_FOUND = 404
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ class Renderer:
     ) -> Response:
         """Return a template's page; its style and its script are let run by a number that nobody can guess."""
         nonce = secrets.token_urlsafe(16)
-        home = str(request.scope.get("root_path", "")).rstrip("/")
+        home = _home(request)
         text = self._templates.get_template(name).render(
             css=self._css,
             js=self._js,
@@ -96,6 +100,17 @@ class Renderer:
         allowed = f"style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; img-src data:; connect-src 'self'"
         return HTMLResponse(text, status, headers={"Content-Security-Policy": f"{NOTHING}; {allowed}"})
 
+    def part(self, request: Request, name: str, row: JobView | Broken, **facts: Any) -> tuple[JobView | Broken, Markup]:
+        """Return a job and its part of a page; what cannot be shown of it says so, and breaks no other's part."""
+        template = self._templates.get_template(name)
+        facts["home"] = _home(request)
+        try:
+            return row, Markup(template.render(row=row, **facts))  # noqa: S704 - escaped by the template
+        except Exception as why:  # noqa: BLE001 - a record that nobody foresaw is this job's trouble
+            log.warning("ui.job_not_shown", job=row.job, reason=f"{type(why).__name__}: {why}")
+            found = Broken(row.job, Trouble.of(why))
+            return found, Markup(template.render(row=found, **facts))  # noqa: S704
+
     def broken(self, request: Request, project: Project, broken: Broken, status: int = 503) -> Response:
         """Return the page of a job that cannot be shown."""
         job, why = broken.job, broken.trouble
@@ -109,6 +124,10 @@ class Renderer:
         return self.page(
             request, None, "trouble.html", status=status, here=here, title=title, trouble=Trouble.of(error)
         )
+
+
+def _home(request: Request) -> str:
+    return str(request.scope.get("root_path", "")).rstrip("/")
 
 
 def reported(project: Project) -> Iterable[str]:

@@ -54,12 +54,15 @@
       if (chosen && !chosen.isCollapsed && main.contains(chosen.anchorNode)) return;
       const boxes = [...main.querySelectorAll(".box")].map(state);
       const open = new Set([...main.querySelectorAll("details[open]")].map((one) => one.id));
+      const old = document.getElementById("filter");
+      if (old) fresh.querySelector("#filter")?.replaceWith(old);
       const focused = main.contains(document.activeElement) ? document.activeElement.id : "";
       main.replaceChildren(...fresh.childNodes);
       main.querySelectorAll(".box").forEach((box, at) => {
         if (boxes[at]) { box.scrollLeft = boxes[at].left; box.scrollTop = boxes[at].top; }
       });
       main.querySelectorAll("details[id]").forEach((one) => { one.open = open.has(one.id); });
+      narrow();
       if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
       if (note) note.hidden = true;
     } catch (why) {
@@ -74,6 +77,22 @@
     window.setTimeout(go, every);
   };
   if (every) window.setTimeout(go, every);
+
+  // The server finds the jobs whose names have a text in them; the field outlives each renewal.
+  const narrow = () => {
+    const field = document.getElementById("filter");
+    if (!field || !field.hidden) return;
+    field.hidden = false;
+    let timer = 0;
+    field.addEventListener("input", () => {
+      const query = new URLSearchParams(window.location.search);
+      query.set("job", field.value);
+      window.history.replaceState(null, "", `${window.location.pathname}?${query}`);
+      window.clearTimeout(timer);
+      timer = window.setTimeout(renew, 200);
+    });
+  };
+  narrow();
 
   // What the form says is counted by the server, confirmed once, and asked of Airflow, which checks rights and values.
   const form = document.getElementById("ask");
