@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 __all__ = ["AsFastAsPossible", "FixedInterval", "Tick", "Trigger"]
 
@@ -42,7 +43,7 @@ class FixedInterval:
 class AsFastAsPossible:
     """Run whenever there is something to do, at wall time, strictly increasing."""
 
-    interval: None = None
+    interval: ClassVar[None] = None
 
     def zero(self, now: int) -> int:
         """Return the start."""

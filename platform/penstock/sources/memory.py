@@ -13,8 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import BadRecordFound, SourceChanged
-from penstock.graph.policies import BadRecord
+from penstock.errors import BadRecordFound, JobError, SourceChanged
+from penstock.graph.policies import BadRecord, OnEnd
+from penstock.graph.sites import user_site
 from penstock.sources.base import HIDDEN, Position, ReadLimit, Span, with_hidden
 from penstock.sources.records import arrow_schema, rows_to_table
 
@@ -30,6 +31,7 @@ class _Fed:
         self.id = uuid.uuid4().hex
         self.chunks: list[list[Rows]] = []
         self.watermark: int | None = None
+        self.ended = False
         folder = tempfile.mkdtemp(prefix="penstock-memory-")
         self.folder = Path(folder)
         self._finalizer = weakref.finalize(self, rmtree, folder, ignore_errors=True)
@@ -39,12 +41,16 @@ class MemorySource:
     """Hold rows that a test feeds, as chunks numbered from 0.
 
     A position names the last chunk that was read, so a restart or a restore reads the later ones again.
+    `on_end` says whether all windows close at the end, where `end` makes one (SEMANTICS 2.1).
     """
 
     live = False
 
-    def __init__(self, schema: str, *, on_bad_record: BadRecord = BadRecord.QUARANTINE) -> None:
+    def __init__(
+        self, schema: str, *, on_bad_record: BadRecord = BadRecord.QUARANTINE, on_end: OnEnd = OnEnd.KEEP_OPEN
+    ) -> None:
         self.schema = schema
+        self.on_end = on_end
         self.on_bad_record = on_bad_record
         self._fed = _Fed()
 
@@ -73,10 +79,24 @@ class MemorySource:
         return self._fed.folder
 
     def feed(self, rows: Sequence[Any]) -> None:
-        """Add one chunk: a list of rows, or a list of such lists, one for each partition."""
+        """Add one chunk: a list of rows, or a list of such lists, one for each partition.
+
+        Raises JobError after `end`.
+        """
+        if self._fed.ended:
+            raise JobError("a MemorySource that has ended takes no more rows", where=str(user_site()))
         listed = list(rows)
         partitioned = bool(listed) and all(isinstance(part, list | tuple) for part in listed)
         self.chunks.append([list(part) for part in listed] if partitioned else [listed])
+
+    @property
+    def ended(self) -> bool:
+        """Return whether no rows come any more."""
+        return self._fed.ended
+
+    def end(self) -> None:
+        """Say that no rows come after those that were fed: the source is bounded from now on."""
+        self._fed.ended = True
 
     def continue_from(self, other: MemorySource) -> None:
         """Become the source that `other` was, though the schema may be another.
@@ -89,6 +109,7 @@ class MemorySource:
         theirs.chunks.extend(mine.chunks)
         if mine.watermark is not None:
             theirs.watermark = mine.watermark
+        theirs.ended = theirs.ended or mine.ended
         self._fed = theirs
 
     def open(self, spark: Any) -> MemoryReader:
@@ -184,8 +205,8 @@ class MemoryReader:
         whole.replace(path)
 
     def ended(self, position: Position | None) -> bool:
-        """Return False: a test can always feed more."""
-        return False
+        """Return whether the test has ended the source, and all that was fed is read."""
+        return self.source.ended and self._chunks_done(position) == len(self.source.chunks)
 
     def rows(self, span: Span) -> int | None:
         """Return the number of rows fed in the span."""

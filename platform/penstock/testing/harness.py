@@ -23,12 +23,14 @@ from penstock.runtime.loop import Driver, DriverSettings
 from penstock.runtime.next_batch import spans_of
 from penstock.runtime.stages import Hook
 from penstock.runtime.suites import find_suites
+from penstock.runtime.triggers import Trigger
 from penstock.sources.memory import MemorySource
-from penstock.testing.hooks import checked_hook
+from penstock.testing.feeding import Feed, Marks, refuse_unknown
+from penstock.testing.hooks import Crashed, checked_hook
 from penstock.testing.places import project_quality, session_of_tests
 from penstock.testing.sides import hand_over, shown, with_late_sinks
 from penstock.testing.starts import start_from
-from penstock.testing.ticks import AskedFor, checked_time, micros
+from penstock.testing.ticks import AskedFor, Untimed, checked_time, micros
 from penstock.time.clock import ManualClock
 
 __all__ = ["Crashed", "Harness"]
@@ -38,19 +40,13 @@ _SECOND = seconds(1)
 Fed = Sequence[Row] | Sequence[Sequence[Row]]
 
 
-class Crashed(Exception):
-    """The driver was stopped dead at the hook that the test had asked for."""
-
-    def __init__(self, hook: Hook) -> None:
-        self.hook = hook
-        super().__init__(f"crashed {hook.when} {hook.stage} of batch {hook.batch}")
-
-
 class Harness:
     """Run a job in a test.
 
-    `root` is the checkpoint root; `interval` the time between batches where the job has none; `zero` the job's zero
-    time in seconds since 1970, so that the first batch has time `zero + interval`.
+    `root` is the checkpoint root; `zero` the job's zero time in seconds since 1970.
+    A job with an interval has batches at its ticks. One without runs as fast as possible, as in production: `interval`
+    is how far the harness's clock moves for each of its batches, and no tick makes one due. The first batch has time
+    `zero + interval`.
     `quality` is the folder of the suites; without it, conf/quality of the project that the current folder is in.
     Harnesses in one process share one Spark session, which ends with the process.
     """
@@ -110,33 +106,24 @@ class Harness:
         rows: Mapping[str, Fed] | None = None,
         *,
         at: float | datetime | None = None,
-        watermark: float | datetime | None = None,
+        watermark: Marks = None,
         follow: bool = True,
     ) -> dict[str, list[Row]]:
         """Run one batch, and with `follow` every batch without data that it makes due (SEMANTICS 2.2).
 
         `rows` maps sources to rows, or to a list of rows for each partition. `at` is the batch time and `watermark`
-        what the memory sources report from now on, both in seconds since 1970.
+        what the memory sources report from now on, or those that it maps to one, all in seconds since 1970.
         Without `at` the next multiple of the interval is taken, from the zero time.
         Returns the rows that each sink got, in the order of the batches.
         Raises Crashed where a crash was asked for, and JobError where the last call failed or crashed.
         """
         self._check_alive()
-        sources = self._memory_sources()
-        fed = {name: list(listed) for name, listed in (rows or {}).items()}
-        if unknown := sorted(fed.keys() - sources.keys()):
-            raise UnknownName(
-                f"{unknown[0]!r} is not a MemorySource of the job; there is {list(sources)}", where=_here()
-            )
-        if self._driver().owned is None and (fed or at is not None or watermark is not None):
+        feed = Feed.checked(self._memory_sources(), rows, watermark)
+        if self._driver().owned is None and (feed.rows or at is not None or watermark is not None):
             raise JobError("nothing is left to do, and the driver has ended; call restart() first", where=_here())
         asked = None if at is None else checked_time(micros(at), self._driver(), self._zero, self.job.interval)
-        mark = None if watermark is None else micros(watermark)
         self._ask(asked)
-        for name, source in sources.items():
-            if mark is not None:
-                source.watermark = mark
-            source.feed(fed.get(name, []))
+        feed.give()
         self._fresh, self._cut_short = {}, True
         with self._watched():
             if self._one() and follow:
@@ -145,15 +132,30 @@ class Harness:
         return self._returned()
 
     def run(self) -> dict[str, list[Row]]:
-        """Run until nothing is left to do: for jobs over bounded sources."""
+        """Run until nothing is left to do but to wait: until bounded sources have ended, or all that was fed is read.
+
+        What only time makes due is left for `batch`, which moves time.
+        """
         self._check_alive()
         self._ask(None)
         self._fresh, self._cut_short = {}, True
         with self._watched():
-            while self._one():
-                pass
+            self._follow(rows=True)
         self._cut_short = False
         return self._returned()
+
+    def end(self, *sources: str) -> None:
+        """End memory sources: no rows come after those that were fed; the next `batch` or `run` ends them."""
+        known = self._memory_sources()
+        refuse_unknown(sources, known)
+        for name in sources:
+            known[name].end()
+
+    def drain(self) -> dict[str, list[Row]]:
+        """Read what is there, close all windows and end the driver, as `penstock run --drain` (SEMANTICS 10.6)."""
+        self._check_alive()
+        self._driver().drain()
+        return self.run()
 
     def crash_after(self, stage: str) -> None:
         """Stop the driver dead behind this stage of the next batch."""
@@ -315,14 +317,13 @@ class Harness:
                 return True
         return False
 
-    def _follow(self) -> None:
-        """Run the batches without data that are due, then look whether the driver waits or ends."""
+    def _follow(self, *, rows: bool = False) -> None:
+        """Run the batches without data that are due, or with `rows` all; then look whether the driver waits or ends."""
         while self._driver().owned is not None:
             planned = self._driver().plan_next()
             offsets = None if planned is None else planned.offsets
-            if offsets is not None and any(span is not None for span in spans_of(offsets).values()):
-                return
-            if planned is not None and not planned.follows:
+            reads = offsets is not None and any(span is not None for span in spans_of(offsets).values())
+            if (reads and not rows) or (planned is not None and not reads and not planned.follows):
                 return
             if not self._one():
                 return
@@ -352,16 +353,16 @@ class Harness:
             self._fresh.setdefault(sink, []).extend(row for table in tables for row in table.to_pylist())
 
     def _returned(self) -> dict[str, list[Row]]:
-        fresh, self._fresh = self._fresh, {}
-        names = [node.name for node in self._running().graph.sinks]
-        return {sink: fresh.get(sink, []) for sink in names if sink in self._sinks()}
+        fresh, self._fresh, own = self._fresh, {}, self._sinks()
+        return {n.name: fresh.get(n.name, []) for n in self._running().graph.sinks if n.name in own}
 
     def _sinks(self) -> set[str]:
         """Return the names of the job's own sinks."""
         return {node.name for node in self._running().graph.sinks} - set(self._late.values())
 
-    def _trigger(self) -> AskedFor:
-        return AskedFor(self.job.interval or self._interval, self._zero, at=self._asked)
+    def _trigger(self) -> Trigger:
+        times = AskedFor(self.job.interval or self._interval, self._zero, at=self._asked)
+        return times if self.job.interval is not None else Untimed(times)
 
     def _ask(self, at: int | None) -> None:
         self._asked = at

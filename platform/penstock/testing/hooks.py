@@ -6,9 +6,9 @@ from typing import get_args
 
 from penstock.errors import UnknownName
 from penstock.graph.sites import user_site
-from penstock.runtime.stages import Stage
+from penstock.runtime.stages import Hook, Stage
 
-__all__ = ["checked_hook"]
+__all__ = ["Crashed", "checked_hook"]
 
 _AROUND = ("before", "after")
 HOOKS: dict[str, tuple[str, ...]] = {
@@ -19,6 +19,14 @@ HOOKS: dict[str, tuple[str, ...]] = {
     "Truncate": _AROUND,
     "Wait": ("before",),
 }
+
+
+class Crashed(Exception):
+    """The driver was stopped dead at the hook that the test had asked for."""
+
+    def __init__(self, hook: Hook) -> None:
+        self.hook = hook
+        super().__init__(f"crashed {hook.when} {hook.stage} of batch {hook.batch}")
 
 
 def checked_hook(stage: str, when: str) -> tuple[str, str]:

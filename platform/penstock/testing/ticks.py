@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from penstock.errors import JobError
 from penstock.graph.sites import user_site
 from penstock.runtime.loop import Driver
-from penstock.runtime.triggers import FixedInterval, Tick
+from penstock.runtime.triggers import AsFastAsPossible, FixedInterval, Tick
 
-__all__ = ["AskedFor", "checked_time", "micros", "said"]
+__all__ = ["AskedFor", "Untimed", "checked_time", "micros", "said"]
 
 
 @dataclass(frozen=True, slots=True)
 class AskedFor(FixedInterval):
-    """Run at multiples of the interval, but at the time `at` (microseconds since 1970) until a batch has had it."""
+    """Take multiples of the interval, but the time `at` (microseconds since 1970) until a batch has had it."""
 
     at: int | None = None
 
@@ -26,6 +26,24 @@ class AskedFor(FixedInterval):
         behind = zero if last is None else last
         missed = (self.at - 1 - zero) // self.interval - (behind - zero) // self.interval
         return Tick(self.at, wait=max(0, self.at - now), merged=missed)
+
+
+@dataclass(frozen=True, slots=True)
+class Untimed(AsFastAsPossible):
+    """Run a job without an interval: as fast as possible, at the times that the harness's clock gives (SEMANTICS 1.4).
+
+    As in production no tick makes a batch due, and none is missed.
+    """
+
+    times: AskedFor
+
+    def zero(self, now: int) -> int:
+        """Return the zero time."""
+        return self.times.zero(now)
+
+    def next(self, zero: int, last: int | None, now: int) -> Tick:
+        """Return the next time of the clock."""
+        return replace(self.times.next(zero, last, now), merged=0)
 
 
 def micros(at: float | datetime) -> int:
