@@ -152,26 +152,25 @@ STEPS = st.lists(st.sampled_from(["batch", "batch", "batch", "back", "empty", "r
 def test_the_end_of_a_log_tells_where_the_job_stands(steps, newest, data):
     """As reading all of it does, also where a restore goes back behind what is read (SEMANTICS 10.1)."""
     log = Log(MemoryStore())
-    owned, batch, known, pending = own(log), 0, [], False
+    owned, used, known, pending = own(log), -1, [], None
     for step in steps:
         mine = {"epoch": owned.epoch, "writer": owned.writer}
-        if step in ("batch", "offsets") and not pending:
-            owned.append(offsets(batch, **mine))
-            pending = step == "offsets"
+        if step in ("batch", "offsets") and pending is None:
+            used = pending = used + 1
+            owned.append(offsets(pending, **mine))
         if step == "batch":
-            owned.append(commit(batch, **mine))
-            known.append(batch)
+            owned.append(commit(pending, **mine))
+            known.append(pending)
+            pending = None
         elif step in ("back", "empty") and known:
             target = data.draw(st.sampled_from(known)) if step == "back" else None
-            source = "batch" if step == "back" else "empty"
+            source = "empty" if target is None else "batch"
             owned.append(Restore(**mine, batch=target, source=source, saved=None, partitions=None))
-            pending = False
+            pending = None
         elif step == "restart":
             owned = own(log)
-        if step in ("batch", "back", "empty") and (step == "batch" or known):
-            batch, pending = batch + (1 if step == "batch" or pending else 0), False
     whole, end = recover(log, Damage.LIST), recover(log, Damage.LIST, newest=newest)
     for told in ("tail", "commit", "pending", "next_batch", "last_takeover", "last_published_commit", "used", "time"):
         assert getattr(end, told) == getattr(whole, told), told
     assert end.kept[-newest:] == whole.kept[-newest:]
-    assert bool(end.problems) == bool(whole.problems)
+    assert end.problems == whole.problems == ()
