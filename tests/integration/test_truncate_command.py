@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,3 +85,25 @@ def test_a_command_has_tables_take_back_rows_once_however_often_it_is_tried(shel
     assert (code, "restore.superseded" in events(out)) == (78, False)
     assert f"PEN-SNK-004 sink 'totals': version {version + 1} of the table would be undone as well: WRITE" in err
     assert sorted((shell.root / "checkpoints" / "orders" / "log").iterdir()) == entries
+
+
+@pytest.mark.fault("F69")
+def test_two_tries_of_one_command_restore_once_though_one_was_frozen_while_spark_started(shell: Shell) -> None:
+    """What it was told before Spark started is old when it owns the log, so it asks again."""
+    run = ("run", "orders", "--available-now", "--json")
+    code, _, err = shell.run(*run)
+    assert code == 0, err
+    back = (*run, "--from", "batch=1", "--truncate-sinks", "--command", "dag/run7/task")
+    frozen = shell.start(*back)
+    assert frozen.stdout is not None
+    assert any(json.loads(line)["event"] == "run.starting" for line in frozen.stdout)
+    os.kill(frozen.pid, signal.SIGSTOP)
+    code, _, err = shell.run(*back)
+    assert code == 0, err
+    os.kill(frozen.pid, signal.SIGCONT)
+    out, err = frozen.communicate()
+    assert (frozen.returncode, "restore.done_before" in events(out)) == (0, True), err
+    log = Log(LocalStore(shell.root / "checkpoints" / "orders"))
+    restores = [entry for _, entry in log.entries_back(log.find_tail()) if isinstance(entry, Restore)]
+    assert [entry.command for entry in restores] == ["dag/run7/task"]
+    assert shell.totals() == expected_totals(400)

@@ -65,3 +65,21 @@ def test_a_takeover_alone_is_no_answer() -> None:
 def test_a_new_job_has_answered_nothing() -> None:
     """There is no Takeover to ask."""
     assert find_restore(Log(MemoryStore()), "any") is None
+
+
+@pytest.mark.fault("F69")
+@pytest.mark.parametrize("slot", [6, 9])
+def test_a_restore_is_found_past_a_takeover_that_cannot_be_read(slot: int) -> None:
+    """Its own, or one of a driver since."""
+    store = MemoryStore()
+    log = Log(store)
+    ran(log, 0)
+    restored(log, "dag/run/task")
+    ran(log, 2)
+    ran(log, 4)
+    assert log.read(slot).kind == "takeover"
+    store.delete(log.path(slot))
+    store.create(log.path(slot), b"")
+    found = find_restore(log, "dag/run/task")
+    assert found is not None
+    assert found.batch == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from penstock.checkpoint.answered import find_restore
 from penstock.checkpoint.entries import Commit, Takeover
 from penstock.checkpoint.recovery import Damage, Recovered, takeover_of
 from penstock.errors import Fenced
@@ -22,13 +23,19 @@ __all__ = ["go_back"]
 
 
 def go_back(driver: Driver, start: StartFrom) -> Iterator[Hook]:
-    """Append a Restore, and release the log in any case.
+    """Append a Restore, unless the driver's command has caused one, and release the log in any case.
 
     Raises CannotRestore and what else says that the job cannot go on from there; then the log stands as it stood.
     """
     recovered = yield from driver.own(Damage.LIST)
     owned = driver.owned
     assert owned is not None
+    command = driver.identity.command
+    # Asked now that nobody else can append: another try of the command may have had its Restore since the start.
+    if command is not None and find_restore(driver.log, command) is not None:
+        driver.tell("on_answered", command)
+        yield from driver.release()
+        return
     found = None
     try:
         commit = start.commit(recovered, driver.janitor.root)
@@ -52,7 +59,7 @@ def go_back(driver: Driver, start: StartFrom) -> Iterator[Hook]:
     known = found is not None and not held and takeover_of(driver.log, found.commit) is not None
     partitions = {} if found is None or known else found.partitions
     brought = None if found is None else found.commit
-    entry = start.entry(owned, brought, driver.identity.command, partitions, truncate, held=held)
+    entry = start.entry(owned, brought, command, partitions, truncate, held=held)
     yield Hook("Restore", "before", entry.batch)
     owned.append(entry)
     yield Hook("Restore", "after", entry.batch)

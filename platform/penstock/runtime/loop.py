@@ -262,8 +262,8 @@ class Driver:
         for stage in stages:
             yield from self._run_stage(stage)
         assert self.commit is not None
-        self._tell("on_data_checkpoint", self.data.said())
-        self._tell("on_batch_completed", self.commit)
+        self.tell("on_data_checkpoint", self.data.said())
+        self.tell("on_batch_completed", self.commit)
 
     def _run_stage(self, stage: Stage, commit: Commit | None = None) -> Iterator[Hook]:
         name = type(stage).__name__
@@ -293,7 +293,7 @@ class Driver:
         self._timings = {}
         owned.append(offsets)
         self._note_time(offsets)
-        self._tell("on_batch_submitted", offsets)
+        self.tell("on_batch_submitted", offsets)
 
     def _compute(self) -> None:
         offsets = self.offsets
@@ -367,7 +367,7 @@ class Driver:
         self.janitor.adopt(recovered)
         self.data.adopt(recovered)
         self._saved = {*recovered.saves, *recovered.lost_saves}
-        self._tell("on_takeover", recovered)
+        self.tell("on_takeover", recovered)
         return recovered
 
     def _give_up(self, damaged: Damaged) -> None:
@@ -390,6 +390,7 @@ class Driver:
         assert self.commit is not None
         return self.commit
 
-    def _tell(self, what: str, value: Any) -> None:
+    def tell(self, what: str, value: Any) -> None:
+        """Tell those listeners that want to know."""
         for listener in self.listeners:
             getattr(listener, what, lambda _: None)(value)

@@ -107,6 +107,10 @@ class Runner:
             self.status.on_takeover(recovered, dict(self._left))
             self.progress.took_over(recovered, self._left)
 
+    def on_answered(self, command: str) -> None:
+        """Say that another try of the command has restored meanwhile."""
+        self.progress.answered(command)
+
     def on_batch_completed(self, commit: Commit) -> None:
         """Count a batch and show it."""
         report = BatchReport.of(commit)
