@@ -60,6 +60,7 @@ from penstock.errors.jobs import (
     JobNotFound,
     MissingLatePolicy,
     MissingSink,
+    NoEventTime,
     UnboundedState,
     UnknownName,
 )
@@ -144,6 +145,7 @@ __all__ = [
     "MissingLatePolicy",
     "MissingSink",
     "MoveUnfinished",
+    "NoEventTime",
     "NoState",
     "NondeterministicStep",
     "NotExclusive",

@@ -51,6 +51,16 @@ class UnboundedState(JobError):
     remedy = "Give a timeout such as idle(hours(1)), or say unbounded=True: the state then grows with the keys."
 
 
+class NoEventTime(JobError):
+    """A step of event time reads rows of which nobody has said what event time they have."""
+
+    code = "PEN-JOB-020"
+    remedy = (
+        "Give map_with_state_arrow an event_time=, a column or expression of its output; or same_rows=True, where it "
+        "returns a row for each row it was given, in their order."
+    )
+
+
 class JobNotFound(JobError, LookupError):
     code = "PEN-JOB-009"
     remedy = "Look at the modules in jobs/; run the command from the project, or pass --project."

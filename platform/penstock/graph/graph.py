@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.errors import JobError, MissingSink, UnknownName
+from penstock.errors import JobError, MissingSink, NoEventTime, UnknownName
 from penstock.graph.nodes import (
     CheckNode,
+    Form,
     FunctionNode,
     LateNode,
     Node,
@@ -111,6 +112,23 @@ class JobGraph:
         """Return the stream of a step's whole state, None where the job does not use it."""
         return next((n for n in self.nodes if isinstance(n, SnapshotNode) and n.name == name), None)
 
+    def untimed_above(self, step: StatefulNode) -> FunctionNode | None:
+        """Return the vectorised step whose output, of which nobody knows the event time, this one reads; or None."""
+        seen: set[int] = set()
+        todo = list(step.parents)
+        while todo:
+            node = todo.pop()
+            if id(node) in seen or isinstance(node, WindowNode | SnapshotNode):
+                continue
+            seen.add(id(node))
+            if isinstance(node, FunctionNode) and node.form is not Form.ROWS:
+                if node.form is Form.UPDATE or node.event_time is not None:
+                    continue
+                if not node.same_rows:
+                    return node
+            todo.extend((*node.parents, *self.feeders(node)))
+        return None
+
     def sources_of(self, node: Node) -> tuple[SourceNode, ...]:
         """Return the sources upstream of a step, in graph order."""
         above = {id(n) for n in self.upstream(node)}
@@ -152,6 +170,13 @@ def _need_event_time(graph: JobGraph, step: StatefulNode, what: str) -> None:
     for source in graph.sources_of(step):
         if source.event_time is None:
             raise JobError(f"{what} needs event time, and source {source.name!r} has none", where=str(step.site))
+    untimed = graph.untimed_above(step)
+    if untimed is not None:
+        raise NoEventTime(
+            f"{what} needs event time, and map_with_state_arrow {untimed.name!r} at {untimed.site} does not say which "
+            "its output has",
+            where=str(step.site),
+        )
 
 
 def _check_function(graph: JobGraph, step: FunctionNode) -> None:

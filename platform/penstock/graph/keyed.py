@@ -92,6 +92,8 @@ class StatefulSteps(ABC):
         *,
         state: str,
         output: str,
+        event_time: str | None = None,
+        same_rows: bool = False,
         timeout: Timeout | None = None,
         initial: str | Callable[[], Any] | None = None,
         unbounded: bool = False,
@@ -104,7 +106,15 @@ class StatefulSteps(ABC):
         of them, in that order, all null where a key has none. A row of the state that is returned all null removes the
         key's. Keys that time out come in a second call, with `info.timing_out` and without rows; their state is
         removed then. `out` is None for nothing. `on_error` is as for `map_with_state`, with all rows of a partition.
+        A window or another step of event time behind it needs to be told the event time of `out`: `event_time` is a
+        column of it, or a Spark SQL expression over its columns, a timestamp; `same_rows=True` promises a row for each
+        of `rows`, in their order, with their event times, and where keys time out one for each of them or none.
         """
+        if event_time is not None and same_rows:
+            raise JobError(
+                f"step {name!r} has event_time= and same_rows=True, which are two answers to one question; keep one",
+                where=str(user_site()),
+            )
         return self._function(
             name,
             fn,
@@ -115,6 +125,8 @@ class StatefulSteps(ABC):
             timeout=_checked_timeout(timeout, name, unbounded=unbounded),
             initial=_checked_initial(initial, name),
             on_error=_checked_on_error(on_error, name),
+            event_time=None if event_time is None else _checked_ddl(event_time, "event_time", name),
+            same_rows=same_rows,
         )
 
     def update_state_by_key(

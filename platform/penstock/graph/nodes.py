@@ -144,7 +144,9 @@ class FunctionNode(StatefulNode):
     `state` and `output` are Spark DDL; `output` is None where the rows put out are the keys and their state.
     `initial` is the name of a table, or a function that returns a DataFrame, of keys and states.
     `on_error` says what becomes of the rows that the function raises for.
-    `value`, `touched_only` and `with_key_time` are for the form UPDATE.
+    `event_time`, a Spark SQL expression over the output, and `same_rows` are for the form ARROW: they say what event
+    time the rows put out have, and which row each stands for. `value`, `touched_only` and `with_key_time` are for the
+    form UPDATE.
     """
 
     form: Form
@@ -154,6 +156,8 @@ class FunctionNode(StatefulNode):
     timeout: Timeout = NEVER
     initial: str | Callable[[], Any] | None = None
     on_error: OnError = OnError.FAIL
+    event_time: str | None = None
+    same_rows: bool = False
     value: str | None = None
     touched_only: bool = False
     with_key_time: bool = False

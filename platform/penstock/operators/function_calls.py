@@ -1,4 +1,4 @@
-"""Call a function that keeps state: for each row, for the values of each key, or for all rows of a partition.
+"""Hold what the forms of calling a function that keeps state share: rows put out, and whom to blame.
 
 In a batch come first the rows, in order of arrival; then the timers that are due, each key's in the order of their
 times; then the timeouts (SEMANTICS 7.2, 7.8).
@@ -6,13 +6,11 @@ times; then the timeouts (SEMANTICS 7.2, 7.8).
 
 from __future__ import annotations
 
-import heapq
 import json
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,27 +18,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import PenstockError, UserFunctionError, WrongOutput
-from penstock.graph.nodes import Form
+from penstock.errors import PenstockError, UserFunctionError
 from penstock.graph.sites import file_of
-from penstock.graph.timeouts import EVENT, TimerClock
-from penstock.operators.function_info import ArrowInfo, TaskInfo
-from penstock.operators.key_ledger import BATCH_TIMERS, EVENT_TIMERS, NONE, KeyLedger, Moment
-from penstock.operators.partial_tables import column_array
-from penstock.operators.typed_columns import typed_column, typed_table
-from penstock.state.handle import State, as_datetime
+from penstock.operators.function_info import TaskInfo
+from penstock.operators.key_ledger import NONE, KeyLedger, Moment
+from penstock.operators.typed_columns import typed_column
+from penstock.state.handle import as_datetime
 from penstock.state.keys import Ints
-from penstock.time.watermarks import END_OF_TIME
+from penstock.time.arrival import BY_TIME, Stand
 
 if TYPE_CHECKING:
     from penstock.operators.state_functions import FunctionStep
 
-__all__ = ["ASIDE", "CALLS", "Calls"]
+__all__ = ["ASIDE", "Calls", "ints", "is_nested"]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-_PARTS = {TimerClock.EVENT: EVENT_TIMERS, TimerClock.BATCH: BATCH_TIMERS}
-_CLOCKS = {part: clock for clock, part in _PARTS.items()}
-
 ASIDE = pa.schema([("_error", pa.string()), ("_state", pa.string())])
 """Columns of a row in quarantine, beside its own: what was raised, and the key's state before the call, as JSON."""
 
@@ -53,11 +45,16 @@ class Calls(ABC):
         self.ledger = ledger
         self.moment = moment
         self.time = as_datetime(moment.time)
+        self.names: list[Any] = []
         self.put_out: list[Mapping[str, Any]] = []
-        self.put_for: list[Any] = []
+        self.put_for: list[int] = []
+        """For each row put out the number of its key."""
         self.times: list[int] = []
-        self.failed: list[tuple[int | None, int, str, str | None]] = []
-        """For each row put aside its place in the batch, None for a call without one, its key, why, and the state."""
+        self.stands: list[tuple[int, int]] = []
+        """For each row put out its row in the batch, or BY_TIME, and the time that was due."""
+        self.failed: list[tuple[int | None, int, int, str, str | None]] = []
+        """For each row put aside its place in the batch, None for a call without one, its key, the time that was due,
+        why, and the state."""
 
     @abstractmethod
     def run(self, rows: pa.Table, times: Ints) -> list[pa.Array]:
@@ -93,43 +90,57 @@ class Calls(ABC):
         except Exception as why:
             raise self.blamed(why, during=method) from why
 
-    def now(self, times: Ints) -> int:
-        """Return the event time of what no single row has caused, from the times of the batch's rows.
+    def now(self, times: Ints) -> Ints:
+        """Return for each key the event time of what no single row has caused, from the times of the batch's rows.
 
-        It is the watermark, or else the highest event time that was there before; in the first batch that of its rows.
+        It is the watermark, or else the highest event time that was there before. In the first batch that of the key's
+        rows, or the batch time: what other keys have in the same partition must not tell.
         """
         if self.moment.reached is not None:
-            return self.on_time(self.moment.reached)
-        known = times[times != NONE]
-        if len(known):
-            return self.on_time(int(known.max()))
-        return self.moment.judged if self.moment.judged is not None else self.moment.time
+            return np.full(len(self.ledger.hashes), self.on_time(self.moment.reached), dtype=np.int64)
+        found = np.full(len(self.ledger.hashes), NONE, dtype=np.int64)
+        np.maximum.at(found, self.ledger.row_ids, times)
+        found[found == NONE] = self.moment.time
+        return found if self.moment.judged is None else np.maximum(found, self.moment.judged)
+
+    def now_of(self, hashes: Ints, times: Ints) -> Ints:
+        """Return the same for keys with these hashes, whether the batch has touched them or not."""
+        touched, now = self.ledger.hashes, self.now(times)
+        if not len(touched) or self.moment.reached is not None:
+            since = self.moment.time if self.moment.reached is None else self.moment.reached
+            return np.full(len(hashes), self.on_time(since), dtype=np.int64)
+        at = np.minimum(np.searchsorted(touched, hashes), len(touched) - 1)
+        return np.where(touched[at] == hashes, now[at], self.on_time(self.moment.time))
 
     def on_time(self, time: int) -> int:
         """Return a time that is not late for the steps behind."""
         return time if self.moment.judged is None else max(time, self.moment.judged)
 
-    def output(self) -> tuple[pa.Table, Ints]:
-        """Return the rows put out, and the event time of each."""
+    def output(self) -> tuple[pa.Table, Ints, Stand]:
+        """Return the rows put out, the event time of each, and where they stand."""
         what = f"what step {self.step.name!r} put out"
+        names = [self.names[key] for key in self.put_for]
         columns = [
-            typed_column([row[field.name] for row in self.put_out], field, what, self.put_for)
-            for field in self.step.output
+            typed_column([row[field.name] for row in self.put_out], field, what, names) for field in self.step.output
         ]
-        return pa.table(columns, schema=self.step.output), np.array(self.times, dtype=np.int64)
+        return pa.table(columns, schema=self.step.output), ints(self.times), self._stand(self.stands, self.put_for)
 
-    def fail(self, why: Exception, name: Any, calls: Iterable[tuple[int | None, int, Any]]) -> None:
-        """Put aside what a call that raised was for: places of rows, keys, their state; or raise whose fault it is."""
+    def _stand(self, stands: Sequence[tuple[int, int]], keys: Sequence[int]) -> Stand:
+        rows, times = (ints(one[side] for one in stands) for side in (0, 1))
+        return Stand(rows=rows, times=times, hashes=self.ledger.hashes[ints(keys)])
+
+    def fail(self, why: Exception, name: Any, calls: Iterable[tuple[int | None, int, int, Any]]) -> None:
+        """Put aside what a call that raised was for: places of rows, keys, times, state; or raise whose fault it is."""
         blamed = self.blamed(why, during=f"key {name!r}")
         if not self.step.quarantine:
             raise blamed from why
-        for row, key, state in calls:
+        for row, key, due, state in calls:
             shown = None if state is None else json.dumps(state, default=str)
-            self.failed.append((row, key, blamed.what, shown))
+            self.failed.append((row, key, due, blamed.what, shown))
 
-    def aside(self, rows: pa.Table, times: Ints) -> tuple[pa.Table, Ints]:
-        """Return the rows put aside, and the event time of each."""
-        places, of, said, states = zip(*self.failed, strict=True) if self.failed else ((), (), (), ())
+    def aside(self, rows: pa.Table, times: Ints) -> tuple[pa.Table, Ints, Stand]:
+        """Return the rows put aside, the event time of each, and where they stand."""
+        places, of, due, said, states = zip(*self.failed, strict=True) if self.failed else ((), (), (), (), ())
         at = pa.array(places, pa.int64())
         found = rows.take(at)
         for name in self.step.keys.names:
@@ -138,7 +149,9 @@ class Calls(ABC):
         for field, values in zip(ASIDE, (said, states), strict=True):
             found = found.append_column(field, pa.array(values, field.type))
         now = self.now(times)
-        return found, np.array([now if row is None else times[row] for row in places], dtype=np.int64)
+        moments = ints(now[key] if row is None else times[row] for row, key in zip(places, of, strict=True))
+        stands = [(BY_TIME if row is None else row, at) for row, at in zip(places, due, strict=True)]
+        return found, moments, self._stand(stands, of)
 
     def blamed(self, why: Exception, *, during: str) -> UserFunctionError:
         """Return the error of a function that raised: step, user's line, and during what, as for which key."""
@@ -159,236 +172,11 @@ class Calls(ABC):
         ]
 
 
-class RowCalls(Calls):
-    """Row by row."""
-
-    def run(self, rows: pa.Table, times: Ints) -> list[pa.Array]:
-        """Call for each row, timer and timeout; return the state columns of all keys."""
-        ledger = self.ledger
-        self.names = ledger.key_values()
-        existing = ledger.table.to_pylist()
-        self.values: list[dict[str, Any] | None] = [
-            one if there else None for one, there in zip(existing, ledger.before.tolist(), strict=True)
-        ]
-        columns = dict.fromkeys(self.step.state.names)
-        nested = _is_nested(self.step.state)
-        self.state = State(columns, self.step.timeout, event=self.step.event, nested=nested)
-        self.copied: Callable[[Any], Any] = deepcopy if _is_nested(self.step.output) else dict
-        self.waiting: list[tuple[int, int, int]] = []
-        self.set: set[tuple[int, int, int]] = set()
-        for part, at, key in ledger.due_timers():
-            self._await(at, _CLOCKS[part], key)
-        self.batch_time = self.now(times)
-        each = zip(rows.to_pylist(), ledger.row_ids.tolist(), times.tolist(), strict=True)
-        for place, (row, key, time) in enumerate(each):
-            self._call(key, row, time, place)
-        self._fire()
-        for key in ledger.timing_out().tolist():
-            deadline = int(ledger.deadlines[key])
-            over = self.moment.watermark is not None and NONE != deadline < self.moment.watermark
-            self._call(key, None, self.on_time(deadline) if over else self.batch_time, timing_out=True)
-            self.values[key] = None
-            ledger.forget(key)
-        self._fire()
-        ledger.touch()
-        return self.state_columns(self.values, self.names)
-
-    def _fire(self) -> None:
-        order = list(TimerClock)
-        while self.waiting:
-            at, clock, key = timer = heapq.heappop(self.waiting)
-            self.set.discard(timer)
-            time = self.on_time(at) if order[clock] is EVENT else self.batch_time
-            self._call(key, None, time, firing=(at, order[clock]))
-
-    def _await(self, at: int, clock: TimerClock, key: int) -> None:
-        timer = (at, list(TimerClock).index(clock), key)
-        if timer not in self.set:
-            self.set.add(timer)
-            heapq.heappush(self.waiting, timer)
-
-    def _call(
-        self,
-        key: int,
-        row: dict[str, Any] | None,
-        time: int,
-        place: int | None = None,
-        *,
-        timing_out: bool = False,
-        firing: tuple[int, TimerClock] | None = None,
-    ) -> None:
-        ledger, state = self.ledger, self.state
-        deadline = int(ledger.deadlines[key])
-        state.begin(self.values[key], None if deadline == NONE else deadline, timing_out=timing_out, firing=firing)
-        try:
-            found = self.step.fn(self.time, self.names[key], row, state)
-        except Exception as why:  # noqa: BLE001 - whatever a function of the user's raises
-            self.fail(why, self.names[key], [(place, key, self.values[key])])
-            return
-        self._put_out(found, time, self.names[key])
-        touched, values, until, timers = state.end()
-        if touched:
-            self.values[key], ledger.deadlines[key] = values, NONE if until is None else until
-            ledger.exists[key], ledger.changed[key] = values is not None, True
-            if values is None:
-                ledger.expires[key] = NONE
-        for at, clock in timers:
-            if not ledger.is_due(_PARTS[clock], at):
-                ledger.set_timer(_PARTS[clock], at, key)
-            elif firing is None or self.moment.watermark != END_OF_TIME or clock is not EVENT:
-                self._await(at, clock, key)
-            # At the end of time every timer is due: one that sets the next would never come to an end.
-
-    def _put_out(self, found: object, time: int, key: Any) -> None:
-        if found is None:
-            return
-        for row in found if isinstance(found, list | tuple) else (found,):
-            if not isinstance(row, Mapping) or row.keys() != set(self.step.output.names):
-                said = f"columns {list(row)}" if isinstance(row, Mapping) else f"a {type(row).__name__}"
-                raise WrongOutput(
-                    f"step {self.step.name!r} returned {said} for key {key!r}, not a dict of {self.step.output.names}"
-                )
-            # The function may go on with what it has returned.
-            self.put_out.append(self.copied(row))
-            self.put_for.append(key)
-            self.times.append(time)
+def ints(values: Iterable[int]) -> Ints:
+    """Return numbers as an array."""
+    return np.fromiter(values, dtype=np.int64)
 
 
-class UpdateCalls(Calls):
-    """All values of a key at once."""
-
-    def run(self, rows: pa.Table, times: Ints) -> list[pa.Array]:
-        """Call for each key with rows or state, in the order of their hashes; return the state columns of all keys."""
-        step, ledger, time = self.step, self.ledger, self.now(times)
-        single = step.state.names[0] if len(step.state) == 1 else None
-        nested = _is_nested(step.state)
-        self._by_key: tuple[Ints, Ints] | None = None
-        names = ledger.key_values()
-        values: list[list[Any]] = [[] for _ in names]
-        for value, key in zip(rows.column(step.value).to_pylist(), ledger.row_ids.tolist(), strict=True):
-            values[key].append(value)
-        kept: list[dict[str, Any] | None] = []
-        olds = ledger.table.to_pylist()
-        columns = list(zip(*(column.to_pylist() for column in ledger.keys.columns), strict=True)) or [()] * len(names)
-        for key, name in enumerate(names):
-            old = olds[key] if ledger.before[key] else None
-            if not (ledger.had_rows[key] or (ledger.before[key] and step.every_batch)):
-                kept.append(old)
-                continue
-            shown = old if old is None or single is None else old[single]
-            try:
-                more = (self.time, name) if step.with_key_time else ()
-                new = step.fn(*more, values[key], shown)
-            except Exception as why:  # noqa: BLE001 - whatever a function of the user's raises
-                if old is not None:  # the function may have changed a list in it
-                    (old,) = ledger.table.slice(key, 1).to_pylist()
-                self.fail(why, name, [(row, key, old) for row in self._rows_of(key)])
-                kept.append(old)
-                continue
-            ledger.exists[key], ledger.changed[key] = new is not None, True
-            made = None if new is None else self._whole(new, name) if single is None else {single: new}
-            made = deepcopy(made) if nested else made  # the function may go on with what it has returned
-            kept.append(made)
-            if made is not None:
-                self.put_out.append({**dict(zip(step.keys.names, columns[key], strict=True)), **made})
-                self.put_for.append(name)
-                self.times.append(time)
-        return self.state_columns(kept, names)
-
-    def _rows_of(self, key: int) -> list[int | None]:
-        """Return the places of a key's rows in the batch, None for a key without rows; sorts once, not for each key."""
-        if self._by_key is None:
-            order = np.argsort(self.ledger.row_ids, kind="stable")
-            self._by_key = order, self.ledger.row_ids[order]
-        order, ids = self._by_key
-        first, last = np.searchsorted(ids, [key, key + 1])
-        return order[first:last].tolist() or [None]
-
-    def _whole(self, new: object, key: Any) -> dict[str, Any]:
-        names = self.step.state.names
-        if not isinstance(new, Mapping) or new.keys() != set(names):
-            raise WrongOutput(f"step {self.step.name!r} returned {new!r:.80} for key {key!r}, not a dict of {names}")
-        return dict(new)
-
-
-class ArrowCalls(Calls):
-    """A whole partition at once."""
-
-    def run(self, rows: pa.Table, times: Ints) -> list[pa.Array]:
-        """Call for the rows, then for the keys that time out; return the state columns of all keys."""
-        ledger, self.batch_time = self.ledger, self.now(times)
-        self.tables: list[pa.Table] = []
-        touched = np.flatnonzero(ledger.had_rows)
-        columns = [
-            column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-            for column in ledger.table.columns
-        ]
-        if len(touched):
-            place = np.full(len(ledger.hashes), -1, dtype=np.int64)
-            place[touched] = np.arange(len(touched))
-            new = self._call(rows, touched, pa.array(place[ledger.row_ids]))
-            if new is not None:
-                ledger.exists[touched] = _has_state(new)
-                ledger.changed[touched] = True
-                order = pa.array(np.where(place >= 0, place + len(ledger.hashes), np.arange(len(ledger.hashes))))
-                columns = [
-                    pa.concat_arrays([old, column_array(new, name)]).take(order)
-                    for old, name in zip(columns, new.column_names, strict=True)
-                ]
-        over = ledger.timing_out()
-        if len(over):
-            self._call(rows.slice(0, 0), over, pa.array([], pa.int64()), timing_out=True)
-            ledger.forget(over)
-        ledger.touch()
-        return columns
-
-    def _call(self, rows: pa.Table, at: Ints, index: pa.Array, *, timing_out: bool = False) -> pa.Table | None:
-        """Return the new state of the keys at these places, None where the function has raised."""
-        step, ledger = self.step, self.ledger
-        there = pa.array(at)
-        keys, state = ledger.keys.take(there), ledger.table.take(there)
-        info = ArrowInfo(**self.told(), keys=keys, key_index=index, timing_out=timing_out)
-        try:
-            found = step.fn(rows, state, info)
-        except Exception as why:  # noqa: BLE001 - whatever a function of the user's raises
-            calls: list[tuple[int | None, int, Any]] = [
-                (row, key, None) for row, key in enumerate(ledger.row_ids.tolist())
-            ]
-            if timing_out:  # the state goes all the same, so it is told; else it stays, and can be looked at
-                calls = [(None, key, kept) for key, kept in zip(at.tolist(), state.to_pylist(), strict=True)]
-            self.fail(why, f"one of {len(at)}", calls)
-            return None
-        if not isinstance(found, tuple) or len(found) != 2:  # noqa: PLR2004 - output and state
-            raise WrongOutput(f"step {step.name!r} returned a {type(found).__name__}, not (out, state)")
-        out, new = found
-        if out is not None:
-            made = typed_table(out, step.output, f"what step {step.name!r} put out")
-            self.tables.append(made)
-            self.times += [self.batch_time] * made.num_rows
-        if timing_out:
-            return state
-        made = typed_table(new, step.state, f"the state of step {step.name!r}")
-        if made.num_rows != len(at):
-            raise WrongOutput(f"step {step.name!r} returned {made.num_rows} rows of state for {len(at)} keys")
-        return made
-
-    def output(self) -> tuple[pa.Table, Ints]:
-        """Return the tables put out."""
-        made = pa.concat_tables(self.tables) if self.tables else self.step.output.empty_table()
-        return made, np.array(self.times, dtype=np.int64)
-
-
-CALLS: Mapping[Form, type[Calls]] = {Form.ROWS: RowCalls, Form.ARROW: ArrowCalls, Form.UPDATE: UpdateCalls}
-"""How a function is called, by the form of its step."""
-
-
-def _is_nested(schema: pa.Schema) -> bool:
+def is_nested(schema: pa.Schema) -> bool:
+    """Return whether values of a column may be changed behind one's back: lists, maps, structs."""
     return any(pa.types.is_nested(field.type) for field in schema)
-
-
-def _has_state(table: pa.Table) -> Any:
-    """Return which rows have a column that is not null."""
-    found = np.zeros(table.num_rows, dtype=np.bool_)
-    for column in table.columns:
-        found |= column.is_valid().to_numpy()
-    return found

@@ -5,7 +5,7 @@ Nothing here knows Spark, files or clocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +13,19 @@ import pyarrow as pa
 
 from penstock.graph.nodes import Form
 from penstock.graph.timeouts import Timeout
-from penstock.operators.function_calls import ASIDE, CALLS
+from penstock.operators.arrow_calls import ArrowCalls
+from penstock.operators.function_calls import ASIDE, Calls
 from penstock.operators.key_ledger import KeyLedger, KeyState, Moment, StateSource
+from penstock.operators.row_calls import RowCalls
+from penstock.operators.update_calls import UpdateCalls
 from penstock.state import Change
 from penstock.state.keys import Ints
+from penstock.time.arrival import Stand
 
 __all__ = ["ASIDE", "FunctionResult", "FunctionStep", "run_function"]
+
+
+_CALLS: Mapping[Form, type[Calls]] = {Form.ROWS: RowCalls, Form.ARROW: ArrowCalls, Form.UPDATE: UpdateCalls}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +48,8 @@ class FunctionStep:
     touched_only: bool = False
     with_key_time: bool = False
     quarantine: bool = False
+    same_rows: bool = False
+    """Whether the rows that a vectorised function puts out are those it was given, one for one."""
 
     @property
     def every_batch(self) -> bool:
@@ -60,19 +69,22 @@ class FunctionResult:
     `output` and `times`: the rows put out, and the event time of each. `due` and `due_time`: when the partition is to
     be looked at next though no row comes, by the watermark and by the batch time. `rows`: those that were taken.
     `aside` and `aside_times`: the rows of calls that raised, `aside_rows` of them from the batch; a call without a row
-    has one with the key only. `now`: the event time of what no single row has caused.
+    has one with the key only. `stand` and `aside_stand`: where they stand in the order of arrival.
+    `now` returns the event times of what no single row has caused, from the hashes of the keys.
     """
 
     output: pa.Table
     times: Ints
+    stand: Stand
     change: Change
     due: int | None
     due_time: int | None
     rows: int
     aside: pa.Table
     aside_times: Ints
+    aside_stand: Stand
     aside_rows: int
-    now: int
+    now: Callable[[Ints], Ints]
 
 
 def run_function(
@@ -86,25 +98,27 @@ def run_function(
     """
     ledger = KeyLedger(step.kept, source, moment)
     ledger.open(hashes, keys, whole=step.every_batch)
-    run = CALLS[step.form](step, ledger, moment)
+    run = _CALLS[step.form](step, ledger, moment)
     with run.opened():
         columns = run.run(rows, times)
     change = ledger.change(columns)
     due, due_time = ledger.next_due(change)
     if step.every_batch and ledger.exists.any():
         due_time = moment.time + 1  # at the next tick
-    output, put_out = run.output()
-    aside, aside_times = run.aside(rows, times)
+    output, put_out, stand = run.output()
+    aside, aside_times, aside_stand = run.aside(rows, times)
     failed = sum(row is not None for row, *_ in run.failed)
     return FunctionResult(
         output=output,
         times=put_out,
+        stand=stand,
         change=change,
         due=due,
         due_time=due_time,
         rows=rows.num_rows - failed,
         aside=aside,
         aside_times=aside_times,
+        aside_stand=aside_stand,
         aside_rows=failed,
-        now=run.now(times),
+        now=lambda of: run.now_of(of, times),
     )

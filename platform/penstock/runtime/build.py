@@ -12,6 +12,7 @@ import pyarrow as pa
 from penstock.errors import BadExpression, JobError, SuiteError
 from penstock.graph.nodes import (
     CheckNode,
+    FunctionNode,
     Node,
     SideNode,
     SinkNode,
@@ -53,9 +54,10 @@ from penstock.runtime.specs import (
     StepWork,
     WindowLeafSpec,
 )
-from penstock.runtime.step_leaves import End, StepLeaves
+from penstock.runtime.step_leaves import End, StepLeaves, check_event_time, timed_by
 from penstock.runtime.tasks import TaskFunction, hop_task, ingest_task, plain_task, read_task, state_task
 from penstock.sources.base import ERROR, PARTITION, POSITION, RAW, SourceReader
+from penstock.time.arrival import ARRIVAL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,7 +66,7 @@ __all__ = ["BuiltJob", "build_job"]
 
 Start = TypeVar("Start", ChainFrame, PlainRows)
 
-_HOP_HIDDEN = pa.schema([(TIME, pa.int64()), (PARTITION, pa.int32()), (POSITION, pa.int64())])
+_HOP_HIDDEN = pa.schema([(TIME, pa.int64()), (ARRIVAL, pa.binary())])
 
 
 @dataclass(kw_only=True)
@@ -93,6 +95,10 @@ def build_job(
     Raises BadExpression, UnknownName and SuiteError at the user's line.
     """
     return _Builder(plan, spark, readers, suites).build()
+
+
+def _in_order(sinks: tuple[SinkNode, ...]) -> tuple[str, ...]:
+    return tuple(node.name for node in sinks if getattr(node.sink, "in_order", False))
 
 
 class _Builder:
@@ -181,7 +187,10 @@ class _Builder:
 
         visible = tuple(self.ports[port_name(stage.branch.port)].names)
         frame = frame.withColumn(FATE, F.when(F.col("_payload").isNull(), F.lit(0)).otherwise(F.lit(-9)))
-        hidden = (TIME, FATE, PARTITION, POSITION, *CARRIER.names)
+        event_time = timed_by(stage.branch.port)
+        if event_time is not None:
+            frame = frame.withColumn(TIME, F.expr(f"CASE WHEN {FATE} = 0 THEN unix_micros({event_time}) END"))
+        hidden = (TIME, FATE, ARRIVAL, *CARRIER.names)
         start = ChainFrame(frame, visible, hidden, guarded=True)
         chain = self._follow(start, stage.branch)
         end, spec = self._project(chain, stage.branch, tuple(CARRIER.names))
@@ -200,10 +209,17 @@ class _Builder:
         output, graph = self._outlet(step, work.output), self.plan.graph
         aside = snapshots = None
         if isinstance(work, FunctionWork):
-            aside = self._side(graph.quarantine_stream(step.name), work.aside)
-            snapshots = self._side(graph.snapshot_stream(step.name), work.held)
+            check_event_time(self.spark, step, work.output)
+            aside = self._side(graph.quarantine_stream(step.name), work.aside, step)
+            snapshots = self._side(graph.snapshot_stream(step.name), work.held, step)
         return StateSpec(
-            step=step.name, partitions=step.partitions, work=work, output=output, aside=aside, snapshots=snapshots
+            step=step.name,
+            partitions=step.partitions,
+            depth=self.leaves.depth(step),
+            work=work,
+            output=output,
+            aside=aside,
+            snapshots=snapshots,
         )
 
     def _follow(self, start: Start, branch: Branch) -> Start:
@@ -247,18 +263,21 @@ class _Builder:
     ) -> tuple[End, RouteSpec]:
         """Return the columns that the leaves of a branch read, and what the Python stage does with them."""
         end = Projection(chain) if isinstance(chain, ChainFrame) else PlainProjection(chain)
-        end.hide(TIME, FATE, PARTITION, POSITION, *carriers)
+        placed = (PARTITION, POSITION) if isinstance(branch.port, SourceNode) else (ARRIVAL,)
+        end.hide(TIME, FATE, *placed, *carriers)
         leaves = tuple(self._leaf(leaf, end, branch) for leaf in branch.leaves)
         source = None
         if branch.accounts:
             assert isinstance(branch.port, SourceNode)
             stream = self.plan.graph.quarantine_stream(branch.port.name)
-            source = SourceSpec(name=branch.port.name, quarantine=self._side(stream, QUARANTINE_SCHEMA))
+            place, quarantine = self.leaves.place(branch.port), self._side(stream, QUARANTINE_SCHEMA, branch.port)
+            source = SourceSpec(name=branch.port.name, place=place, quarantine=quarantine)
             if source.quarantine.used:  # otherwise they would cross into Python with every row, to be read by nobody
                 end.hide(ERROR, RAW)
         filters = tuple(None if name in self.counted else name for name in end.chain.filters)
         self.counted.update(end.chain.filters)
-        return end, RouteSpec(source=source, filters=filters, leaves=leaves)
+        behind = branch.port.name if isinstance(branch.port, FunctionNode) and branch.port.event_time else None
+        return end, RouteSpec(source=source, filters=filters, leaves=leaves, timed_by=behind)
 
     def _leaf(self, leaf: Leaf, end: End, branch: Branch) -> WindowLeafSpec | FunctionLeafSpec | SinkLeafSpec:
         if isinstance(leaf, StepLeaf):
@@ -270,7 +289,8 @@ class _Builder:
         for sink in leaf.sinks:
             self._register(sink, schema)
         if leaf.check is None:
-            return SinkLeafSpec(sinks=tuple(s.name for s in leaf.sinks), visible=end.chain.visible)
+            sinks, order = tuple(s.name for s in leaf.sinks), self.leaves.place(branch.port)
+            return SinkLeafSpec(sinks=sinks, visible=end.chain.visible, order=order, ordered=_in_order(leaf.sinks))
         assert isinstance(end, Projection)  # a check reads expressions
         with at_site(leaf.check.site):
             return self._checked_leaf(leaf.check, leaf.sinks, end, branch, schema)
@@ -302,7 +322,7 @@ class _Builder:
             if taken is not None:
                 raise JobError(f"column {taken!r} has the name of one that check {check.name!r} adds in quarantine")
             said = pa.schema([*schema, pa.field(RULES, pa.list_(pa.string())), pa.field("_batch", pa.int64())])
-            quarantine = self._side(self.plan.graph.quarantine_stream(check.name), said)
+            quarantine = self._side(self.plan.graph.quarantine_stream(check.name), said, check)
             if quarantine.lanes:
                 raise BadExpression(
                     f"the quarantine of check {check.name!r} is written as it is: which rows are in it is known only "
@@ -314,6 +334,8 @@ class _Builder:
         return SinkLeafSpec(
             sinks=tuple(s.name for s in sinks),
             visible=end.chain.visible,
+            order=self.leaves.place(branch.port),
+            ordered=(*_in_order(sinks), *(quarantine.ordered if quarantine is not None else ())),
             check=check.name,
             gate=gate,
             judged=judged,
@@ -331,9 +353,9 @@ class _Builder:
                 said = next((line for line in str(why).splitlines() if line.strip()), type(why).__name__)
                 raise SuiteError(f"{rule}: Spark cannot compute it: {said}", where=where) from why
 
-    def _side(self, stream: SideNode | None, schema: pa.Schema) -> Outlet:
+    def _side(self, stream: SideNode | None, schema: pa.Schema, feeder: Node) -> Outlet:
         if stream is None:
-            return Outlet(sinks=(), lanes=(), schema=schema)
+            return Outlet(sinks=(), lanes=(), schema=schema, place=self.leaves.place(feeder))
         return self._outlet(stream, schema)
 
     def _outlet(self, port: StatefulNode | SideNode, schema: pa.Schema) -> Outlet:
@@ -347,7 +369,13 @@ class _Builder:
         sinks = self.plan.direct.get(name, ())
         for sink in sinks:
             self._register(sink, schema)
-        return Outlet(sinks=tuple(s.name for s in sinks), lanes=self.plan.lanes(name), schema=schema)
+        return Outlet(
+            sinks=tuple(s.name for s in sinks),
+            lanes=self.plan.lanes(name),
+            schema=schema,
+            place=self.leaves.place(port),
+            ordered=_in_order(sinks),
+        )
 
     def _register(self, sink: SinkNode, schema: pa.Schema) -> None:
         known = self.built.sink_schemas.setdefault(sink.name, schema)

@@ -31,6 +31,7 @@ __all__ = [
     "normalised",
     "quoted",
     "refuse_functions",
+    "refuse_other_times",
     "refuse_taken",
     "source_frame",
 ]
@@ -118,12 +119,8 @@ def source_frame(
     with at_site(site):
         time = F.expr("CAST(NULL AS BIGINT)")
         if event_time is not None:
-            given = F.expr(event_time)
-            kind = frame.select(given).schema[0].dataType.typeName()
-            if kind not in ("timestamp", "null"):
-                hint = f"; if it is UTC, say CAST({event_time} AS TIMESTAMP)" if kind == "timestamp_ntz" else ""
-                raise BadExpression(f"event_time {event_time!r} is a {kind}, not a timestamp{hint}", where=str(site))
-            time = F.when(F.expr(f"{ERROR} IS NULL"), F.unix_micros(given))
+            refuse_other_times(frame, event_time, site)
+            time = F.when(F.expr(f"{ERROR} IS NULL"), F.unix_micros(F.expr(event_time)))
         frame = frame.withColumn(TIME, time)
     # What is not the user's is one text: that costs one call to Java, an expression made in Python one for each part.
     no_time = f"WHEN {TIME} IS NULL THEN {NO_EVENT_TIME}" if event_time is not None else ""
@@ -134,6 +131,16 @@ def source_frame(
     kept = (f"{raw} AS {RAW}" if name == RAW else name for name in _KEPT)
     # Guarded: a row that is in quarantine must not fail an expression behind the source.
     return ChainFrame(frame.selectExpr(*columns, *kept), visible, guarded=True)
+
+
+def refuse_other_times(frame: DataFrame, event_time: str, site: Site) -> None:
+    """Raise BadExpression for an event time that is no timestamp."""
+    from pyspark.sql import functions as F
+
+    kind = frame.select(F.expr(event_time)).schema[0].dataType.typeName()
+    if kind not in ("timestamp", "null"):
+        hint = f"; if it is UTC, say CAST({event_time} AS TIMESTAMP)" if kind == "timestamp_ntz" else ""
+        raise BadExpression(f"event_time {event_time!r} is a {kind}, not a timestamp{hint}", where=str(site))
 
 
 def follow_chain(start: ChainFrame, chain: tuple[Node, ...]) -> ChainFrame:

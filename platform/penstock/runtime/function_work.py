@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,11 +32,12 @@ from penstock.runtime.facts import BatchFacts
 from penstock.runtime.partition_state import PartitionState
 from penstock.runtime.projection import arrow_schema
 from penstock.runtime.route import PLACE, key_column
-from penstock.runtime.specs import HASHED, MAIN, TIME, TIMERS, Rebuilt, StepDone
+from penstock.runtime.specs import HASHED, MAIN, TIME, TIMERS, Piece, Rebuilt, StepDone
 from penstock.sources.base import PARTITION, POSITION
 from penstock.state import DELETED, EXPIRES, LATEST, Combine, live_rows
 from penstock.state.keys import Bools, Ints
 from penstock.state.rows import conform
+from penstock.time.arrival import ARRIVAL, arrival_order, of_source, split
 
 __all__ = ["FunctionRows", "FunctionWork", "function_work"]
 
@@ -65,10 +67,16 @@ class _Nothing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionRows:
-    """What comes to a step: the columns that its function sees, and the key columns."""
+    """What comes to a step: the columns that its function sees, and the key columns.
+
+    `chained`: whether their order is told by ARRIVAL, because rows that a step has put out are among them. If not, and
+    one row may come along several of `ranks` ways, its position is told as position * ranks + rank.
+    """
 
     visible: pa.Schema
     keys: pa.Schema
+    chained: bool = False
+    ranks: int = 1
 
     def key(self, name: str) -> str:
         """Return the column by which a key is compared: its own, but for floats, of which some are made alike."""
@@ -77,9 +85,25 @@ class FunctionRows:
     @property
     def sent(self) -> pa.Schema:
         """Return the columns that travel: those of the user, place, hash, and the keys that are compared otherwise."""
-        hidden = [(TIME, pa.int64()), (PARTITION, pa.int32()), (POSITION, pa.int64()), (PLACE, pa.int32())]
+        of_source = [(PARTITION, pa.int32()), (POSITION, pa.int64()), (PLACE, pa.int32())]
+        hidden = [(TIME, pa.int64()), *([(ARRIVAL, pa.binary())] if self.chained else of_source)]
         keys = [pa.field(self.key(field.name), field.type) for field in self.keys if self.key(field.name) != field.name]
         return pa.schema([*self.visible, *(pa.field(*one) for one in hidden), pa.field(HASHED, pa.int64()), *keys])
+
+    def ordered(self, rows: pa.Table) -> pa.Table:
+        """Return the rows of a batch in order of arrival (SEMANTICS 1.6)."""
+        if self.chained:
+            return rows.take(arrival_order(rows[ARRIVAL]))
+        order = np.lexsort([rows[name].to_numpy() for name in (POSITION, PARTITION, PLACE)])
+        return rows.take(pa.array(order))
+
+    def arrivals(self, rows: pa.Table) -> pa.Array:
+        """Return where such rows stand."""
+        if self.chained:
+            return rows[ARRIVAL].combine_chunks()
+        places, partitions, positions = (rows[name].to_numpy() for name in (PLACE, PARTITION, POSITION))
+        keys = of_source(places, partitions, positions // self.ranks)
+        return keys if self.ranks == 1 else split(keys, positions % self.ranks)
 
 
 def function_work(node: FunctionNode, rows: FunctionRows, *, event: bool, behind: tuple[str, ...] = ()) -> FunctionWork:
@@ -117,6 +141,7 @@ def function_work(node: FunctionNode, rows: FunctionRows, *, event: bool, behind
         value=node.value,
         touched_only=node.touched_only,
         with_key_time=node.with_key_time,
+        same_rows=node.same_rows,
     )
     return FunctionWork(spec, rows, behind)
 
@@ -216,15 +241,12 @@ class FunctionWork:
             found += Evolution(refused=(f"{was} before, and {self._timeout} now",))
         return found
 
-    def run(
-        self, state: PartitionState, tables: list[pa.Table], facts: BatchFacts
-    ) -> Generator[pa.Table, None, StepDone]:
+    def run(self, state: PartitionState, tables: list[pa.Table], facts: BatchFacts) -> Generator[Piece, None, StepDone]:
         """Run the rows, the timers and the timeouts of a batch."""
         spec = self.spec
         sent = self.rows_as.sent
         rows = pa.concat_tables([table.cast(sent) for table in tables]) if tables else sent.empty_table()
-        order = np.lexsort([rows[name].to_numpy() for name in (POSITION, PARTITION, PLACE)])
-        rows = rows.take(pa.array(order)).combine_chunks()
+        rows = self.rows_as.ordered(rows).combine_chunks()
         times = rows[TIME].fill_null(NONE).to_numpy()
         keys = pa.table([rows[self.rows_as.key(name)] for name in spec.keys.names], schema=spec.keys)
         judged = max((mark for name in self.behind if (mark := facts.late[name]) is not None), default=None)
@@ -238,13 +260,14 @@ class FunctionWork:
         )
         done = run_function(spec, state, rows.select(spec.visible), integers(rows, HASHED), keys, times, moment)
         aside = done.aside.append_column("_batch", pa.repeat(pa.scalar(facts.batch, pa.int64()), done.aside.num_rows))
-        yield _with_time(done.output, done.times)
+        arrivals = partial(self.rows_as.arrivals, rows)
+        yield Piece(rows=_with_time(done.output, done.times), stand=lambda: done.stand, arrivals=arrivals)
         return StepDone(
             change=done.change,
             due=done.due,
             due_time=done.due_time,
             rows=done.rows,
-            aside=_with_time(aside, done.aside_times),
+            aside=Piece(rows=_with_time(aside, done.aside_times), stand=lambda: done.aside_stand, arrivals=arrivals),
             aside_rows=done.aside_rows,
             now=done.now,
         )
@@ -304,8 +327,11 @@ class FunctionWork:
         return Rebuilt(change=change, due=due, due_time=due_time)
 
     def whole(self, state: PartitionState) -> pa.Table:
-        """Return keys and state columns of every key that has state."""
-        return self._newest(state).select(self.held.names)
+        """Return keys and state columns of every key that has state, and the hash of the key."""
+        live = live_rows(state.reader, STATE, self.merge)
+        tables = [self.shown(STATE, rows).append_column(HASHED, rows[HASH]) for rows in live]
+        columns = pa.schema([*self.held, (HASHED, pa.int64())])
+        return pa.concat_tables([table.select(columns.names) for table in tables]) if tables else columns.empty_table()
 
     def rows(self, state: PartitionState) -> list[dict[str, Any]]:
         """Return keys, state and `_expires`, behind which the key is forgotten: a batch time, or else its deadline."""

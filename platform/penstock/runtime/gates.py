@@ -32,7 +32,7 @@ def stage_checked(alive: pa.Table, leaf: SinkLeafSpec, files: TaskFiles) -> Iter
     """
     gate: CompiledGate = leaf.gate
     names = {column: name for name, column in leaf.judged.items()}
-    rows = alive.select([*leaf.visible, TIME, *names])
+    rows = alive.select([*leaf.staged, TIME, *names])
     rows = rows.rename_columns([names.get(name, name) for name in rows.column_names])
     if leaf.by_window:
         # The output of a window [s, e) has event time e - 1 (SEMANTICS 2.1).
@@ -44,10 +44,10 @@ def stage_checked(alive: pa.Table, leaf: SinkLeafSpec, files: TaskFiles) -> Iter
         yield from _stage_apart(rows, masks, leaf, files)
         return
     if not leaf.separate or not masks.any():
-        yield from files.stage(rows.select(leaf.visible), leaf.sinks, check=leaf.check)
+        yield from files.stage(rows.select(leaf.staged), leaf.sinks, ordered=leaf.ordered, check=leaf.check)
         return
     clean = rows.filter(pa.array(masks == 0))
-    yield from files.stage(clean.select(leaf.visible), leaf.sinks, check=leaf.check)
+    yield from files.stage(clean.select(leaf.staged), leaf.sinks, ordered=leaf.ordered, check=leaf.check)
     yield from _stage_apart(rows.filter(pa.array(masks != 0)), masks[masks != 0], leaf, files)
 
 
@@ -55,12 +55,13 @@ def _stage_apart(rows: pa.Table, masks: Ints, leaf: SinkLeafSpec, files: TaskFil
     """Stage rows apart by the window and the rules they fail: the verdict takes or leaves whole files."""
     units: Ints = rows[UNIT].to_numpy() if leaf.by_window else np.zeros(rows.num_rows, dtype=np.int64)
     for unit, mask in sorted({(int(u), int(m)) for u, m in zip(units, masks, strict=True)}):
-        chosen = rows.filter(pa.array((masks == mask) & (units == unit))).select(leaf.visible)
+        chosen = rows.filter(pa.array((masks == mask) & (units == unit))).select(leaf.staged)
         fails = leaf.gate.rules_of(mask)
         at = unit if leaf.by_window else None
-        yield from files.stage(chosen, leaf.sinks, fails=fails, unit=at, check=leaf.check)
+        yield from files.stage(chosen, leaf.sinks, ordered=leaf.ordered, fails=fails, unit=at, check=leaf.check)
         if fails and leaf.quarantine is not None:
             n = chosen.num_rows
             said = chosen.append_column(RULES, pa.array([list(fails)] * n, pa.list_(pa.string())))
             said = said.append_column("_batch", pa.repeat(pa.scalar(files.facts.batch, pa.int64()), n))
-            yield from files.stage(said, leaf.quarantine.sinks, fails=fails, unit=at, check=leaf.check)
+            sinks, ordered = leaf.quarantine.sinks, leaf.quarantine.ordered
+            yield from files.stage(said, sinks, ordered=ordered, fails=fails, unit=at, check=leaf.check)

@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.operators.slices import judge
+from penstock.errors import WrongOutput
+from penstock.operators.slices import BEGINNING_OF_TIME, judge
 from penstock.operators.time_windows import preaggregate
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.rows import Item, receipt
@@ -19,14 +20,17 @@ from penstock.runtime.specs import (
     HASHED,
     TIME,
     FunctionLeafSpec,
+    Outlet,
     RouteSpec,
     SinkLeafSpec,
     SourceSpec,
     WindowLeafSpec,
 )
 from penstock.runtime.staging import TaskFiles, pour
+from penstock.runtime.window_order import with_arrivals
 from penstock.sources.base import ERROR, PARTITION, POSITION, RAW
 from penstock.state.keys import partition_of
+from penstock.time.arrival import ARRIVAL, arrival_ranks, of_source, split, timed
 
 __all__ = ["PLACE", "QUARANTINE_SCHEMA", "key_column", "late_schema", "route", "step_port"]
 
@@ -46,6 +50,7 @@ QUARANTINE_SCHEMA = pa.schema(
 Ints = npt.NDArray[np.int64]
 
 
+_RANK = "_penstock_rank"
 PLACE = "_penstock_place"
 """int32: the place of a row's port among all, the first part of the order of arrival (SEMANTICS 1.6)."""
 
@@ -74,6 +79,8 @@ def route(table: pa.Table, spec: RouteSpec, facts: BatchFacts, files: TaskFiles)
         yield from _account(table, fates, spec.source, facts, files)
     yield from _count_filters(fates, spec)
     alive = table if not fates.any() else table.filter(pa.array(fates == 0))
+    if spec.timed_by is not None:
+        alive = _timed(alive, spec)
     for leaf in spec.leaves:
         if isinstance(leaf, WindowLeafSpec):
             yield from _to_window(alive, leaf, facts, files)
@@ -97,15 +104,43 @@ def _account(table: pa.Table, fates: Ints, source: SourceSpec, facts: BatchFacts
     reasons = {REASONS[code]: int((fates == code).sum()) for code in REASONS if (fates == code).any()}
     yield receipt("read", source=source.name, rows=read, highest=highest, quarantined=reasons)
     if reasons and source.quarantine.used:
-        yield from pour(_quarantined(table.filter(pa.array(fates < 0)), source.name, facts), source.quarantine, files)
+        yield from pour(_quarantined(table.filter(pa.array(fates < 0)), source, facts), source.quarantine, files)
 
 
-def _quarantined(rows: pa.Table, source: str, facts: BatchFacts) -> pa.Table:
+def _timed(rows: pa.Table, spec: RouteSpec) -> pa.Table:
+    """Give the output of a vectorised step its order by the event times that were computed behind it.
+
+    Raises WrongOutput for a row without one, where a step reads it.
+    """
+    if rows[TIME].null_count and any(not isinstance(leaf, SinkLeafSpec) for leaf in spec.leaves):
+        raise WrongOutput(
+            f"step {spec.timed_by!r} put out {rows[TIME].null_count:,} rows without event time: what it names as "
+            "event_time= is null there"
+        )
+    times = rows[TIME].fill_null(BEGINNING_OF_TIME).combine_chunks().to_numpy()
+    keys = timed(rows[ARRIVAL].combine_chunks(), times)
+    return rows.set_column(rows.schema.get_field_index(ARRIVAL), ARRIVAL, keys)
+
+
+def _arrivals(rows: pa.Table, place: int) -> pa.Array:
+    """Return where rows stand in the order of arrival; `place` is that of their source, where they are of one."""
+    if ARRIVAL in rows.column_names:
+        return rows[ARRIVAL].combine_chunks()
+    return of_source(place, rows[PARTITION].to_numpy(), rows[POSITION].to_numpy())
+
+
+def _in_step(rows: pa.Table, leaf: WindowLeafSpec | FunctionLeafSpec) -> pa.Array:
+    """Return the same of rows that go to a step, which one row may reach along several branches."""
+    keys = _arrivals(rows, leaf.order)
+    return keys if leaf.ranks == 1 else split(keys, leaf.rank)
+
+
+def _quarantined(rows: pa.Table, source: SourceSpec, facts: BatchFacts) -> pa.Table:
     n = rows.num_rows
     named = pa.array([REASONS[code] for code in rows[FATE].to_pylist()], pa.string())
     reason = pc.if_else(pc.is_valid(rows[ERROR]), rows[ERROR], named)
     columns = [
-        pa.repeat(source, n),
+        pa.repeat(source.name, n),
         rows[PARTITION].cast(pa.int32()),
         rows[POSITION],
         reason,
@@ -113,9 +148,8 @@ def _quarantined(rows: pa.Table, source: str, facts: BatchFacts) -> pa.Table:
         pa.repeat(pa.scalar(facts.batch, pa.int64()), n),
     ]
     found = pa.table(columns, schema=QUARANTINE_SCHEMA)
-    for name in (TIME, PARTITION, POSITION):  # for steps behind the quarantine, as rows of any other stream have them
-        found = found.append_column(name, rows[name])
-    return found
+    # For steps behind the quarantine, as rows of any other stream have them.
+    return found.append_column(TIME, rows[TIME]).append_column(ARRIVAL, _arrivals(rows, source.place))
 
 
 def _count_filters(fates: Ints, spec: RouteSpec) -> Iterator[Item]:
@@ -143,11 +177,18 @@ def _to_window(alive: pa.Table, leaf: WindowLeafSpec, facts: BatchFacts, files: 
         in_no_window=int(judged.no_window.sum()),
     )
     if late and leaf.late is not None:
-        yield from pour(_late_rows(alive.filter(pa.array(judged.late)), leaf, watermark), leaf.late, files)
+        yield from pour(_late_rows(alive.filter(pa.array(judged.late)), leaf, leaf.late, watermark), leaf.late, files)
     rows = alive if counted.all() else alive.filter(pa.array(counted))
     if rows.num_rows == 0:
         return
-    if leaf.plan.needs_order:
+    order: tuple[int | str, ...] = (facts.batch, leaf.order, PARTITION, POSITION)
+    arrivals: pa.Array | None = None
+    if leaf.plan.needs_order and leaf.chained:
+        # Bytes do not fit where state keeps order: the state work puts numbers in their place, see window_work.
+        arrivals = _in_step(rows, leaf)
+        rows = rows.append_column(_RANK, pa.array(arrival_ranks(arrivals)))
+        order = (facts.batch, 0, 0, _RANK)
+    elif leaf.plan.needs_order:
         rows = _ranked(rows, leaf)
     partials = preaggregate(
         rows,
@@ -155,15 +196,17 @@ def _to_window(alive: pa.Table, leaf: WindowLeafSpec, facts: BatchFacts, files: 
         inputs=leaf.inputs,
         hash_column=leaf.hash_column,
         time_column=TIME,
-        order=(facts.batch, leaf.order, PARTITION, POSITION),
+        order=order,
         plan=leaf.plan,
         window=leaf.window,
     )
+    if arrivals is not None:
+        partials = with_arrivals(partials, leaf.plan, arrivals)
     yield from _by_partition(partials, "_hash", step_port(leaf.step), leaf.partitions)
 
 
 def _ranked(rows: pa.Table, leaf: WindowLeafSpec | FunctionLeafSpec) -> pa.Table:
-    """Give each row a position of its own where one row may come along several branches."""
+    """Give each row of a source a position of its own where one row may come along several branches."""
     if leaf.ranks == 1:
         return rows
     place = pc.add(pc.multiply(rows[POSITION], leaf.ranks), leaf.rank)
@@ -175,9 +218,13 @@ def _to_function(alive: pa.Table, leaf: FunctionLeafSpec) -> Iterator[Item]:
     yield receipt("function", step=leaf.step, rows=n)
     if not n:
         return
-    rows = _ranked(alive, leaf)
-    sent = rows.select([*leaf.visible, TIME, PARTITION, POSITION])
-    sent = sent.append_column(PLACE, pa.repeat(pa.scalar(leaf.order, pa.int32()), n))
+    rows = alive if leaf.chained else _ranked(alive, leaf)
+    sent = rows.select([*leaf.visible, TIME])
+    if leaf.chained:
+        sent = sent.append_column(ARRIVAL, _in_step(rows, leaf))
+    else:
+        sent = sent.append_column(PARTITION, rows[PARTITION]).append_column(POSITION, rows[POSITION])
+        sent = sent.append_column(PLACE, pa.repeat(pa.scalar(leaf.order, pa.int32()), n))
     sent = sent.append_column(HASHED, rows[leaf.hash_column])
     for name, column in leaf.keys.items():
         if column != name:  # else it is among the columns that the user sees
@@ -198,11 +245,13 @@ def _by_partition(partials: pa.Table, hashes: str, port: str, partitions: int) -
             yield Item(port, sorted_table.slice(bounds[pid], bounds[pid + 1] - bounds[pid]), pid)
 
 
-def _late_rows(rows: pa.Table, leaf: WindowLeafSpec, watermark: int | None) -> pa.Table:
+def _late_rows(rows: pa.Table, leaf: WindowLeafSpec, outlet: Outlet, watermark: int | None) -> pa.Table:
     n = rows.num_rows
     # The end of time has no date: it is shown as none, as the beginning is.
     shown = None if watermark is None or abs(watermark) > _LAST_DATE else watermark
-    late = rows.select([*leaf.visible, TIME, PARTITION, POSITION])
+    late = rows.select([*leaf.visible, TIME])
+    if outlet.needs_arrival:  # one row may be late for several windows
+        late = late.append_column(ARRIVAL, split(_in_step(rows, leaf), leaf.place))
     late = late.append_column("_event_time", rows[TIME].cast(UTC))
     late = late.append_column("_watermark", pa.array([shown] * n, UTC))
     return late.append_column("_step", pa.repeat(leaf.step, n))
@@ -215,8 +264,10 @@ _LAST_DATE = 253_402_300_799_999_999
 def _to_sinks(alive: pa.Table, leaf: SinkLeafSpec, files: TaskFiles) -> Iterator[Item]:
     if alive.num_rows == 0:
         return
+    if leaf.ordered and ARRIVAL not in alive.column_names:
+        alive = alive.append_column(ARRIVAL, _arrivals(alive, leaf.order))
     if leaf.check is None:
-        yield from files.stage(alive.select(leaf.visible), leaf.sinks)
+        yield from files.stage(alive.select(leaf.staged), leaf.sinks, ordered=leaf.ordered)
         return
     from penstock.runtime.gates import stage_checked
 

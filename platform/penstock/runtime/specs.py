@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,6 +12,8 @@ from penstock.graph.windows import TimeWindow
 from penstock.operators.evolution import Evolution
 from penstock.runtime.facts import BatchFacts
 from penstock.state import Change, Combine
+from penstock.state.keys import Ints
+from penstock.time.arrival import ARRIVAL, Stand
 
 if TYPE_CHECKING:
     from penstock.operators.key_ledger import Moment
@@ -26,6 +28,7 @@ __all__ = [
     "TIMERS",
     "FunctionLeafSpec",
     "Outlet",
+    "Piece",
     "Rebuilt",
     "RouteSpec",
     "SinkLeafSpec",
@@ -47,16 +50,26 @@ AHEAD = "too far in the future"
 
 @dataclass(frozen=True, kw_only=True)
 class Outlet:
-    """Say where the rows of a port go: to sinks as they are, and along lanes to hops."""
+    """Say where the rows of a port go: to sinks as they are, and along lanes to hops.
+
+    `ordered` are the sinks that want the order of arrival; `place` is that of the port among all of the graph.
+    """
 
     sinks: tuple[str, ...]
     lanes: tuple[str, ...]
     schema: pa.Schema
+    place: int
+    ordered: tuple[str, ...] = ()
 
     @property
     def used(self) -> bool:
         """Return whether anybody reads the port."""
         return bool(self.sinks or self.lanes)
+
+    @property
+    def needs_arrival(self) -> bool:
+        """Return whether anybody asks where the rows stand in the order of arrival."""
+        return bool(self.ordered or self.lanes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +77,8 @@ class SourceSpec:
     """Say how a branch accounts for the rows of its source; None in a branch that does not."""
 
     name: str
+    place: int
+    """The place of the source among the ports, the first part of the arrival order (SEMANTICS 1.6)."""
     quarantine: Outlet
 
 
@@ -83,6 +98,10 @@ class WindowLeafSpec:
     rank: int
     """The place of the branch among the `ranks` inputs of the step: one row may come along several."""
     ranks: int
+    place: int
+    """The place of the step among the ports."""
+    chained: bool
+    """Whether any of the step's inputs is the output of a step: order is then told by ARRIVAL, of all inputs."""
     keys: dict[str, str]
     inputs: dict[str, str]
     hash_column: str
@@ -94,7 +113,7 @@ class WindowLeafSpec:
 class FunctionLeafSpec:
     """Say how rows go to the partition that keeps their key's state.
 
-    `keys` maps the step's key columns to columns of the branch. `order`, `rank` and `ranks` are as for a window.
+    `keys` maps the step's key columns to columns of the branch. The rest is as for a window.
     """
 
     step: str
@@ -102,6 +121,7 @@ class FunctionLeafSpec:
     order: int
     rank: int
     ranks: int
+    chained: bool
     keys: dict[str, str]
     hash_column: str
     visible: tuple[str, ...]
@@ -109,10 +129,15 @@ class FunctionLeafSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class SinkLeafSpec:
-    """Say how rows are staged: for these sinks, and behind a check with what its gate decides on."""
+    """Say how rows are staged: for these sinks, and behind a check with what its gate decides on.
+
+    `ordered` are the sinks that want the order of arrival, those of the quarantine included; `order` as for a window.
+    """
 
     sinks: tuple[str, ...]
     visible: tuple[str, ...]
+    order: int
+    ordered: tuple[str, ...] = ()
     check: str | None = None
     gate: Any = None
     judged: Mapping[str, str] = field(default_factory=dict)
@@ -123,6 +148,11 @@ class SinkLeafSpec:
     """Whether rows that fail a rule are staged apart, because the verdict may withhold them."""
     quarantine: Outlet | None = None
 
+    @property
+    def staged(self) -> tuple[str, ...]:
+        """Return the columns that are staged; `TaskFiles.stage` takes the last from sinks that are not ordered."""
+        return (*self.visible, ARRIVAL) if self.ordered else self.visible
+
 
 @dataclass(frozen=True, kw_only=True)
 class RouteSpec:
@@ -132,24 +162,43 @@ class RouteSpec:
     filters: tuple[str | None, ...]
     """The names of the branch's filters in order; None for one that another branch counts."""
     leaves: tuple[WindowLeafSpec | FunctionLeafSpec | SinkLeafSpec, ...]
+    timed_by: str | None = None
+    """The vectorised step whose output this is, where its event time is computed behind it."""
+
+
+def _nothing() -> Any:
+    """Stand for what a step without such rows is not asked for."""
+    raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Hold rows that a step emits, with their event time in the column TIME, and how to learn where they stand.
+
+    `stand` tells it in terms of the batch's rows, of which `arrivals` returns the places in the order of arrival.
+    """
+
+    rows: pa.Table
+    stand: Callable[[], Stand]
+    arrivals: Callable[[], pa.Array] = _nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDone:
     """Hold what a batch did in one state partition.
 
-    `due` and `due_time`: when the partition is to be looked at
-    next though no row comes, by the watermark and by the batch time. `rows`: those that were taken. `aside`: what goes
-    to the step's quarantine, `aside_rows` the rows of the batch in it. `now`: the event time of a snapshot.
+    `due` and `due_time`: when the partition is to be looked at next though no row comes, by the watermark and by the
+    batch time. `rows`: those that were taken. `aside`: what goes to the step's quarantine, `aside_rows` the rows of the
+    batch in it. `now` returns the event times of rows of a snapshot, from the hashes of their keys.
     """
 
     change: Change
     due: int | None
     due_time: int | None
     rows: int
-    aside: pa.Table | None = None
+    aside: Piece | None = None
     aside_rows: int = 0
-    now: int | None = None
+    now: Callable[[Ints], Ints] | None = None
 
 
 MAIN, TIMERS = "", "timers"
@@ -204,19 +253,14 @@ class StepWork(Protocol):
     def evolved(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> Evolution:
         """Return the same of state that was kept in these columns, as a `layout_name` said."""
 
-    def run(
-        self, state: PartitionState, tables: list[pa.Table], facts: BatchFacts
-    ) -> Generator[pa.Table, None, StepDone]:
-        """Do a batch's work with what came through the shuffle.
-
-        Yields the output piece by piece, rows with their event time in the column TIME, and returns what was done.
-        """
+    def run(self, state: PartitionState, tables: list[pa.Table], facts: BatchFacts) -> Generator[Piece, None, StepDone]:
+        """Do a batch's work with what came through the shuffle: yield the output by pieces, return what was done."""
 
     def rows(self, state: PartitionState) -> list[dict[str, Any]]:
         """Return the state as rows for people."""
 
     def whole(self, state: PartitionState) -> pa.Table:
-        """Return the state as a table that anybody can read: the key columns and what is kept for them."""
+        """Return the state as a table that anybody can read, with HASHED: the key columns and what is kept for them."""
 
     @property
     def tables(self) -> Mapping[str, pa.Schema]:
@@ -243,6 +287,8 @@ class StateSpec:
 
     step: str
     partitions: int
+    depth: int
+    """How many steps with state, this one included, stand on the longest way to here."""
     work: StepWork
     output: Outlet
     aside: Outlet | None = None

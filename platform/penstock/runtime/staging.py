@@ -18,6 +18,7 @@ from penstock.runtime.facts import BatchFacts
 from penstock.runtime.rows import Item, receipt
 from penstock.runtime.specs import Outlet
 from penstock.sinks.base import stage_table
+from penstock.time.arrival import ARRIVAL
 
 if TYPE_CHECKING:
     from penstock.checkpoint.entries import StagedFile
@@ -48,15 +49,21 @@ class TaskFiles:
         table: pa.Table,
         sinks: tuple[str, ...],
         *,
+        ordered: tuple[str, ...] = (),
         fails: tuple[str, ...] = (),
         unit: int | None = None,
         check: str | None = None,
     ) -> Iterator[Item]:
-        """Write the rows for each sink and yield the receipts; no rows, no file."""
+        """Write the rows for each sink and yield the receipts; no rows, no file.
+
+        The files of `ordered` sinks tell where each row stands, which the table does where there are such sinks.
+        """
         if table.num_rows == 0:
             return
+        plain = table.drop_columns([ARRIVAL]) if ARRIVAL in table.column_names else table
         for sink in sinks:
-            said = stage_table(table, Path(self.facts.staging[sink]), self.name(".parquet"))
+            rows = table if sink in ordered else plain
+            said = stage_table(rows, Path(self.facts.staging[sink]), self.name(".parquet"))
             yield receipt("staged", sink=sink, check=check, file={**said, "fails": list(fails), "unit": unit})
 
 
@@ -64,7 +71,8 @@ def pour(table: pa.Table, outlet: Outlet, files: TaskFiles) -> Iterator[Item]:
     """Send the rows of a port where they go; `table` may have more columns than the sinks are given."""
     if table.num_rows == 0:
         return
-    yield from files.stage(table.select(outlet.schema.names), outlet.sinks)
+    told = [*outlet.schema.names, *([ARRIVAL] if outlet.ordered else [])]
+    yield from files.stage(table.select(told), outlet.sinks, ordered=outlet.ordered)
     for lane in outlet.lanes:
         yield Item(lane, table)
 

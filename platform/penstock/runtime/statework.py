@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.checkpoint.mirror import fetched
+from penstock.operators.partial_tables import integers
 from penstock.runtime.partition_state import PartitionState
 from penstock.runtime.route import step_port
 from penstock.runtime.rows import Carrier, Item, receipt
-from penstock.runtime.specs import TIME, StateSpec, StepDone, StepWork
+from penstock.runtime.specs import HASHED, TIME, Outlet, Piece, StateSpec, StepDone, StepWork
 from penstock.runtime.staging import TaskFiles, pour
-from penstock.sources.base import PARTITION, POSITION
+from penstock.time.arrival import ARRIVAL, BY_TIME, Stand
 
 if TYPE_CHECKING:
     from penstock.checkpoint.entries import Commit
@@ -60,7 +61,7 @@ def _run_step(spec: StateSpec, tables: list[pa.Table], partition: int, files: Ta
         base=facts.bases.get(spec.step, {}).get(str(partition)),
     )
     state.refuse_strangers(tables, partition, spec.partitions, spec.step)
-    done = yield from _pour_output(spec, spec.work.run(state, tables, facts), partition, files)
+    done = yield from _pour_output(spec, spec.work.run(state, tables, facts), files)
     written = state.write(done.change, files, partitions=spec.partitions)
     ref = written.ref
     yield receipt(
@@ -79,33 +80,39 @@ def _run_step(spec: StateSpec, tables: list[pa.Table], partition: int, files: Ta
         fetched=fetched() - before,
     )
     if spec.aside is not None and done.aside is not None:
-        yield from pour(_with_place(done.aside, partition), spec.aside, files)
-    if spec.snapshots is not None and spec.snapshots.used:
+        yield from pour(_placed(done.aside, spec.aside, spec), spec.aside, files)
+    if spec.snapshots is not None and spec.snapshots.used and done.now is not None:
         whole = spec.work.whole(state.at(written))
-        whole = whole.append_column(TIME, pa.repeat(pa.scalar(done.now, pa.int64()), whole.num_rows))
-        yield from pour(_with_place(whole, partition), spec.snapshots, files)
+        times, hashes = done.now(integers(whole, HASHED)), integers(whole, HASHED)
+        stand = Stand(rows=np.full(len(times), BY_TIME, dtype=np.int64), times=times, hashes=hashes)
+        piece = Piece(rows=whole.append_column(TIME, pa.array(times)), stand=lambda: stand)
+        yield from pour(_placed(piece, spec.snapshots, spec), spec.snapshots, files)
 
 
 def _pour_output(
-    spec: StateSpec, run: Generator[pa.Table, None, StepDone], partition: int, files: TaskFiles
+    spec: StateSpec, run: Generator[Piece, None, StepDone], files: TaskFiles
 ) -> Generator[Item, None, StepDone]:
     """Send each piece of the output on before the step makes the next, and return what the step has done."""
     before = 0
     while True:
         try:
-            output = next(run)
+            piece = next(run)
         except StopIteration as end:
             done: StepDone = end.value
             return done
-        yield from pour(_with_place(output, partition, before), spec.output, files)
-        before += output.num_rows
+        yield from pour(_placed(piece, spec.output, spec, before), spec.output, files)
+        before += piece.rows.num_rows
 
 
-def _with_place(output: pa.Table, partition: int, before: int = 0) -> pa.Table:
-    """Give output rows a place, for steps behind; `before` are the rows that came before them."""
-    n = output.num_rows
-    table = output.append_column(PARTITION, pa.repeat(pa.scalar(partition, pa.int32()), n))
-    return table.append_column(POSITION, pa.array(np.arange(before, before + n)))
+def _placed(piece: Piece, outlet: Outlet, spec: StateSpec, before: int = 0) -> pa.Table:
+    """Give output rows their place in the order of arrival, where anybody asks for it (SEMANTICS 1.6).
+
+    `before` are the rows that came before them.
+    """
+    if not outlet.needs_arrival or not piece.rows.num_rows:
+        return piece.rows
+    keys = piece.stand().arrivals(piece.arrivals, depth=spec.depth, place=outlet.place, before=before)
+    return piece.rows.append_column(ARRIVAL, keys)
 
 
 def state_rows(work: StepWork, folder: Path, name: str, commit: Commit | None) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -11,7 +11,7 @@ from penstock.errors import BadExpression, JobError, UnknownName
 from penstock.graph.nodes import FunctionNode, Node, SideNode, SourceNode, StatefulNode, WindowNode
 from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.time_windows import WindowStep
-from penstock.runtime.dataframes import at_site, refuse_taken
+from penstock.runtime.dataframes import at_site, refuse_functions, refuse_other_times, refuse_taken
 from penstock.runtime.function_work import FunctionRows, function_work
 from penstock.runtime.plain_rows import PlainProjection
 from penstock.runtime.plan import Branch, JobPlan, StepLeaf
@@ -20,12 +20,33 @@ from penstock.runtime.route import late_schema
 from penstock.runtime.specs import FunctionLeafSpec, Outlet, StepWork, WindowLeafSpec
 from penstock.runtime.window_work import WindowWork
 
-__all__ = ["End", "StepLeaves"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["End", "StepLeaves", "check_event_time", "timed_by"]
 
 End = Projection | PlainProjection
 """The end of a branch, where columns are collected: computed by Spark, or in the task that reads them."""
 
 _LATE_COLUMNS = ("_event_time", "_watermark", "_step")
+
+
+def timed_by(port: Node) -> str | None:
+    """Return the expression that says the event time of a step's output, None where its rows have one already."""
+    return port.event_time if isinstance(port, FunctionNode) else None
+
+
+def check_event_time(spark: SparkSession, step: StatefulNode, output: pa.Schema) -> None:
+    """Refuse an event time of a vectorised step's output that Spark cannot compute, whether it is read or not."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    event_time = timed_by(step)
+    if event_time is None:
+        return
+    with at_site(step.site):
+        frame = spark.createDataFrame([], from_arrow_schema(output))
+        refuse_other_times(frame, event_time, step.site)
+        refuse_functions(frame.selectExpr(event_time), [event_time])
 
 
 class _Keyed(NamedTuple):
@@ -36,6 +57,7 @@ class _Keyed(NamedTuple):
     hash_column: str
     rank: int
     ranks: int
+    chained: bool
 
 
 class StepLeaves:
@@ -44,7 +66,7 @@ class StepLeaves:
     `side` says where the rows of a side stream with these columns go.
     """
 
-    def __init__(self, plan: JobPlan, side: Callable[[SideNode | None, pa.Schema], Outlet]) -> None:
+    def __init__(self, plan: JobPlan, side: Callable[[SideNode | None, pa.Schema, Node], Outlet]) -> None:
         self.plan = plan
         self._side = side
         self._inputs: dict[str, int] = {}
@@ -61,8 +83,9 @@ class StepLeaves:
         """Return what the state partitions of a step run, once all its leaves were made."""
         with at_site(step.site):
             if isinstance(step, FunctionNode):
-                event = all(source.event_time is not None for source in self.plan.graph.sources_of(step))
                 graph = self.plan.graph
+                event = all(source.event_time is not None for source in graph.sources_of(step))
+                event = event and graph.untimed_above(step) is None
                 behind = tuple(n.name for n in graph.steps if n is not step and step in set(graph.upstream(n)))
                 return function_work(step, self._rows_of[step.name], event=event, behind=behind)
             assert isinstance(step, WindowNode)
@@ -71,8 +94,14 @@ class StepLeaves:
             _ = spec.layout  # refuses names that the state takes for itself
             return WindowWork(step.name, spec)
 
-    # --- inside ------------------------------------------------------------------------------
-    def _place(self, port: Node) -> int:
+    def depth(self, step: StatefulNode) -> int:
+        """Return how many steps with state, this one included, stand on the longest way to here."""
+        graph = self.plan.graph
+        above = {id(node) for node in graph.upstream(step)} - {id(step)}
+        # A step stands in the graph behind all that it reads from.
+        return 1 + max((self.depth(other) for other in graph.steps if id(other) in above), default=0)
+
+    def place(self, port: Node) -> int:
         """Return the place of a port in arrival order: sources in graph order, then what the job makes (1.6)."""
         ports = [*self.plan.graph.sources, *(n for n in self.plan.graph.nodes if not isinstance(n, SourceNode))]
         return next(place for place, node in enumerate(ports) if node is port)
@@ -90,22 +119,30 @@ class StepLeaves:
         hashed = end.add_hash(f"_penstock_h{number}", list(keys.values()))
         rank = self._inputs.get(step.name, 0)
         self._inputs[step.name] = rank + 1
-        ranks = sum(isinstance(leaf, StepLeaf) and leaf.step is step for b in self.plan.branches() for leaf in b.leaves)
-        return _Keyed(number, keys, hashed, rank, ranks)
+        leaves = [(b.port, leaf) for b in self.plan.branches() for leaf in b.leaves]
+        ports = [port for port, leaf in leaves if isinstance(leaf, StepLeaf) and leaf.step is step]
+        chained = any(not isinstance(port, SourceNode) for port in ports)
+        return _Keyed(number, keys, hashed, rank, len(ports), chained)
 
     def _function_leaf(self, step: StatefulNode, end: End, branch: Branch) -> FunctionLeafSpec:
         assert isinstance(step, FunctionNode)
         keyed = self._keyed(step, end)
         end.keep_visible()
-        rows = FunctionRows(visible=end.schema(end.chain.visible), keys=end.schema(step.keys))
+        rows = FunctionRows(
+            visible=end.schema(end.chain.visible),
+            keys=end.schema(step.keys),
+            chained=keyed.chained,
+            ranks=keyed.ranks,
+        )
         if self._rows_of.setdefault(step.name, rows) != rows:
             raise BadExpression(f"the streams that step {step.name!r} reads have other columns", where=str(step.site))
         return FunctionLeafSpec(
             step=step.name,
             partitions=step.partitions,
-            order=self._place(branch.port),
+            order=self.place(branch.port),
             rank=keyed.rank,
             ranks=keyed.ranks,
+            chained=keyed.chained,
             keys=keyed.columns,
             hash_column=keyed.hash_column,
             visible=end.chain.visible,
@@ -131,14 +168,16 @@ class StepLeaves:
             window=window.spec,
             plan=plan,
             partitions=window.partitions,
-            order=self._place(branch.port),
+            order=self.place(branch.port),
             rank=keyed.rank,
             ranks=keyed.ranks,
+            place=self.place(window),
+            chained=keyed.chained,
             keys=keys,
             inputs=inputs,
             hash_column=keyed.hash_column,
             visible=end.chain.visible,
-            late=None if late is None else self._side(late, late_schema(end.schema(end.chain.visible))),
+            late=None if late is None else self._side(late, late_schema(end.schema(end.chain.visible)), window),
         )
 
     def _aggregates(self, window: WindowNode, end: End) -> tuple[AggregatePlan, pa.Schema]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,11 @@ from penstock.operators.time_windows import WINDOW_END, StepResult, WindowStep, 
 from penstock.operators.window_strategies import FRONT, LATE, SLICES
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.partition_state import PartitionState
-from penstock.runtime.specs import HASHED, MAIN, TIME, Rebuilt, StepDone
+from penstock.runtime.specs import HASHED, MAIN, TIME, Piece, Rebuilt, StepDone
+from penstock.runtime.window_order import ranked_together
 from penstock.state import Change, Combine
+from penstock.state.hashing import content_hashes
+from penstock.time.arrival import BY_TIME, Stand
 
 __all__ = ["WindowWork"]
 
@@ -84,13 +88,14 @@ class WindowWork:
         """Return the same of what was kept as a layout says: partials are named by their places, slices by windows."""
         return Evolution() if layout == self.layout_name else Evolution(refused=_differences(layout, self.layout_name))
 
-    def run(
-        self, state: PartitionState, tables: list[pa.Table], facts: BatchFacts
-    ) -> Generator[pa.Table, None, StepDone]:
+    def run(self, state: PartitionState, tables: list[pa.Table], facts: BatchFacts) -> Generator[Piece, None, StepDone]:
         """Fold in the slices, and close the windows that are due."""
         source = _Slices(state, self.spec)
         late, close = facts.late[self.name], facts.close[self.name]
-        result = yield from _timed(step(source, tables, self.spec, late_watermark=late, close_watermark=close))
+        deltas = ranked_together(tables, self.spec.plan)
+        result = yield from _placed(
+            step(source, deltas, self.spec, late_watermark=late, close_watermark=close), self.keys
+        )
         change = Change(
             append=result.append,
             replace=result.replace,
@@ -133,7 +138,7 @@ class WindowWork:
         return rows
 
 
-def _timed(made: Generator[pa.Table, None, StepResult]) -> Generator[pa.Table, None, StepResult]:
+def _placed(made: Generator[pa.Table, None, StepResult], keys: pa.Schema) -> Generator[Piece, None, StepResult]:
     """Give the rows of windows their event time: of [s, e) it is e - 1 (SEMANTICS 2.1)."""
     while True:
         try:
@@ -142,7 +147,15 @@ def _timed(made: Generator[pa.Table, None, StepResult]) -> Generator[pa.Table, N
             result: StepResult = end.value
             return result
         ends = output[WINDOW_END].cast(pa.int64())
-        yield output.append_column(TIME, pc.subtract(ends, 1))
+        closed = output.append_column(TIME, pc.subtract(ends, 1))
+        yield Piece(rows=closed, stand=partial(_stand, closed, keys))
+
+
+def _stand(closed: pa.Table, keys: pa.Schema) -> Stand:
+    """Return where the rows of closed windows stand: behind all rows, by the ends of the windows, then key hash."""
+    by_time = np.full(closed.num_rows, BY_TIME, dtype=np.int64)
+    hashes = content_hashes([closed[name] for name in keys.names], closed.num_rows)
+    return Stand(rows=by_time, times=closed[TIME].to_numpy(), hashes=hashes)
 
 
 _LAYOUT = re.compile(r"\[(.*?)\] (.*) in windows of (\d+) us every (\d+) us from (-?\d+)")

@@ -17,6 +17,7 @@ from penstock.checkpoint.files import sync_folder
 from penstock.checkpoint.local import storage_errors
 from penstock.checkpoint.mirror import mirrored
 from penstock.checkpoint.places import have_file
+from penstock.time.arrival import ARRIVAL, arrival_order
 
 __all__ = ["Publication", "Publisher", "Sink", "Staged", "stage_table"]
 
@@ -65,7 +66,8 @@ class Sink(Protocol):
     """Describe where rows go.
 
     A sink may have more, and is asked for it by name: `check(schema)` raises SinkSchemaMismatch and writes nothing, so
-    that a diff can tell; `find_version` and `put_back`, as in `sinks.delta_history`, take back what was published.
+    that a diff can tell; `find_version` and `put_back`, as in `sinks.delta_history`, take back what was published; with
+    `in_order = True` its files tell where each row stands, and `read_staged` returns rows in order of arrival.
     """
 
     def staging(self, folder: Path) -> Path:
@@ -115,9 +117,15 @@ def _write(path: Path, data: pa.Buffer) -> None:
     sync_folder(path.parent)
 
 
-def read_staged(folder: Path, files: Sequence[Staged]) -> list[pa.Table]:
-    """Return the rows of staged files, for sinks that read them on the driver."""
-    return [pq.read_table(have_file(folder / f.path)) for f in files]
+def read_staged(folder: Path, files: Sequence[Any]) -> pa.Table:
+    """Return the rows of staged files, for sinks that read them on the driver; in order of arrival where that is told.
+
+    `files` must not be empty; each has a `path`.
+    """
+    rows = pa.concat_tables(pq.read_table(have_file(folder / file.path)) for file in files)
+    if ARRIVAL not in rows.column_names:
+        return rows
+    return rows.take(arrival_order(rows[ARRIVAL])).drop_columns([ARRIVAL])
 
 
 def sink_files(receipts: Sequence[str]) -> list[Staged]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -17,6 +17,8 @@ __all__ = ["Console"]
 @dataclass(frozen=True)
 class Console:
     """Describe a sink that prints up to `rows` rows of each batch to standard output."""
+
+    in_order: ClassVar[bool] = True
 
     rows: int = 20
 
@@ -46,13 +48,12 @@ class ConsolePublisher:
 
     def publish(self, publication: Publication) -> None:
         """Print the rows as a table, and say how many were left out."""
-        tables = read_staged(self.staging, publication.files)
-        if not tables:
+        if not publication.files:
             return
         from rich.console import Console as Terminal
         from rich.table import Table
 
-        rows = pa.concat_tables(tables)
+        rows = read_staged(self.staging, publication.files)
         table = Table(*rows.column_names)
         for row in rows.slice(0, self.sink.rows).to_pylist():
             table.add_row(*(str(v) for v in row.values()))

@@ -14,7 +14,9 @@ __all__ = ["MemorySink"]
 
 
 class MemorySink:
-    """Hold published rows by app and batch; it outlives the driver, as a table would."""
+    """Hold published rows by app and batch, each batch's in order of arrival; outlives the driver, as a table would."""
+
+    in_order = True
 
     def __init__(self) -> None:
         self.batches: dict[tuple[str, int], pa.Table] = {}
@@ -70,7 +72,7 @@ class MemoryPublisher:
                 seen=seen,
                 batch=publication.batch,
             )
-        self.sink.batches[key] = pa.concat_tables(read_staged(self.staging, publication.files))
+        self.sink.batches[key] = read_staged(self.staging, publication.files)
 
     def version(self, app: str) -> int | None:
         """Return the newest batch kept for the app."""

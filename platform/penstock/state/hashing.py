@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["can_hash", "hash_columns", "normalise"]
+__all__ = ["can_hash", "content_hashes", "hash_columns", "normalise"]
 
 Words = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
@@ -27,6 +27,7 @@ _P5 = np.uint64(0x27D4EB2F165667C5)
 _SEED = np.uint64(42)
 _STRIPE, _WORD, _HALF = 32, 8, 4
 """Bytes that a step takes at once."""
+_ALL = 1 << 30
 
 
 def can_hash(kind: pa.DataType) -> bool:
@@ -57,6 +58,22 @@ def hash_columns(columns: Sequence[pa.Array], rows: int) -> Ints:
             hashed = _hashed(column, hashes)
             hashes = np.where(column.is_valid().to_numpy(zero_copy_only=False), hashed, hashes)
     return hashes.view(np.int64)
+
+
+def content_hashes(columns: Sequence[pa.ChunkedArray], rows: int) -> Ints:
+    """Return a hash of the values of each row, the same wherever the row is made."""
+    return hash_columns([_hashable(column) for column in columns], rows)
+
+
+def _hashable(column: pa.ChunkedArray) -> pa.Array:
+    array = normalise(column.combine_chunks())
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    if can_hash(array.type):
+        return array
+    # As Arrow prints it: Python has no object for some values that Arrow holds.
+    shown = [array.slice(row, 1).to_string(window=_ALL, container_window=_ALL) for row in range(len(array))]
+    return pa.array(shown, pa.string())
 
 
 def _hashed(column: pa.Array, seeds: Words) -> Words:

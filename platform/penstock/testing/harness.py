@@ -9,11 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import pyarrow.parquet as pq
-
 from penstock.checkpoint.entries import Commit
 from penstock.checkpoint.mirror import root_of
-from penstock.checkpoint.places import have_file
 from penstock.errors import CannotRestore, JobError, PenstockError, UnknownName
 from penstock.graph.durations import Duration, duration_micros, seconds
 from penstock.graph.job import Job
@@ -24,6 +21,7 @@ from penstock.runtime.next_batch import spans_of
 from penstock.runtime.stages import Hook
 from penstock.runtime.suites import find_suites
 from penstock.runtime.triggers import Trigger
+from penstock.sinks.base import read_staged
 from penstock.sources.memory import MemorySource
 from penstock.testing.feeding import Feed, Marks, refuse_unknown
 from penstock.testing.hooks import Crashed, checked_hook
@@ -349,8 +347,8 @@ class Harness:
         self._noted.add(known)
         folders = run.engine.staging()
         for sink in self._sinks() & commit.staged.keys():
-            tables = [pq.read_table(have_file(Path(folders[sink], file.path))) for file in commit.staged[sink]]
-            self._fresh.setdefault(sink, []).extend(row for table in tables for row in table.to_pylist())
+            if files := commit.staged[sink]:
+                self._fresh.setdefault(sink, []).extend(read_staged(Path(folders[sink]), files).to_pylist())
 
     def _returned(self) -> dict[str, list[Row]]:
         fresh, self._fresh, own = self._fresh, {}, self._sinks()

@@ -123,6 +123,11 @@ class AggregatePlan:
         """Return whether rows must come with their arrival order (first, last)."""
         return any(isinstance(cell, Edge) for cell in self.cells)
 
+    @property
+    def positions(self) -> tuple[str, ...]:
+        """Return the partials that tell the order of rows of one batch, last in `ORDER`."""
+        return tuple(cell.places[-1] for cell in self.cells if isinstance(cell, Edge))
+
     def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
         """Aggregate rows into one partial a group; every group has a row.
 

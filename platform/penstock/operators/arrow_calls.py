@@ -1,0 +1,125 @@
+"""Call a function that keeps state once for all rows of a partition, with Arrow tables (SEMANTICS 7.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import WrongOutput
+from penstock.operators.function_calls import Calls
+from penstock.operators.function_info import ArrowInfo
+from penstock.operators.key_ledger import NONE
+from penstock.operators.partial_tables import column_array
+from penstock.operators.typed_columns import typed_table
+from penstock.state.hashing import content_hashes
+from penstock.state.keys import Ints
+from penstock.time.arrival import BY_CALL, BY_TIME, Stand
+
+__all__ = ["ArrowCalls"]
+
+
+class ArrowCalls(Calls):
+    """A whole partition at once."""
+
+    def run(self, rows: pa.Table, times: Ints) -> list[pa.Array]:
+        """Call for the rows, then for the keys that time out; return the state columns of all keys."""
+        ledger, self.batch_times = self.ledger, self.now(times)
+        self.made: list[tuple[pa.Table, Ints, Stand]] = []
+        touched = np.flatnonzero(ledger.had_rows)
+        columns = [
+            column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+            for column in ledger.table.columns
+        ]
+        if len(touched):
+            place = np.full(len(ledger.hashes), -1, dtype=np.int64)
+            place[touched] = np.arange(len(touched))
+            new = self._call(rows, times, touched, pa.array(place[ledger.row_ids]))
+            if new is not None:
+                ledger.exists[touched] = _has_state(new)
+                ledger.changed[touched] = True
+                order = pa.array(np.where(place >= 0, place + len(ledger.hashes), np.arange(len(ledger.hashes))))
+                columns = [
+                    pa.concat_arrays([old, column_array(new, name)]).take(order)
+                    for old, name in zip(columns, new.column_names, strict=True)
+                ]
+        over = ledger.timing_out()
+        if len(over):
+            self._call(rows.slice(0, 0), times[:0], over, pa.array([], pa.int64()), timing_out=True)
+            ledger.forget(over)
+        ledger.touch()
+        return columns
+
+    def _call(
+        self, rows: pa.Table, times: Ints, at: Ints, index: pa.Array, *, timing_out: bool = False
+    ) -> pa.Table | None:
+        """Return the new state of the keys at these places, None where the function has raised."""
+        step, ledger = self.step, self.ledger
+        there = pa.array(at)
+        keys, state = ledger.keys.take(there), ledger.table.take(there)
+        info = ArrowInfo(**self.told(), keys=keys, key_index=index, timing_out=timing_out)
+        try:
+            found = step.fn(rows, state, info)
+        except Exception as why:  # noqa: BLE001 - whatever a function of the user's raises
+            calls: list[tuple[int | None, int, int, Any]] = [
+                (row, key, 0, None) for row, key in enumerate(ledger.row_ids.tolist())
+            ]
+            if timing_out:  # the state goes all the same, so it is told; else it stays, and can be looked at
+                due = ledger.expires[at].tolist()
+                calls = [(None, *one) for one in zip(at.tolist(), due, state.to_pylist(), strict=True)]
+            self.fail(why, f"one of {len(at)}", calls)
+            return None
+        if not isinstance(found, tuple) or len(found) != 2:  # noqa: PLR2004 - output and state
+            raise WrongOutput(f"step {step.name!r} returned a {type(found).__name__}, not (out, state)")
+        out, new = found
+        if out is not None:
+            made = typed_table(out, step.output, f"what step {step.name!r} put out")
+            self.made.append((made, *self._placed(made, times, at, timing_out=timing_out)))
+        if timing_out:
+            return state
+        made = typed_table(new, step.state, f"the state of step {step.name!r}")
+        if made.num_rows != len(at):
+            raise WrongOutput(f"step {step.name!r} returned {made.num_rows} rows of state for {len(at)} keys")
+        return made
+
+    def _placed(self, made: pa.Table, times: Ints, at: Ints, *, timing_out: bool) -> tuple[Ints, Stand]:
+        """Return event times and places of the rows that a call has returned (SEMANTICS 1.6, 7.1)."""
+        step, ledger, n = self.step, self.ledger, made.num_rows
+        if not step.same_rows:
+            # Which row they were made of nobody knows: the hash of the key, or of all they have, makes an order.
+            keyed = all(made.schema.field(k.name).type == k.type for k in step.keys if k.name in made.column_names)
+            named = step.keys.names if keyed and set(step.keys.names) <= set(made.column_names) else made.column_names
+            hashes = content_hashes([made[name] for name in named], n)
+            rows = np.full(n, BY_TIME if timing_out else BY_CALL, dtype=np.int64)
+            unknown = np.full(n, NONE, dtype=np.int64)
+            return unknown, Stand(rows=rows, times=unknown, hashes=hashes)
+        if timing_out:
+            at = at if n else at[:0]
+            if n != len(at):
+                raise WrongOutput(
+                    f"step {step.name!r} has same_rows=True and put out {n} rows for {len(at)} keys that time out"
+                )
+            by_time = np.full(n, BY_TIME, dtype=np.int64)
+            stand = Stand(rows=by_time, times=ledger.expires[at], hashes=ledger.hashes[at])
+            return self.batch_times[at], stand
+        if n != len(times):
+            raise WrongOutput(f"step {step.name!r} has same_rows=True and put out {n} rows for {len(times)}")
+        nothing = np.zeros(n, dtype=np.int64)
+        return times, Stand(rows=np.arange(n, dtype=np.int64), times=nothing, hashes=nothing)
+
+    def output(self) -> tuple[pa.Table, Ints, Stand]:
+        """Return the tables put out."""
+        if not self.made:
+            none = np.empty(0, dtype=np.int64)
+            return self.step.output.empty_table(), none, Stand(rows=none, times=none, hashes=none)
+        tables, times, stands = zip(*self.made, strict=True)
+        return pa.concat_tables(tables), np.concatenate(times), Stand.joined(stands)
+
+
+def _has_state(table: pa.Table) -> Any:
+    """Return which rows have a column that is not null."""
+    found = np.zeros(table.num_rows, dtype=np.bool_)
+    for column in table.columns:
+        found |= column.is_valid().to_numpy()
+    return found

@@ -1,0 +1,133 @@
+"""Write the place of a row in the order of arrival as bytes that compare as the rows do (SEMANTICS 1.6).
+
+A key begins with what brought the row into the batch: a row of a source (its place in the graph, partition, position),
+or the time of the batch (the depth of the step, time, key hash), which stands behind all rows that the step was given.
+Each step on the way adds what tells apart the rows that it makes of one: so a row that a step emits stands where the
+row stood that it was made of, whatever partition or task made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = [
+    "ARRIVAL",
+    "BY_CALL",
+    "BY_TIME",
+    "Stand",
+    "arrival_order",
+    "arrival_ranks",
+    "of_source",
+    "split",
+    "timed",
+]
+
+Ints = npt.NDArray[np.int64]
+
+ARRIVAL = "_penstock_arrival"
+"""binary: the place of a row in the order of arrival, in streams that a step has put out."""
+
+BY_TIME, BY_CALL = -1, -2
+
+_FROM_SOURCE = 0
+_COPY, _EMITTED = 0, 1
+"""Tags of what is added: a row goes before what a step makes of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stand:
+    """Say where the rows that a step emits stand, in the order in which it returned them.
+
+    `rows`: the row of the batch that each was emitted for, BY_TIME for one that the time of the batch has caused, and
+    BY_CALL for one of a call with many rows.
+    `times` and `hashes`: of those, the time that was due or NONE, and the hash of the key; anything for the others.
+    """
+
+    rows: Ints
+    times: Ints
+    hashes: Ints
+
+    @classmethod
+    def joined(cls, stands: Sequence[Stand]) -> Stand:
+        """Return the stands of the rows of several calls, one after another."""
+        parts = {name: np.concatenate([getattr(one, name) for one in stands]) for name in ("rows", "times", "hashes")}
+        return cls(**parts)
+
+    def arrivals(self, given: Callable[[], pa.Array], *, depth: int, place: int, before: int = 0) -> pa.Array:
+        """Return the keys of the rows, from those that `given` returns of the batch's rows.
+
+        `depth` is that of the step, counted in stateful steps; `place` that of the stream among all of the graph;
+        `before` how many rows the step has emitted already.
+        """
+        level = 2 * depth + np.where(self.rows == BY_CALL, 0, 1)  # level 1 is that of sources
+        keys = _bytes(len(self.rows), (level, 1), (self.times, 8), (self.hashes, 8), (place, 2))
+        if (self.rows >= 0).any():
+            of_rows = given().take(pa.array(self.rows, mask=self.rows < 0))
+            keys = pc.if_else(pa.array(self.rows >= 0), of_rows, keys)
+        number = np.arange(before, before + len(keys))
+        return _joined(keys, _bytes(len(keys), (_EMITTED, 1), (place, 2), (number, 4)))
+
+
+def of_source(place: int | Ints, partitions: Ints, positions: Ints) -> pa.Array:
+    """Return the keys of rows of a source: its place in the graph, partition and position."""
+    return _bytes(len(positions), (_FROM_SOURCE, 1), (place, 2), (partitions, 8), (positions, 8))
+
+
+def timed(keys: pa.Array, times: Ints) -> pa.Array:
+    """Return the keys of rows of calls with many rows, with the event times that are known only behind the step."""
+    made = np.frombuffer(b"".join(keys.to_pylist()), dtype=np.uint8).reshape(len(keys), -1).copy()
+    made[:, 1:9] = _as_bytes(times)
+    return _binary(made)
+
+
+def split(keys: pa.Array, number: int | Ints) -> pa.Array:
+    """Return the keys of copies of rows that come along way `number`, each behind those of the ways before it."""
+    return _joined(keys, _bytes(len(keys), (_COPY, 1), (number, 2)))
+
+
+def arrival_order(keys: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return the indices that sort rows by their keys; rows of equal keys stay as they are."""
+    return pc.sort_indices(keys)
+
+
+def arrival_ranks(keys: pa.Array | pa.ChunkedArray) -> Ints:
+    """Return for each key its place among the distinct ones."""
+    ranks: Ints = pc.rank(keys, tiebreaker="dense").to_numpy().astype(np.int64)
+    return ranks
+
+
+def _bytes(rows: int, *parts: tuple[int | Ints, int]) -> pa.Array:
+    """Return numbers of so many bytes each, side by side, so that the bytes compare as the numbers do."""
+    width = sum(size for _, size in parts)
+    made = np.empty((rows, width), dtype=np.uint8)
+    at = 0
+    for number, size in parts:
+        if isinstance(number, int):
+            made[:, at : at + size] = np.frombuffer(number.to_bytes(size, "big"), dtype=np.uint8)
+        elif size == 8:  # noqa: PLR2004 - those may be below zero
+            made[:, at : at + size] = _as_bytes(number)
+        else:
+            made[:, at : at + size] = number.astype(f">u{size}").view(np.uint8).reshape(rows, size)
+        at += size
+    return _binary(made)
+
+
+def _as_bytes(numbers: Ints) -> npt.NDArray[np.uint8]:
+    turned = np.asarray(numbers, dtype=np.int64).view(np.uint64) ^ np.uint64(1 << 63)
+    return turned.astype(">u8").view(np.uint8).reshape(len(numbers), 8)
+
+
+def _binary(made: npt.NDArray[np.uint8]) -> pa.Array:
+    rows, width = made.shape
+    offsets = np.arange(rows + 1, dtype=np.int32) * width
+    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(made)])
+
+
+def _joined(keys: pa.Array, more: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise(keys, more, b"")

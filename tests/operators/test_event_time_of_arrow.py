@@ -1,0 +1,189 @@
+"""Rows of a vectorised function have the event time that it names, or are refused where it names none (7.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock import Job, agg, seconds
+from penstock.errors import BadExpression, JobError, NoEventTime, WrongOutput
+from penstock.graph.job import Stream
+from penstock.sinks import MemorySink
+from penstock.sources import MemorySource
+from penstock.state import event_time, idle
+from penstock.testing import Harness
+from penstock.windows import Tumbling
+
+COLUMNS = "k string, t timestamp, v long"
+Made = tuple[pa.Table | None, pa.Table]
+
+
+def passing(rows: pa.Table, state: pa.Table, info: Any) -> Made:
+    return rows, state
+
+
+def keyed(job: Job) -> Any:
+    rows = job.source("rows", MemorySource(COLUMNS), event_time="t", max_out_of_order=seconds(0))
+    return rows.key_by("k")
+
+
+def counted(stream: Stream, name: str = "w") -> None:
+    windows = stream.key_by("k").window(name, Tumbling(seconds(10)).drop_late())
+    windows.aggregate(n=agg.count()).write(f"out_{name}", MemorySink())
+
+
+def window_job(fn: Callable[..., Made] = passing, *, output: str = COLUMNS, **said: Any) -> Job:
+    job = Job("arrow", partitions=2)
+    counted(keyed(job).map_with_state_arrow("step", fn, state="n long", output=output, unbounded=True, **said))
+    return job
+
+
+def row(k: str, t: float, v: int = 1) -> dict[str, Any]:
+    return {"k": k, "t": t, "v": v}
+
+
+def starts(out: list[dict[str, Any]]) -> list[tuple[str, float, int]]:
+    return sorted((r["k"], r["window_start"].timestamp(), r["n"]) for r in out)
+
+
+TWELVE = [row("ab"[n % 2], 5.0 * n) for n in range(12)]
+SIX = [(k, 10.0 * n, 1) for k in "ab" for n in range(6)]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"same_rows": True}, {"event_time": "t"}, {"event_time": "t + INTERVAL 0 SECONDS"}],
+    ids=["same rows", "a column", "an expression"],
+)
+def test_a_window_behind_has_the_rows_of_its_time(tmp_path: Path, said: dict[str, Any]) -> None:
+    """Twelve rows from 0 to 55 s fall into six windows of 10 s, as behind the row form (SEMANTICS 7.1)."""
+    with Harness(window_job(**said), tmp_path) as h:
+        out = h.batch({"rows": TWELVE})["out_w"] + h.batch({"rows": [row("z", 90)]})["out_w"]
+    assert starts(out) == SIX
+
+
+def test_event_time_may_be_another_than_the_rows(tmp_path: Path) -> None:
+    """An expression over the output says the time, not the input (SEMANTICS 7.1)."""
+
+    def hours(rows: pa.Table, state: pa.Table, info: Any) -> Made:
+        return pa.table({"k": rows["k"], "hour": pa.array([v * 10 for v in rows["v"].to_pylist()])}), state
+
+    said = {"output": "k string, hour long", "event_time": "timestamp_seconds(hour)"}
+    with Harness(window_job(hours, **said), tmp_path) as h:
+        h.batch({"rows": [row("a", 1, 0), row("a", 1, 1), row("a", 1, 1)]})
+        assert starts(h.batch({"rows": [row("a", 40, 100)]})["out_w"]) == [("a", 0.0, 1), ("a", 10.0, 2)]
+
+
+@pytest.mark.parametrize("behind", ["window", "row function", "timeout"])
+def test_event_time_that_nobody_names_is_refused_at_the_line(behind: str) -> None:
+    """A step of event time behind a vectorised function that says neither is refused when built (SEMANTICS 7.1)."""
+    job = Job("arrow", partitions=2)
+    made = keyed(job).map_with_state_arrow("step", passing, state="n long", output=COLUMNS, unbounded=True)
+    if behind == "timeout":
+        again = made.key_by("k").map_with_state(
+            "again", lambda *_: None, state="n long", output="k string", timeout=event_time()
+        )
+        again.write("out", MemorySink())
+    else:
+        if behind == "row function":
+            made = made.key_by("k").map_with_state(
+                "again", lambda *_: None, state="n long", output=COLUMNS, unbounded=True
+            )
+        counted(made.filter("v > 0"))
+    with pytest.raises(NoEventTime, match="'step'.*does not say") as met:
+        job.graph()
+    assert __file__ in str(met.value.where)
+    assert "event_time=" in met.value.remedy
+    assert "same_rows=True" in met.value.remedy
+
+
+def test_same_rows_behind_an_unnamed_time_is_refused_as_well() -> None:
+    """same_rows passes on what came in, and that is nothing (SEMANTICS 7.1)."""
+    job = Job("arrow")
+    said = {"state": "n long", "output": COLUMNS, "unbounded": True}
+    one = keyed(job).map_with_state_arrow("one", passing, **said)
+    counted(one.key_by("k").map_with_state_arrow("two", passing, same_rows=True, **said))
+    with pytest.raises(NoEventTime, match="'one'"):
+        job.graph()
+
+
+def test_both_answers_are_one_too_many() -> None:
+    """event_time and same_rows exclude each other (SEMANTICS 7.1)."""
+    with pytest.raises(JobError, match="keep one"):
+        window_job(event_time="t", same_rows=True)
+
+
+def test_an_event_time_that_is_no_timestamp_is_refused(tmp_path: Path) -> None:
+    """The expression is analysed before anything runs, also where no step reads it (SEMANTICS 7.1)."""
+    for said in ("v", "nothing_like_it"):
+        job = Job("arrow")
+        step = keyed(job).map_with_state_arrow(
+            "step", passing, state="n long", output=COLUMNS, event_time=said, unbounded=True
+        )
+        step.write("out", MemorySink())
+        with pytest.raises(BadExpression, match=said), Harness(job, tmp_path / said):
+            pass
+
+
+def test_another_number_of_rows_is_a_clear_error(tmp_path: Path) -> None:
+    """same_rows with a row less is refused with both numbers (SEMANTICS 7.1)."""
+
+    def fewer(rows: pa.Table, state: pa.Table, info: Any) -> Made:
+        return rows.slice(1), state
+
+    with Harness(window_job(fewer, same_rows=True), tmp_path) as h, pytest.raises(WrongOutput, match="2 rows for 3"):
+        h.batch({"rows": [row("a", t) for t in (1, 2, 3)]})
+
+
+def test_a_row_without_event_time_is_a_clear_error_where_it_is_read(tmp_path: Path) -> None:
+    """A null where event_time= looks is named, with the step (SEMANTICS 2.9, 7.1)."""
+
+    def nulls(rows: pa.Table, state: pa.Table, info: Any) -> Made:
+        return rows.set_column(1, "t", pa.nulls(rows.num_rows, rows.schema.field("t").type)), state
+
+    with (
+        Harness(window_job(nulls, event_time="t"), tmp_path) as h,
+        pytest.raises(WrongOutput, match="'step' put out 1 rows without event time"),
+    ):
+        h.batch({"rows": [row("a", 1)]})
+
+
+def test_keys_that_time_out_have_a_row_each_with_the_watermark(tmp_path: Path) -> None:
+    """In the call for timeouts same_rows speaks of the keys; their rows count as what time has caused (7.1, 7.2)."""
+
+    def last(rows: pa.Table, state: pa.Table, info: Any) -> Made:
+        if info.timing_out:
+            n = info.keys.num_rows
+            t = pa.array([info.watermark] * n, pa.timestamp("us", tz="UTC"))
+            return pa.table({"k": info.keys["k"], "t": t, "v": pa.array([-1] * n, pa.int64())}), state
+        return rows, pa.table({"n": pa.array([1] * info.keys.num_rows, pa.int64())})
+
+    job = Job("arrow", partitions=2)
+    made = keyed(job).map_with_state_arrow(
+        "step", last, state="n long", output=COLUMNS, same_rows=True, timeout=idle(seconds(3))
+    )
+    made.write("all", MemorySink())
+    counted(made)
+    with Harness(job, tmp_path, interval=seconds(1)) as h:
+        h.batch({"rows": [row("a", 12), row("b", 13)]}, at=1)
+        out = h.batch({"rows": [row("z", 15)]}, at=10)
+        assert [(r["k"], r["v"]) for r in out["all"]] == [("z", 1), *((k, -1) for k in _by_hash("ab"))]
+        later = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=13)
+        assert [r["t"] for r in out["all"][1:]] == [later, later]
+        assert starts(h.batch({"rows": [row("z", 90)]}, at=11)["out_w"]) == [
+            ("a", 10.0, 2),
+            ("b", 10.0, 2),
+            ("z", 10.0, 1),
+        ]
+
+
+def _by_hash(keys: str) -> list[str]:
+    from penstock.state.hashing import hash_columns
+
+    hashes = hash_columns([pa.array(list(keys))], len(keys)).tolist()
+    return [key for _, key in sorted(zip(hashes, keys, strict=True))]
