@@ -11,6 +11,7 @@ from typing import Any
 from penstock.checkpoint.mirror import is_url, root_of
 from penstock.errors import ConfigError, UnknownName
 from penstock.graph.durations import Duration
+from penstock.graph.names import is_name
 from penstock.graph.schedules import Schedule
 from penstock.graph.sites import user_site
 from penstock.runtime.config_environment import from_environment, variable
@@ -131,7 +132,13 @@ class JobConf:
         return self.root / self.tables[name]
 
     def path_of(self, named: str) -> str:
-        """Return the path of a table that `[tables]` names, or else of one that is named by its path."""
+        """Return the path of a table that `[tables]` names, or else of one that is named by its path.
+
+        A bare name is none of a folder, because a form takes names alone; raises UnknownName, with the way to say it.
+        """
+        if named not in self.tables and is_name(named):
+            known = closest(named, list(self.tables))
+            raise UnknownName(f"[tables] has no table {named!r}; {known}. A folder is written as ./{named}")
         return str(self.root / self.tables.get(named, named))
 
     def unused(self) -> list[str]:
