@@ -52,11 +52,15 @@ def stream_command(
     name: str | None = None,
     generation: int | None = None,
     wait: bool = False,
+    check: bool = False,
     json: bool,
     project: Path | None,
     debug: bool,
 ) -> None:
-    """Ask, say what became of it, and with `wait` stay until it is so."""
+    """Ask, say what became of it, and with `wait` stay until it is so; with `check` only judge what would be asked.
+
+    A restart that ends a driver is judged first, by the code that a start runs: one that cannot work ends nothing.
+    """
     command = Command(
         verb=verb,
         id=command_id(name) or secrets.token_hex(8),
@@ -69,7 +73,13 @@ def stream_command(
     )
     configure_events(json=json)
     with outcome(debug=debug):
-        control = _control(find_project(given=project), job)
+        found = find_project(given=project)
+        control = _control(found, job)
+        if check or control.ends_driver(command):
+            _judge(found, job, command)
+        if check:
+            print(jsonlib.dumps({"job": job, "accepted": True}) if json else f"{job}: the restart would be accepted")
+            return
         asked = control.ask(command)
         supervised = control.is_supervised()
         if not json:
@@ -85,6 +95,17 @@ def stream_command(
             print(
                 jsonlib.dumps({"outcome": asked.outcome.value, **_facts(job, asked.stream), "supervised": supervised})
             )
+
+
+def _judge(project: Project, job: str, command: Command) -> None:
+    """Raise what the start of a restart would be refused with."""
+    from penstock.runtime.preflight import preflight
+
+    options = command.options or StartOptions()
+    loaded = project.load(job)
+    tables = {step: loaded.conf.path_of(table) for step, table in options.state.items()}
+    begins = begins_from(command.start, options.model_copy(update={"state": tables}))
+    preflight(loaded, begins, options.drop)
 
 
 def streams_command(*, json: bool, project: Path | None, debug: bool) -> None:

@@ -37,6 +37,8 @@ Meant = Annotated[
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Stay until it is so; exit 78 if the stream fails.")]
 
+Check = Annotated[bool, typer.Option("--check", help="Only say whether it would work; end nothing.")]
+
 
 @supervision.command()
 def supervise(*, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
@@ -129,14 +131,15 @@ def restart(
     generation: Meant = None,
     command: CommandId = None,
     wait: Wait = False,
+    check: Check = False,
     json: Json = False,
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
     """End the driver and begin anew.
 
-    It begins from the last commit, a kept batch, or nothing. The driver finishes its batch first. A batch that is not
-    kept is refused before anything is ended.
+    It begins from the last commit, a kept batch, or nothing. The driver finishes its batch first. Where one runs, the
+    restart is checked before, as a start checks itself: one that cannot work is refused, and the driver goes on.
 
     \b
     Examples:
@@ -145,6 +148,7 @@ def restart(
       penstock restart flights --from empty         begin anew; what sinks have stays
       penstock restart flights --from batch=12 --truncate-sinks   and tables show again what they showed then
       penstock restart flights --partitions 16      the state in 16 partitions
+      penstock restart flights --from batch=12 --check   whether that would work; nothing is ended
     """  # noqa: D301 - click knows the character, not the two
     from penstock.cli.streams import limits_of, options_of, stream_command
     from penstock.supervise.commands import Verb
@@ -160,6 +164,7 @@ def restart(
         generation=generation,
         name=command,
         wait=wait,
+        check=check,
         json=json,
         project=project,
         debug=debug,

@@ -7,7 +7,7 @@ else. Running aggregates and indexes are made again from what the tables say (`S
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from penstock.runtime.restoring import StartFrom
 from penstock.runtime.settings import DriverSettings
 from penstock.runtime.snapshot_tables import SnapshotVersion, find_snapshot, verify_snapshot
 
-__all__ = ["Restored", "StepRewrite", "restored", "with_partitions"]
+__all__ = ["Plan", "Restored", "StepRewrite", "planned", "restored", "with_partitions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,41 @@ class Restored:
     partitions: Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Hold what a restore writes anew, the steps that it drops, and the partitions that the state had before."""
+
+    rewrites: tuple[StepRewrite, ...]
+    gone: frozenset[str]
+    known: Mapping[str, int]
+
+    def partitions(self, graph: JobGraph, state: Collection[str]) -> dict[str, int]:
+        """Return the partitions of the steps once that is done; `state` names the steps that have state then."""
+        return {**self.known, **{step.name: step.partitions for step in graph.steps if step.name in state}}
+
+    def foreseen(self, commit: Commit, graph: JobGraph) -> Restored:
+        """Return what a start would go on from, without the state that is still to be written from tables."""
+        if not (self.rewrites or self.gone):
+            return Restored(commit, self.known)
+        made = {one.step for one in self.rewrites if one.table is not None or one.snapshot is not None}
+        state = {step: refs for step, refs in commit.state.items() if step not in {*self.gone, *made}}
+        return Restored(commit.model_copy(update={"state": state}), self.partitions(graph, {*state, *made}))
+
+
+def planned(
+    start: StartFrom, commit: Commit, recovered: Recovered, *, graph: JobGraph, log: Log, folder: Path,
+    drop: Collection[str],
+) -> Plan:  # fmt: skip
+    """Return what a start rewrites and drops; raises CannotRestore and PartitionsChanged, and writes nothing."""
+    known = recovered.partitions if commit is recovered.commit else None
+    if known is None:
+        took = takeover_of(log, commit)
+        known = {step.name: step.partitions for step in graph.steps} if took is None else took.partitions
+    # What the job has no step for and is to be dropped: no start after this one has to say so again.
+    gone = (commit.state.keys() - {step.name for step in graph.steps}) & set(drop)
+    return Plan(tuple(_rewrites(start, commit, graph, known, folder)), frozenset(gone), known)
+
+
 def restored(
     start: StartFrom,
     commit: Commit,
@@ -57,15 +92,10 @@ def restored(
 
     Raises CannotRestore and PartitionsChanged before anything is written, and what computing raises.
     """
-    known = recovered.partitions if commit is recovered.commit else None
-    if known is None:
-        took = takeover_of(log, commit)
-        known = {step.name: step.partitions for step in engine.graph.steps} if took is None else took.partitions
-    rewrites = list(_rewrites(start, commit, engine.graph, known, folder))
-    # What the job has no step for and is to be dropped: no start after this one has to say so again.
-    gone = (commit.state.keys() - {step.name for step in engine.graph.steps}) & set(settings.drop)
-    if not (rewrites or gone):
-        return Restored(commit, known)
+    graph = engine.graph
+    plan = planned(start, commit, recovered, graph=graph, log=log, folder=folder, drop=settings.drop)
+    if not (plan.rewrites or plan.gone):
+        return Restored(commit, plan.known)
     facts = BatchFacts(
         # Not the batch of the Commit: what is named by one below the floor may be swept before the Restore stands.
         batch=max(recovered.used, commit.batch),
@@ -81,7 +111,7 @@ def restored(
         row_cap=settings.row_cap,
     )
     state, due, due_time = dict(commit.state), dict(commit.due), dict(commit.due_time)
-    for rewrite in rewrites:
+    for rewrite in plan.rewrites:
         said = engine.rewrite(rewrite, commit, facts)
         step = rewrite.step
         made = [one for one in said if one["manifest"] is not None]
@@ -89,9 +119,9 @@ def restored(
         due[step] = min((one["due"] for one in said if one["due"] is not None), default=None)
         due_time[step] = min((one["due_time"] for one in said if one["due_time"] is not None), default=None)
     for kept in (state, due, due_time):
-        for step in gone:
+        for step in plan.gone:
             kept.pop(step, None)
-    partitions = {**known, **{s.name: s.partitions for s in engine.graph.steps if s.name in state}}
+    partitions = plan.partitions(graph, state)
     # Written by who restores: under its Takeover the partitions are those, and no other Commit of the batch is it.
     place = None if takeover.place is None else Place(slot=takeover.place.slot, takeover=takeover.place.slot)
     who = {"epoch": takeover.epoch, "writer": takeover.writer, "place": place}

@@ -183,6 +183,10 @@ class SparkEngine:
 
     def rewrite(self, rewrite: StepRewrite, commit: Commit, facts: BatchFacts) -> Sequence[Mapping[str, Any]]:
         """Write a step's state anew, in as many partitions as the job says, and return the receipts."""
+        return self._collect(self.plan_rewrite(rewrite, commit), facts)
+
+    def plan_rewrite(self, rewrite: StepRewrite, commit: Commit) -> DataFrame:
+        """Return the work that writes a step's state anew; raises where the step does not take what is there."""
         node = next(step for step in self.graph.steps if step.name == rewrite.step)
         work = self.built.steps[rewrite.step]
         refuse_unfit(rewrite, work, commit, self.state_folder)
@@ -190,10 +194,9 @@ class SparkEngine:
         state, partitions = str(self.state_folder), node.partitions
         with at_site(node.site):
             tables = rewritten_tables(rewrite, work, commit, self.spark, self.state_folder.parent)
-            frame = loading_frame(
+            return loading_frame(
                 node.name, work, tables, folder=state, partitions=partitions, what=what, older=rewrite.table is None
             )
-        return self._collect(frame, facts)
 
     def _collect(self, frame: DataFrame, facts: BatchFacts) -> Sequence[Mapping[str, Any]]:
         context = self.spark.sparkContext

@@ -80,6 +80,15 @@ class StreamControl:
         known = generation_of(stream, command.id)
         return Asked(stream, outcome, stream.generation if known is None else known)
 
+    def ends_driver(self, command: Command) -> bool:
+        """Return whether a command would end a driver and start another in its place, which is to be checked first."""
+        found = self.newest()
+        if command.verb is not Verb.RESTART or fold(found, command, self.clock.wall())[1] is not Outcome.DONE:
+            return False
+        log = job_log(self.root / self.job)
+        # A driver that was started by hand has no place in the record, and is ended by a restart as well.
+        return found.driver is not None or (log is not None and survey(log).holder is not None)
+
     def newest(self) -> Stream:
         """Return the stream as it stands."""
         return self.records.newest()
