@@ -6,6 +6,7 @@ is left alone, and one that died is not waited for longer than need be.
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,10 +15,10 @@ from typing import Protocol
 
 from penstock.checkpoint.takeover import View
 from penstock.errors import Fenced, HolderAlive
-from penstock.runtime.processes import process_runs
+from penstock.runtime.processes import process_runs, process_start
 from penstock.time.clock import Clock
 
-__all__ = ["Answer", "HolderName", "HolderWatch", "Signs", "StoppedWaiting", "judge"]
+__all__ = ["Answer", "HolderName", "HolderWatch", "Signs", "StoppedWaiting", "holder_name", "judge"]
 
 _LOOK_EVERY = 0.25
 """Seconds between two looks at a holder that may be dead."""
@@ -140,3 +141,8 @@ class HolderWatch:
     def _gone(self, view: View) -> bool:
         name = HolderName.parse(view.takeover.holder) if view.takeover is not None else None
         return name is not None and name.host == self.host and not self.runs(name.pid, name.start)
+
+
+def holder_name() -> str:
+    """Return host, process and the process's start time: enough to tell whether a holder on this host is alive."""
+    return f"{socket.gethostname()}:{os.getpid()}:{process_start(os.getpid())}"

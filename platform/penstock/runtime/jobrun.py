@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,9 +22,9 @@ from penstock.runtime.held import HeldPins
 from penstock.runtime.held_asks import HeldAsks
 from penstock.runtime.held_records import HeldRecords
 from penstock.runtime.held_service import HeldService, HeldWork
+from penstock.runtime.holder import holder_name
 from penstock.runtime.janitor import Janitor
 from penstock.runtime.loop import Driver, DriverSettings, Identity
-from penstock.runtime.processes import process_start
 from penstock.runtime.shared import prove_shared
 from penstock.runtime.spark import SparkEngine
 from penstock.runtime.statework import state_rows
@@ -112,8 +110,3 @@ class JobRun:
     def read_state(self, step: str, commit: Commit | None) -> list[dict[str, Any]]:
         """Return the rows of a step's state as of a Commit."""
         return state_rows(self.engine.built.steps[step], self.folder / "state", step, commit)
-
-
-def holder_name() -> str:
-    """Return host, process and the process's start time: enough to tell whether a holder on this host is alive."""
-    return f"{socket.gethostname()}:{os.getpid()}:{process_start(os.getpid())}"

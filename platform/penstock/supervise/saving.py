@@ -1,0 +1,93 @@
+"""Name the newest checkpoint of a stream, by the driver that runs or in its place (SEMANTICS 10.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+
+from penstock.checkpoint.entries import Commit
+from penstock.checkpoint.log import Log
+from penstock.checkpoint.mirror import shown
+from penstock.checkpoint.recovery import Damage, Recovered, recover
+from penstock.checkpoint.takeover import survey
+from penstock.errors import CannotSave, Fenced, HolderAlive
+from penstock.runtime.holder import HolderWatch, holder_name
+from penstock.runtime.roots import job_log
+from penstock.runtime.saving import refuse_save, save_at_rest
+from penstock.runtime.settings import Identity
+from penstock.runtime.status import StatusRecords
+from penstock.supervise.commands import generation_of
+from penstock.supervise.control import StreamControl
+from penstock.supervise.requests import Request
+from penstock.supervise.stream import Answered, Stream
+
+__all__ = ["save"]
+
+_POLL = 0.3
+_AGAIN = 5.0
+"""Seconds after which a save is asked for again: the driver drops older requests (`runtime.orders.FRESH`)."""
+_REMEMBERED = 200
+
+
+def save(control: StreamControl, by: str | None, name: str, *, patience: float) -> Commit:
+    """Name the newest checkpoint, by the driver that runs or in its place, and return its Commit once the log says so.
+
+    `patience` is seconds of silence after which the holder of the log counts as dead (`takeover_after`).
+    A request that comes again under its id, if it has one, finds the name it has given.
+    Raises CannotSave, and JobError for what is no name.
+    """
+    log = job_log(control.root / control.job)
+    if log is None:
+        raise CannotSave(f"{control.job} has no checkpoint yet", where=shown(control.root))
+    recovered = recover(log, Damage.LIST)
+    known = recovered.saves.get(name)
+    if known is not None and by is not None and generation_of(control.newest(), by) is not None:
+        return known
+    refuse_save(name, recovered.commit, _names(recovered))
+    if by is not None:
+        control.records.update(lambda stream: (_remembering(stream, by), None))
+    try:
+        return _until_saved(control, log, name, patience)
+    finally:
+        control.records.update(partial(_asking, name=name, at=None))
+
+
+def _until_saved(control: StreamControl, log: Log, name: str, patience: float) -> Commit:
+    asked: float | None = None
+    clock = control.clock
+    while (found := recover(log, Damage.LIST).saves.get(name)) is None:
+        # A new watch each time: a holder that gave signs of life for a while may give none any more.
+        watch = HolderWatch(
+            look=lambda: survey(log),
+            heartbeats=StatusRecords(control.store, control.job),
+            clock=clock,
+            patience=patience,
+        )
+        me = Identity(holder=holder_name(), code_version="penstock save")
+        try:
+            return save_at_rest(log, name, me, watch.may_take_over).commit
+        except HolderAlive:
+            if asked is None or clock.monotonic() - asked > _AGAIN:
+                asked = clock.monotonic()
+                control.records.update(partial(_asking, name=name, at=clock.wall()))
+            clock.sleep(_POLL)  # until the batch that runs is done
+        except (CannotSave, Fenced):
+            if name not in recover(log, Damage.LIST).saves:
+                raise
+    return found
+
+
+def _names(recovered: Recovered) -> Collection[str]:
+    return {*recovered.saves, *recovered.lost_saves}
+
+
+def _asking(stream: Stream, *, name: str, at: int | None) -> tuple[Stream, None]:
+    others = {known: asked for known, asked in stream.saves.items() if known != name}
+    return stream.having(saves=others if at is None else {**others, name: at}), None
+
+
+def _remembering(stream: Stream, by: str) -> Stream:
+    if generation_of(stream, by) is not None:
+        return stream
+    said = Answered(id=by, verb=Request.SAVE.value, generation=stream.generation)
+    return stream.having(answered=(*stream.answered, said)[-_REMEMBERED:])
