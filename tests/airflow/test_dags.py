@@ -22,6 +22,8 @@ from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.runtime.roots import control_store
 from penstock.supervise.records import StreamRecords
+from penstock.supervise.requests import DAGS as REQUESTS
+from penstock.supervise.requests import Request
 from penstock.supervise.stream import Phase, Wish
 
 pytestmark = [pytest.mark.slow]
@@ -29,22 +31,28 @@ DAGS = Path(__file__).resolve().parents[2] / "dags"
 SCRIPT_OF_THE_PAGES = Path(__file__).resolve().parents[2] / "platform" / "penstock" / "ui" / "static" / "penstock.js"
 
 SCRIPT = """
-import json, runpy, sys
+import json, runpy, sys, threading
 from pathlib import Path
 import airflow.sdk
-for folder in map(str.strip, sys.stdin):
-    found = {}
+import penstock.airflow.offers
+for folder, before in map(json.loads, sys.stdin):
+    found, known = {}, penstock.airflow.offers.job_log
+    exec(before)
     for path in sorted(Path(folder).rglob("*.py")):
         made = runpy.run_path(str(path)).values()
         for dag in {id(one): one for one in made if isinstance(one, airflow.sdk.DAG)}.values():
             found[dag.dag_id] = {
                 "file": path.name, "lines": len(path.read_text().splitlines()), "tasks": sorted(dag.task_dict),
-                "schedule": str(dag.schedule), "params": sorted(dag.params), "runs": dag.max_active_runs,
+                "schedule": str(dag.schedule), "params": sorted(dag.params),
+                "required": sorted(n for n in dag.params if not dag.params.get_param(n).has_value
+                                   and "null" not in dag.params.get_param(n).schema["type"]),
+                "runs": dag.max_active_runs,
                 "now": [t.available_now for t in dag.tasks if hasattr(t, "available_now")],
                 "assets": sorted(a.uri for a in getattr(dag.schedule, "objects", [])),
                 "offers": {n: dag.params.get_param(n).schema.get("examples") for n in ("start", "checkpoint")
                            if n in dag.params},
             }
+    penstock.airflow.offers.job_log = known
     heavy = {"pyspark", "great_expectations", "pandas", "pyarrow", "deltalake"} & sys.modules.keys()
     print(ANSWER, json.dumps({"dags": found, "heavy": sorted(heavy)}), flush=True)
 """
@@ -68,8 +76,8 @@ def read(reader, project):
     """Read the DAG files of the project; return what was made, and which heavy modules are loaded."""
     process, log = reader
 
-    def once():
-        process.stdin.write(f"{project / 'dags'}\n")
+    def once(before="pass"):
+        process.stdin.write(f"{json.dumps([str(project / 'dags'), before])}\n")
         process.stdin.flush()
         answer = next((line for line in process.stdout if line.startswith(ANSWER)), None)
         assert answer is not None, log.read_text()
@@ -87,13 +95,14 @@ def project(tmp_path):
     return root
 
 
-def test_a_project_has_a_dag_for_each_job_and_three_for_all(project, read):
-    """Files of about ten lines, which load nothing heavy."""
+def test_a_project_has_a_dag_for_each_job_and_one_for_each_request(project, read):
+    """Files of about ten lines, which load nothing heavy; a restart is followed, and a request is one task."""
     dags, heavy = read()
     assert heavy == []
     assert {name: dag["tasks"] for name, dag in dags.items()} == {
+        **{REQUESTS[request]: [request.value] for request in Request},
         "stream_orders": ["deploy", "healthy", "supervise"],
-        "restart_from_checkpoint": ["restart"],
+        "restart_from_checkpoint": ["restart", "supervise"],
         "quality_reports": ["pick", "report"],
         "checkpoint_upkeep": ["pick", "verify"],
     }
@@ -106,6 +115,39 @@ def test_a_project_has_a_dag_for_each_job_and_three_for_all(project, read):
     assert dags["quality_reports"]["assets"] == ["penstock://orders/windows"]
     assert [dags[name]["schedule"] for name in ("stream_orders", "checkpoint_upkeep")] == ["None", "@daily"]
     assert dags["stream_orders"]["now"] == [False]
+
+
+def test_a_form_asks_for_nothing_but_what_somebody_must_choose(project, read):
+    """Airflow's form sends nothing while a field is empty that takes no null; no job is chosen for anybody."""
+    dags, _ = read()
+    for name, dag in dags.items():
+        beside = {"save_checkpoint": ["name"], "release_held_batch": ["batch"], "discard_held_batch": ["batch"]}
+        chosen = {"restart_from_checkpoint": ["checkpoint"], **{one: ["job"] for one in REQUESTS.values()}}
+        assert dag["required"] == sorted([*chosen.get(name, []), *beside.get(name, [])])
+
+
+@pytest.mark.fault("F78")
+def test_a_store_that_does_not_answer_takes_no_dag_away_and_changes_none(project, read):
+    """25 jobs on an HDFS that cannot be reached, or on a disk that hangs: forms offer what they did before.
+
+    Each file waits once for all of its stores; a wait for each job would exceed the time that Airflow gives a file.
+    """
+    for number in range(25):
+        shutil.copy(project / "jobs" / "orders.py", project / "jobs" / f"job_{number}.py")
+        (project / "conf" / "jobs" / f"job_{number}.toml").write_text(job_toml())
+    owned = own(Log(LocalStore(project / "checkpoints" / "job_7")))
+    for batch in range(3):
+        run_batch(owned, batch)
+    before, _ = read()
+    assert "batch=2" in before["stream_job_7"]["offers"]["start"]
+    named = (project / "conf" / "penstock.toml").read_text()
+    (project / "conf" / "penstock.toml").write_text(named.replace('"checkpoints"', '"webhdfs://10.255.255.1/penstock"'))
+    after, _ = read()
+    assert after == before
+    silent = "penstock.airflow.offers.job_log = lambda folder: threading.Event().wait()"
+    hung, _ = read(silent)
+    assert hung == before
+    assert len([name for name in after if name.startswith("stream_")]) == 26
 
 
 def test_forms_offer_what_can_be_restored_and_a_dag_of_a_stream_that_runs_stands_still(project, read):
@@ -122,9 +164,9 @@ def test_forms_offer_what_can_be_restored_and_a_dag_of_a_stream_that_runs_stands
         offered.append(
             (dags["stream_orders"]["offers"]["start"], dags["restart_from_checkpoint"]["offers"]["checkpoint"])
         )
-    newest = [[f"batch={batch}" for batch in range(last, last - 20, -1)] for last in (29, 31)]
+    newest = [[f"batch={batch}" for batch in range(29, 9, -1)]]
     assert offered[0] == (["last", *newest[0], "empty"], [f"orders {s}" for s in ("last", *newest[0], "empty")])
-    assert offered[1] == (["last", "empty"], [f"orders {s}" for s in ("last", *newest[1], "empty")])
+    assert offered[1] == (["last", "empty"], ["orders last", "orders empty"])
 
 
 def test_reading_the_dag_files_makes_nothing(project, read):
@@ -156,4 +198,5 @@ def test_a_project_without_jobs_has_dags_that_can_be_read(project, read):
     """There is nothing to wait for then."""
     (project / "conf" / "jobs" / "orders.toml").unlink()
     dags, _ = read()
-    assert sorted(dags) == ["checkpoint_upkeep", "quality_reports", "restart_from_checkpoint"]
+    for_all = ["checkpoint_upkeep", "quality_reports", "restart_from_checkpoint"]
+    assert sorted(dags) == sorted([*for_all, *REQUESTS.values()])

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from browser import Browser, chromium
+from forms_walk import forms
 from page_walk import walk, write_reports
 from project_samples import JOB, expected_totals, make_project
 from shells import PATIENCE
@@ -206,6 +207,11 @@ def test_nobody_without_a_login_gets_anything(airflow):
 def test_a_stream_is_seen_and_restarted_from_a_batch_that_is_clicked(long_yard, airflow, browser):
     """Log in, see it run in Airflow's frame, pick a batch, send the form that is filled in, and see it begin anew."""
     walk(long_yard, airflow, browser)
+
+
+def test_every_trigger_form_of_airflow_sends_what_it_opens_with_and_what_was_picked(long_yard, airflow, browser):
+    """Nothing but a choice that a person must make keeps a form from being sent (review 17.1); requests are tasks."""
+    forms(long_yard, airflow, browser)
 
 
 @pytest.mark.fault("F09", "F12", "F63")

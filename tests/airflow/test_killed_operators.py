@@ -13,7 +13,7 @@ import json, sys
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from penstock.airflow import DrainStream, RestartStream, StartStream, StopStream, operators
 from penstock.airflow.asking import options_of
 from penstock.checkpoint.memory import MemoryStore
@@ -60,7 +60,7 @@ class World:
         self.store = MemoryStore()
         self.records = StreamRecords(self.store, "orders")
         self.records.update(lambda _: (stream, None))
-        self.began = []
+        self.began, self.told = [], None
     def wall(self):
         return 5_000_000
     def monotonic(self):
@@ -91,6 +91,8 @@ class World:
             return task().execute({"ti": ti, "dag_run": run})
         except Killed:
             return None
+        except (AirflowFailException, AirflowSkipException) as why:
+            self.told = str(why)
     def shows(self):
         for _ in range(3):
             self.supervise()
@@ -127,7 +129,7 @@ def overtaken(task):
         world.supervise()
         world.run(task, attempt=2)
         now = world.records.newest()
-        return [first, now.first, now.phase.value, now.wish.value, world.began.count(first)]
+        return [world.told, first, now.first, now.phase.value, now.wish.value, world.began.count(first)]
     return between
 
 said = {}
@@ -184,8 +186,20 @@ def test_a_task_that_is_cleared_changes_nothing(said, kind):
 def test_a_task_that_is_tried_again_after_another_began_the_stream_anew_leaves_it_alone(said, kind):
     """A stale attempt can never end a newer generation (DESIGN 11)."""
     assert len(said[kind]["overtaken"]) > 6
-    for first, *found in said[kind]["overtaken"]:
+    for told, first, *found in said[kind]["overtaken"]:
         assert found == [first, "RUNNING", "RUN", 1]
+        assert (
+            told is None
+            or f"another has started generation {first}" in told
+            or "generation 3 of orders is over" in told
+        )
+
+
+def test_a_restart_that_another_has_overtaken_says_whether_it_was_carried_out(said):
+    """It fails where nothing of it was done; it is done where the stream had run by it (review 17.3)."""
+    found = {told and told.split(",")[0] for told, *_ in said["restart"]["overtaken"]}
+    assert "superseded: nothing was restarted" in found
+    assert {told for told, *_ in said["stop"]["overtaken"]} == {None}
 
 
 def test_a_restart_says_what_becomes_of_state_and_sinks(said):

@@ -11,7 +11,7 @@ SCRIPT = """
 import asyncio, json, sys
 from pathlib import Path
 from types import SimpleNamespace
-from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 from penstock.airflow import DrainStream, RestartStream, StartStream, StopStream, WaitStream, operators
 from penstock.airflow.triggers import StreamTrigger
 from penstock.errors import PenstockError
@@ -31,6 +31,8 @@ def tries(call):
         return ["done", call()]
     except AirflowFailException as why:
         return ["for good", str(why)]
+    except AirflowSkipException as why:
+        return ["skipped", str(why)]
     except PenstockError as why:
         return ["again", str(why)]
     except TaskDeferred as deferred:
@@ -46,12 +48,17 @@ for until in ("healthy", "end"):
     for phase in Phase:
         said[f"{until} {phase.value}"] = waits(until, phase.value)
 
-wait = WaitStream(task_id="t", until="end", **FACTS)
-become(phase=Phase.RUNNING, wish=Wish.RUN)
-said["superseded"] = [wait.get_job_status(2, {}), wait.is_job_active("SUPERSEDED"), wait.is_job_succeeded("SUPERSEDED"),
-                      *tries(lambda: wait.poll_until_complete(2, {}))]
-
 ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1, try_number=1)
+for name, by in (("cli", "0a1b2c"), ("other dag", "restart_from_checkpoint/m/restart"), ("own run", "d/r/deploy"),
+                 ("newer run", "d/r2/deploy")):
+    for phase in (Phase.RUNNING, Phase.FINISHED, Phase.FAILED):
+        for deferrable in (False, True):
+            wait = WaitStream(task_id="t", until="end", deferrable=deferrable, **FACTS)
+            become(phase=phase, wish=Wish.RUN, command=by)
+            said[f"{name} {phase.value} {deferrable}"] = tries(
+                (lambda: wait.execute_complete({"ti": ti}, None, first=2)) if deferrable
+                else (lambda: wait.poll_until_complete(2, {"ti": ti}))
+            )
 for name, kind in (("stop", StopStream), ("drain", DrainStream), ("restart", RestartStream)):
     stale = kind(task_id="t", generation="2", **FACTS)
     said[f"stale {name}"] = [*tries(lambda: stale.execute({"ti": ti})), RECORDS.newest().wish.value, RECORDS.newest().first]
@@ -132,17 +139,41 @@ def test_a_wait_ends_as_the_stream_stands(said, until, phase, healthy, end):
         assert f"orders is {phase}: because" in why
 
 
-def test_a_stream_begun_anew_ends_a_wait_and_is_attached_to_by_a_clear(said):
-    """A wait that goes on ends well; a new try of one that is over does not take the end of the old stream for its own."""
-    assert said["superseded"][:4] == ["SUPERSEDED", False, False, "done"]
-    assert said["superseded"][4]["phase"] == "SUPERSEDED"
+@pytest.mark.parametrize("deferrable", [False, True])
+@pytest.mark.parametrize("name", ["cli", "other dag", "own run"])
+def test_a_stream_that_is_started_again_is_followed_to_its_end(said, name, deferrable):
+    """A restart is no end: the task goes on, and shows how the stream ends (review 17.4)."""
+    outcome, what = said[f"{name} RUNNING {deferrable}"]
+    assert (
+        (outcome, what["first"]) == ("deferred", 3)
+        if deferrable
+        else (outcome, "PEN-SUP-003" in what) == ("again", True)
+    )
+    assert said[f"{name} FINISHED {deferrable}"][0] == "done"
+    outcome, why = said[f"{name} FAILED {deferrable}"]
+    assert (outcome, "orders is FAILED: because" in why) == ("for good", True)
 
 
-@pytest.mark.parametrize("name", ["stop", "drain", "restart"])
+@pytest.mark.parametrize("deferrable", [False, True])
+@pytest.mark.parametrize("phase", ["RUNNING", "FINISHED", "FAILED"])
+def test_a_stream_that_a_newer_run_of_the_dag_has_started_is_left_to_that_run(said, phase, deferrable):
+    """Skipped, so that no task behind it starts as if the stream had ended (review 17.4)."""
+    outcome, why = said[f"newer run {phase} {deferrable}"]
+    assert (outcome, "d/r2/deploy has started generation 3" in why) == ("skipped", True)
+
+
+@pytest.mark.parametrize("name", ["stop", "drain"])
 def test_a_command_for_a_stream_that_is_over_ends_well_and_changes_nothing(said, name):
     """A stale attempt can never touch a newer generation (DESIGN 11)."""
     outcome, answer, wish, first = said[f"stale {name}"]
     assert (outcome, answer["outcome"], wish, first) == ("done", "stale", "RUN", 3)
+
+
+def test_a_restart_of_a_generation_that_is_over_is_skipped(said):
+    """Nothing was restarted, and the task does not say it was (review 17.3)."""
+    outcome, why, wish, first = said["stale restart"]
+    assert (outcome, why) == ("skipped", "nothing was restarted: generation 2 of orders is over")
+    assert (wish, first) == ("RUN", 3)
 
 
 def test_a_job_that_is_none_fails_for_good_by_its_name(said):

@@ -1,4 +1,4 @@
-"""Command streams from Airflow: operators, a DAG for each job, and the form that starts it (DESIGN 11).
+"""Command streams from Airflow: operators, a DAG for each job, and the forms that command it (DESIGN 11).
 
 Airflow commands and observes; the supervisor keeps streams running. The only folder that imports airflow.
 """
@@ -6,18 +6,36 @@ Airflow commands and observes; the supervisor keeps streams running. The only fo
 from __future__ import annotations
 
 from penstock.airflow.factory import report_dag, restart_dag, stream_dags, upkeep_dag, windows_asset
-from penstock.airflow.operators import DrainStream, RestartStream, StartStream, StopStream, WaitStream
+from penstock.airflow.operators import RestartStream, StartStream, WaitStream
+from penstock.airflow.request_dags import request_dags
+from penstock.airflow.request_operators import (
+    DiscardHeld,
+    DrainStream,
+    LimitStream,
+    ReleaseHeld,
+    ResumeStream,
+    SaveCheckpoint,
+    StopStream,
+    SuspendStream,
+)
 from penstock.airflow.upkeep import CheckpointUpkeep, QualityReport
 
 __all__ = [
     "CheckpointUpkeep",
+    "DiscardHeld",
     "DrainStream",
+    "LimitStream",
     "QualityReport",
+    "ReleaseHeld",
     "RestartStream",
+    "ResumeStream",
+    "SaveCheckpoint",
     "StartStream",
     "StopStream",
+    "SuspendStream",
     "WaitStream",
     "report_dag",
+    "request_dags",
     "restart_dag",
     "stream_dags",
     "upkeep_dag",

@@ -22,12 +22,12 @@ from penstock.time.clock import SystemClock
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-__all__ = ["ask", "command_id", "control_of", "limits_of", "meant_at", "options_of"]
+__all__ = ["ask", "asking", "command_id", "control_of", "limits_of", "meant_at", "options_of"]
 
 
 def control_of(project: str, job: str) -> StreamControl:
     """Return the control of a job's stream; AirflowFailException for what is no job of the project."""
-    with _for_good():
+    with asking():
         return StreamControl(find_project(given=Path(project)).settings(job).root, job, SystemClock())
 
 
@@ -57,12 +57,12 @@ def meant_at(context: Context) -> int | None:
 
 def ask(control: StreamControl, command: Command) -> Asked:
     """Carry out a command; a refusal that stays fails the task at once, whatever its retries."""
-    with _for_good():
+    with asking():
         return control.ask(command)
 
 
 @contextmanager
-def _for_good() -> Iterator[None]:
+def asking() -> Iterator[None]:
     """Turn what only a person can mend, by its exit code, into a failure that Airflow does not try again."""
     try:
         yield

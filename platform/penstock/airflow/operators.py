@@ -1,7 +1,7 @@
-"""Operators that command streams. Each may be tried again, cleared or killed at any moment, and does no more by it.
+"""Operators that start streams and follow them. Each may be tried again, cleared or killed at any moment.
 
-No operator owns a stream: a task that ends, whatever way, ends no stream. Only StopStream and DrainStream do, and only
-the stream that was meant.
+No operator owns a stream: a task that ends, whatever way, ends no stream. Only those of `request_operators` do, and
+only the stream that was meant.
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from airflow.configuration import conf
 from airflow.sdk import BaseOperator, ResumableJobMixin
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from penstock.airflow.asking import ask, command_id, control_of, limits_of, meant_at, options_of
+from penstock.airflow.asking import ask, asking, command_id, control_of, limits_of, meant_at, options_of
+from penstock.airflow.running import RunsPenstock
 from penstock.airflow.triggers import StreamTrigger
+from penstock.checkpoint.answered import find_restore
 from penstock.checkpoint.mirror import shown
 from penstock.errors import StreamFailed, SupervisorAbsent
 from penstock.runtime.project import find_project
+from penstock.runtime.roots import job_log
 from penstock.supervise.autostart import start_supervisor
 from penstock.supervise.commands import Command, Outcome, Verb
 from penstock.supervise.control import Asked, StreamControl
@@ -27,13 +31,12 @@ from penstock.supervise.stream import Phase, Stream
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-__all__ = ["DrainStream", "RestartStream", "StartStream", "StopStream", "WaitStream"]
+__all__ = ["RestartStream", "StartStream", "StreamOperator", "WaitStream", "generation_of"]
 
 _HEALTHY = (Phase.RUNNING, Phase.DRAINING)
-_SUPERSEDED = "SUPERSEDED"
 
 
-class _StreamOperator(BaseOperator):
+class StreamOperator(BaseOperator):
     """What all have: a job, and the project that it is of."""
 
     def __init__(self, *, job: str, project: str, **rest: Any) -> None:
@@ -94,12 +97,13 @@ class _StreamOperator(BaseOperator):
         raise AirflowFailException(str(why)) from why
 
 
-class StartStream(_StreamOperator):
+class StartStream(RunsPenstock, StreamOperator):
     """Start a job's stream, unless it runs; returns {job, generation, outcome}.
 
     `start` is what `penstock start --from` takes; with `restart` a stream that runs is ended and begun anew. `rows`
     bounds what a batch reads of each source. `partitions`, `state`, `truncate_sinks` and `drop` are the options of
     `penstock start`: `state` maps steps to tables, or is a text with STEP=TABLE, `drop` is a list or a text with steps.
+    A restart that would end a driver is checked first, by `penstock restart --check` under the interpreter `python`.
     A second try finds what the first has begun, also when it is over by now: only a stream that has failed is begun
     again by it.
     """
@@ -120,9 +124,11 @@ class StartStream(_StreamOperator):
         state: Mapping[str, str] | Sequence[str] | str | None = None,
         truncate_sinks: bool | str = False,
         drop: Sequence[str] | str | None = None,
+        python: str | None = None,
         **rest: Any,
     ) -> None:
         super().__init__(**rest)
+        self.python = python
         self.partitions = partitions
         self.state = state
         self.truncate_sinks = truncate_sinks
@@ -149,14 +155,26 @@ class StartStream(_StreamOperator):
             note=self.note or None,
             revives=True,
         )
+        self._check(command)
         asked = self._ask(context, command)
         return {"job": self.job, "generation": asked.generation, "outcome": asked.outcome.value}
 
+    def _check(self, command: Command) -> None:
+        """Have a restart that ends a driver judged first; one that cannot work fails the task and ends nothing."""
+        with asking():
+            if not self._control().ends_driver(command):
+                return
+        self.log.info("checking the restart of %s before its driver is ended", self.job)
+        words = [] if command.start == "last" else ["--from", command.start]
+        words += [] if command.options is None else command.options.words()
+        self._penstock("restart", self.job, *words, "--check")
+
 
 class RestartStream(StartStream):
-    """End the driver of a stream and begin anew from `start`; succeeds when it runs, or has finished.
+    """End the driver of a stream and start it again from `start`; succeeds when it runs, or has finished.
 
-    With `generation` only the stream that is meant is restarted; one that a newer command has begun is left alone.
+    With `generation` only the stream that is meant is restarted; the task is skipped where a newer command has started
+    another. It fails where a newer command took the stream before this restart was carried out.
     """
 
     template_fields: Sequence[str] = (*StartStream.template_fields, "generation")
@@ -166,32 +184,52 @@ class RestartStream(StartStream):
         self.generation = generation
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Ask, then wait until the stream runs."""
-        said = self._begin(context, generation=_generation_of(self.generation))
+        """Ask, then wait until the stream runs; say so where it never came to that."""
+        generation = generation_of(self.generation)
+        said = self._begin(context, generation=generation)
+        if said["outcome"] == Outcome.STALE.value and generation is not None:
+            raise AirflowSkipException(f"nothing was restarted: generation {generation} of {self.job} is over")
         if said["outcome"] == Outcome.STALE.value:
+            raise AirflowFailException(f"nothing was restarted: {_newer(self._control().newest())}")
+        asked = int(said["generation"])
+        stream = self._wait(asked, lambda found: found.phase in (*_HEALTHY, Phase.FINISHED))
+        if stream.first <= asked:
             return said
-        self._wait(said["generation"], lambda stream: stream.phase in (*_HEALTHY, Phase.FINISHED))
-        return said
+        return {**said, **self._superseded(stream, asked, command_id(context))}
+
+    def _superseded(self, stream: Stream, asked: int, command: str) -> dict[str, Any]:
+        """Return what is to be said of a restart after which another came; fails where it was not carried out."""
+        control = self._control()
+        if any(s.first == asked and s.phase in (*_HEALTHY, Phase.FINISHED) for _, s in control.records.history()):
+            self.log.warning("%s ran as asked for; since then %s", self.job, _newer(stream))
+            return {"superseded_by": stream.command}
+        log = job_log(control.root / self.job)
+        restored = None if log is None else find_restore(log, command)
+        done = "nothing was restarted" if restored is None else "the restore was done, and no batch was run after it"
+        raise AirflowFailException(f"superseded: {done}, because {_newer(stream)}")
 
 
-class WaitStream(ResumableJobMixin, _StreamOperator):
-    """Attach to a stream and wait: `until="healthy"` for a driver that runs, `until="end"` for the end of the stream.
+class WaitStream(ResumableJobMixin, StreamOperator):
+    """Follow a stream: `until="healthy"` for a driver that runs, `until="end"` for the end of the stream.
 
-    Fails where the stream comes to another end. One that a newer command has begun anew ends the wait well: whoever
-    gave that command waits for it; a try that comes after that attaches to the new one. Killing the task, or marking
-    it, changes nothing about the stream.
+    Fails where the stream comes to another end. A stream that is started again meanwhile is followed on; where a newer
+    run of the same DAG has started it again, that run follows it, and this task is skipped: what stands behind it in
+    the DAG does not start as if the stream had ended. Killing or marking the task changes nothing about the stream.
     Where nobody supervises, a wait for the end fails so that a try may follow: drivers go on meanwhile.
-    With `deferrable` the wait needs no worker; what the trigger says is looked up again, and not believed.
+    With `deferrable`, for which None means Airflow's `[operators] default_deferrable`, the wait takes no worker slot;
+    what the trigger says is looked up again, and not believed.
     """
 
     external_id_key = "penstock_stream"
     template_fields: Sequence[str] = ("job",)
 
-    def __init__(self, *, until: str = "end", deferrable: bool = False, **rest: Any) -> None:
+    def __init__(self, *, until: str = "end", deferrable: bool | None = None, **rest: Any) -> None:
         super().__init__(**rest)
         if until not in ("healthy", "end"):
             raise ValueError(f"until={until!r} is neither 'healthy' nor 'end'")
         self.until = until
+        if deferrable is None:
+            deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         self.deferrable = deferrable
 
     def execute(self, context: Context) -> Any:
@@ -205,12 +243,14 @@ class WaitStream(ResumableJobMixin, _StreamOperator):
 
         `begun` says that this task has started a supervisor before.
         """
-        if self.is_job_active(self.get_job_status(first, context)):
+        stream = self._followed(first, context)
+        if self.is_job_active(stream.phase.value):
             absent = event.get("absent") if isinstance(event, dict) else None
             if absent and not self._control().is_supervised():
                 if begun or not self._supervise():
                     self._give_up(SupervisorAbsent(absent, where=shown(self._control().root)))
                 begun = True
+            first = stream.first
             trigger = StreamTrigger(project=self.project, job=self.job, first=first, until=self.until)
             self.defer(trigger=trigger, method_name="execute_complete", kwargs={"first": first, "begun": begun})
         return self._ended(first)
@@ -222,25 +262,39 @@ class WaitStream(ResumableJobMixin, _StreamOperator):
         return stream.first
 
     def get_job_status(self, external_id: Any, context: Any) -> str:
-        """Return the phase, or SUPERSEDED for a stream that was begun anew."""
-        stream = self._control().newest()
-        return _SUPERSEDED if stream.first > external_id else stream.phase.value
+        """Return the phase of the stream; skips the task where a newer run of its DAG follows it."""
+        return self._followed(external_id, context).phase.value
 
     def is_job_active(self, status: str) -> bool:
         """Return whether there is something to wait for."""
-        return status != _SUPERSEDED and not Phase(status).is_final and not self._is_there(Phase(status))
+        return not Phase(status).is_final and not self._is_there(Phase(status))
 
     def is_job_succeeded(self, status: str) -> bool:
-        """Return whether what an earlier try waited for is there; a stream begun anew since is attached to instead."""
-        return status != _SUPERSEDED and self._is_there(Phase(status))
+        """Return whether what an earlier try waited for is there."""
+        return self._is_there(Phase(status))
 
     def poll_until_complete(self, external_id: Any, context: Any) -> Any:
         """Wait, and return what `get_job_result` does: of a try that attaches again that is the task's result.
 
         Raises AirflowFailException where the stream came to another end, and where nobody supervises it.
         """
-        self._wait(external_id, lambda stream: self._is_there(stream.phase))
-        return self._ended(external_id)
+        first = int(external_id)
+        while (stream := self._wait(first, lambda found: self._is_there(found.phase))).first > first:
+            first = self._followed(first, context).first
+            if self._is_there(stream.phase):
+                break
+        return self._ended(first)
+
+    def _followed(self, first: int, context: Context) -> Stream:
+        """Return the stream as it stands; one that was started again is followed on, or left to who did it."""
+        stream = self._control().newest()
+        if stream.first <= first:
+            return stream
+        mine, theirs = command_id(context).split("/"), (stream.command or "").split("/")
+        if theirs[0] == mine[0] and theirs[1:2] != mine[1:2]:
+            raise AirflowSkipException(f"{_newer(stream)}; that run follows the stream from here")
+        self.log.info("%s; it is followed on", _newer(stream))
+        return stream
 
     def _is_there(self, phase: Phase) -> bool:
         if self.until == "healthy":
@@ -258,45 +312,18 @@ class WaitStream(ResumableJobMixin, _StreamOperator):
 
     def _ended(self, first: int) -> dict[str, Any]:
         stream = self._control().newest()
-        if stream.first == first and stream.phase.is_final and not self._is_there(stream.phase):
+        if stream.phase.is_final and not self._is_there(stream.phase):
             raise AirflowFailException(f"{self.job} is {stream.phase.value}: {stream.reason or ''}")
-        phase = stream.phase.value if stream.first == first else _SUPERSEDED
-        self.log.info("%s is %s", self.job, phase)
+        self.log.info("%s is %s", self.job, stream.phase.value)
         facts = {"generation": stream.generation, "restarts": stream.restarts}
-        return {"job": self.job, "first": first, "phase": phase, **facts}
+        return {"job": self.job, "first": first, "phase": stream.phase.value, **facts}
 
 
-class StopStream(_StreamOperator):
-    """End a stream after its batch; `generation` is of the one that is meant, None for whatever runs.
-
-    One that a newer command has begun is left alone, and the task ends well: what it meant is over.
-    """
-
-    template_fields: Sequence[str] = ("job", "generation")
-    verb = Verb.STOP
-    reached: tuple[Phase, ...] = (Phase.STOPPED, Phase.FINISHED)
-
-    def __init__(self, *, generation: int | str | None = None, **rest: Any) -> None:
-        super().__init__(**rest)
-        self.generation = generation
-
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Ask, and wait for the end."""
-        generation = _generation_of(self.generation)
-        asked = self._ask(context, Command(verb=self.verb, id=command_id(context), generation=generation))
-        if asked.outcome is not Outcome.STALE:
-            self._wait(asked.generation, lambda stream: stream.phase in self.reached)
-        return {"job": self.job, "generation": asked.generation, "outcome": asked.outcome.value}
+def _newer(stream: Stream) -> str:
+    return f"{stream.command} has started generation {stream.first}"
 
 
-class DrainStream(StopStream):
-    """Have a stream do what is there, close all its windows, and end."""
-
-    verb = Verb.DRAIN
-    reached = (Phase.FINISHED,)
-
-
-def _generation_of(said: object) -> int | None:
+def generation_of(said: object) -> int | None:
     """Return what a template gave; raises AirflowFailException for what is no generation."""
     if said in (None, "", "None"):
         return None

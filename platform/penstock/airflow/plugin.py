@@ -15,8 +15,9 @@ from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk import BaseOperatorLink
 
-from penstock.airflow.operators import DrainStream, RestartStream, StartStream, StopStream, WaitStream
-from penstock.airflow.upkeep import CheckpointUpkeep, QualityReport
+from penstock.airflow import request_operators, upkeep  # noqa: F401 - their operators have the button too
+from penstock.airflow.operators import StreamOperator
+from penstock.airflow.running import PenstockOperator
 from penstock.runtime.project import NAME, Project, find_project
 
 if TYPE_CHECKING:
@@ -34,19 +35,16 @@ def _base() -> str:
     return urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
 
 
+def _all(kind: type[BaseOperator]) -> list[type[BaseOperator]]:
+    """Return the operators of a kind, its own and what derives from it: Airflow compares classes by name."""
+    return [kind, *(found for each in kind.__subclasses__() for found in _all(each))]
+
+
 class StreamLink(BaseOperatorLink):
     """A button on a task: the page of its stream, there while the task runs as well as after it."""
 
     name = "Stream"
-    operators: ClassVar[list[type[BaseOperator]]] = [
-        CheckpointUpkeep,
-        DrainStream,
-        QualityReport,
-        RestartStream,
-        StartStream,
-        StopStream,
-        WaitStream,
-    ]
+    operators: ClassVar[list[type[BaseOperator]]] = [*_all(StreamOperator), *_all(PenstockOperator)]
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
         """Return the page of the job that the task was given; that of all streams while it is not known."""

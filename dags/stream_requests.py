@@ -1,0 +1,5 @@
+"""A DAG for each request of a stream: stop, drain, suspend, resume, limit, save, release and discard held batches."""
+
+from penstock.airflow import request_dags
+
+globals().update(request_dags(__file__))

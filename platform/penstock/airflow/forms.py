@@ -1,0 +1,82 @@
+"""Make the fields of trigger forms, and the DAGs that have them.
+
+A field that may stay empty takes null: Airflow's form sends nothing while a field that takes none is empty. A field
+that somebody must choose has no default, so that no stream is commanded that nobody has picked.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import DAG, Param
+
+__all__ = [
+    "MOST_ROWS", "NAME", "RETRY", "TRIES", "count_param", "exactly", "job_param", "new_dag", "note_param", "rows_param",
+    "words_param",
+]  # fmt: skip
+
+MOST_ROWS = 10**12
+NAME = "[a-z][a-z0-9_]{0,62}"
+TRIES = 3
+RETRY = timedelta(seconds=5)
+_BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
+_NOTE = 500
+_MOST_WORDS = 50
+
+
+def exactly(pattern: str) -> str:
+    r"""Return a pattern that a whole text must match; Python's `$` also matches before a newline at the end."""
+    return f"^({pattern})$(?!\\n)"
+
+
+def new_dag(
+    name: str, doc: str, params: dict[str, Param], *, schedule: Any = None, defaults: dict[str, Any] | None = None,
+    tags: tuple[str, ...] = (), runs: int = 1_000,
+) -> DAG:  # fmt: skip
+    """Return a DAG that can be triggered at once; without a schedule only people and other programs trigger it.
+
+    `runs` are the runs at one time: a run that follows a stream must not keep a command to another stream waiting.
+    """
+    return DAG(
+        name,
+        schedule=schedule,
+        max_active_runs=runs,
+        max_active_tasks=1_000,
+        start_date=_BEGIN,
+        catchup=False,
+        is_paused_upon_creation=False,
+        default_args=defaults or {},
+        tags=["penstock", *tags],
+        doc_md=doc,
+        params=params,
+    )
+
+
+def job_param(jobs: list[str]) -> Param:
+    """Return the field of a job that must be picked."""
+    return Param(type="string", enum=jobs, title="Job", description="The stream that is meant.")
+
+
+def count_param(title: str, description: str, *, most: int = MOST_ROWS) -> Param:
+    """Return the field of a whole number from 1 on, which may stay empty."""
+    return Param(None, type=["null", "integer"], minimum=1, maximum=most, title=title, description=description)
+
+
+def rows_param(description: str = "The most that a batch reads of each source; empty keeps the limit.") -> Param:
+    """Return the field of a row limit."""
+    return count_param("Rows a batch", description)
+
+
+def words_param(pattern: str, *, title: str, description: str) -> Param:
+    """Return the field of words, one a line; empty lines mean nothing."""
+    items = {"type": "string", "pattern": exactly(f"({pattern})?")}
+    kinds = ["null", "array"]
+    return Param(None, type=kinds, items=items, maxItems=_MOST_WORDS, title=title, description=description)
+
+
+def note_param() -> Param:
+    """Return the field of a note, which may stay empty."""
+    return Param(
+        None, type=["null", "string"], maxLength=_NOTE, title="Note", description="Why; recorded with the stream."
+    )

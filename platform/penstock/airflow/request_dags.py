@@ -1,0 +1,70 @@
+"""Make a DAG for each request other than a start: stop, drain, suspend, resume, limits, save, held batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, BaseOperator, Param
+
+from penstock.airflow.factory import configured
+from penstock.airflow.forms import MOST_ROWS, NAME, RETRY, TRIES, exactly, job_param, new_dag, rows_param
+from penstock.airflow.request_operators import (
+    DiscardHeld,
+    DrainStream,
+    LimitStream,
+    ReleaseHeld,
+    ResumeStream,
+    SaveCheckpoint,
+    StopStream,
+    SuspendStream,
+)
+from penstock.runtime.project import find_project
+from penstock.supervise.requests import DAGS, Request
+
+__all__ = ["request_dags"]
+
+_ABOUT: dict[Request, tuple[type[BaseOperator], str]] = {
+    Request.STOP: (StopStream, "Ends the driver of a stream after its batch. Nothing starts it again but a person."),
+    Request.DRAIN: (DrainStream, "Processes what is available, closes all windows of a stream, and ends it."),
+    Request.SUSPEND: (SuspendStream, "Ends the driver of a stream after its batch; `resume_stream` starts it again."),
+    Request.RESUME: (ResumeStream, "Starts a suspended stream again, with the same code and limits."),
+    Request.LIMITS: (LimitStream, "Bounds what a batch reads of each source, from the next batch on."),
+    Request.SAVE: (SaveCheckpoint, "Names the newest checkpoint of a stream (a savepoint), so that it is kept."),
+    Request.RELEASE: (ReleaseHeld, "Publishes a batch that a gate holds back."),
+    Request.DISCARD: (DiscardHeld, "Drops a batch that a gate holds back; its rows are gone."),
+}
+
+
+def request_dags(file: str) -> dict[str, DAG]:
+    """Return the DAG of each request for the project that a DAG file is in, by id, for its globals."""
+    project = find_project(Path(file).parent)
+    jobs = configured(project)
+    return {DAGS[request]: _request_dag(request, str(project.root), jobs) for request in Request}
+
+
+def _request_dag(request: Request, project: str, jobs: list[str]) -> DAG:
+    operator, about = _ABOUT[request]
+    fields = _fields(request)
+    with new_dag(DAGS[request], about, {"job": job_param(jobs), **fields}) as dag:
+        said: dict[str, Any] = {name: f"{{{{ params.{name} or '' }}}}" for name in ("job", *fields) if name != "batch"}
+        said |= {"batch": "{{ params.batch }}"} if "batch" in fields else {}
+        operator(task_id=request.value, project=project, retries=TRIES, retry_delay=RETRY, **said)
+    return dag
+
+
+def _fields(request: Request) -> dict[str, Param]:
+    """Return what a form asks beside the job."""
+    if request is Request.LIMITS:
+        return {
+            "rows": rows_param("The most that a batch reads of each source; empty restores the configuration's limit.")
+        }
+    if request is Request.SAVE:
+        about = "Lower-case letters, digits and _; a name is given once."
+        return {"name": Param(type="string", pattern=exactly(NAME), title="Name", description=about)}
+    if request in (Request.RELEASE, Request.DISCARD):
+        about = "The number of a held batch, as the page of the stream and `penstock held JOB list` show it."
+        return {
+            "batch": Param(type="integer", minimum=0, maximum=MOST_ROWS, title="Batch", description=about),
+        }
+    return {}

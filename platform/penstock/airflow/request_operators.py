@@ -1,0 +1,146 @@
+"""Operators that ask something of a stream that is there: stop, drain, suspend, resume, limits, save, held batches.
+
+Each request is one task with a log of its own, and counts once, however often it is tried or cleared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from penstock.airflow.asking import asking, command_id, limits_of
+from penstock.airflow.operators import StreamOperator, generation_of
+from penstock.airflow.running import PenstockOperator
+from penstock.runtime.project import find_project
+from penstock.supervise.commands import Command, Outcome, Verb
+from penstock.supervise.stream import Phase
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+__all__ = [
+    "DiscardHeld", "DrainStream", "LimitStream", "ReleaseHeld", "ResumeStream", "SaveCheckpoint", "StopStream",
+    "SuspendStream",
+]  # fmt: skip
+
+
+class StopStream(StreamOperator):
+    """End a stream after its batch; `generation` is of the one that is meant, None for whatever runs.
+
+    One that a newer command has started is left alone, and the task ends well: what it meant is over.
+    """
+
+    template_fields: Sequence[str] = ("job", "generation")
+    verb = Verb.STOP
+    reached: tuple[Phase, ...] = (Phase.STOPPED, Phase.FINISHED)
+
+    def __init__(self, *, generation: int | str | None = None, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.generation = generation
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Ask, and wait until it is so."""
+        generation = generation_of(self.generation)
+        asked = self._ask(context, Command(verb=self.verb, id=command_id(context), generation=generation))
+        if asked.outcome is not Outcome.STALE:
+            self._wait(asked.generation, lambda stream: stream.phase in self.reached)
+        return {"job": self.job, "generation": asked.generation, "outcome": asked.outcome.value}
+
+
+class DrainStream(StopStream):
+    """Have a stream process what is available, close all its windows, and end."""
+
+    verb = Verb.DRAIN
+    reached = (Phase.FINISHED,)
+
+
+class SuspendStream(StopStream):
+    """End a stream after its batch, so that `ResumeStream` starts it with the same code and limits."""
+
+    verb = Verb.SUSPEND
+    reached = (Phase.SUSPENDED,)
+
+
+class ResumeStream(StopStream):
+    """Start a suspended stream again; succeeds when it runs, or has finished."""
+
+    verb = Verb.RESUME
+    reached = (Phase.RUNNING, Phase.DRAINING, Phase.FINISHED)
+
+
+class LimitStream(StreamOperator):
+    """Bound what a batch reads of each source, from the next batch on; without `rows` the configuration's limit holds.
+
+    Returns {job, rows, outcome}.
+    """
+
+    template_fields: Sequence[str] = ("job", "rows")
+
+    def __init__(self, *, rows: int | str | None = None, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.rows = rows
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Ask; the driver reads the limit before its next batch."""
+        limits = limits_of(self.rows)
+        asked = self._ask(context, Command(verb=Verb.LIMITS, id=command_id(context), limits=limits))
+        rows = None if limits is None else limits.rows
+        return {"job": self.job, "rows": rows, "outcome": asked.outcome.value}
+
+
+class SaveCheckpoint(StreamOperator):
+    """Name the newest checkpoint, so that it is kept (a savepoint); returns {job, saved, batch}.
+
+    The driver that runs names it after its batch; without one the task does.
+    """
+
+    template_fields: Sequence[str] = ("job", "name")
+
+    def __init__(self, *, name: str, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.name = name
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Save; a try again finds the name that an earlier one has given."""
+        from penstock.supervise.saving import save  # it loads pyarrow, which a DAG file must not
+
+        with asking():
+            settings = find_project(given=Path(self.project)).settings(self.job)
+            commit = save(self._control(), command_id(context), self.name, patience=settings.takeover_after)
+        self.log.info("%s: batch %s is saved as %s", self.job, commit.batch, self.name)
+        return {"job": self.job, "saved": self.name, "batch": commit.batch}
+
+
+class _HeldOperator(PenstockOperator):
+    """Decide on a batch that a gate holds back."""
+
+    template_fields: Sequence[str] = ("job", "project", "batch")
+    decision = ""
+
+    def __init__(self, *, batch: int | str, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.batch = batch
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Decide, and return {batch, decision, rows}; a decision that was made before is found."""
+        number = str(self.batch).strip()
+        if not number.isdecimal():
+            raise AirflowFailException(f"{number!r} is not the number of a batch")
+        said = self._penstock("held", self.job, self.decision, number)[-1]
+        self.log.info("%s: batch %s: %s, rows %s", self.job, said["batch"], said["decision"], said["rows"])
+        return said
+
+
+class ReleaseHeld(_HeldOperator):
+    """Publish a held batch."""
+
+    decision = "release"
+
+
+class DiscardHeld(_HeldOperator):
+    """Drop a held batch."""
+
+    decision = "discard"
