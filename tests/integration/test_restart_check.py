@@ -11,13 +11,14 @@ from yards import QUICK, Yard
 from penstock.checkpoint.entries import Restore, Takeover
 from penstock.supervise.stream import Phase
 
+KEEP_ALL = "\n[checkpoint]\nkeep = 10000\n"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
 def yard(tmp_path) -> Iterator[Yard]:
     """Orders for many small batches, and a supervisor."""
-    found = Yard(make_project(tmp_path / "project", rows=20_000, rows_per_batch=20_000, more=QUICK))
+    found = Yard(make_project(tmp_path / "project", rows=20_000, rows_per_batch=20_000, more=QUICK + KEEP_ALL))
     found.supervise()
     yield found
     found.end()
@@ -41,13 +42,9 @@ def test_a_restart_that_a_start_would_refuse_ends_nothing(yard):
     yard.until_commits(5)
     kept = yard.commits() - 2
     refused(yard, "PEN-CKP-014", "--state", "minutely=./nosuch")
-    refused(yard, "PEN-JOB-006", "--state", "minutely=nosuch")
-    refused(yard, "PEN-CKP-014", "--state", "nosuch=totals")
     refused(yard, "PEN-JOB", "--state", "minutely=totals")
     refused(yard, "PEN-CKP-015", "--partitions", "7")
     refused(yard, "PEN-CKP-016", "--drop", "minutely")
-    refused(yard, "PEN-CKP-014", "--from", "batch=99999")
-    refused(yard, "PEN-CKP-014", "--from", "saved=nosuch")
     code = yard.root / "jobs" / "orders.py"
     code.write_text(JOB.replace('agg.sum("v")', 'agg.sum("w")'))
     refused(yard, "PEN-JOB-005")

@@ -29,6 +29,7 @@ from penstock.airflow.offers import offered
 from penstock.airflow.operators import RestartStream, StartStream, WaitStream
 from penstock.airflow.upkeep import CheckpointUpkeep, QualityReport
 from penstock.errors import PenstockError
+from penstock.graph.partitions import MOST_PARTITIONS
 from penstock.runtime.project import Project, find_project
 from penstock.supervise.assets import asset_uri
 
@@ -36,7 +37,6 @@ __all__ = ["configured", "report_dag", "restart_dag", "stream_dags", "upkeep_dag
 
 _TRIES_OF_A_LIFE = 100
 """Of the task that follows a stream for months: workers are renewed and storage has bad hours in such a time."""
-_MOST_PARTITIONS = 100_000
 _START = f"(last|empty|batch=[0-9]{{1,12}}|saved={NAME}|snapshot=({NAME}@)?[0-9]{{1,12}})"
 
 
@@ -76,8 +76,8 @@ def restart_dag(file: str) -> DAG:
             ),
             "partitions": count_param(
                 "Partitions",
-                "Rescale the state to so many, which the job's code says as well; empty leaves it.",
-                most=_MOST_PARTITIONS,
+                "Rescale the state to so many, which a number in the job's code must be; empty leaves it.",
+                most=MOST_PARTITIONS,
             ),
             "state": words_param(
                 f"{NAME}={NAME}",
