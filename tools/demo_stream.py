@@ -21,7 +21,7 @@ from penstock.supervise.launcher import Handle
 from penstock.supervise.local import LocalLauncher, events_of, log_files
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import DriverSlot, Phase
-from penstock.supervise.supervisor import logs_of
+from penstock.supervise.watching import logs_of
 
 __all__ = ["DemoFailed", "DemoStream"]
 

@@ -17,7 +17,7 @@ from penstock.runtime.processes import process_start, session_members
 from penstock.supervise.local import log_files
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import DriverSlot, Phase, Wish
-from penstock.supervise.supervisor import logs_of
+from penstock.supervise.watching import logs_of
 from tools import demo_stream
 from tools.demo_stream import DemoFailed, DemoStream
 from tools.waiting import until

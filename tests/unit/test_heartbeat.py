@@ -158,3 +158,17 @@ def test_old_records_are_pruned():
         records.put({"writer": "w1"})
     assert records.newest().seq == 299
     assert len(store.list("_control/status/orders")) < 150
+
+
+def test_data_that_waits_is_in_the_status_until_it_is_committed():
+    """A batch that goes from stage to stage is no progress before its Commit; a pending one counts from Compute on."""
+    for first in ("FixOffsets", "Compute"):
+        said = status()
+        assert said.body()["waits_since"] is None
+        said.on_hook(Hook(first, "before", 1))
+        began = said.body()["waits_since"]
+        for stage in ("Compute", "CommitBatch"):
+            said.on_hook(Hook(stage, "before", 1))
+            assert said.body()["waits_since"] == began
+        said.on_hook(Hook("CommitBatch", "after", 1))
+        assert said.body()["waits_since"] is None

@@ -318,10 +318,43 @@ def test_a_driver_on_a_machine_that_went_down_at_once_is_replaced() -> None:
     assert (after.phase, after.driver) == (Phase.BACKOFF, None)
 
 
-def test_a_driver_in_sight_is_judged_by_what_is_seen() -> None:
-    """Its process runs, so that its heartbeat stands is the disk's fault, or it is stopped by a signal."""
-    quiet = Seen(life=Life.RUNS, beat=Beat(generation=5, still_for=0, silent_for=HOUR))
-    assert at(RUNNING, quiet) == Step(RUNNING)
+def test_a_driver_in_sight_that_is_silent_is_shown_within_20_seconds_and_not_killed_for_it() -> None:
+    """Its process runs, so it may be stopped by a signal, or hang: who looks is told, and a beat makes it well again."""
+    quiet = Seen(life=Life.RUNS, beat=Beat(generation=5, still_for=0, silent_for=16 * SECOND))
+    shown = at(RUNNING, quiet)
+    assert (shown.stream.phase, shown.action) == (Phase.UNHEALTHY, Action.NOTHING)
+    assert "no sign of life" in (shown.stream.reason or "")
+    assert at(RUNNING, Seen(life=Life.RUNS, beat=Beat(generation=5, still_for=0, silent_for=8 * SECOND))) == Step(
+        RUNNING
+    )
+    assert at(shown.stream, ALIVE).stream.phase is Phase.RUNNING
+    starting = Seen(life=Life.RUNS, beat=Beat(generation=5, still_for=0, works=False))
+    assert at(shown.stream, starting).stream.phase is Phase.SUBMITTING
+
+
+RIVAL = {"host": "h", "pid": 99, "start": "3"}
+TAKEN = {"holder": Holder(handle=RIVAL, generation=5), "rival": RIVAL}
+
+
+def test_a_take_over_by_hand_is_not_fought() -> None:
+    """The driver that lost its log ends by itself; the one that a person started is watched, and never killed."""
+    late = T + 2 * POLICY.start_within
+    lost = at(RUNNING, Seen(life=Life.RUNS, **TAKEN), late)
+    assert (lost.stream.phase, lost.stream.driver, lost.action) == (Phase.RUNNING, SLOT, Action.NOTHING)
+    assert "no supervisor started" in (lost.stream.reason or "")
+    for ended in (Exit(code=EXIT_FENCED), Exit(), Exit(code=70, error="PEN-000")):
+        watched = at(lost.stream, Seen(life=Life.GONE, exit=ended, **TAKEN), late).stream
+        assert watched.driver == DriverSlot(generation=5, at=late, handle=RIVAL, foreign=True)
+        assert (watched.phase, watched.failures) == (Phase.RUNNING, ())
+
+
+def test_a_driver_that_a_person_started_during_a_pause_is_not_fought() -> None:
+    """The pause is over, and the log is held by one that lives: nothing is launched until it is gone."""
+    paused = like(RUNNING, phase=Phase.BACKOFF, driver=None, until=T)
+    found = at(paused, Seen(**TAKEN), T + SECOND)
+    assert (found.action, found.stream.generation) == (Action.NOTHING, 5)
+    assert found.stream.driver == DriverSlot(generation=5, at=T + SECOND, handle=RIVAL, foreign=True)
+    assert at(paused, Seen(holder=Holder(handle=RIVAL, generation=5)), T + SECOND).action is Action.LAUNCH
 
 
 def like_slot(**changes: object) -> DriverSlot:

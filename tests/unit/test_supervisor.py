@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from policy_samples import POLICY, SECOND
 from structlog.testing import capture_logs
 
@@ -231,6 +234,57 @@ def test_a_stream_whose_record_cannot_be_read_stops_no_other(mine: Supervisor, d
         mine.tick()
     assert [order.job for order in drivers.launched] == ["j"]
     assert {"supervisor.trouble", "versions.not_pruned"} <= {said["event"] for said in told}
+
+
+JUNK = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text("ab0/.é", max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text("ab0/.é", max_size=5), inner, max_size=2),
+)
+STATUS = ["generation", "holder", "at", "stage", "works", "proved", "waits_since", "state"]
+
+
+@pytest.mark.fault("F77")
+@given(body=st.dictionaries(st.sampled_from(STATUS), JUNK | st.fixed_dictionaries({"since": JUNK})), junk=JUNK)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_record_ends_the_supervisor_or_the_care_for_another_stream(
+    body: dict[str, object], junk: object, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Well-formed and senseless: whatever a status, a stream or a lease says, the next stream is started."""
+    root, drivers = tmp_path_factory.mktemp("junk"), Drivers()
+    (root / "project" / "jobs").mkdir(parents=True)
+    made = Supervisor(
+        root=root / "root",
+        project=root / "project",
+        launcher=drivers,
+        policy=lambda _j, _c: POLICY,
+        clock=ManualClock(),
+    )
+    slot = DriverSlot(generation=3, at=5, handle={"pid": junk, "start": junk, "host": socket.gethostname()})
+    put(made, Stream(wish=Wish.RUN, phase=Phase.RUNNING, first=3, generation=3, driver=slot, launches=1), "a")
+    StatusRecords(made.store, "a").put(json.loads(json.dumps({"generation": 3, **body})))
+    Records(made.store, "streams", "b").put(json.loads(json.dumps(body)))
+    ask(made, Verb.START, job="c")
+    for _ in range(2):
+        made.tick()
+    assert [order.job for order in drivers.launched if order.job != "b"] == ["c"]
+
+
+@pytest.mark.fault("F77")
+def test_a_status_that_makes_no_sense_is_named_once_and_counts_as_none(mine: Supervisor, drivers: Drivers) -> None:
+    """Its number and the key are told; the driver goes on, and its next record counts."""
+    slot = DriverSlot(generation=3, at=mine.clock.wall(), handle=HANDLE, version="v")
+    put(mine, Stream(wish=Wish.RUN, phase=Phase.RUNNING, first=3, generation=3, driver=slot, launches=1))
+    StatusRecords(mine.store, "j").put({"generation": 3, "at": "not a number"})
+    with capture_logs() as told:
+        mine.tick()
+        mine.tick()
+    (said,) = [one for one in told if one["event"] == "supervisor.record_ignored"]
+    assert (said["job"], "status record 0 is ignored: at" in said["reason"]) == ("j", True)
+    assert (drivers.killed, records(mine).newest().phase) == ([], Phase.RUNNING)
 
 
 def test_a_driver_that_was_not_looked_at_is_not_killed_for_it(

@@ -36,7 +36,9 @@ _RATE_OVER = 60.0
 _RATE_BATCHES = 10
 _HELD = 50
 """Held batches that a record names at most."""
-_BEGINS = {"works": False, "proved": False}
+_BEGINS = {"works": False, "proved": False, "waits_since": None}
+_BEGINNING = ("FixOffsets", "Compute")
+"""The stages that a batch may begin with: data, or a due time, waits from there until its Commit."""
 
 
 class StatusRecords:
@@ -76,6 +78,10 @@ class RunStatus:
     `works` says that a batch was published, or that the driver has waited: it runs, while one whose first batch
     computes has still to show that. `proved` says that a batch was published, or that there was none to do: to wait for
     a tick proves nothing of the code.
+    `left` are the rows that a bounded source still has, by source. `works` says that a batch was published, or that
+    the driver has waited: it runs, while one whose first batch computes has still to show that. `proved` says that a
+    batch was published, or that there was none to do: to wait for a tick proves nothing of the code. `waits_since` is
+    when a batch began that is not committed yet.
     """
 
     facts: dict[str, Any]
@@ -87,6 +93,10 @@ class RunStatus:
     def on_hook(self, hook: Hook) -> None:
         """Note the stage that the driver is in: progress is watched, not only life (DESIGN 11)."""
         proved = {"proved": True} if hook.stage == "Wait" else {}
+        if hook.stage in _BEGINNING and hook.when == "before" and self._changing.get("waits_since") is None:
+            self._note(waits_since=self.clock.wall())
+        elif (hook.stage, hook.when) == ("CommitBatch", "after"):
+            self._note(waits_since=None)
         stage = {"name": hook.stage, "when": hook.when, "batch": hook.batch, "since": self.clock.wall()}
         self._note(**proved, stage=stage)
 

@@ -19,6 +19,8 @@ __all__ = ["Action", "Beat", "Exit", "Holder", "Life", "Policy", "Seen", "Step",
 _HOUR = 3_600_000_000
 _ENDINGS = {Wish.STOP: Phase.STOPPED, Wish.SUSPEND: Phase.SUSPENDED}
 _HELD = "another driver, which no supervisor started, holds the job"
+_QUIET = 15_000_000
+"""Microseconds without a heartbeat, which is due every two seconds, after which a stream is shown as unhealthy."""
 _OUT_OF_SIGHT = "it gives no sign of life, and its machine cannot be looked at"
 
 
@@ -102,13 +104,18 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What one look at a stream showed; `handle` where its driver had to be found."""
+    """What one look at a stream showed; `handle` where its driver had to be found.
+
+    `rival` is a driver that lives and holds the log in the place of the stream's own, such as one that a person started
+    with `--take-over`.
+    """
 
     life: Life = Life.UNKNOWN
     exit: Exit | None = None
     handle: dict[str, JsonValue] | None = None
     beat: Beat | None = None
     holder: Holder = Holder()
+    rival: dict[str, JsonValue] | None = None
 
 
 class Action(Enum):
@@ -143,6 +150,8 @@ def step(stream: Stream, seen: Seen, policy: Policy, now: int, host: str = "") -
         return Step(_phase(stream, _ENDINGS[stream.wish], None, now))
     if not stream.wants_driver or _waits(stream, policy, now):
         return Step(stream)
+    if seen.rival is not None:
+        return Step(_attached(stream, seen, now))
     return _launch(stream, seen.holder, host, now)
 
 
@@ -171,6 +180,9 @@ def _watched(stream: Stream, driver: DriverSlot, seen: Seen, policy: Policy, now
     if not stream.wants_driver or driver.generation < stream.first:
         late = _passed(stream.asked_at, policy.stop_within, now)
         return Step(stream, Action.KILL if late else Action.NOTHING)
+    if beat is None and seen.rival is not None:
+        # It has lost its log, finds that out at its next write, and ends with 77: the other is watched then.
+        return Step(stream.having(reason=_HELD))
     if beat is None:
         if not _passed(driver.at, policy.start_within, now):
             return Step(stream)
@@ -179,7 +191,12 @@ def _watched(stream: Stream, driver: DriverSlot, seen: Seen, policy: Policy, now
         late = beat.still_for > 2 * policy.deadline
         reason = f"no progress for more than {policy.deadline / 1e6:g} s"
         return Step(_phase(stream, Phase.UNHEALTHY, reason, now), Action.KILL if late else Action.NOTHING)
-    return Step(_healthy(stream, driver, beat, policy, now) if beat.works else stream)
+    if beat.silent_for > _QUIET:
+        reason = f"no sign of life of its driver for more than {_QUIET / 1e6:g} s"
+        return Step(_phase(stream, Phase.UNHEALTHY, reason, now))
+    if beat.works:
+        return Step(_healthy(stream, driver, beat, policy, now))
+    return Step(_phase(stream, Phase.SUBMITTING, None, now) if stream.phase is Phase.UNHEALTHY else stream)
 
 
 def _healthy(stream: Stream, driver: DriverSlot, beat: Beat, policy: Policy, now: int) -> Stream:
@@ -187,6 +204,8 @@ def _healthy(stream: Stream, driver: DriverSlot, beat: Beat, policy: Policy, now
     reason = _HELD if driver.foreign else None
     if stream.phase is not phase:
         stream = _phase(stream, phase, reason, now, healthy_since=now)
+    elif stream.reason == _HELD and reason is None:
+        stream = stream.having(reason=None)
     since = stream.healthy_since or now
     noted = (stream.streak, stream.failures, stream.stable) == (0, (), stream.version)
     if beat.proved and not noted and not driver.foreign and _passed(since, policy.healthy_after, now):
@@ -213,12 +232,20 @@ def _after(stream: Stream, driver: DriverSlot, seen: Seen, policy: Policy, now: 
         return _phase(stream, Phase.FINISHED, None, now)
     if driver.foreign:
         return _phase(stream, Phase.SUBMITTING, "the driver that held the job is gone", now, until=None)
+    if seen.rival is not None:
+        return _attached(stream, seen, now)
     if ended.code == EXIT_FENCED:
         return _fenced(stream, ended, seen.holder, policy, now)
     if ended.storage:
         until = now + _delay(policy, stream.streak)
         return _phase(stream, Phase.PAUSED, f"the driver {ended}", now, until=until, streak=stream.streak + 1)
     return _failed(stream, ended, policy, now)
+
+
+def _attached(stream: Stream, seen: Seen, now: int) -> Stream:
+    """Return the stream that watches a driver which somebody else started; no failure is counted."""
+    slot = DriverSlot(generation=seen.holder.generation, at=now, handle=seen.rival, foreign=True)
+    return _phase(stream, Phase.RUNNING, _HELD, now, driver=slot, until=None)
 
 
 def _fenced(stream: Stream, ended: Exit, holder: Holder, policy: Policy, now: int) -> Stream:

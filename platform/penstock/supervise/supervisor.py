@@ -12,41 +12,27 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import structlog
 
-from penstock.checkpoint.control import NumberedRecord
 from penstock.checkpoint.mirror import shown
 from penstock.checkpoint.store import CheckpointStore
-from penstock.checkpoint.takeover import survey
 from penstock.errors import PenstockError
-from penstock.runtime.holder import HolderName
-from penstock.runtime.roots import control_store, job_log
-from penstock.runtime.status import StatusRecords
-from penstock.supervise.launcher import Handle, Launcher, LaunchOrder
-from penstock.supervise.machine import Action, Beat, Exit, Holder, Life, Policy, Seen, not_launched, step
+from penstock.runtime.roots import control_store
+from penstock.supervise.launcher import Launcher, LaunchOrder
+from penstock.supervise.machine import Action, Exit, Life, Policy, not_launched, step
 from penstock.supervise.records import LeaseWatch, StreamRecords, supervised_jobs
 from penstock.supervise.stream import DriverSlot, Stream
 from penstock.supervise.versions import Versions
+from penstock.supervise.watching import Watch, logs_of
 from penstock.time.clock import Clock
 
-__all__ = ["PATIENCE", "Supervisor", "logs_of"]
+__all__ = ["PATIENCE", "Supervisor"]
 
 log = structlog.get_logger()
 
 PATIENCE = 10.0
 """Seconds without a sign of life of the supervisor after which one that stands by takes its place."""
-_LOOKED_AT = 2.0
-"""Seconds between two looks at a heartbeat that count at most."""
-
-
-class _Pulse(NamedTuple):
-    """The newest heartbeat of a driver: its number, for how long it was seen to stand, and the last look."""
-
-    number: int
-    silent: float
-    looked: float
 
 
 @dataclass(kw_only=True)
@@ -65,16 +51,20 @@ class Supervisor:
     store: CheckpointStore = field(init=False)
     _lease: LeaseWatch = field(init=False)
     _versions: Versions = field(init=False)
+    _watch: Watch = field(init=False)
     _leads: bool | None = None
     _policies: dict[str, Policy] = field(default_factory=dict)
-    _pulses: dict[str, _Pulse] = field(default_factory=dict)
     _troubled: dict[str, str] = field(default_factory=dict)
     _told: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    _ignored: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Open the control root; it is made if it is not there."""
         self.store = control_store(self.root)
         self._versions = Versions(self.root / "_versions", self.project)
+        self._watch = Watch(
+            root=self.root, store=self.store, launcher=self.launcher, clock=self.clock, tell=self._tell_record
+        )
         place = f"{socket.gethostname()}:{os.getpid()}"
         self._lease = LeaseWatch(self.store, writer=secrets.token_hex(16), place=place, patience=PATIENCE)
 
@@ -86,7 +76,8 @@ class Supervisor:
     def tick(self) -> None:
         """Look at every stream once, and do what follows; as a standby, only watch the lease.
 
-        Storage that does not answer is told once and asked again at the next tick; drivers go on meanwhile.
+        Storage that does not answer is told once and asked again at the next tick; drivers go on meanwhile. So is
+        whatever a stream's records lead to that nobody foresaw: it ends the care for no other stream (F77).
         """
         try:
             leads = self._lease.hold(wall=self.clock.wall(), monotonic=self.clock.monotonic())
@@ -95,7 +86,7 @@ class Supervisor:
             if leads:
                 for job in supervised_jobs(self.store):
                     self._tend(job)
-        except (PenstockError, OSError) as why:
+        except Exception as why:  # noqa: BLE001 - a lease or a folder that makes no sense ends no supervisor
             self._trouble("", why)
         else:
             self._troubled.pop("", None)
@@ -112,7 +103,7 @@ class Supervisor:
     def _tend(self, job: str) -> None:
         try:
             self._step(job)
-        except (PenstockError, OSError) as why:
+        except Exception as why:  # noqa: BLE001 - the next stream is tended all the same
             self._trouble(job, why)
         else:
             self._troubled.pop(job, None)
@@ -123,7 +114,7 @@ class Supervisor:
         self._tell(job, before)
         if before.driver is None and before.is_over:
             return
-        seen = self._seen(job, before)
+        seen = self._watch.seen(job, before)
         decided = step(before, seen, self._policy_of(job, before), self.clock.wall(), socket.gethostname())
         after = decided.stream
         if seen.life is Life.GONE and before.driver is not None:
@@ -198,49 +189,6 @@ class Supervisor:
         if driver.handle is not None and not driver.foreign:
             self.launcher.kill(driver.handle)
 
-    # --- what is seen ------------------------------------------------------------------------
-    def _seen(self, job: str, stream: Stream) -> Seen:
-        driver = stream.driver
-        if driver is None:
-            return Seen(holder=self._holder(job)) if stream.wants_driver else Seen()
-        look = self.launcher.look(job, driver, logs_of(self.root, job))
-        beat, handle = self._beat(job, driver)
-        holder = self._holder(job) if look.life is Life.GONE else Holder()
-        return Seen(life=look.life, exit=look.exit, handle=look.handle or handle, beat=beat, holder=holder)
-
-    def _holder(self, job: str) -> Holder:
-        found = job_log(self.root / job)
-        if found is None:
-            return Holder()
-        view = survey(found)
-        generation = view.takeover.generation if view.takeover is not None else 0
-        return Holder(handle=_handle_of(view.holder), generation=generation)
-
-    def _beat(self, job: str, driver: DriverSlot) -> tuple[Beat | None, Handle | None]:
-        """Return how long the driver's mark has stood, by our own clock and by its, and where its status says it is."""
-        found = StatusRecords(self.store, job).newest()
-        if found is None or not _is_of(found, driver):
-            return None, None
-        now = self.clock.monotonic()
-        pulse = self._pulses.get(job)
-        if pulse is None or pulse.number != found.seq:
-            pulse = _Pulse(found.seq, silent=0.0, looked=now)
-        # Storage that stood still silenced driver and supervisor alike: only time that was looked at counts.
-        silent = pulse.silent + min(now - pulse.looked, _LOOKED_AT)
-        self._pulses[job] = pulse._replace(silent=silent, looked=now)
-        stage = found.body.get("stage")
-        at = int(found.body.get("at", 0))
-        stepped = int(stage.get("since", at)) if isinstance(stage, dict) else at
-        silent_for = int(silent * 1_000_000)
-        beat = Beat(
-            generation=driver.generation,
-            still_for=silent_for + max(0, at - stepped),
-            silent_for=silent_for,
-            works=bool(found.body.get("works", True)),  # drivers of an earlier version say neither
-            proved=bool(found.body.get("proved", True)),
-        )
-        return beat, _handle_of(found.body.get("holder"))
-
     def _policy_of(self, job: str, stream: Stream) -> Policy:
         """Return the policy of the code that runs: what is edited meanwhile, typos as well, counts later."""
         code = self._versions.folder(stream.version) if stream.version is not None else None
@@ -268,31 +216,20 @@ class Supervisor:
         holder = self._lease.holder()
         log.info("supervisor.stands_by", root=shown(self.root), holder=holder.place if holder is not None else None)
 
+    def _tell_record(self, job: str, said: str) -> None:
+        if self._ignored.get(job) != said:
+            self._ignored[job] = said
+            log.warning("supervisor.record_ignored", job=job, reason=said)
+
     def _trouble(self, job: str, why: Exception) -> None:
-        said = str(why)
+        known = isinstance(why, PenstockError | OSError)
+        said = str(why) if known else f"unexpected {type(why).__name__}: {why}"
         if self._troubled.get(job) != said:
             self._troubled[job] = said
             log.warning("supervisor.trouble", job=job or None, reason=said)
-
-
-def logs_of(root: Path, job: str) -> Path:
-    """Return the folder in which the drivers of a job write what they say."""
-    return root / "_logs" / job
 
 
 def _versions_of(stream: Stream) -> set[str]:
     """Return the versions that a stream runs, or may run again."""
     running = stream.driver.version if stream.driver is not None else None
     return {name for name in (stream.version, stream.stable, running) if name is not None}
-
-
-def _is_of(record: NumberedRecord, driver: DriverSlot) -> bool:
-    if driver.foreign:
-        return driver.handle is not None and _handle_of(record.body.get("holder")) == driver.handle
-    return record.body.get("generation") == driver.generation
-
-
-def _handle_of(holder: object) -> Handle | None:
-    """Return where a driver runs, from the name that it holds its log by."""
-    name = HolderName.parse(str(holder)) if holder is not None else None
-    return None if name is None else {"host": name.host, "pid": name.pid, "start": name.start}

@@ -1,0 +1,175 @@
+"""Look at the drivers of a control root: their processes, their heartbeats, and who holds their logs.
+
+Whoever may write in the control root may write a record that is well-formed and senseless. One is named and counts as
+no record, so that it ends nothing and hides nothing (F77).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from penstock.checkpoint.store import CheckpointStore
+from penstock.checkpoint.takeover import survey
+from penstock.runtime.holder import HolderName
+from penstock.runtime.roots import job_log
+from penstock.runtime.status import StatusRecords
+from penstock.supervise.launcher import Handle, Launcher
+from penstock.supervise.machine import Beat, Holder, Life, Seen
+from penstock.supervise.stream import DriverSlot, Stream
+from penstock.time.clock import Clock
+
+__all__ = ["Watch", "logs_of"]
+
+_LOOKED_AT = 2.0
+"""Seconds between two looks at a heartbeat that count at most."""
+_BEATS = 6.0
+"""Seconds within which the number of a holder's heartbeat, written every two, must have moved for it to live."""
+_LAST = 2**60
+"""Microseconds since 1970 that a moment may have; no clock shows more for 36,000 years."""
+
+Moment = Annotated[int, Field(ge=0, le=_LAST)]
+
+
+class _Stage(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    since: Moment
+
+
+class _Status(BaseModel):
+    """What a supervisor reads in a driver's status; `waits_since` is when data or a due time began to wait."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    generation: Annotated[int, Field(ge=0)] | None = None
+    holder: str | None = None
+    at: Moment = 0
+    stage: _Stage | None = None
+    waits_since: Moment | None = None
+    works: bool = True  # drivers of an earlier version say neither
+    proved: bool = True
+
+
+class _Pulse(NamedTuple):
+    """The newest heartbeat: its number, for how long it was seen to stand, the last look, and whether it ever moved."""
+
+    number: int
+    silent: float
+    looked: float
+    moved: bool
+
+
+@dataclass(kw_only=True)
+class Watch:
+    """See how the drivers of one control root are; `tell` is called with a job and what is wrong with a record."""
+
+    root: Path
+    store: CheckpointStore
+    launcher: Launcher
+    clock: Clock
+    tell: Callable[[str, str], None]
+    _pulses: dict[str, _Pulse] = field(default_factory=dict)
+
+    def seen(self, job: str, stream: Stream) -> Seen:
+        """Return what one look at a stream shows."""
+        driver = stream.driver
+        status = self._status(job)
+        if driver is None:
+            if not stream.wants_driver:
+                return Seen()
+            holder = self._holder(job)
+            # A command's own first driver takes the log over; one that the supervisor starts again does not.
+            return Seen(holder=holder, rival=self._rival(job, holder, status, None) if stream.launches else None)
+        look = self.launcher.look(job, driver, logs_of(self.root, job))
+        ours = status is not None and _is_of(status, driver)
+        beat = self._beat(job, driver, status) if status is not None and ours else None
+        handle = _handle_of(status.holder) if status is not None and ours else None
+        holder, rival = Holder(), None
+        if look.life is Life.GONE or (status is not None and not ours):
+            holder = self._holder(job)
+            rival = self._rival(job, holder, status, driver)
+        return Seen(life=look.life, exit=look.exit, handle=look.handle or handle, beat=beat, holder=holder, rival=rival)
+
+    def _status(self, job: str) -> _Status | None:
+        """Return the newest status, None where there is none that makes sense; note how long it has stood."""
+        found = StatusRecords(self.store, job).newest()
+        if found is None:
+            return None
+        now = self.clock.monotonic()
+        pulse = self._pulses.get(job)
+        if pulse is None or pulse.number != found.seq:
+            pulse = _Pulse(found.seq, silent=0.0, looked=now, moved=pulse is not None)
+        # Storage that stood still silenced driver and supervisor alike: only time that was looked at counts.
+        silent = pulse.silent + min(now - pulse.looked, _LOOKED_AT)
+        self._pulses[job] = pulse._replace(silent=silent, looked=now)
+        try:
+            return _Status.model_validate(found.body)
+        except ValidationError as why:
+            wrong = why.errors()[0]
+            key = ".".join(map(str, wrong["loc"]))
+            self.tell(job, f"status record {found.seq} is ignored: {key} makes no sense: {wrong['msg']}")
+            return None
+
+    def _beat(self, job: str, driver: DriverSlot, status: _Status) -> Beat:
+        """Return how long the driver's mark has stood, by our own clock and by its."""
+        stepped = status.stage.since if status.stage is not None else status.at
+        waited = status.waits_since if status.waits_since is not None else status.at
+        silent_for = int(self._pulses[job].silent * 1_000_000)
+        return Beat(
+            generation=driver.generation,
+            still_for=silent_for + max(0, status.at - stepped, status.at - waited),
+            silent_for=silent_for,
+            works=status.works,
+            proved=status.proved,
+        )
+
+    def _holder(self, job: str) -> Holder:
+        found = job_log(self.root / job)
+        if found is None:
+            return Holder()
+        view = survey(found)
+        generation = view.takeover.generation if view.takeover is not None else 0
+        return Holder(handle=_handle_of(view.holder), generation=generation)
+
+    def _rival(self, job: str, holder: Holder, status: _Status | None, driver: DriverSlot | None) -> Handle | None:
+        """Return the driver that holds the log in the place of ours and lives, such as one that a person started."""
+        if holder.handle is None:
+            return None
+        if driver is not None and (driver.foreign or _same(driver.handle, holder.handle)):
+            return None
+        slot = DriverSlot(generation=holder.generation, at=0, handle=holder.handle, foreign=True)
+        life = self.launcher.look(job, slot, logs_of(self.root, job)).life
+        if life is Life.UNKNOWN:
+            pulse = self._pulses.get(job)
+            beats = status is not None and _same(_handle_of(status.holder), holder.handle)
+            if not (beats and pulse is not None and pulse.moved and pulse.silent < _BEATS):
+                return None
+        return None if life is Life.GONE else holder.handle
+
+
+def logs_of(root: Path, job: str) -> Path:
+    """Return the folder in which the drivers of a job write what they say."""
+    return root / "_logs" / job
+
+
+def _is_of(status: _Status, driver: DriverSlot) -> bool:
+    if driver.foreign:
+        return driver.handle is not None and _same(_handle_of(status.holder), driver.handle)
+    return status.generation == driver.generation
+
+
+def _same(one: Handle | None, other: Handle | None) -> bool:
+    """Return whether two handles are of one process; a launcher's has more in it."""
+    keys = ("host", "pid", "start")
+    return one is not None and other is not None and all(one.get(key) == other.get(key) for key in keys)
+
+
+def _handle_of(holder: object) -> Handle | None:
+    """Return where a driver runs, from the name that it holds its log by."""
+    name = HolderName.parse(str(holder)) if holder is not None else None
+    return None if name is None else {"host": name.host, "pid": name.pid, "start": name.start}
