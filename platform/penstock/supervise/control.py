@@ -12,6 +12,7 @@ from penstock.checkpoint.store import CheckpointStore
 from penstock.checkpoint.takeover import refuse_ended, survey
 from penstock.errors import CannotRestore, StreamFailed, SupervisorAbsent
 from penstock.runtime.roots import control_store, job_log
+from penstock.runtime.status import StatusRecords
 from penstock.supervise.commands import Command, Outcome, Verb, fold, generation_of
 from penstock.supervise.records import LeaseRecords, StreamRecords
 from penstock.supervise.stream import Stream, begins_from
@@ -85,9 +86,8 @@ class StreamControl:
         found = self.newest()
         if command.verb is not Verb.RESTART or fold(found, command, self.clock.wall())[1] is not Outcome.DONE:
             return False
-        log = job_log(self.root / self.job)
         # A driver that was started by hand has no place in the record, and is ended by a restart as well.
-        return found.driver is not None or (log is not None and survey(log).holder is not None)
+        return found.driver is not None or self._beats()
 
     def newest(self) -> Stream:
         """Return the stream as it stands."""
@@ -118,6 +118,12 @@ class StreamControl:
         """Return whether a supervisor gave a sign of life not long ago, by the wall clocks of both machines."""
         lease = LeaseRecords(self.store).holder()
         return lease is not None and not lease.left and self.clock.wall() - lease.at < 2 * PATIENCE * 1_000_000
+
+    def _beats(self) -> bool:
+        """Return whether a driver that runs gave a sign of life not long ago, by the wall clocks of both machines."""
+        found = StatusRecords(self.store, self.job).newest()
+        at = found.body.get("at") if found is not None and found.body.get("state") == "running" else None
+        return isinstance(at, int) and self.clock.wall() - at < 2 * PATIENCE * 1_000_000
 
     def _refuse_unkept(self, command: Command) -> None:
         start, found = begins_from(command.start, command.options), job_log(self.root / self.job)
