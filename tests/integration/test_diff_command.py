@@ -26,6 +26,31 @@ def build(conf):
 """
 
 
+FILTERED = JOB.replace("max_out_of_order=seconds(5))", 'max_out_of_order=seconds(9)).filter("v > 3")')
+
+
+def test_a_source_that_cannot_be_read_on_and_other_settings_are_told(shell: Shell) -> None:
+    """A6: another order_by is refused by both alike; a filter and a bound are told, and go on."""
+    toml = shell.root / "conf" / "jobs" / "orders.toml"
+    before = toml.read_text()
+    code, _, err = shell.run("restore", "orders", "--from", "batch=0")
+    assert code == 0, err
+    toml.write_text(before.replace('order_by = "t"', 'order_by = "v"'))
+    code, out, err = shell.run("diff", "orders")
+    assert (code, out.splitlines()[-1], "PEN-SRC-002" in err) == (78, "a start would be refused", True)
+    code, _, refused = shell.run("run", "orders", "--available-now")
+    assert code == 78
+    assert err[err.index("PEN-SRC-002") :].split()[:9] == refused[refused.index("PEN-SRC-002") :].split()[:9]
+    toml.write_text(before)
+    (shell.root / "jobs" / "orders.py").write_text(FILTERED)
+    code, out, err = shell.run("diff", "orders")
+    assert code == 0, err
+    assert "max_out_of_order was 5 s and is 9 s" in out
+    assert ["filter", "filter_1", "new", "predicate was none and is v > 3"] in [
+        line.split(maxsplit=3) for line in out.splitlines()
+    ]
+
+
 def error_in(told: str) -> str:
     """Return what is told of an error, without what Spark says when it starts."""
     return told[told.index("PEN-CKP-016 step 'minutely' cannot go on from its state: its windows were") :]

@@ -46,13 +46,17 @@ class EntryBase(Record):
 
 
 class Takeover(EntryBase):
-    """A driver owns the log from here; `partitions` are those of its stateful steps."""
+    """A driver owns the log from here; `partitions` are those of its stateful steps.
+
+    `described` are the settings of its job that its state does not show: what a diff compares later code with.
+    """
 
     kind: Literal["takeover"] = "takeover"
     generation: int
     holder: str
     code_version: str
     partitions: dict[str, int]
+    described: dict[str, dict[str, str]] = {}
 
 
 class StepWatermarks(Record):

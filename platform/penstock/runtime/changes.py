@@ -16,6 +16,7 @@ from penstock.errors import PartitionsChanged, PenstockError, StepsChanged
 from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import FunctionNode, StatefulNode
 from penstock.operators.evolution import Evolution
+from penstock.runtime.described import Described, changes_of
 
 __all__ = ["Fate", "Finding", "Kind", "compare", "lost_rows", "refuse", "when_left"]
 
@@ -26,6 +27,10 @@ class Kind(Enum):
     STEP = "step"
     SOURCE = "source"
     SINK = "sink"
+    FILTER = "filter"
+    SELECT = "select"
+    WITH_COLUMNS = "with_columns"
+    CHECK = "check"
 
 
 class Fate(Enum):
@@ -37,6 +42,8 @@ class Fate(Enum):
     """The checkpoint does not know it."""
     DROPPED = "dropped"
     """The checkpoint has state of a step that the job no longer has."""
+    CHANGED = "changed"
+    """It goes on, with other settings than those that the checkpoint was written with."""
     GONE = "gone"
     """The checkpoint knows a source or a sink that the job no longer has."""
     INCOMPATIBLE = "incompatible"
@@ -76,17 +83,22 @@ def compare(
     *,
     drop: Collection[str] = (),
     unfit: Mapping[str, PenstockError] | None = None,
+    unread: Mapping[str, PenstockError] | None = None,
+    described: Described | None = None,
 ) -> list[Finding]:
-    """Return what becomes of each step, source and sink of the job and of the checkpoint.
+    """Return what becomes of each step, source and sink of the job and of the checkpoint, and what else has changed.
 
     `stored` tells of each step that has state and that the job has; `drop` names steps whose state is let go; `unfit`
-    are the sinks that do not take the rows they would get, each with its error.
+    are the sinks that do not take the rows they would get, and `unread` the sources that cannot be read on, each with
+    its error. `described` are the settings of the job now.
     """
-    return [
+    found = [
         *_steps(graph, recovered, stored, drop),
-        *_sources(graph, recovered),
+        *_sources(graph, recovered, unread or {}),
         *_sinks(graph, recovered, unfit or {}),
     ]
+    before = recovered.committed_by.described if recovered.committed_by is not None else {}
+    return list(_with_settings(found, before, described)) if before and described is not None else found
 
 
 def refuse(findings: Iterable[Finding]) -> None:
@@ -106,6 +118,24 @@ def when_left(recovered: Recovered) -> Recovered:
     last = recovered.last_published_commit
     shown = {} if last is None else dict.fromkeys(last.staged, last.batch)
     return replace(recovered, pending=None, published={**recovered.published, **shown})
+
+
+def _with_settings(findings: Iterable[Finding], before: Described, now: Described) -> Iterator[Finding]:
+    """Yield the findings with what settings were before, then filters, columns and checks that have changed.
+
+    What drops or judges rows goes on from the next batch; nothing that was decided changes.
+    """
+    for finding in findings:
+        name = f"{finding.kind.value} {finding.name}"
+        changed = changes_of(before[name], now[name]) if name in before and name in now else ()
+        yield replace(finding, says=(*finding.says, *changed))
+    for name in dict.fromkeys([*now, *before]):
+        kind, _, of = name.partition(" ")
+        if kind in (Kind.STEP.value, Kind.SOURCE.value) or before.get(name) == now.get(name):
+            continue
+        fate = Fate.NEW if name not in before else Fate.GONE if name not in now else Fate.CHANGED
+        says = changes_of(before.get(name, {}), now.get(name, {}))
+        yield Finding(kind=Kind(kind), name=of, fate=fate, says=says)
 
 
 # --- steps ---------------------------------------------------------------------------------------
@@ -179,14 +209,17 @@ def _dropped(step: str, known: list[str], *, let_go: bool) -> Finding:
 # --- sources -------------------------------------------------------------------------------------
 
 
-def _sources(graph: JobGraph, recovered: Recovered) -> Iterator[Finding]:
+def _sources(graph: JobGraph, recovered: Recovered, unread: Mapping[str, PenstockError]) -> Iterator[Finding]:
     """Yield what becomes of sources: a position is kept by name, and would be lost without a word."""
     read = recovered.commit.sources if recovered.commit is not None else {}
     fixed = recovered.pending.ranges if recovered.pending is not None else {}
     names = [node.name for node in graph.sources]
     for name in names:
         refusal = _unforeseen(name, Kind.SOURCE, recovered)
-        if name in read:
+        if name in unread:
+            says = (unread[name].what,)
+            yield Finding(kind=Kind.SOURCE, name=name, fate=Fate.INCOMPATIBLE, says=says, refusal=unread[name])
+        elif name in read:
             ended = ("it was read to its end, or drained",) if read[name].ended else ()
             yield Finding(kind=Kind.SOURCE, name=name, fate=Fate.KEPT, says=ended, refusal=refusal)
         else:

@@ -97,7 +97,7 @@ class JobRun:
             uuid=metadata.uuid,
             clock=clock,
             trigger=trigger,
-            identity=identity or Identity(holder=holder_name()),
+            identity=replace(identity or Identity(holder=holder_name()), described=engine.described),
             janitor=Janitor(folder, keep=settings.keep, pinned_batches=lambda: held() | needed() | data.pinned()),
             data=data,
             settings=settings,

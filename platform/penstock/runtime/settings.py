@@ -23,6 +23,7 @@ class Identity:
     code_version: str = "unknown"
     writer: str = field(default_factory=lambda: uuid.uuid4().hex)
     command: str | None = None
+    described: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def takeover(self, view: View, partitions: Mapping[str, int]) -> Takeover:
         """Return the entry by which this driver owns a log; `partitions` are those of the stateful steps."""
@@ -35,6 +36,7 @@ class Identity:
             holder=self.holder,
             code_version=self.code_version,
             partitions=dict(partitions),
+            described=self.described,
         )
 
 

@@ -31,9 +31,11 @@ from penstock.runtime.blame import data_exception, java_failure, of_the_engine, 
 from penstock.runtime.build import BuiltJob, build_job
 from penstock.runtime.changes import Finding, Stored, compare, refuse
 from penstock.runtime.dataframes import at_site
+from penstock.runtime.described import described
 from penstock.runtime.facts import PROPERTY, BatchFacts
 from penstock.runtime.gates import UNIT
 from penstock.runtime.loading import initial_frame, loading_frame, manifests, refuse_unfit, rewritten_tables
+from penstock.runtime.next_batch import spans_of
 from penstock.runtime.partition_state import PartitionState
 from penstock.runtime.plan import JobPlan, plan_job
 from penstock.runtime.rows import receipts_of
@@ -64,6 +66,7 @@ class SparkEngine:
             with at_site(source.site):
                 self.readers[source.name] = source.source.open(spark)
         self.built: BuiltJob = build_job(self.plan, spark, self.readers, suites)
+        self.described = described(graph, suites)
         self._staging: dict[str, Path] = {}
         self._publishers: dict[str, Publisher] = {}
         self._own_folder: dict[str, bool] = {}
@@ -104,7 +107,21 @@ class SparkEngine:
                 getattr(node.sink, "check", lambda _: None)(self.built.sink_schemas[node.name])
             except PenstockError as why:
                 unfit[node.name] = why
-        return compare(self.graph, recovered, stored, drop=drop, unfit=unfit)
+        unread = dict(self._unread(recovered))
+        return compare(self.graph, recovered, stored, drop=drop, unfit=unfit, unread=unread, described=self.described)
+
+    def _unread(self, recovered: Recovered) -> Iterator[tuple[str, PenstockError]]:
+        """Yield the sources that cannot be read on from where they stand, each with its error (SEMANTICS 9.1)."""
+        fixed = spans_of(recovered.pending) if recovered.pending is not None else {}
+        known = recovered.commit.sources if recovered.commit is not None else {}
+        for name, reader in self.readers.items():
+            try:
+                if (span := fixed.get(name)) is not None:
+                    reader.verify(span)
+                if name in known and not known[name].ended:
+                    reader.newest(known[name].position)
+            except PenstockError as why:
+                yield name, why
 
     def _stored(self, step: str, refs: Mapping[str, ManifestRef]) -> Stored:
         work, found = self.built.steps[step], Evolution()

@@ -1,0 +1,67 @@
+"""Describe what a job's code says and its state does not show, so that a diff can tell what has changed of it (F51)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.graph.durations import Duration
+from penstock.graph.graph import JobGraph
+from penstock.graph.nodes import CheckNode, FilterNode, Node, SelectNode, SourceNode, WindowNode, WithColumnsNode
+from penstock.graph.windows import LateTo
+
+__all__ = ["Described", "changes_of", "described"]
+
+Described = Mapping[str, Mapping[str, str]]
+"""For each source, filter, select, check and window, as `kind name`, its settings in words."""
+
+
+def described(graph: JobGraph, suites: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the settings of a job; `suites` maps each check to a path or a dict. Kept in the Takeover of a driver."""
+    found: dict[str, dict[str, str]] = {}
+    numbers: dict[str, int] = {}
+    for node in graph.nodes:
+        for kind, settings in _settings(node, suites):
+            name = getattr(node, "name", None)
+            if name is None:
+                name = numbers[kind] = numbers.get(kind, 0) + 1
+            found[f"{kind} {name}"] = settings
+    return found
+
+
+def changes_of(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
+    """Return in words how settings differ."""
+    return tuple(
+        f"{what} was {before.get(what, 'none')} and is {now.get(what, 'none')}"
+        for what in dict.fromkeys([*before, *now])
+        if before.get(what) != now.get(what)
+    )
+
+
+def _settings(node: Node, suites: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
+    match node:
+        case SourceNode():
+            bounds = ((n, getattr(node, n)) for n in ("max_out_of_order", "idle_after", "max_future"))
+            said = {name: str(Duration(micros)) for name, micros in bounds if micros is not None}
+            yield "source", {"event_time": node.event_time, **said} if node.event_time is not None else {}
+        case FilterNode(predicate=predicate):
+            yield "filter", {"predicate": predicate}
+        case SelectNode(expressions=expressions):
+            yield "select", {"columns": ", ".join(expressions)}
+        case WithColumnsNode(columns=columns):
+            yield "with_columns", {"columns": ", ".join(f"{name} = {sql}" for name, sql in columns.items())}
+        case WindowNode(spec=spec):
+            late = f"to {spec.late.stream}" if isinstance(spec.late, LateTo) else "dropped"
+            yield "step", {"late data": late, "lateness rule": spec.rule.value}
+        case CheckNode(name=name):
+            table = (node.on_table_fail or node.on_fail).value
+            yield "check", {"on_fail": node.on_fail.value, "on_table_fail": table, "suite": _digest(suites.get(name))}
+
+
+def _digest(suite: Any) -> str:
+    """Return what tells one suite from another: a few characters of the digest of what it says."""
+    said = json.loads(Path(suite).read_text()) if isinstance(suite, str | Path) else suite
+    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:12]
