@@ -27,7 +27,15 @@ from penstock.checkpoint.log import Log
 from penstock.checkpoint.metadata import open_or_create
 from penstock.checkpoint.recovery import Damage, recover
 from penstock.checkpoint.takeover import survey
-from penstock.errors import CheckpointCorrupt, CheckpointMoved, MoveUnfinished, PenstockError, SinkAhead
+from penstock.errors import (
+    CannotRestore,
+    CheckpointCorrupt,
+    CheckpointMoved,
+    LogGap,
+    MoveUnfinished,
+    PenstockError,
+    SinkAhead,
+)
 from penstock.runtime.loop import Driver
 from penstock.runtime.moving import finish_move
 from penstock.runtime.restoring import StartFrom
@@ -57,7 +65,7 @@ class Left:
         del store._files[path]
         if data is not None:
             store._files[path] = data
-        if data is None or from_bytes(self.store._files[path], path).kind == "commit":
+        if path == self.last and (data is None or from_bytes(self.store._files[path], path).kind == "commit"):
             store.ever.remove((path, self.store._files[path]))
         return Left(world, store, self.tries)
 
@@ -277,6 +285,61 @@ def test_a_refused_start_leaves_nothing_behind() -> None:
             with pytest.raises(CheckpointCorrupt, match="it may be a Restore"):
                 run_to_end(damaged.driver(name))
         assert damaged.store._files == files
+
+
+# --- a gap -------------------------------------------------------------------------------------
+
+
+def held_all() -> Iterator[Left]:
+    """Yield a log with every kind of entry in its middle, and one of which slots were purged as well."""
+    with quick_folder() as folder:
+        found = Left(World(root=made_folder(folder), times=TIMES), Witness())
+        first_save(found)
+        driver = found.driver("c")
+        found.until(driver.run(), "FixOffsets", "after", 3)
+        found.store._files[found.last] = found.store._files[found.last][:-1]
+        found.until(found.driver("d").run(), "Purge", "after", 4)
+        list(found.driver("e").restore(StartFrom(restore=True, batch=2, truncate=True)))
+        found.until(found.driver("f").run(), "Purge", "after", 5)
+        kinds = {entry.kind for entry in found.store.entries()}
+        assert kinds == {"takeover", "offsets", "commit", "release", "save", "void", "restore"}
+        yield found
+
+
+@pytest.mark.fault("F16")
+def test_a_gap_stops_the_job_and_is_made_up_for_by_going_back() -> None:
+    """Each entry but the last, alone and with the next one, is gone: no start does a batch, and the remedy works."""
+    for found in held_all():
+        slots = sorted(path for path in found.store._files if path.startswith("log/"))
+        given_up = {Log(found.store).path(e.slot) for e in found.store.entries() if isinstance(e, Void)}
+        for many in (1, 2):
+            for at in range(len(slots) - many):
+                if {*slots[at : at + many]} <= given_up:
+                    continue  # nobody misses it
+                left = found.again(slots[at], b"")
+                for path in slots[at : at + many]:
+                    left.store.delete(path)
+                files, what = dict(left.store._files), f"without {slots[at : at + many]}"
+                with pytest.raises(LogGap):
+                    run_to_end(left.driver("next"))
+                added = [from_bytes(data, path) for path, data in left.store._files.items() if path not in files]
+                assert {entry.kind for entry in added} <= {"takeover"}, what
+                back_to_the_newest(left)
+                said = judge(ledger_of(left.world, left.store, windowed_job(), finished=True))
+                assert said == [], f"{what}: {said}"
+                assert recover(Log(left.store)).problems == ()
+
+
+@pytest.mark.fault("F16")
+def test_a_gap_stays_where_there_is_nothing_to_go_back_to() -> None:
+    """Who asks for what is not kept has written nothing."""
+    for found in held_all():
+        left = found.again(Log(found.store).path(3), b"")
+        left.store.delete(Log(found.store).path(3))
+        files = dict(left.store._files)
+        with pytest.raises(CannotRestore, match="batch 99 is not kept"):
+            list(left.driver("person").restore(StartFrom(restore=True, batch=99)))
+        assert left.store._files == files
 
 
 # --- a move ------------------------------------------------------------------------------------

@@ -78,3 +78,21 @@ def test_what_the_commands_say_of_a_damaged_end_is_true_and_their_remedy_works(s
     code, _, err = shell.run(*RUN)
     assert code == 0, err
     assert shell.totals() == whole
+
+
+@pytest.mark.fault("F16")
+def test_a_takeover_that_nothing_needs_any_more_may_be_lost(shell: Shell) -> None:
+    """The first slot of all is gone: the job stops, fsck names batches, and going back to one is all that is needed."""
+    code, _, err = shell.run(*RUN)
+    assert code == 0, err
+    whole = shell.totals()
+    (shell.root / "checkpoints" / "orders" / log_of(shell).path(0)).unlink()
+    code, _, err = shell.run(*RUN)
+    assert (code, "PEN-CKP-003" in err) == (78, True), err
+    code, out, _ = shell.run("fsck", "checkpoints")
+    assert (code, "go back with --from batch=N to one of 0, 1, 2, 3" in out) == (78, True), out
+    code, _, err = shell.run(*RUN, "--from", "batch=2", "--truncate-sinks")
+    assert code == 0, err
+    assert shell.totals() == whole
+    code, out, err = shell.run("fsck", "checkpoints")
+    assert code == 0, out

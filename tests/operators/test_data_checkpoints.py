@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -302,6 +303,33 @@ def test_fsck_finds_a_damaged_table_and_the_stream_goes_on(tmp_path, harm):
         newest = versions(folder, "step")[-1]
         assert (newest.commit.batch > 3, newest.rows) == (True, 500)
         assert len(table_rows(h)) == 500
+
+
+def test_fsck_finds_a_hole_in_the_tables_own_log_and_its_remedy_works(tmp_path):
+    """Going back to the snapshot needs no log of Delta's; where the folder is removed the next one is made whole."""
+    from penstock.checkpoint.local import LocalStore
+    from penstock.checkpoint.log import Log
+    from penstock.runtime.verify import verify
+
+    with Harness(kept_job(2, partitions=1), tmp_path) as h:
+        for n in range(5):
+            h.batch({"rows": [{"k": f"k{n}", "v": n} for n in range(50)]})
+        folder = h.root / "kept"
+        log = Log(LocalStore(folder))
+        assert verify(log, folder).problems == ()
+        table = folder / "snapshots" / "step"
+        name = f"step@{versions(folder, 'step')[-1].version}"
+        (table / "_delta_log" / f"{1:020d}.json").unlink()
+        (finding,) = verify(log, folder).findings
+        assert finding.what.startswith(f"the table {table} cannot be read as of version 1: ")
+        assert "put the file back from a copy, or remove " in finding.means
+        h.restore(snapshot=name)
+        shutil.rmtree(table)
+        h.restart()
+        for _ in range(6):
+            h.batch({"rows": [{"k": "k1", "v": 1}]})
+        assert verify(log, folder).problems == ()
+        assert len(table_rows(h)) == 50
 
 
 class TestHelperProcess:

@@ -9,7 +9,7 @@ import pytest
 from checkpoint_samples import commit, leave, offsets, own
 from typer.testing import CliRunner
 
-from penstock.checkpoint.entries import Save
+from penstock.checkpoint.entries import Restore, Save
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.metadata import open_or_create
@@ -64,7 +64,10 @@ def test_a_torn_entry_at_the_end_is_given_up_by_the_next_start(root: Path) -> No
     last = slots(root)[-1]
     last.write_bytes(last.read_bytes()[:-5])
     (means,) = told(root).values()
-    assert means == "the next start gives it up, if no sink shows that it was a batch"
+    assert means == (
+        "the next start gives it up, if no sink shows that it was a batch; else go back with --from batch=N to one of "
+        "0, 1, 2, 3, or --from saved=NAME to early"
+    )
     assert told(root, "b") == {}
 
 
@@ -78,6 +81,36 @@ def test_a_commit_in_the_middle_stops_the_job_and_says_where_to_go_back_to(root:
     )
     assert sum(middle.name in what for what in found) == 1
     assert all("2, 3, or --from saved=NAME to early" in means for means in found.values())
+
+
+@pytest.mark.fault("F16")
+def test_only_batches_of_the_line_in_force_are_named(root: Path) -> None:
+    """Behind a restore to batch 1 the job stands on it, and not on what came after it."""
+    log = Log(LocalStore(root / "a"))
+    owned = own(log, "w2")
+    who = {"epoch": owned.epoch, "writer": owned.writer}
+    owned.append(Restore(**who, batch=1, source="batch", saved=None, partitions=None))
+    for batch in (4, 5):
+        owned.append(offsets(batch, **who))
+        done = owned.append(commit(batch, **who))
+    assert done.place is not None
+    path = root / "a" / log.path(done.place.slot)
+    path.write_bytes(path.read_bytes()[:-1])
+    (means,) = told(root).values()
+    assert (
+        means == "the job does not start; go back with --from batch=N to one of 0, 1, 4, or --from saved=NAME to early"
+    )
+
+
+@pytest.mark.fault("F68")
+def test_a_log_that_may_have_ended_for_a_move_names_no_way_back(root: Path) -> None:
+    """No restore would be let there."""
+    log = Log(LocalStore(root / "a"))
+    owned = own(log, "w2", command="move to /elsewhere/a")
+    log.store.create(log.path(owned.next_slot), b"")
+    (means,) = told(root).values()
+    assert "the move of the job to /elsewhere/a may have ended the log" in means
+    assert "--from" not in means
 
 
 def test_a_gap_is_found(root: Path) -> None:

@@ -82,7 +82,7 @@ class Log:
                 return tail
             tail = self.find_tail()
             if newest > tail and (missing := self.slots.gaps(newest)):
-                raise gap(missing, self.path(missing[0]))
+                raise gap(missing, self.path(missing[0]), newest=newest)
         return tail
 
     def read(self, slot: int) -> Entry:
@@ -227,10 +227,10 @@ def fenced(path: str, mine: int, seen: int, holder: str) -> Fenced:
     return Fenced(what, where=path, epoch_mine=mine, epoch_seen=seen, holder=holder)
 
 
-def gap(missing: list[int], path: str) -> LogGap:
-    """Make the error for slots that are missing; it carries them as `missing`."""
+def gap(missing: list[int], path: str, *, newest: int | None = None) -> LogGap:
+    """Make the error for slots that are missing; it carries them as `missing`, and the last slot that is there."""
     more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-    return LogGap(f"slots {missing[:_NAMED]}{more} of the log are missing", where=path, missing=missing)
+    return LogGap(f"slots {missing[:_NAMED]}{more} of the log are missing", where=path, missing=missing, newest=newest)
 
 
 def read_takeover(log: Log, slot: int, epoch: int, writer: str) -> Takeover:

@@ -103,7 +103,7 @@ def _read_once(log: Log, damage: Damage, newest: int | None) -> Recovered:
     except LogGap as why:
         if damage is Damage.FAIL:
             raise
-        behind, tail = why, log.find_tail()  # what lies before the gap is shown, with the gap
+        behind, tail = why, int(str(why.fields["newest"]))
     walked = walk(log, tail, newest)
     standing = replay(walked, log.path)
     problems: list[CheckpointError] = [error for slot, error in standing.problems if slot > standing.restored_at]

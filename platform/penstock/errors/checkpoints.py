@@ -14,7 +14,10 @@ class CheckpointCorrupt(CheckpointError):
     """A file is damaged: truncated, altered, or not what its name says."""
 
     code = "PEN-CKP-001"
-    remedy = "Nothing was overwritten. Put the file back from a backup, or restart from an earlier kept batch."
+    remedy = (
+        "Nothing was overwritten. Put the file back from a backup, or go back with `--from` to what "
+        "`penstock fsck ROOT` names."
+    )
 
 
 class FormatTooNew(CheckpointError):
@@ -26,7 +29,10 @@ class LogGap(CheckpointError):
     """Slots are missing between slots that exist."""
 
     code = "PEN-CKP-003"
-    remedy = "Put the missing entries back from a backup, or import the checkpoint at an earlier batch."
+    remedy = (
+        "Put the missing entries back from a backup, or go back with `--from` to what `penstock fsck ROOT` names: a "
+        "restore makes up for the gap."
+    )
 
 
 class MetadataMissing(CheckpointError):
@@ -40,7 +46,7 @@ class StateMissing(CheckpointError):
     """A commit names state files that are not there."""
 
     code = "PEN-CKP-005"
-    remedy = "Put the state folder back from a backup, or restart from an earlier kept batch."
+    remedy = "Put the files back from a backup, or go back with `--from` to what `penstock fsck ROOT` names."
 
 
 class NotExclusive(CheckpointError):

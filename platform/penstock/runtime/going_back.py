@@ -10,6 +10,7 @@ from penstock.checkpoint.entries import Commit, Takeover
 from penstock.checkpoint.recovery import Damage, Recovered, takeover_of
 from penstock.errors import Fenced
 from penstock.runtime.changes import lost_rows, refuse
+from penstock.runtime.gaps import close_gaps
 from penstock.runtime.rewriting import Restored, restored, with_partitions
 from penstock.runtime.sink_evidence import refuse_unpublished
 from penstock.runtime.stages import Hook
@@ -27,6 +28,7 @@ def go_back(driver: Driver, start: StartFrom) -> Iterator[Hook]:
 
     Raises CannotRestore and what else says that the job cannot go on from there; then the log stands as it stood.
     """
+    close_gaps(driver.log, start, driver.janitor.root, driver.identity.writer)
     recovered = yield from driver.own(Damage.LIST)
     owned = driver.owned
     assert owned is not None

@@ -21,6 +21,7 @@ from penstock.errors import (
     ConfigError,
     EngineGone,
     EnvironmentUnfit,
+    LogGap,
     PenstockError,
 )
 from penstock.graph.graph import JobGraph
@@ -311,12 +312,16 @@ def _look_first(
         if start.rewrites or not order.goes_on:
             raise CannotRestore("there is no checkpoint yet, so nothing can be restored in it", where=shown(folder))
         return start if order.command is not None else LAST
-    view = survey(log)
-    refuse_moved(log, view)
-    watch.may_take_over(view)
-    if start.restore and order.command is not None and find_restore(log, order.command) is not None:
-        progress.answered(order.command)
-        return LAST
+    try:
+        view = survey(log)
+        refuse_moved(log, view)
+        watch.may_take_over(view)
+        if start.restore and order.command is not None and find_restore(log, order.command) is not None:
+            progress.answered(order.command)
+            return LAST
+    except LogGap:
+        if not start.restore:  # which closes it, and looks at the holder then
+            raise
     if start.restore:
         released = HeldRecords(control_store(folder.parent), folder.name).released()
         recovered = recover(log, Damage.LIST)

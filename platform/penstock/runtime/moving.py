@@ -31,7 +31,7 @@ from penstock.checkpoint.places import remove_folder
 from penstock.checkpoint.recovery import Damage, recover
 from penstock.checkpoint.settle import settle
 from penstock.checkpoint.takeover import MOVE, View, confirm, refuse_moved, survey
-from penstock.errors import CannotCopy, CheckpointMoved, Fenced, MoveUnfinished, NotFound
+from penstock.errors import CannotCopy, CheckpointMoved, Fenced, LogGap, MoveUnfinished, NotFound
 from penstock.runtime.making import alone_in, clear_left, making, move_into_place, open_plain, refuse_links
 from penstock.runtime.resting import own_at_rest, release_at_rest
 from penstock.runtime.roots import job_log
@@ -104,7 +104,9 @@ def finish_move(folder: Path) -> None:
     source has not ended, or cannot be seen from here.
     """
     log = job_log(folder)
-    view = None if log is None else survey(log)
+    view = None
+    with suppress(LogGap):  # of which the start itself tells
+        view = None if log is None else survey(log)
     if log is None or view is None:
         return
     _refuse_lost_end(view)

@@ -87,6 +87,19 @@ def open_table(path: Path) -> DeltaTable | None:
     return DeltaTable(path) if DeltaTable.is_deltatable(str(path)) else None
 
 
+def log_problem(path: Path, version: int) -> str | None:
+    """Return why a table cannot be read as of a version, None where it can."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    try:
+        with working_copy(path) as copy:
+            found: int = DeltaTable(copy, version=version).version()
+    except (DeltaError, OSError) as why:
+        return (str(why) or type(why).__name__).splitlines()[0]
+    return None if found == version else f"its log ends at version {found}"
+
+
 def is_ours(table: DeltaTable | None) -> bool:
     """Return whether the newest commit of a table is a data checkpoint, or what was cleared away behind one."""
     return table is not None and BATCH in table.history(1)[0]

@@ -24,7 +24,7 @@ from penstock.checkpoint.places import bring_anew, files_below, read_whole, remo
 from penstock.checkpoint.store import corrupt
 from penstock.errors import CannotRestore, CheckpointCorrupt, StateMissing
 from penstock.graph.names import is_name
-from penstock.runtime.snapshot_delta import Files, checked, forget_files
+from penstock.runtime.snapshot_delta import Files, checked, forget_files, log_problem
 from penstock.runtime.specs import TIMERS
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "snapshots_of",
     "storable",
     "table_path",
+    "unreadable_tables",
     "verify_snapshot",
     "versions",
     "write_record",
@@ -103,6 +104,20 @@ def snapshot_problems(folder: Path) -> Iterator[tuple[str, str]]:
             except CheckpointCorrupt as why:
                 if size_of(path) is not None:  # else it was let go meanwhile
                     yield name, f"{why.what} ({why.where})"
+
+
+def unreadable_tables(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Yield tables of snapshots whose own log does not show every version that is kept, and what is wrong."""
+    for step in snapshot_steps(folder):
+        kept = versions(folder, step)
+        wanted = {"": {one.version for one in kept}, TIMERS: {one.timers for one in kept if one.timers is not None}}
+        for table, numbers in wanted.items():
+            path = table_path(folder, step, table)
+            for number in sorted(numbers):
+                why = log_problem(path, number)
+                if why is not None:
+                    yield path, f"the table {shown(path)} cannot be read as of version {number}: {why}"
+                    break
 
 
 def verify_snapshot(folder: Path, found: SnapshotVersion) -> None:

@@ -10,9 +10,11 @@ from penstock.checkpoint.entries import Commit, Void
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.metadata import PATH as METADATA
 from penstock.checkpoint.metadata import read_metadata
+from penstock.checkpoint.mirror import shown
 from penstock.checkpoint.recovery import Damage, Recovered, recover
 from penstock.errors import CheckpointCorrupt, NotFound, PenstockError, StateMissing
-from penstock.runtime.snapshot_tables import snapshot_problems
+from penstock.runtime.snapshot_tables import snapshot_problems, unreadable_tables
+from penstock.runtime.ways_back import way_back
 from penstock.state import Manifest
 from penstock.state.manifest import ManifestRef
 from penstock.state.refs import Piece
@@ -79,7 +81,7 @@ def verify(log: Log, folder: Path) -> Verified:
         after = recover(log, Damage.LIST)
         still = {kept.batch for kept in after.kept} | {commit.batch for commit in after.saves.values()}
         found = [(batch, problem) for batch, problem in found if batch in still or batch >= after.floor]
-    back = _way_back(before, damaged={batch for batch, _ in found})
+    back = way_back(log, before, folder, damaged={batch for batch, _ in found})
     return Verified(
         batches=len(before.kept),
         files=len(read),
@@ -110,9 +112,10 @@ def _of_log(log: Log, recovered: Recovered, back: str) -> Iterator[Finding]:
         yield Finding.of(problem, f"the job does not start; {back}")
     told = {problem.where for problem in recovered.problems}  # which says more than that it cannot be read
     at_end = {damaged.slot for damaged in recovered.damaged}
+    lost = f"the next start gives it up, if no sink shows that it was a batch; else {back}"
     for slot, what in _entries(log):
         if slot in at_end:
-            yield Finding(what, "the next start gives it up, if no sink shows that it was a batch")
+            yield Finding(what, lost)
         elif log.path(slot) not in told:
             yield Finding(what, "it lies before a restore, or nothing needs it: it stops no job")
     for name, why in recovered.lost_saves.items():
@@ -137,17 +140,12 @@ def _of_snapshots(folder: Path) -> Iterator[Finding]:
     for name, problem in snapshot_problems(folder):
         means = f"nobody can go back to snapshot={name}; the job needs it for nothing else"
         yield Finding(f"snapshot {name}: {problem}", means)
-
-
-def _way_back(recovered: Recovered, *, damaged: set[int]) -> str:
-    """Return in words what can be gone back to: kept batches whose state is whole, and saved ones."""
-    batches = [str(kept.batch) for kept in recovered.kept if kept.batch not in damaged]
-    names = [name for name, commit in recovered.saves.items() if commit.batch not in damaged]
-    ways = [f"--from batch=N to one of {', '.join(batches[-5:])}"] if batches else []
-    ways += [f"--from saved=NAME to {', '.join(names)}"] if names else []
-    if not ways:
-        return "no batch is whole: begin anew with --from empty, or put the files back from a copy"
-    return f"go back with {', or '.join(ways)}"
+    for table, problem in unreadable_tables(folder):
+        means = (
+            "going back to its snapshots works all the same, but nobody else can read it and no data checkpoint is "
+            f"added: put the file back from a copy, or remove {shown(table)}, which the next one makes anew"
+        )
+        yield Finding(problem, means)
 
 
 def _said(error: PenstockError) -> str:

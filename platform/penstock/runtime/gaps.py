@@ -1,0 +1,43 @@
+"""Make up for entries of a log that are missing, on behalf of who goes back behind them (decision 52)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import structlog
+
+from penstock.checkpoint.entries import Void
+from penstock.checkpoint.log import Log
+from penstock.checkpoint.recovery import Damage, recover
+from penstock.errors import LogGap
+from penstock.runtime.restoring import StartFrom
+
+__all__ = ["close_gaps"]
+
+log = structlog.get_logger()
+
+
+def close_gaps(entries: Log, start: StartFrom, folder: Path, writer: str) -> None:
+    """Put a Void into each slot that is missing, so that the end of the log is found again.
+
+    Where no batch has followed, nobody knows which ids the missing entries have used: those are given up with them.
+    Until the Restore follows the job is refused as before, because nobody who held the log has written these.
+    Raises CannotRestore where there is nothing to go back to, and then the log stands as it stood.
+    """
+    found = recover(entries, Damage.LIST)
+    missing = sorted({slot for problem in found.problems if isinstance(problem, LogGap) for slot in _slots(problem)})
+    if not missing:
+        return
+    start.commit(found, folder)
+    begun = [*(kept.commit for kept in found.kept), *([found.pending] if found.pending is not None else [])]
+    newest = max((entry.place.slot for entry in begun if entry.place is not None), default=-1)
+    reason = "the entry is missing; a restore makes up for it"
+    for slot in missing:
+        log.warning("log.gap_closed", slot=slot)
+        used = found.used + len(missing) if slot == missing[-1] > newest else None
+        entries.append_at(slot, Void(epoch=1, writer=writer, slot=slot, reason=reason, batch=used))
+
+
+def _slots(gap: LogGap) -> list[int]:
+    slots: list[int] = gap.fields["missing"]  # type: ignore[assignment]
+    return slots
