@@ -5,6 +5,7 @@ Run as `python -m tools.check_tree`; looks at the files git tracks, and at new o
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 import sys
@@ -19,6 +20,13 @@ TOO_LONG_MODULE = 400
 TOO_LONG_TEST = 600
 # With an __init__.py that folder shadows the standard library's module, and `import pyspark` dies (FACTS 5).
 FORBIDDEN_FILES = ("platform/__init__.py",)
+# Other people's files, as their project has published them (docs/decisions/0069).
+_UPLOT = "platform/penstock/ui/static/uplot/"
+VENDORED = {
+    f"{_UPLOT}LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+    f"{_UPLOT}uPlot-1.6.32.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    f"{_UPLOT}uPlot-1.6.32.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+}
 # With gaps, because this file is checked as well.
 _HOSTS = "pypi .org|python hosted.org|repo .maven|repo1 .maven|maven .org|registry .npmjs|deb .debian.org"
 HOST = re.compile(_HOSTS.replace(" ", "").replace(".", r"\."))
@@ -37,6 +45,14 @@ def problems_in(name: str, text: str) -> Iterator[str]:
 def forbidden(names: Sequence[str]) -> list[str]:
     """Say which files are there and must not be."""
     return [f"{name}: must not exist, it shadows the standard library" for name in names if name in FORBIDDEN_FILES]
+
+
+def vendored(name: str, content: bytes) -> str | None:
+    """Say what is wrong with a file that is somebody else's: it is not as they published it, or nobody noted it."""
+    if not name.startswith(_UPLOT):
+        return None
+    found = hashlib.sha256(content).hexdigest()
+    return None if VENDORED.get(name) == found else f"{name}: not the published file, its sha256 is {found}"
 
 
 def length_of(name: str, text: str) -> tuple[str | None, str | None]:
@@ -61,8 +77,12 @@ def main() -> int:
     """Check every file."""
     names = tracked(ROOT)
     problems = forbidden(names)
+    problems += [f"{name}: is not there, though it is noted" for name in VENDORED if name not in names]
     for name in names:
         content = (ROOT / name).read_bytes()
+        foreign = vendored(name, content)
+        if foreign:
+            problems.append(foreign)
         if b"\0" in content:  # not text
             continue
         text = content.decode(errors="replace")

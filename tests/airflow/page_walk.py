@@ -42,7 +42,7 @@ def walk(yard: Yard, airflow: Standalone, browser: Browser) -> None:
     look(browser, "streams")
     yard.until_commits(4)
     browser.click("#job-orders")
-    browser.see(".chart rect.bar")
+    browser.see(".plot canvas")
     look(browser, "job")
     browser.run("window.scrollTo(0, 250)")
     said = browser.see(".when").text
@@ -106,7 +106,7 @@ def begun_anew(yard: Yard, airflow: Standalone, browser: Browser, *, first: int)
     yard.until_commits(yard.commits() + 5)
     begun = f"of the stream begun with {first}"
     browser.until(lambda: begun in browser.see("dl.facts").text, "the new generation")
-    browser.until(lambda: browser.all("rect.undone"), "the batches that were undone")
+    browser.until(lambda: "undone by a restore" in browser.see("main").text, "the batches that were undone")
     portrait(browser, "ui-job", (1280, 1300))
     browser.click("nav a")
     browser.see("#job-orders")

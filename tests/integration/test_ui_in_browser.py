@@ -16,6 +16,7 @@ import uvicorn
 from browser import PHONE, WIDE, chromium
 from fastapi import FastAPI, HTTPException, Request
 from project_samples import make_project
+from selenium.webdriver import ActionChains
 from ui_site import NOW, SECOND, Site
 
 from penstock.checkpoint.entries import ManifestRef, StagedFile
@@ -130,6 +131,33 @@ def test_jobs_are_found_by_a_part_of_their_name(url, browser):
     browser.see("#filter").send_keys("x")
     browser.until(lambda: not browser.all("#job-orders"), "the job to be gone")
     assert browser.see("#filter").get_attribute("value") == "ordx"
+
+
+LINES = "return document.querySelectorAll('.plot canvas').length"
+
+
+def test_pictures_are_drawn_by_what_the_pages_bring(url, browser, screen):
+    """No policy forbids anything, nothing is fetched from elsewhere; what is pointed at is told, also after a renewal."""
+    browser.complaints()
+    browser.open(f"{url}/jobs/orders")
+    browser.until(lambda: browser.run(LINES) == len(browser.all(".plot")) >= 1, "the pictures")
+    box = browser.see("#plot-rows .u-over")
+    browser.run("arguments[0].scrollIntoView({block: 'center'})", box)
+    ActionChains(browser.driver).move_to_element(box).perform()
+    told = browser.until(lambda: "1,234" in browser.see("#plot-rows .u-legend").text, "what is pointed at")
+    assert told
+    said = browser.see(".when").text
+    browser.until(lambda: browser.see(".when").text != said, "the page to renew itself")
+    assert browser.run(LINES) == len(browser.all(".plot"))
+    assert browser.overflow() <= 0
+    assert browser.complaints() == []
+
+
+def test_a_restart_can_be_reached_without_swiping(url, browser, screen):
+    """The button beside a checkpoint is within the screen."""
+    browser.open(f"{url}/jobs/orders")
+    place = browser.see("#restart-3").rect
+    assert 0 <= place["x"] <= place["x"] + place["width"] <= screen[0]
 
 
 def test_a_restart_is_counted_confirmed_once_and_sent(url, airflow, browser, screen):

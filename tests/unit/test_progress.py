@@ -84,6 +84,7 @@ def test_an_error_is_an_event_too(capsys):
         "run.failed", "error", "PEN-OPR-002", 75,
     )  # fmt: skip
     assert (found["what"], found["where"], found["remedy"]) == ("no memory", "batch 3", ComputeFailed.remedy)
+    assert "ComputeFailed: PEN-OPR-002 no memory (batch 3)" in found["traceback"]
 
 
 def test_people_see_only_warnings_of_the_log(capsys):

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tools.check_tree import forbidden, length_of, problems_in, tracked
+from tools.check_tree import ROOT, VENDORED, forbidden, length_of, problems_in, tracked, vendored
 
 
 @pytest.mark.parametrize("host", ["py" + "pi.org", "files.python" + "hosted.org", "repo1.ma" + "ven.org"])
@@ -63,3 +63,13 @@ def test_files_are_those_that_git_tracks_and_new_ones_but_none_ignored(tmp_path)
         subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
     (tmp_path / "gone.txt").unlink()
     assert tracked(tmp_path) == [".gitignore", "new.txt", "tracked.txt"]
+
+
+def test_other_peoples_files_are_as_they_published_them():
+    """One changed byte, and a file beside them that nobody has noted, are found."""
+    for name in VENDORED:
+        content = (ROOT / name).read_bytes()
+        assert vendored(name, content) is None
+        assert "not the published file" in vendored(name, content + b" ")
+        assert "not the published file" in vendored(f"{name}.map", content)
+    assert vendored("platform/penstock/ui/static/penstock.js", b"ours") is None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 from checkpoint_samples import commit
-from hypothesis import given
-from hypothesis import strategies as st
 
 from penstock.checkpoint.entries import END_OF_TIME, StagedFile
 from penstock.errors import JobNotFound
@@ -13,7 +11,6 @@ from penstock.runtime.batch_report import BatchReport
 from penstock.runtime.overview import JobStatus, KeptCheckpoint, State
 from penstock.supervise.stream import Limits, Phase, Stream
 from penstock.ui.model import Reading, Tone, view_of
-from penstock.ui.timeline import BARS, timeline_of
 from penstock.ui.trouble import Trouble
 
 NOW = 1_700_000_000_000_000
@@ -69,7 +66,6 @@ def test_a_job_that_never_ran_has_nothing_to_show():
     assert (found.state, found.tone) == ("never run", Tone.QUIET)
     assert (found.newest, found.rate, found.rows_left, found.idle_for, found.delay) == (None,) * 5
     assert (found.judged, found.batches, found.steps, found.units, found.changes) == (None, (), (), (), ())
-    assert timeline_of(found.batches) is None
 
 
 @pytest.mark.parametrize(
@@ -186,37 +182,6 @@ def test_the_history_leaves_out_records_that_changed_nothing_one_sees():
 def test_a_limit_that_a_command_set_goes_before_the_configurations(by_command, shown):
     """As the driver has it."""
     assert view(stream=Stream(limits=by_command), limits=Limits(rows=7)).limit == shown
-
-
-def test_the_picture_marks_what_is_to_be_noted_and_says_it_in_words():
-    """A lane of its own for each kind, so that no colour has to be told apart."""
-    late = {"window:w": {"late": 2}}
-    found = view(
-        batch(7, 100), batch(8, 50, accounting=late), batch(9, 0, verdicts=[FAILED], held={"t": [HELD]}), undone={8}
-    )
-    chart = timeline_of(found.batches)
-    assert [(bar.x, bar.height, bar.undone) for bar in chart.bars] == [
-        (0, 100.0, False),
-        (1, 50.0, True),
-        (2, 0.0, False),
-    ]
-    assert [(lane.name, lane.marks) for lane in chart.lanes] == [
-        ("late rows", (1,)), ("rules failed", (2,)), ("held", (2,)), ("undone", (1,)),
-    ]  # fmt: skip
-    assert chart.says == (
-        "Rows read by batches 7 to 9: 150 in all, at most 100, in batch 7. Late rows: 1 batch. Rules failed: 1 batch. "
-        "Held: 1 batch. Undone: 1 batch."
-    )
-    assert chart.bars[1].says == "batch 8, 2023-11-14 22:13:19Z: 50 rows read, 2 late, undone by a restore"
-
-
-@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=130))
-def test_every_bar_fits_the_picture(rows):
-    """However uneven batches are: the newest hundred, no bar higher than the picture, none with rows unseen."""
-    chart = timeline_of(view(*(batch(n, count) for n, count in enumerate(rows))).batches)
-    assert len(chart.bars) == min(len(rows), BARS)
-    for bar, count in zip(chart.bars, rows[-BARS:], strict=True):
-        assert bar.height == 0 if count == 0 else 2 <= bar.height <= 100
 
 
 def test_trouble_says_what_to_do():

@@ -107,6 +107,7 @@ def _show(error: PenstockError, *, debug: bool) -> None:
 def _unexpected(why: Exception, *, debug: bool, tell: Callable[[PenstockError], None] | None) -> typer.Exit:
     frame = traceback.extract_tb(why.__traceback__)[-1]
     error = _Unforeseen(f"{type(why).__name__}: {why}", where=f"{frame.filename}:{frame.lineno}")
+    error.__cause__ = why  # so that who is told has the traceback
     if tell is not None:
         tell(error)
     _show(error, debug=debug)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -18,6 +19,10 @@ from penstock.runtime.restoring import Superseded
 from penstock.runtime.stopping import Ending
 
 __all__ = ["BarProgress", "JsonProgress", "ProgressView", "rows_left"]
+
+
+_TRACEBACK = 16_000
+"""Characters of a traceback that are logged; its end says most."""
 
 
 class ProgressView(Protocol):
@@ -120,6 +125,7 @@ class JsonProgress:
             where=error.where,
             remedy=error.remedy,
             exit_code=error.exit_code,
+            traceback="".join(traceback.format_exception(error))[-_TRACEBACK:],
         )
 
     def close(self) -> None:

@@ -17,6 +17,8 @@ from starlette.middleware.base import RequestResponseEndpoint
 from penstock.errors import PenstockError
 from penstock.runtime.project import Project
 from penstock.time.clock import Clock, SystemClock
+from penstock.ui.charts import charts_of
+from penstock.ui.driver_log import read_driver_log
 from penstock.ui.files import has_reports
 from penstock.ui.listing import listing_of
 from penstock.ui.model import JobView
@@ -24,7 +26,6 @@ from penstock.ui.reading import NEWEST, Broken, Remembered, look, read_restart, 
 from penstock.ui.rendering import NOTHING, Renderer
 from penstock.ui.report_pages import ReportPages
 from penstock.ui.restarting import Wanted, plan_of, starts_of
-from penstock.ui.timeline import timeline_of
 
 __all__ = ["REFRESH", "pages"]
 
@@ -59,6 +60,7 @@ def pages(
     app.get("/")(streams.streams)
     app.get("/jobs/{job}")(streams.job)
     app.get("/jobs/{job}/restart")(streams.restart)
+    app.get("/static/{name}")(renderer.static)
     app.get("/reports")(reports.reports)
     app.get("/reports/{job}/{path:path}")(reports.report)
     frames = "'none'" if mounted is None else "'self'"
@@ -68,7 +70,7 @@ def pages(
         """Add what every answer says, whoever made it."""
         answer = await call_next(request)
         for name, value in _HEADERS.items():
-            answer.headers[name] = value
+            answer.headers.setdefault(name, value)
         policy = answer.headers.get("Content-Security-Policy", NOTHING)
         answer.headers["Content-Security-Policy"] = f"{policy}; frame-ancestors {frames}"
         return answer
@@ -125,10 +127,11 @@ class _StreamPages:
     def job(self, request: Request, job: str) -> Response:
         """Show one job."""
         project = self._find()
-        project.settings(job)  # what is no job is remembered by nobody
+        root = project.settings(job).root  # what is no job is remembered by nobody
         view = self._remembered.get((project.root, job), lambda: look(project, job, self._clock))
         if isinstance(view, Broken):
             return self._renderer.broken(request, project, view)
+        drivers = self._remembered.get((project.root, job, "log"), lambda: read_driver_log(root, job))
         return self._renderer.page(
             request,
             project,
@@ -139,7 +142,8 @@ class _StreamPages:
             now=view.reading.now,
             view=view,
             most=NEWEST,
-            chart=timeline_of(view.batches),
+            charts=charts_of(view, drivers.batches if drivers is not None else {}),
+            drivers=drivers,
             newest_batches=view.batches[: -_NEWEST - 1 : -1],
             reports=has_reports(reports_of(project, job)),
         )

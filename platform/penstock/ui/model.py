@@ -90,11 +90,18 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One kept batch. `took` are milliseconds, None where the Commit does not say; `failed` counts units."""
+    """One kept batch.
+
+    `timings` are milliseconds by phase as the Commit says them, `took` all of them, None where it says none; `failed`
+    counts units, `quarantined` rows; `state` is the size of each step's state in bytes.
+    """
 
     report: BatchReport
+    timings: Mapping[str, float]
     took: float | None
     failed: int
+    quarantined: int
+    state: Mapping[str, int]
     kept: KeptCheckpoint
 
     @property
@@ -201,15 +208,7 @@ def view_of(reading: Reading) -> JobView:
     """Return what the pages show of what was read."""
     status, stream = reading.status, reading.stream
     newest = status.last
-    batches = tuple(
-        Batch(
-            report=kept.report,
-            took=sum(commit.timings.values()) or None,
-            failed=sum(not unit.fine for unit in _units(commit)),
-            kept=kept,
-        )
-        for kept, commit in zip(reading.kept, reading.commits, strict=True)
-    )
+    batches = tuple(_batch(kept, commit) for kept, commit in zip(reading.kept, reading.commits, strict=True))
     watermark, delay = _watermark(status.watermarks, reading.now)
     runs = status.state is State.RUNNING
     rate = status.record.get("rows_per_second")
@@ -233,6 +232,19 @@ def view_of(reading: Reading) -> JobView:
         steps=tuple(_steps(reading)),
         units=tuple(_newest_units(reading.commits)),
         changes=tuple(_changes(reading.history)),
+    )
+
+
+def _batch(kept: KeptCheckpoint, commit: Commit) -> Batch:
+    units = list(_units(commit))
+    return Batch(
+        report=kept.report,
+        timings=commit.timings,
+        took=sum(commit.timings.values()) or None,
+        failed=sum(not unit.fine for unit in units),
+        quarantined=sum(counts.get("quarantined", 0) for counts in commit.accounting.values()),
+        state={kind.partition(":")[2]: n for kind, n in commit.written.items() if kind.startswith("state:")},
+        kept=kept,
     )
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import quote
 
 import structlog
-from fastapi import Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi import HTTPException, Request
+from fastapi.responses import FileResponse, HTMLResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -29,6 +29,10 @@ __all__ = ["NOTHING", "Airflow", "Renderer", "reported"]
 NOTHING = "default-src 'none'; base-uri 'none'; form-action 'none'"
 _HERE = Path(__file__).parent
 _NOT_FOUND = 404
+_STATIC = _HERE / "static"
+CHART_JS = _STATIC / "uplot" / "uPlot-1.6.32.min.js"
+CHART_CSS = _STATIC / "uplot" / "uPlot-1.6.32.min.css"
+_FOR_EVER = "private, max-age=31536000, immutable"
 
 log = structlog.get_logger()
 
@@ -57,8 +61,8 @@ class Renderer:
 
     def __init__(self, mounted: str | None) -> None:
         self._mounted = mounted
-        self._css = Markup((_HERE / "static" / "penstock.css").read_text())  # noqa: S704 - our own files
-        self._js = Markup((_HERE / "static" / "penstock.js").read_text())  # noqa: S704
+        self._css = _ours(CHART_CSS, _STATIC / "penstock.css")
+        self._js = _ours(_STATIC / "charts.js", _STATIC / "penstock.js")
         self._templates = Environment(
             loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined
         )
@@ -71,6 +75,12 @@ class Renderer:
             size=size,
             span=span,
         )
+
+    def static(self, name: str) -> Response:
+        """Serve the library that draws charts, the one file that pages load; its version is in its name."""
+        if name != CHART_JS.name:
+            raise HTTPException(_NOT_FOUND)
+        return FileResponse(CHART_JS, media_type="text/javascript", headers={"Cache-Control": _FOR_EVER})
 
     def page(
         self,
@@ -95,6 +105,7 @@ class Renderer:
             has_reports=project is not None and any(reported(project)),
             refresh=refresh,
             path=request.url.path,
+            chart_js=CHART_JS.name,
             **facts,
         )
         allowed = f"style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; img-src data:; connect-src 'self'"
@@ -124,6 +135,10 @@ class Renderer:
         return self.page(
             request, None, "trouble.html", status=status, here=here, title=title, trouble=Trouble.of(error)
         )
+
+
+def _ours(*paths: Path) -> Markup:
+    return Markup("\n".join(path.read_text() for path in paths))  # noqa: S704 - files of the package
 
 
 def _home(request: Request) -> str:

@@ -1,4 +1,3 @@
-"use strict";
 (() => {
   const root = document.documentElement;
   const framed = window.parent !== window;
@@ -12,7 +11,9 @@
     if (theme) root.dataset.theme = theme[1];
   };
   dress();
-  if (outer) new MutationObserver(dress).observe(outer.documentElement, { attributes: true });
+  plots.draw(document);
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plots.draw(document));
+  if (outer) new MutationObserver(() => { dress(); plots.draw(document); }).observe(outer.documentElement, { attributes: true });
 
   // Airflow's frame lets no link out; one of the page around it goes there.
   const leave = (url) => {
@@ -58,6 +59,7 @@
       if (old) fresh.querySelector("#filter")?.replaceWith(old);
       const focused = main.contains(document.activeElement) ? document.activeElement.id : "";
       main.replaceChildren(...fresh.childNodes);
+      plots.draw(main);
       main.querySelectorAll(".box").forEach((box, at) => {
         if (boxes[at]) { box.scrollLeft = boxes[at].left; box.scrollTop = boxes[at].top; }
       });

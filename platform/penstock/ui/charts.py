@@ -1,0 +1,145 @@
+"""Give the newest batches of a job as series over time: how long they took, rows, lag, watermark, size of state. Pure.
+
+What a Commit does not say, how long it was committed and published for and what the sources had left, the driver's
+own log tells of the batches of its newest generations.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.checkpoint.entries import END_OF_TIME
+from penstock.ui.driver_log import Spent
+from penstock.ui.model import Batch, JobView
+from penstock.ui.words import quantity, size, span
+
+__all__ = ["Chart", "charts_of"]
+
+_PHASES = ("FixOffsets", "Compute", "CommitBatch", "PublishSinks")
+_SECOND = 1_000_000
+Values = tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """One picture: its series, a value a batch, None where there is none, in the `unit` that the page draws them in.
+
+    `unit` is ms, rows, seconds, bytes, or moment: seconds since 1970. `stacked` series add up. `says` is the same in
+    words. `data` is what the page's script reads.
+    """
+
+    name: str
+    title: str
+    unit: str
+    says: str
+    series: Mapping[str, Values]
+    times: tuple[float, ...]
+    batches: tuple[int, ...]
+    stacked: bool = False
+
+    @property
+    def data(self) -> str:
+        """Return the picture as JSON."""
+        said = {"unit": self.unit, "stacked": self.stacked, "times": self.times, "batches": self.batches}
+        return json.dumps({**said, "series": [{"label": n, "values": v} for n, v in self.series.items()]})
+
+
+def charts_of(view: JobView, spent: Mapping[int, Spent]) -> list[Chart]:
+    """Return the pictures of the batches that were read; one about which nothing is known is left out."""
+    batches = [batch for batch in view.batches if not batch.kept.undone]
+    if not batches:
+        return []
+    found = [
+        _chart(batches, "took", "Batch duration by phase", "ms", _phases(batches, spent), stacked=True),
+        _chart(batches, "rows", "Rows a batch", "rows", _rows(batches)),
+        _chart(batches, "lag", "Rows left in the sources", "rows", _left(batches, spent)),
+        _watermarks(view, batches),
+        _chart(batches, "state", "Size of the state", "bytes", _sizes(batches)),
+    ]
+    return [chart for chart in found if chart.series]
+
+
+def _chart(
+    batches: Sequence[Batch],
+    name: str,
+    title: str,
+    unit: str,
+    series: Mapping[str, Values],
+    *,
+    stacked: bool = False,
+) -> Chart:
+    known = {label: values for label, values in series.items() if any(value is not None for value in values)}
+    return Chart(
+        name=name,
+        title=title,
+        unit=unit,
+        stacked=stacked,
+        series=known,
+        says=_in_words(unit, known),
+        times=tuple(batch.report.time / _SECOND for batch in batches),
+        batches=tuple(batch.report.batch for batch in batches),
+    )
+
+
+def _phases(batches: Sequence[Batch], spent: Mapping[int, Spent]) -> dict[str, Values]:
+    """Return milliseconds by phase; those of the Commit where the driver's log does not have the batch any more."""
+    timings = [spent[n].timings if (n := batch.report.batch) in spent else batch.timings for batch in batches]
+    return {phase: tuple(one.get(phase) for one in timings) for phase in _PHASES}
+
+
+def _rows(batches: Sequence[Batch]) -> dict[str, Values]:
+    counts: dict[str, Callable[[Batch], int]] = {
+        "read": lambda batch: batch.report.rows,
+        "put out": lambda batch: sum(batch.report.output.values()),
+        "late": lambda batch: batch.late,
+        "quarantined": lambda batch: batch.quarantined,
+        "held": lambda batch: batch.held,
+    }
+    found = {name: tuple(float(count(batch)) for batch in batches) for name, count in counts.items()}
+    # A line that never leaves the ground is noise, but for the two that every stream has.
+    return {name: values for name, values in found.items() if name in ("read", "put out") or any(values)}
+
+
+def _left(batches: Sequence[Batch], spent: Mapping[int, Spent]) -> dict[str, Values]:
+    return {"left": tuple(spent[n].left if (n := b.report.batch) in spent else None for b in batches)}
+
+
+def _watermarks(view: JobView, batches: Sequence[Batch]) -> Chart:
+    """Return how far each step's watermark lies behind the batch's time; with old data, the watermark itself."""
+    steps = dict.fromkeys(step for batch in batches for step in batch.report.watermarks)
+    old = view.is_replay
+    series: dict[str, Values] = {}
+    for step in steps:
+        marks = [batch.report.watermarks.get(step) for batch in batches]
+        series[step] = tuple(
+            None if mark is None or mark >= END_OF_TIME else (mark if old else batch.report.time - mark) / _SECOND
+            for batch, mark in zip(batches, marks, strict=True)
+        )
+    title, unit = ("Watermark", "moment") if old else ("Watermark delay", "seconds")
+    return _chart(batches, "watermark", title, unit, series)
+
+
+def _sizes(batches: Sequence[Batch]) -> dict[str, Values]:
+    steps = dict.fromkeys(step for batch in batches for step in batch.state)
+    return {step: tuple(batch.state.get(step) for batch in batches) for step in steps}
+
+
+def _in_words(unit: str, series: Mapping[str, Values]) -> str:
+    """Return the newest and the greatest value of each series, for who does not see the picture."""
+    found = []
+    for name, values in series.items():
+        known = [value for value in values if value is not None]
+        words = _WORDS.get(unit)
+        if words is not None:
+            found.append(f"{name} {words(known[-1])}, at most {words(max(known))}")
+    return "; ".join(found)
+
+
+_WORDS: dict[str, Callable[[float], str]] = {
+    "ms": lambda value: f"{value:,.0f} ms",
+    "rows": lambda value: quantity(int(value), "row"),
+    "seconds": lambda value: span(int(value * _SECOND)),
+    "bytes": size,
+}

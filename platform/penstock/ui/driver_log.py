@@ -1,0 +1,100 @@
+"""Read the end of what a stream's drivers have written: their events, their complaints, and how long phases took.
+
+A supervisor that starts drivers here has both files of each in `_logs/JOB/` of the control root; of a driver that
+somebody started by hand, and of one on another machine, there is none. Files are read from their end, some bytes of
+each, whatever they have grown to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.supervise.local import events_of, log_files
+from penstock.supervise.supervisor import logs_of
+
+__all__ = ["DriverLog", "Spent", "read_driver_log"]
+
+_EVENTS = 256 * 2**10
+_COMPLAINTS = 16 * 2**10
+_LINES = 40
+_GENERATIONS = 2
+_OWN = ("event", "level", "timestamp", "job", "traceback")
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """How long a batch took, milliseconds by phase, and the rows left in the sources, None where they cannot tell."""
+
+    timings: Mapping[str, float]
+    left: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverLog:
+    """The end of the newest driver's log. `traceback` is of the error that ended it, None where none did.
+
+    `batches` are those that this driver and the ones before it have told of.
+    """
+
+    generation: int
+    events: tuple[str, ...] = ()
+    complaints: tuple[str, ...] = ()
+    traceback: str | None = None
+    batches: Mapping[int, Spent] = field(default_factory=dict)
+
+
+def read_driver_log(root: Path, job: str) -> DriverLog | None:
+    """Return the end of the log of a job's newest driver, None where there is none."""
+    folder = logs_of(root, job)
+    known = sorted((int(path.stem) for path in folder.glob("*.jsonl") if path.stem.isdecimal()), reverse=True)
+    if not known:
+        return None
+    batches: dict[int, Spent] = {}
+    newest: list[dict[str, Any]] = []
+    for generation in reversed(known[:_GENERATIONS]):
+        newest = list(events_of(_end_of(log_files(folder, generation)[0], _EVENTS)))
+        batches |= _batches(newest)
+    failed: Mapping[str, Any] = next((event for event in reversed(newest) if event.get("event") == "run.failed"), {})
+    traceback = failed.get("traceback")
+    complaints = _end_of(log_files(folder, known[0])[1], _COMPLAINTS).decode("utf-8", "replace").splitlines()
+    return DriverLog(
+        generation=known[0],
+        events=tuple(_line(event) for event in newest[-_LINES:]),
+        complaints=tuple(complaints[-_LINES:]),
+        traceback=traceback if isinstance(traceback, str) else None,
+        batches=batches,
+    )
+
+
+def _end_of(path: Path, most: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - most))
+            return file.read(most)
+    except OSError:
+        return b""
+
+
+def _batches(events: list[dict[str, Any]]) -> dict[int, Spent]:
+    found = {}
+    for event in events:
+        batch, timings = event.get("batch"), event.get("timings")
+        if event.get("event") == "batch.committed" and isinstance(batch, int) and isinstance(timings, dict):
+            known = {str(name): float(ms) for name, ms in timings.items() if isinstance(ms, int | float)}
+            found[batch] = Spent(known, _sum(event.get("rows_left")))
+    return found
+
+
+def _sum(left: object) -> int | None:
+    if not isinstance(left, dict) or not left or not all(isinstance(rows, int) for rows in left.values()):
+        return None
+    return sum(left.values())
+
+
+def _line(event: Mapping[str, Any]) -> str:
+    """Return an event as a line for people: what is empty, and what stands elsewhere on the page, is left out."""
+    facts = " ".join(f"{name}={value}" for name, value in event.items() if name not in _OWN and value not in (None, {}))
+    return f"{event.get('timestamp', '')} {event.get('level', '')} {event.get('event', '')} {facts}".strip()
