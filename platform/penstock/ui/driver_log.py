@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.supervise.local import events_of, log_files
-from penstock.supervise.supervisor import logs_of
+from penstock.supervise.watching import logs_of
 
 __all__ = ["DriverLog", "Spent", "read_driver_log"]
 
