@@ -223,10 +223,16 @@ class FunctionWork:
 
     def evolution(self, state: PartitionState) -> Evolution:
         """Return how this state differs from what the step keeps: new, wider and moved columns it can go on with."""
-        stored = state.schema(STATE)
+        stored, lost = state.schema(STATE), Evolution(refused=self.lost(state))
         if stored is None:
-            return Evolution()
-        return self.evolved(state.written_as, state.reader.manifest.keys, stored)
+            return lost
+        return self.evolved(state.written_as, state.reader.manifest.keys, stored) + lost
+
+    def lost(self, state: PartitionState) -> tuple[str, ...]:
+        """Return that timers wait, where the form has none that fire."""
+        if self.spec.form is Form.ROWS or all(state.first_group(part, None) is None for part in _CLOCKS):
+            return ()
+        return (f"timers wait in it, which only map_with_state fires, and it is {self.spec.form.value} now",)
 
     def evolved(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> Evolution:
         """Return the same of columns that were kept as a layout says."""

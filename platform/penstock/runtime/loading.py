@@ -27,7 +27,7 @@ from penstock.runtime.partition_state import PartitionState
 from penstock.runtime.projection import map_in_arrow
 from penstock.runtime.rows import Emitter, receipt
 from penstock.runtime.snapshot_tables import PARTITION, storable, table_path
-from penstock.runtime.specs import HASHED, MAIN, StepWork
+from penstock.runtime.specs import HASHED, MAIN, TIMERS, StepWork
 from penstock.runtime.staging import TaskFiles
 from penstock.state import EXPIRES, live_rows
 
@@ -146,11 +146,11 @@ def refuse_unfit(rewrite: StepRewrite, work: StepWork, commit: Commit, root: Pat
     What is written carries the layout of the job as it is now, so nobody could tell it afterwards. Of a table of the
     user's the columns count, which are looked at when it is read.
     """
-    if rewrite.table is not None:
-        return
     refused: tuple[str, ...] = ()
     if rewrite.snapshot is not None:
         found = rewrite.snapshot
+        if TIMERS not in work.tables and any(_has_rows(root.parent, rewrite.step, name) for name in found.timer_files):
+            refused = ("timers wait in it, which only map_with_state fires",)
         if found.files:
             stored = pq.read_schema(have_file(table_path(root.parent, rewrite.step) / next(iter(found.files))))
             wanted = {field.name: field for field in work.tables[MAIN]}
@@ -160,13 +160,17 @@ def refuse_unfit(rewrite: StepRewrite, work: StepWork, commit: Commit, root: Pat
             plain = pa.schema(
                 [wanted.get(f.name, f) if f.type == s.type else f for f, s in zip(kept, spans, strict=True)]
             )
-            refused = work.evolved(found.layout, found.keys, plain).refused
+            refused += work.evolved(found.layout, found.keys, plain).refused
     else:
         for partition, ref in commit.state.get(rewrite.step, {}).items():
             state = PartitionState.open(root, rewrite.step, int(partition), ref.model_dump(), work=work)
-            refused = refused or work.evolution(state).refused
+            refused = refused or (work.lost(state) if rewrite.table is not None else work.evolution(state).refused)
     if refused:
         raise StepsChanged(f"step {rewrite.step!r} cannot go on from its state: {'; '.join(refused)}")
+
+
+def _has_rows(folder: Path, step: str, file: str) -> bool:
+    return bool(pq.read_metadata(have_file(table_path(folder, step, TIMERS) / file)).num_rows)
 
 
 def _typed(work: StepWork, table: str, given: DataFrame, what: str, *, older: bool) -> DataFrame:

@@ -253,6 +253,9 @@ class StepWork(Protocol):
     def evolved(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> Evolution:
         """Return the same of state that was kept in these columns, as a `layout_name` said."""
 
+    def lost(self, state: PartitionState) -> tuple[str, ...]:
+        """Return, in clauses, what stands in this state that nothing in the step would ever look at again."""
+
     def run(self, state: PartitionState, tables: list[pa.Table], facts: BatchFacts) -> Generator[Piece, None, StepDone]:
         """Do a batch's work with what came through the shuffle: yield the output by pieces, return what was done."""
 

@@ -88,6 +88,10 @@ class WindowWork:
         """Return the same of what was kept as a layout says: partials are named by their places, slices by windows."""
         return Evolution() if layout == self.layout_name else Evolution(refused=_differences(layout, self.layout_name))
 
+    def lost(self, state: PartitionState) -> tuple[str, ...]:
+        """Return nothing: a window reads all that a window of this layout has written."""
+        return ()
+
     def run(self, state: PartitionState, tables: list[pa.Table], facts: BatchFacts) -> Generator[Piece, None, StepDone]:
         """Fold in the slices, and close the windows that are due."""
         source = _Slices(state, self.spec)
