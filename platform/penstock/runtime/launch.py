@@ -29,6 +29,7 @@ from penstock.graph.job import Job
 from penstock.graph.schedules import AUTO, Schedule
 from penstock.runtime.config import Settings
 from penstock.runtime.config_values import is_local
+from penstock.runtime.engine_death import naming_the_dead
 from penstock.runtime.held_records import HeldRecords
 from penstock.runtime.holder import HolderWatch, StoppedWaiting
 from penstock.runtime.moving import finish_move
@@ -190,7 +191,8 @@ def _start_step(switch: StopSwitch) -> Iterator[None]:
     What Spark fails with then is no error: who signals a whole group of processes ends Java as well, as systemd does.
     """
     try:
-        yield
+        with naming_the_dead():
+            yield
     except Exception as why:
         if switch.heard and (isinstance(why, _OF_SPARK) or not isinstance(why, PenstockError)):
             raise StoppedWaiting from why

@@ -13,6 +13,7 @@ from penstock.checkpoint.recovery import Recovered
 from penstock.errors import ComputeFailed, EngineGone, Fenced
 from penstock.runtime.batch_report import BatchReport
 from penstock.runtime.engine import Engine
+from penstock.runtime.engine_death import naming_the_dead
 from penstock.runtime.holder import StoppedWaiting
 from penstock.runtime.progress import ProgressView, rows_left
 from penstock.runtime.restoring import LAST, StartFrom
@@ -75,7 +76,8 @@ class Runner:
         self.switch.told = self._told(driver)
         started = self.clock.monotonic()
         try:
-            ending = self._restore_and_run(driver, start, goes_on=goes_on)
+            with naming_the_dead():
+                ending = self._restore_and_run(driver, start, goes_on=goes_on)
         except Exception as why:
             self._end("failed", why)
             raise
