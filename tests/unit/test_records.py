@@ -14,7 +14,7 @@ from penstock.errors import BadRecordFound
 from penstock.sources import BadRecord, MemorySource
 from penstock.sources.base import ReadLimit
 from penstock.sources.memory import MemoryReader
-from penstock.sources.records import rows_to_table
+from penstock.sources.records import cast_columns, rows_to_table
 
 UTC_TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -27,6 +27,8 @@ SCHEMA = pa.schema(
         ("b", pa.bool_()),
         ("m", pa.decimal128(6, 2)),
         ("a", pa.list_(pa.int64())),
+        ("f", pa.float32()),
+        ("g", pa.list_(pa.float32())),
     ]
 )
 
@@ -40,6 +42,9 @@ FIT: list[tuple[str, Any, Any]] = [
     ("b", False, False),
     ("m", Decimal("12.30"), Decimal("12.30")),
     ("a", [1, None], [1, None]),
+    ("f", 3.4028234663852886e38, 3.4028234663852886e38),
+    ("f", float("-inf"), float("-inf")),
+    ("g", [0.5, None], [0.5, None]),
     ("t", -1.5, datetime(1969, 12, 31, 23, 59, 58, 500_000, UTC)),
     ("t", 0.1, datetime(1970, 1, 1, 0, 0, 0, 100_000, UTC)),
     ("t", datetime.fromisoformat("2024-02-29T01:00:00"), datetime(2024, 2, 29, 1, tzinfo=UTC)),
@@ -64,6 +69,10 @@ UNFIT: list[tuple[str, Any, str]] = [
     ("t", float("inf"), "column 't': inf does not fit timestamp"),
     ("t", 1e30, "column 't': 1e+30 does not fit timestamp"),
     ("a", [1, "x"], "column 'a': [1, 'x'] does not fit array<bigint>"),
+    ("f", 1e39, "column 'f': 1e+39 does not fit float"),
+    ("f", -1e300, "column 'f': -1e+300 does not fit float"),
+    ("g", [1.0, 1e300], "column 'g': [1.0, 1e+300] does not fit array<float>"),
+    ("m", 1.999, "column 'm': 1.999 does not fit decimal(6,2)"),
     ("x", 1, "unknown column 'x'"),
 ]
 
@@ -81,7 +90,7 @@ def test_a_value_that_fits_is_kept(column: str, value: Any, kept: Any) -> None:
 @pytest.mark.parametrize(("column", "value", "said"), UNFIT)
 def test_a_value_that_does_not_fit_is_told_and_its_row_is_null(column: str, value: Any, said: str) -> None:
     """SEMANTICS 9.3: nothing is bent to fit; the rows beside it are as they were."""
-    good = {"i": 1, "l": 2, "d": 0.5, "s": "x", "t": 1, "b": True, "m": Decimal(1), "a": []}
+    good = {"i": 1, "l": 2, "d": 0.5, "s": "x", "t": 1, "b": True, "m": Decimal(1), "a": [], "f": 0.5, "g": []}
     table, errors, raw = rows_to_table([good, {**good, column: value}, good], SCHEMA)
     assert errors.to_pylist() == [None, said, None]
     assert table.slice(1, 1).to_pylist() == [dict.fromkeys(SCHEMA.names)]
@@ -105,6 +114,30 @@ def test_other_scalars_are_taken_as_arrow_takes_them() -> None:
     table, errors, _ = rows_to_table([{"d": date(2024, 2, 29), "y": b"\x00"}, {"d": 5.5, "y": 7}], schema)
     assert table.to_pylist()[0] == {"d": date(2024, 2, 29), "y": b"\x00"}
     assert errors.to_pylist() == [None, "column 'd': 5.5 does not fit date"]
+
+
+@pytest.mark.fault("F40", "F43")
+@pytest.mark.parametrize(
+    ("values", "kind", "kept"),
+    [
+        ([1e300, 0.5, float("inf"), None], pa.float32(), [None, 0.5, float("inf"), None]),
+        (["1e300", "1e38", "-Infinity"], pa.float32(), [None, 9.999999680285692e37, float("-inf")]),
+        (["1e999", "1e300"], pa.float64(), [None, 1e300]),
+        ([1.999, 1.1, 0.1 + 0.2], pa.decimal128(10, 2), [None, Decimal("1.10"), None]),
+        (["1.999", "1.9"], pa.decimal128(10, 2), [None, Decimal("1.90")]),
+    ],
+)
+def test_a_column_of_a_file_is_bent_to_no_other_value(values: list[Any], kind: pa.DataType, kept: list[Any]) -> None:
+    """SEMANTICS 9.3, C9: a number that would become infinite or rounded goes to quarantine, as a long does."""
+    table = pa.table({"v": values})
+    if not isinstance(values[0], str):
+        table = table.cast(pa.schema([("v", pa.float64())]))
+    found, errors, _ = cast_columns(table, pa.schema([("v", kind)]), where="a file")
+    assert found["v"].to_pylist() == kept
+    assert errors is not None
+    assert [e is not None for e in errors.to_pylist()] == [
+        k is None and v is not None for k, v in zip(kept, values, strict=True)
+    ]
 
 
 def test_no_rows_make_an_empty_table() -> None:

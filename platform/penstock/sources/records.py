@@ -17,6 +17,8 @@ from penstock.errors import ConfigError
 __all__ = ["arrow_schema", "cast_columns", "rows_to_table"]
 
 _UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
+_LARGEST_FLOAT = float(np.finfo(np.float32).max)
+_INFINITE = r"(?i)^\s*[+-]?inf(inity)?\s*$"
 _LONGEST = 100
 """Characters of a value that an error shows."""
 
@@ -61,7 +63,7 @@ def _said_of_null(name: str) -> str:
 
 
 def _value(value: Any, kind: pa.DataType) -> Any:
-    # What Arrow would bend to fit: True to 1, 1.5 to 1, 5.5 to a day, a moment to its day, bytes to text.
+    # What Arrow would bend to fit: True to 1, 1.5 to 1, 1e300 to inf, 5.5 to a day, a moment to its day, bytes to text.
     if pa.types.is_list(kind) and isinstance(value, list | tuple):
         return [_value(item, kind.value_type) for item in value]
     if pa.types.is_struct(kind) and isinstance(value, Mapping):
@@ -76,7 +78,7 @@ def _value(value: Any, kind: pa.DataType) -> Any:
         raise TypeError
     if isinstance(value, Decimal) and pa.types.is_timestamp(kind):
         return round(value * 1_000_000)
-    if isinstance(value, float) and pa.types.is_integer(kind) and not value.is_integer():
+    if isinstance(value, int | float) and _would_be_another(value, kind):
         raise ValueError
     if isinstance(value, int | float) and pa.types.is_date(kind):
         raise TypeError
@@ -85,6 +87,13 @@ def _value(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_timestamp(kind) and isinstance(value, datetime) and value.tzinfo is None:
         return value.replace(tzinfo=UTC)
     return value
+
+
+def _would_be_another(value: float, kind: pa.DataType) -> bool:
+    """Return whether a column of integers would round a number, or one of floats make it infinite."""
+    if pa.types.is_float32(kind):
+        return bool(_LARGEST_FLOAT < abs(value) < np.inf)
+    return isinstance(value, float) and bool(pa.types.is_integer(kind)) and not value.is_integer()
 
 
 def _array(values: list[Any], field: pa.Field, errors: list[str | None]) -> pa.Array:
@@ -159,11 +168,28 @@ def _nulls(table: pa.Table, schema: pa.Schema) -> dict[int, str]:
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     try:
-        return column.cast(kind)
+        found = column.cast(kind)
     except pa.ArrowInvalid:
         if not pa.types.is_timestamp(kind):
             raise
-    return column.cast(pa.timestamp("us")).cast(kind)
+        return column.cast(pa.timestamp("us")).cast(kind)
+    if _is_bent(column, found):
+        raise pa.ArrowInvalid("a value would be another one")
+    return found
+
+
+def _is_bent(column: pa.ChunkedArray, cast: pa.ChunkedArray) -> bool:
+    """Return whether a cast has made a value infinite, or rounded one to a decimal, where Arrow raises nothing."""
+    if pa.types.is_floating(cast.type):
+        infinite = pc.is_inf(cast)
+        if not pc.any(infinite).as_py():
+            return False
+        text = pa.types.is_string(column.type)
+        meant = pc.match_substring_regex(column, _INFINITE) if text else pc.is_inf(column.cast(pa.float64()))
+        return bool(pc.any(pc.and_not(infinite, meant)).as_py())
+    if pa.types.is_decimal(cast.type) and pa.types.is_floating(column.type):
+        return bool(pc.any(pc.not_equal(cast.cast(column.type), column)).as_py())
+    return False
 
 
 def _cast_slowly(column: pa.ChunkedArray, field: pa.Field, errors: dict[int, str]) -> pa.ChunkedArray:
