@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks import beside_spark, cluster, data_checkpoints, harness, keyed_state, restart, steady
+from benchmarks import beside_spark, cluster, data_checkpoints, harness, keyed_state, restart, slides, steady
 from benchmarks.report import console
 from benchmarks.spark_side import ROCKSDB
 from penstock.runtime.session import open_session
@@ -20,6 +20,7 @@ PROGRAMS = {
     "expiry": keyed_state.run_expiry,
     "snapshots": data_checkpoints.run_data_checkpoints,
     "p6": beside_spark.run_p6,
+    "p14": slides.run_p14,
     "cluster": cluster.run_cluster,
     "restart": restart.run_restart,
     "steady": steady.run_steady,

@@ -72,7 +72,7 @@ class SliceMemory:
 
     def compact(self, *, sweep: bool) -> None:
         """Merge the runs of the parts that are appended to; with `sweep`, let go what no window needs."""
-        for part in ("slices", "late"):
+        for part in ("slices", "late", "late_next"):
             runs = self.runs.get(part, [])
             if runs:
                 merged = self.spec.layout.combine(runs)

@@ -165,7 +165,7 @@ def windows(draw, most: int):
 @pytest.mark.fault("F43")
 @pytest.mark.parametrize("hashes", [1, 3, 1000], ids=lambda n: f"{n} hashes")
 @pytest.mark.parametrize(
-    ("aggregates", "most"), [(EXACT, 2), (EXACT, 9), (ALL, 9)], ids=["merge", "subtract", "two stacks"]
+    ("aggregates", "most"), [(EXACT, 2), (EXACT, 9), (ALL, 9)], ids=["merge", "subtract", "blocks"]
 )
 @settings(max_examples=40)
 @given(data=st.data())
@@ -202,17 +202,18 @@ def test_every_batch_gives_what_the_definition_gives(aggregates, most, hashes, d
     [
         (Tumbling(seconds(5)), ALL, Strategy.MERGE),
         (Sliding(seconds(4), every=seconds(1)), ALL, Strategy.MERGE),
-        (Sliding(seconds(5), every=seconds(2)), ALL, Strategy.TWO_STACKS),
+        (Sliding(seconds(5), every=seconds(2)), ALL, Strategy.MERGE),
+        (Sliding(seconds(7), every=seconds(2)), ALL, Strategy.BLOCKS),
         (Sliding(seconds(5), every=seconds(2)), EXACT, Strategy.SUBTRACT),
         (Sliding(seconds(60), every=seconds(1)), EXACT, Strategy.SUBTRACT),
-        (Sliding(seconds(60), every=seconds(1)), {"s": agg.sum("d")}, Strategy.TWO_STACKS),
-        (Sliding(seconds(60), every=seconds(1)), EXACT | {"low": agg.min("v")}, Strategy.TWO_STACKS),
+        (Sliding(seconds(60), every=seconds(1)), {"s": agg.sum("d")}, Strategy.BLOCKS),
+        (Sliding(seconds(60), every=seconds(1)), EXACT | {"low": agg.min("v")}, Strategy.BLOCKS),
         (Sliding(seconds(1), every=seconds(60)), ALL, Strategy.MERGE),
     ],
     ids=str,
 )
 def test_windows_are_made_the_way_their_aggregates_allow(window, aggregates, strategy):
-    """DESIGN 7: subtract where the inverse is exact, two stacks otherwise, plain merge for few slices."""
+    """DESIGN 7: subtract where the inverse is exact, blocks otherwise, plain merge for few slices."""
     assert step_of(window, aggregates).strategy is strategy
 
 
@@ -243,7 +244,7 @@ def test_an_odd_value_that_has_left_leaves_no_trace(odd):
     assert last["low"] == 32.0
 
 
-@pytest.mark.parametrize("aggregates", [EXACT, ALL], ids=["subtract", "two stacks"])
+@pytest.mark.parametrize("aggregates", [EXACT, ALL], ids=["subtract", "blocks"])
 def test_keys_come_and_go(aggregates):
     """3.1: one row for each key and window that held at least one row, and none for a key whose rows have left."""
     rows = {n: [row(n, user=f"u{n}"), *([row(n, user="always")] if n % 3 == 0 else [])] for n in range(30)}
@@ -254,7 +255,7 @@ def test_keys_come_and_go(aggregates):
     assert sum(run.num_rows for runs in engine.memory.runs.values() for run in runs) == 0
 
 
-@pytest.mark.parametrize("aggregates", [EXACT, ALL], ids=["subtract", "two stacks"])
+@pytest.mark.parametrize("aggregates", [EXACT, ALL], ids=["subtract", "blocks"])
 def test_rows_late_for_some_windows_count_in_the_others(aggregates):
     """2.5: a row counts for each of its windows that is not forgotten, also in slices already aggregated."""
     rows = {n: [row(n), row(n - 3, v=100 + n), row(n - 7, v=1000 + n)] for n in range(7, 40)}
@@ -283,7 +284,7 @@ def test_a_chained_step_closes_with_the_rows_of_its_batch():
     assert late == []
 
 
-@pytest.mark.parametrize("aggregates", [EXACT, ALL], ids=["subtract", "two stacks"])
+@pytest.mark.parametrize("aggregates", [EXACT, ALL], ids=["subtract", "blocks"])
 def test_a_year_without_rows_closes_no_windows_on_the_way(aggregates):
     """3.1: no row, no window; a jump costs what it holds."""
     window = Sliding(seconds(8), every=seconds(1)).drop_late()
@@ -336,7 +337,7 @@ def test_a_transient_overflow_of_the_running_sum_does_not_raise():
 
 
 @pytest.mark.parametrize(
-    "aggregates", [EXACT, {"total": agg.sum("v"), "low": agg.min("v")}], ids=["subtract", "stacks"]
+    "aggregates", [EXACT, {"total": agg.sum("v"), "low": agg.min("v")}], ids=["subtract", "blocks"]
 )
 def test_a_window_whose_sum_overflows_raises_and_names_the_aggregate(aggregates):
     """3.3: integer overflow raises, as in Spark."""
@@ -367,10 +368,10 @@ def test_state_of_another_strategy_is_rebuilt_from_slices(monkeypatch):
     other.memory.text = memory.memory.text
     result = whole_step(other.memory, [], subtract, late_watermark=10, close_watermark=10)
     assert output_of(result, subtract) == {(2, 10, "'a'", "0.0"): {"n": 8, "total": sum(range(2, 10))}}
-    assert {part: table.num_rows for part, table in result.replace.items()} == {"running": 1, "front": 0}
+    assert {part: table.num_rows for part, table in result.replace.items()} == {"running": 1, "front": 0, "total": 0}
 
 
-@pytest.mark.parametrize("aggregates", [EXACT, ALL], ids=["subtract", "two stacks"])
+@pytest.mark.parametrize("aggregates", [EXACT, ALL], ids=["subtract", "blocks"])
 def test_an_empty_batch_changes_nothing_and_writes_nothing(aggregates):
     """1.4, DESIGN 6: a partition without changes writes nothing."""
     engine = Engine(step_of(TimeWindow(size=8, every=1), aggregates))
@@ -410,4 +411,4 @@ def test_a_step_travels():
     """A step goes to the tasks as a plain value."""
     spec = step_of(TimeWindow(size=8, every=1), ALL)
     assert pickle.loads(pickle.dumps(spec)) == spec
-    assert set(spec.parts) == {"slices", "running", "front", "late"}
+    assert set(spec.parts) == {"slices", "running", "front", "total", "late", "late_next"}

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.graph.windows import TimeWindow
 from penstock.operators.partial_tables import GROUP, PartialTables, integers
-from penstock.operators.window_strategies import Slices
+from penstock.operators.slice_state import Slices
 
 __all__ = ["many_windows"]
 

@@ -22,19 +22,10 @@ from penstock.operators.aggregates import ROWS, AggregatePlan, Rows
 from penstock.operators.grouping import group_rows
 from penstock.operators.many_windows import many_windows
 from penstock.operators.partial_tables import GROUP, PartialTables, column_array, integers
+from penstock.operators.slice_state import FRONT, LATE, LATE_NEXT, RUNNING, SLICES, TOTAL, Slices, SliceSource
 from penstock.operators.slices import check_window, due_ends, floor_slice, last_ends, next_due_end, slice_starts
 from penstock.operators.suffixes import front_schema
-from penstock.operators.window_strategies import (
-    FRONT,
-    LATE,
-    RUNNING,
-    SLICES,
-    Slices,
-    SliceSource,
-    Strategy,
-    strategy_of,
-    window_maker,
-)
+from penstock.operators.window_strategies import Strategy, strategy_of, window_maker
 
 __all__ = [
     "WINDOW_END",
@@ -51,6 +42,8 @@ __all__ = [
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 _UTC = pa.timestamp("us", tz="UTC")
 _CLOSED_TO, _STRATEGY = "closed_to", "strategy"
+_MADE = (RUNNING, FRONT, LATE, TOTAL, LATE_NEXT)
+"""The parts that are made again from slices, where another strategy or version wrote the state."""
 OUTPUT_BYTES = 64 * 2**20
 """About how many bytes of output are made before they are sent on."""
 _FOLDED_BYTES = 512 * 2**20
@@ -92,14 +85,14 @@ class WindowStep:
     def parts(self) -> dict[str, pa.Schema]:
         """Return the columns of each part of its state.
 
-        Rows of the parts "slices" and "late" are appended, and those of equal group and key are merged when read.
-        The parts "running" and "front" are replaced as a whole.
+        Rows of "slices" and "late" are appended, and those of equal group and key are merged when read. Rows of "front"
+        are appended, and there is one of a group and key. The other parts are replaced as a whole.
         """
         schema = self.layout.schema
         kept: dict[Strategy, tuple[str, ...]] = {
             Strategy.MERGE: (SLICES,),
             Strategy.SUBTRACT: (SLICES, LATE, RUNNING),
-            Strategy.TWO_STACKS: (SLICES, LATE, RUNNING, FRONT),
+            Strategy.BLOCKS: (SLICES, LATE, RUNNING, FRONT, TOTAL, LATE_NEXT),
         }
         return {name: front_schema(self.layout) if name == FRONT else schema for name in kept[self.strategy]}
 
@@ -215,7 +208,7 @@ def step(
         closed_to = _later(closed_to, close_watermark)
         facts = {_CLOSED_TO: closed_to, _STRATEGY: strategy.name, **kept}
         append |= {SLICES: delta} if delta.num_rows else {}
-        replace = ({} if same else {part: layout.empty() for part in (RUNNING, FRONT, LATE)}) | replace
+        replace = ({} if same else {part: layout.empty() for part in _MADE}) | replace
     else:
         # Nothing to write: a watermark that closed nothing here need not be known here.
         closed_to = facts.get(_CLOSED_TO)

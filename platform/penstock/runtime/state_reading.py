@@ -21,7 +21,7 @@ from penstock.errors import CannotRestore, CheckpointCorrupt, RootMissing, Unkno
 from penstock.operators.aggregates import AGGREGATES, AggregatePlan
 from penstock.operators.key_ledger import STATE, readable
 from penstock.operators.partial_tables import GROUP, HASH, PartialTables
-from penstock.operators.window_strategies import SLICES
+from penstock.operators.slice_state import SLICES
 from penstock.runtime.restoring import StartFrom, parse_start
 from penstock.runtime.roots import job_log
 from penstock.runtime.snapshot_tables import find_snapshot, table_path, verify_snapshot

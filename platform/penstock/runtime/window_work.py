@@ -18,9 +18,10 @@ from penstock.operators.aggregates import AGGREGATES
 from penstock.operators.evolution import Evolution
 from penstock.operators.key_ledger import Moment
 from penstock.operators.partial_tables import GROUP, HASH, SLICE_START
+from penstock.operators.slice_state import FRONT, LATE, LATE_NEXT, SLICES
 from penstock.operators.slices import BEGINNING_OF_TIME, END_OF_TIME
 from penstock.operators.time_windows import WINDOW_END, StepResult, WindowStep, begin, step
-from penstock.operators.window_strategies import FRONT, LATE, SLICES
+from penstock.operators.window_blocks import sorted_front
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.partition_state import PartitionState
 from penstock.runtime.specs import HASHED, MAIN, TIME, Piece, Rebuilt, StepDone
@@ -77,8 +78,8 @@ class WindowWork:
     @property
     def merge(self) -> Mapping[str, Combine | None]:
         """Return how compaction merges the rows of each part."""
-        combine = self.spec.layout.combine
-        return {SLICES: combine, LATE: combine}
+        layout = self.spec.layout
+        return {SLICES: layout.combine, LATE: layout.combine, FRONT: lambda fronts: sorted_front(fronts, layout)}
 
     def evolution(self, state: PartitionState) -> Evolution:
         """Return how this state differs: windows go on from the same keys, partials and slices only."""
@@ -103,7 +104,7 @@ class WindowWork:
         change = Change(
             append=result.append,
             replace=result.replace,
-            floors=dict.fromkeys((SLICES, FRONT, LATE), result.floor),
+            floors=dict.fromkeys((SLICES, FRONT, LATE, LATE_NEXT), result.floor),
             facts=result.facts,
         )
         return StepDone(change=change, due=result.next_due, due_time=None, rows=result.rows)
