@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.operators import grouping
 from penstock.operators.grouping import group_rows
 
 KEYS = {
@@ -61,3 +62,46 @@ def test_slices_that_collide_with_hashes_are_told_apart():
 def test_rows_without_key_columns_are_one_group():
     """API: every keyed operator exists on a stream without keys too."""
     assert group_rows([], np.zeros(3, np.int64)).ids.tolist() == [0, 0, 0]
+
+
+def test_a_collision_costs_the_rows_that_share_it(monkeypatch):
+    """DESIGN 6: only keys of one hash are compared exactly, not the batch that they are in."""
+    exact, numbered = grouping._exact_ids, []
+    monkeypatch.setattr(grouping, "_exact_ids", lambda keys, *said: numbered.append(len(keys[0])) or exact(keys, *said))
+    keys = np.arange(10_000, dtype=np.int64) % 5_000
+    hashes = np.where(keys == 4_999, 7, keys)
+    found = group_rows([pa.array(keys)], hashes)
+    assert (found.groups, numbered) == (5_000, [4])
+    assert len(set(zip(found.ids.tolist(), keys.tolist(), strict=True))) == 5_000
+
+
+NESTED = pa.struct([("x", pa.float64()), ("y", pa.list_(pa.struct([("z", pa.string())])))])
+nested = st.none() | st.fixed_dictionaries(
+    {
+        "x": st.sampled_from([None, 0.0, float("nan"), 1.5]),
+        "y": st.none()
+        | st.lists(st.none() | st.fixed_dictionaries({"z": st.sampled_from([None, "", "a"])}), max_size=2),
+    }
+)
+
+
+@given(st.lists(nested, max_size=30), st.integers(0, 3))
+def test_nested_keys_are_told_apart_a_column_at_a_time(rows, skipped):
+    """3.4: null, a struct of nulls, an empty list and a list of null are keys of their own; also in a slice."""
+    column = pa.array(rows, NESTED).slice(skipped)
+    rows = [repr(row) for row in column.to_pylist()]
+    found = group_rows([column], np.zeros(len(rows), np.int64))
+    assert len(set(zip(found.ids.tolist(), rows, strict=True))) == len(set(rows)) == found.groups
+
+
+def test_no_object_is_made_of_a_struct_key(monkeypatch):
+    """DESIGN 6: keys of structs and lists are compared by their columns."""
+    monkeypatch.setattr(grouping, "_frozen", None)
+    column = pa.array([{"x": n % 3, "y": [n % 2]} for n in range(60)])
+    assert group_rows([column], np.zeros(60, np.int64)).groups == 6
+
+
+def test_zeros_of_both_signs_are_one_in_a_nested_key():
+    """DESIGN 6: one zero and one NaN, as Spark hashes them."""
+    column = pa.array([{"x": 0.0}, {"x": -0.0}])
+    assert group_rows([column], np.zeros(2, np.int64)).groups == 1

@@ -43,14 +43,15 @@ def group_rows(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None = Non
     """Number the groups of rows by `groups` (all one where None), hash and key columns.
 
     One hash table over 64 bits finds the groups, and every row is compared with the first of its group.
-    Where that shows a collision, the keys are numbered exactly, which is slower.
+    Where that shows a collision, the keys of that group are numbered exactly, which is slower.
     """
     mixed = hashes if groups is None else hashes ^ (groups * _GOLDEN)
     coded = pa.array(mixed).dictionary_encode()
     ids = coded.indices.to_numpy().astype(np.int64)
     first = _first_rows(ids, len(coded.dictionary))
-    if not _same(keys, hashes, groups, first, ids):
-        ids = _exact_ids(keys, hashes, groups)
+    unlike = _unlike(keys, hashes, groups, first, ids)
+    if unlike is not None:
+        ids = _told_apart(keys, hashes, groups, ids, unlike)
         first = _first_rows(ids, int(ids.max()) + 1)
     order = np.argsort(hashes[first]) if groups is None else np.lexsort((hashes[first], groups[first]))
     rank = np.empty(len(order), dtype=np.int64)
@@ -64,28 +65,44 @@ def _first_rows(ids: Ints, groups: int) -> Ints:
     return first
 
 
-def _same(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None, first: Ints, ids: Ints) -> bool:
-    """Return whether every row has the group, the hash and the keys of the first row of its group."""
+def _unlike(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None, first: Ints, ids: Ints) -> Mask | None:
+    """Return which rows have not the group, the hash or the keys of the first row of their group; None for none."""
     if len(first) == len(ids):
-        return True
-    if not np.array_equal(hashes[first][ids], hashes):
-        return False
-    if groups is not None and not np.array_equal(groups[first][ids], groups):
-        return False
-    return all(_equal(key, key.take(pa.array(first)), ids) for key in keys)
+        return None
+    found = [hashes[first][ids] != hashes]
+    if groups is not None:
+        found.append(groups[first][ids] != groups)
+    found += [_differ(key, key.take(pa.array(first)), ids) for key in keys]
+    unlike: Mask = np.logical_or.reduce(found)
+    return unlike if unlike.any() else None
 
 
-def _equal(column: pa.Array, heads: pa.Array, ids: Ints) -> bool:
-    """Return whether each item equals the item of `heads` at its id; nulls are equal, and NaN is."""
+def _told_apart(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None, ids: Ints, unlike: Mask) -> Ints:
+    """Return the ids, with the groups that hold several keys in parts of which each holds one."""
+    shared = np.zeros(int(ids.max()) + 1, dtype=np.bool_)
+    shared[ids[unlike]] = True
+    rows = np.flatnonzero(shared[ids])
+    taken = [key.take(pa.array(rows)) for key in keys]
+    parted = ids.copy()
+    parted[rows] = len(shared) + _exact_ids(taken, hashes[rows], None if groups is None else groups[rows])
+    kept = np.bincount(parted) > 0
+    numbers: Ints = (np.cumsum(kept) - 1)[parted]
+    return numbers
+
+
+def _differ(column: pa.Array, heads: pa.Array, ids: Ints) -> Mask:
+    """Return which items differ from the item of `heads` at their id; nulls are equal, and NaN is."""
     kind = column.type
     if (pa.types.is_integer(kind) or pa.types.is_timestamp(kind)) and not column.null_count:
         bits = f"i{kind.bit_width // 8}"
-        return np.array_equal(heads.to_numpy(zero_copy_only=False).view(bits)[ids], column.to_numpy().view(bits))
+        differ: Mask = heads.to_numpy(zero_copy_only=False).view(bits)[ids] != column.to_numpy().view(bits)
+        return differ
     if pa.types.is_null(kind):
-        return True
+        return np.zeros(len(column), dtype=np.bool_)
     if pa.types.is_nested(kind):
-        codes = _codes(column)
-        return np.array_equal(codes[_first_rows(ids, len(heads))][ids], codes)
+        codes: Ints = _codes(column)
+        other_codes: Mask = codes[_first_rows(ids, len(heads))][ids] != codes
+        return other_codes
     other = heads.take(pa.array(ids))
     same = pc.equal(column, other)
     if pa.types.is_floating(kind):
@@ -93,7 +110,8 @@ def _equal(column: pa.Array, heads: pa.Array, ids: Ints) -> bool:
     if column.null_count:
         same = pc.or_kleene(same, pc.and_(column.is_null(), other.is_null()))
         same = same.fill_null(fill_value=False)
-    return bool(pc.all(same, min_count=0).as_py())
+    alike: Mask = same.to_numpy(zero_copy_only=False)
+    return ~alike
 
 
 def _exact_ids(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None) -> Ints:
@@ -110,12 +128,31 @@ def _exact_ids(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None) -> I
 
 def _codes(column: pa.Array) -> Ints:
     """Return a number for each item, the same for equal items; nulls have one of their own."""
-    if not pa.types.is_nested(column.type):
-        coded = column.dictionary_encode(null_encoding="encode")
-        codes: Ints = coded.indices.to_numpy().astype(np.int64)
+    kind = column.type
+    if pa.types.is_struct(kind):
+        codes: Ints = column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
+        for field in column.flatten():  # null where the struct is
+            other = _codes(field)
+            codes = _encoded(pa.array(codes * (int(other.max(initial=0)) + 1) + other))
         return codes
-    known: dict[object, int] = {}
-    return np.array([known.setdefault(_frozen(item), len(known)) for item in column.to_pylist()], dtype=np.int64)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        # The codes of a list's items are a value of bytes.
+        offsets = pa.array(np.asarray(column.offsets, dtype=np.int64) * 8)
+        items = pa.py_buffer(np.ascontiguousarray(_codes(column.values)))
+        valid = pa.py_buffer(np.packbits(column.is_valid().to_numpy(zero_copy_only=False), bitorder="little"))
+        return _encoded(pa.Array.from_buffers(pa.large_binary(), len(column), [valid, offsets.buffers()[1], items]))
+    if pa.types.is_nested(kind):
+        known: dict[object, int] = {}
+        return np.array([known.setdefault(_frozen(item), len(known)) for item in column.to_pylist()], dtype=np.int64)
+    if pa.types.is_floating(kind):
+        # One NaN and one zero.
+        column = pc.if_else(pc.is_nan(column), pa.scalar(math.nan, kind), pc.add(column, pa.scalar(0.0, kind)))
+    return _encoded(column)
+
+
+def _encoded(column: pa.Array) -> Ints:
+    codes: Ints = column.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
+    return codes
 
 
 def _frozen(item: object) -> object:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import WrongOutput
+from penstock.operators.partial_tables import column_array
 from penstock.operators.slices import BEGINNING_OF_TIME, judge
 from penstock.operators.time_windows import preaggregate
 from penstock.runtime.facts import BatchFacts
@@ -91,16 +92,14 @@ def route(table: pa.Table, spec: RouteSpec, facts: BatchFacts, files: TaskFiles)
 
 
 def _account(table: pa.Table, fates: Ints, source: SourceSpec, facts: BatchFacts, files: TaskFiles) -> Iterator[Item]:
-    partitions = table[PARTITION].to_numpy()
-    good = fates >= 0
-    read = {str(p): int(n) for p, n in zip(*np.unique(partitions, return_counts=True), strict=True)}
-    highest: dict[str, int] = {}
-    if table[TIME].null_count < table.num_rows:
-        times = pc.fill_null(table[TIME], np.iinfo(np.int64).min).to_numpy()
-        for partition in read:
-            chosen = times[good & (partitions == int(partition))]
-            if len(chosen):
-                highest[partition] = int(chosen.max())
+    coded = column_array(table, PARTITION).dictionary_encode()
+    names, places = coded.dictionary.to_pylist(), coded.indices.to_numpy()
+    read = {str(p): int(n) for p, n in zip(names, np.bincount(places, minlength=len(names)), strict=True)}
+    timed = (fates >= 0) & pc.is_valid(table[TIME]).to_numpy()
+    most = np.full(len(names), np.iinfo(np.int64).min)
+    np.maximum.at(most, places[timed], pc.fill_null(table[TIME], 0).to_numpy()[timed])
+    seen = np.bincount(places[timed], minlength=len(names)) > 0
+    highest = {str(p): int(t) for p, t, there in zip(names, most, seen, strict=True) if there}
     reasons = {REASONS[code]: int((fates == code).sum()) for code in REASONS if (fates == code).any()}
     yield receipt("read", source=source.name, rows=read, highest=highest, quarantined=reasons)
     if reasons and source.quarantine.used:
