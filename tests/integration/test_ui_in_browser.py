@@ -22,7 +22,9 @@ from ui_site import NOW, SECOND, Site
 from penstock.checkpoint.entries import ManifestRef, StagedFile
 from penstock.cli.ui import listen
 from penstock.runtime.project import find_project
-from penstock.supervise.stream import Phase, Wish
+from penstock.supervise.requests import DAGS
+from penstock.supervise.requests import Request as StreamRequest
+from penstock.supervise.stream import Limits, Phase, Wish
 from penstock.ui.app import pages
 
 FILE = StagedFile(path="a", size=2_048, rows=5, checksum="x", stats={})
@@ -31,14 +33,21 @@ STATE = {"minutely": {"0": ManifestRef(path="m", size=1, checksum="x")}}
 
 PARAMS = """
 import json, sys
-from penstock.airflow.factory import restart_dag
-params = restart_dag(sys.argv[1]).params
-print(json.dumps({name: params.get_param(name).schema for name in params}))
+from airflow.sdk.definitions._internal.types import NOTSET
+from penstock.airflow import request_dags, restart_dag
+dags = {"restart_from_checkpoint": restart_dag(sys.argv[1]), **request_dags(sys.argv[1])}
+told = {}
+for name, dag in dags.items():
+    fields = {field: dag.params.get_param(field) for field in dag.params}
+    needed = [field for field, param in fields.items() if param.value is NOTSET]
+    told[name] = {"type": "object", "properties": {f: p.schema for f, p in fields.items()}, "required": needed,
+                  "additionalProperties": False}
+print(json.dumps(told))
 """
 
 
 class FakeAirflow:
-    """Takes runs of the DAG that restarts as Airflow does: what its params refuse is refused; keeps what was asked."""
+    """Takes runs of the DAGs as Airflow does: what their params refuse is refused; keeps what was asked."""
 
     def __init__(self, root: Path) -> None:
         told = subprocess.run(
@@ -52,8 +61,7 @@ class FakeAirflow:
     async def trigger(self, dag: str, request: Request) -> dict[str, str]:
         body = await request.json()
         try:
-            for name, value in body["conf"].items():
-                jsonschema.validate(value, self.params[name], format_checker=jsonschema.FormatChecker())
+            jsonschema.validate(body["conf"], self.params[dag])
         except (jsonschema.ValidationError, KeyError) as why:
             raise HTTPException(400, str(why)) from why
         self.asked.append(body["conf"])
@@ -67,7 +75,7 @@ def site(tmp_path_factory):
     manifest = found.root / "checkpoints" / "orders" / "state" / "minutely" / "0" / "m"
     manifest.parent.mkdir(parents=True)
     manifest.write_bytes(b"m")
-    found.batches(6, staged={"totals": [FILE]}, state=STATE)
+    found.batches(6, staged={"totals": [FILE]}, held={"totals": [FILE]}, state=STATE)
     return found
 
 
@@ -206,3 +214,39 @@ def test_beginning_anew_is_sent_as_such(url, airflow, browser, screen):
     browser.click("#sure-yes")
     browser.until(lambda: "/runs/run-" in browser.driver.current_url, "the way to the run")
     assert airflow.asked[-1]["checkpoint"] == "orders empty"
+
+
+REQUESTS = [
+    ("stop", {}), ("drain", {}), ("suspend", {}), ("limits", {"rows": 700}), ("save", {"name": "friday"}),
+    ("release", {"batch": 0}), ("discard", {"batch": 0}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("word", "more"), REQUESTS, ids=[word for word, _ in REQUESTS])
+def test_a_request_is_sent_to_its_dag(site, url, airflow, browser, screen, word, more):
+    """From the page of the job, over a page that says what it does, to the run (issue 17, finding 7)."""
+    site.stream(wish=Wish.RUN, phase=Phase.RUNNING, generation=1)
+    browser.open(f"{url}/jobs/orders")
+    browser.click(f"a[href*='/ask/{word}']")
+    browser.see("#request button:enabled")
+    assert browser.overflow() <= 0
+    for name in {"rows", "name"} & more.keys():
+        field = browser.see(f"input[name={name}]")
+        field.clear()
+        field.send_keys(str(more[name]))
+    browser.click("#request button")
+    browser.until(
+        lambda: f"/dags/{DAGS[StreamRequest(word)]}/runs/" in browser.driver.current_url, "the way to the run"
+    )
+    assert airflow.asked[-1] == {"job": "orders", **more}
+
+
+def test_a_limit_is_lifted_by_an_empty_field(site, url, airflow, browser):
+    """The configuration's holds again."""
+    site.stream(limits=Limits(rows=5))
+    browser.open(f"{url}/jobs/orders/ask/limits")
+    browser.see("#request button:enabled")
+    browser.see("input[name=rows]").clear()
+    browser.click("#request button")
+    browser.until(lambda: "/runs/run-" in browser.driver.current_url, "the way to the run")
+    assert airflow.asked[-1] == {"job": "orders", "rows": None}

@@ -1,6 +1,6 @@
 """Serve the pages: streams, a job, its restart, and the reports. Everything is read; no route takes anything but GET.
 
-What a page asks for, a restart, it asks of Airflow's own REST interface with the rights of who looks.
+What a page asks for it asks of Airflow's own REST interface, with the rights of who looks.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from starlette.middleware.base import RequestResponseEndpoint
 
 from penstock.errors import PenstockError
 from penstock.runtime.project import Project
+from penstock.supervise.requests import Request as StreamRequest
 from penstock.time.clock import Clock, SystemClock
 from penstock.ui.charts import charts_of
 from penstock.ui.driver_log import read_driver_log
@@ -25,7 +26,9 @@ from penstock.ui.model import JobView
 from penstock.ui.reading import NEWEST, Broken, Remembered, look, read_restart, read_streams, reports_of
 from penstock.ui.rendering import NOTHING, Renderer
 from penstock.ui.report_pages import ReportPages
+from penstock.ui.requests import ask_of, possible
 from penstock.ui.restarting import Wanted, plan_of, starts_of
+from penstock.ui.trouble import Trouble
 
 __all__ = ["REFRESH", "pages"]
 
@@ -60,6 +63,7 @@ def pages(
     app.get("/")(streams.streams)
     app.get("/jobs/{job}")(streams.job)
     app.get("/jobs/{job}/restart")(streams.restart)
+    app.get("/jobs/{job}/ask/{name}")(streams.ask)
     app.get("/static/{name}")(renderer.static)
     app.get("/reports")(reports.reports)
     app.get("/reports/{job}/{path:path}")(reports.report)
@@ -128,7 +132,7 @@ class _StreamPages:
         """Show one job."""
         project = self._find()
         root = project.settings(job).root  # what is no job is remembered by nobody
-        view = self._remembered.get((project.root, job), lambda: look(project, job, self._clock))
+        view = self._view(project, job)
         if isinstance(view, Broken):
             return self._renderer.broken(request, project, view)
         drivers = self._remembered.get((project.root, job, "log"), lambda: read_driver_log(root, job))
@@ -144,6 +148,7 @@ class _StreamPages:
             most=NEWEST,
             charts=charts_of(view, drivers.batches if drivers is not None else {}),
             drivers=drivers,
+            requests=[one for one in possible(view) if one is not StreamRequest.LIMITS],
             newest_batches=view.batches[: -_NEWEST - 1 : -1],
             reports=has_reports(reports_of(project, job)),
         )
@@ -166,3 +171,20 @@ class _StreamPages:
             starts=list(starts_of(facts)),
             plan=plan_of(facts, wanted),
         )
+
+    def ask(self, request: Request, job: str, name: str, batch: str = "") -> Response:
+        """Show what a request would do, and the button that triggers it; alone, the command that does the same."""
+        project = self._find()
+        project.settings(job)
+        view = self._view(project, job)
+        if isinstance(view, Broken):
+            return self._renderer.broken(request, project, view)
+        asked = ask_of(view, name, batch)
+        if asked is None:
+            gone = Trouble(what="This cannot be asked of the stream as it stands.", remedy=f"Look at {job} again.")
+            return self._renderer.broken(request, project, Broken(job, gone), status=404)
+        title = f"{asked.word} {job}" if asked.batch is None else f"{asked.word} batch {asked.batch:,} of {job}"
+        return self._renderer.page(request, project, "ask.html", here="ask", title=title, view=view, ask=asked)
+
+    def _view(self, project: Project, job: str) -> JobView | Broken:
+        return self._remembered.get((project.root, job), lambda: look(project, job, self._clock))

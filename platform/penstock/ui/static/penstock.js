@@ -125,34 +125,34 @@
     document.getElementById("plan").replaceWith(fresh.querySelector("#plan"));
     return document.getElementById("plan");
   };
-  const send = async () => {
-    const answer = await fetch(form.dataset.runs, {
+  const send = async (runs, conf, dag) => {
+    const answer = await fetch(runs, {
       method: "POST",
       credentials: "same-origin",
       headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ logical_date: null, conf: asked() }),
+      body: JSON.stringify({ logical_date: null, conf }),
     });
     const body = await answer.json();
     if (!answer.ok) {
       const detail = typeof body.detail === "string" ? body.detail : JSON.stringify(body.detail ?? body);
       throw new Error(`Airflow answered with ${answer.status}: ${detail}`);
     }
-    leave(`${form.dataset.dag}/runs/${encodeURIComponent(body.dag_run_id)}`);
+    leave(`${dag}/runs/${encodeURIComponent(body.dag_run_id)}`);
+  };
+  const trying = async (work) => {
+    const said = document.getElementById("said");
+    if (said) said.hidden = true;
+    try {
+      await work();
+    } catch (why) {
+      if (!said) return;
+      said.querySelector("span").textContent = why instanceof Error ? why.message : String(why);
+      said.hidden = false;
+    }
   };
   if (form) {
-    const said = document.getElementById("said");
     const sure = document.getElementById("sure");
     const button = form.querySelector("button[type=submit]");
-    const trying = async (work) => {
-      if (said) said.hidden = true;
-      try {
-        await work();
-      } catch (why) {
-        if (!said) return;
-        said.querySelector("span").textContent = why instanceof Error ? why.message : String(why);
-        said.hidden = false;
-      }
-    };
     const ready = () => {
       if (button) button.disabled = "refused" in document.getElementById("plan").dataset;
     };
@@ -175,8 +175,26 @@
     });
     if (sure) {
       document.getElementById("sure-no").addEventListener("click", () => sure.close());
-      document.getElementById("sure-yes").addEventListener("click", () => { sure.close(); trying(send); });
+      document.getElementById("sure-yes").addEventListener("click", () => { sure.close(); trying(() => send(form.dataset.runs, asked(), form.dataset.dag)); });
     }
     ready();
+  }
+
+  // Any other request has a page of its own, which says what it does: its button is the one question.
+  const request = document.getElementById("request");
+  if (request) {
+    const button = request.querySelector("button");
+    button.disabled = false;
+    request.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      button.disabled = true;
+      const conf = { job: request.dataset.job };
+      for (const field of request.querySelectorAll("input[name]")) {
+        const number = field.type === "number" || "number" in field.dataset;
+        conf[field.name] = number && field.value.trim() === "" ? null : number ? Number(field.value) : field.value;
+      }
+      await trying(() => send(request.dataset.runs, conf, request.dataset.dag));
+      button.disabled = false;
+    });
   }
 })();

@@ -1,0 +1,86 @@
+"""Say what may be asked of a stream beside a restart, what each request does, and its command. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.supervise.requests import DAGS, Request
+from penstock.supervise.stream import Phase
+from penstock.ui.model import JobView
+
+__all__ = ["Ask", "ask_of", "possible"]
+
+_DECIDES = (Request.RELEASE, Request.DISCARD)
+_SAYS = {
+    Request.STOP: "The driver finishes its batch and ends. Nothing starts the stream again but a person.",
+    Request.DRAIN: "The driver processes what is available now, closes all open windows, and ends.",
+    Request.SUSPEND: "The driver finishes its batch and ends. Resume starts it again, with the same code and limits.",
+    Request.RESUME: "The stream starts again from its checkpoint, with the code and limits that it had.",
+    Request.LIMITS: "Bounds what a batch reads of each source, from the next batch on.",
+    Request.SAVE: "Gives the newest checkpoint a name (a savepoint), under which it is kept.",
+    Request.RELEASE: "Publishes the rows that a gate has held back in this batch.",
+    Request.DISCARD: "Drops the rows that a gate has held back in this batch. They are gone.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """One request: its DAG, what it does, its command, and the field that it has beside the job, None for none.
+
+    `rows` are the held rows by sink of the `batch` that is decided on, as far as the pages have read its Commit.
+    """
+
+    request: Request
+    dag: str
+    says: str
+    command: str
+    field: str | None = None
+    batch: int | None = None
+    rows: Mapping[str, int] | None = None
+
+    @property
+    def word(self) -> str:
+        """Return the request in a word, as buttons have it."""
+        return self.request.value.capitalize()
+
+    @property
+    def ends(self) -> bool:
+        """Return whether something ends, or is lost."""
+        return self.request in (Request.STOP, Request.DRAIN, Request.SUSPEND, Request.DISCARD)
+
+
+def possible(view: JobView) -> tuple[Request, ...]:
+    """Return what can be asked of the stream as it stands; what is decided on a held batch stands beside that."""
+    found: list[Request] = []
+    if view.stream.wants_driver or view.runs:
+        found += [Request.STOP, Request.DRAIN, Request.SUSPEND]
+    if view.stream.phase is Phase.SUSPENDED:
+        found.append(Request.RESUME)
+    if view.newest is not None:
+        found.append(Request.SAVE)
+    return (*found, Request.LIMITS)
+
+
+def ask_of(view: JobView, name: str, batch: str) -> Ask | None:
+    """Return a request by its name, None for what is none or cannot be asked now; `batch` is of those that decide."""
+    request = next((one for one in Request if one.value == name), None)
+    if request is None or not (request in _DECIDES or request in possible(view)):
+        return None
+    if request not in _DECIDES:
+        field, words = _FIELDS.get(request, (None, []))
+        line = shlex.join(["penstock", request.value, view.job]) + "".join(f" {word}" for word in words)
+        return Ask(request=request, dag=DAGS[request], says=_SAYS[request], command=line, field=field)
+    held = [number for number in view.reading.status.held if str(number) == batch]
+    if not held:
+        return None
+    rows = next((dict(one.report.held) for one in view.batches if one.report.batch == held[0]), None)
+    line = shlex.join(["penstock", "held", view.job, request.value, batch])
+    return Ask(request=request, dag=DAGS[request], says=_SAYS[request], command=line, batch=held[0], rows=rows)
+
+
+_FIELDS: dict[Request, tuple[str, list[str]]] = {
+    Request.LIMITS: ("rows", ["--rows N|none|default"]),
+    Request.SAVE: ("name", ["NAME"]),
+}
