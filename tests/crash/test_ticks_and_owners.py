@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from fake_engine import SECOND, FakeEngine, Witness, World, make_driver, plain_job
 
@@ -97,6 +99,62 @@ def test_a_clock_that_is_set_back_holds_up_no_job_without_ticks() -> None:
     driver.clock, driver.trigger = SetBack(10**15), AsFastAsPossible()
     first, second, third = (offsets.time for offsets in owned(driver, 3))
     assert (second, third) == (first + 1, first + 2)
+
+
+DAY = 86_400 * SECOND
+
+
+class ADayAhead(ManualClock):
+    """A day ahead for a moment, and counts what is waited for."""
+
+    waited = 0
+
+    def sleep_until(self, wall: int) -> None:
+        """Count."""
+        self.waited += max(0, wall - self.now)
+        super().sleep_until(wall)
+
+
+@pytest.mark.fault("F76", "F45")
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_clock_that_was_a_day_ahead_for_one_batch_holds_the_job_up_no_longer_than_a_tick(*, restarted: bool) -> None:
+    """Batch times go on by ticks from that batch, in the same driver and in the next one."""
+    world = World(times=[float(n) for n in range(9)], batch_rows=1)
+    store, clock = Witness(), ADayAhead(10**15)
+
+    def started(name: str) -> Driver:
+        driver = make_driver(world, store, name, graph=GRAPH)
+        driver.clock, driver.trigger = clock, FixedInterval(SECOND)
+        return driver
+
+    driver = started("a")
+    times: list[int] = []
+    for hook in driver.run():
+        if (hook.stage, hook.when) == ("FixOffsets", "after"):
+            assert driver.offsets is not None
+            times.append(driver.offsets.time)
+        if (hook.stage, hook.when) == ("Purge", "after"):
+            clock.now += {0: DAY, 1: -DAY}.get(hook.batch, 0)
+            if restarted and hook.batch == 1:
+                break
+    if restarted:
+        driver = started("b")
+        times += [offsets.time for offsets in owned(driver, 7)]
+    assert times[1] - times[0] >= DAY
+    assert [after - before for before, after in pairwise(times[1:])] == [SECOND] * 7
+    assert clock.waited <= 9 * SECOND
+
+
+@pytest.mark.fault("F45")
+def test_a_clock_that_is_a_little_back_is_waited_for() -> None:
+    """Batch times stay those of the wall clock."""
+    world, clock = World(times=[0.0, 1.0, 2.0], batch_rows=1), ADayAhead(10**15)
+    driver = make_driver(world, Witness(), "a", graph=GRAPH)
+    driver.clock, driver.trigger = clock, FixedInterval(SECOND)
+    for hook in driver.run():
+        if (hook.stage, hook.when, hook.batch) == ("Purge", "after", 1):
+            clock.now -= 100 * SECOND
+    assert (driver.last_time, clock.waited) == (clock.now, 103 * SECOND)
 
 
 class Prepared(FakeEngine):

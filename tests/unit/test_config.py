@@ -56,7 +56,7 @@ def refused(project, text: str, name: str = "conf/jobs/orders.toml") -> ConfigEr
     [
         ("rows_per_batch", "rows_per_bach", 5, "unknown key 'rows_per_bach' in [sources.orders]; did you mean 'rows_per_batch'?"),
         ("[tables]", "[tabels]", 8, "unknown key 'tabels'; did you mean 'tables'?"),
-        ("trigger", "xyz", 12, "unknown key 'xyz' in [run]; there is 'deadline', 'takeover_after', 'trigger'"),
+        ("trigger", "xyz", 12, "unknown key 'xyz' in [run]; there is 'clock_patience', 'deadline', 'takeover_after', 'trigger'"),
         ("5_000", '"5000"', 5, "rows_per_batch is '5000' in [sources.orders]; it takes a whole number"),
         ("5_000", "0", 5, "rows_per_batch is 0 in [sources.orders]; the least is 1"),
         ("5_000", "true", 5, "rows_per_batch is True in [sources.orders]; it takes a whole number"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 from checkpoint_samples import leave, own, run_batch
@@ -16,8 +18,17 @@ from penstock.checkpoint.log import Log
 from penstock.checkpoint.memory import MemoryStore
 from penstock.checkpoint.takeover import View, survey
 from penstock.errors import EXIT_FENCED, Fenced, HolderAlive
-from penstock.runtime.holder import Answer, HolderName, HolderWatch, Signs, StoppedWaiting, judge, process_runs
-from penstock.runtime.jobrun import process_start
+from penstock.runtime.holder import (
+    Answer,
+    HolderName,
+    HolderWatch,
+    Signs,
+    StoppedWaiting,
+    holder_name,
+    judge,
+    process_runs,
+)
+from penstock.runtime.processes import process_start
 from penstock.time.clock import ManualClock
 
 HOLDER = "here:17:4711"
@@ -200,6 +211,29 @@ def test_the_process_table_says_nothing_about_another_host(log):
     assert clock.monotonic() == 10.0
 
 
+@pytest.mark.fault("F09")
+def test_the_process_table_says_nothing_about_another_container_of_the_same_host_name():
+    """Two containers on the network of their host have its name, and each its own process 17."""
+    log, clock = Log(MemoryStore()), Ticking()
+    own(log, holder="here:17:4711:4026531001")
+    guard = watch(log, clock, Beats(clock, dies=1e9), runs=lambda pid, start: False)
+    guard.namespace = "4026531002"
+    with pytest.raises(HolderAlive):
+        guard.may_take_over(survey(log))
+    guard = watch(log, clock, Beats(clock, dies=1e9), runs=lambda pid, start: False)
+    guard.namespace = "4026531001"
+    guard.may_take_over(survey(log))
+
+
+@pytest.mark.skipif(not Path("/proc/self/ns/pid").exists(), reason="there are no namespaces on macOS")
+def test_a_holder_names_its_namespace():
+    """A process in a namespace of its own has another name than its starter gives it."""
+    name = HolderName.parse(holder_name())
+    assert name is not None
+    assert name.is_of(socket.gethostname(), str(Path("/proc/self/ns/pid").stat().st_ino))
+    assert not name.is_of(socket.gethostname(), "1")
+
+
 def test_a_holder_that_leaves_while_it_is_watched_is_followed_at_once():
     """Its Release ends the waiting."""
     log, clock = Log(MemoryStore()), Ticking()
@@ -224,7 +258,7 @@ def test_waiting_ends_when_a_stop_is_asked_for(log):
 
 @pytest.mark.parametrize(
     ("text", "name"),
-    [("h:1:2", HolderName("h", 1, "2")), ("h:1:", HolderName("h", 1, "")), ("h", None), ("h:x:2", None), (":1:2", None)],
+    [("h:1:2", HolderName("h", 1, "2")), ("h:1:", HolderName("h", 1, "")), ("h:1:2:3", HolderName("h", 1, "2", "3")), ("h", None), ("h:x:2", None), (":1:2", None)],
 )  # fmt: skip
 def test_a_holder_of_another_form_is_no_process(text, name):
     """Such a holder is judged by its heartbeat alone."""

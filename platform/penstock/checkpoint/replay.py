@@ -29,6 +29,12 @@ class Damaged:
     batch: int | None
     kind: str | None = None
 
+    @property
+    def why(self) -> str:
+        """Return the reason, and what is lost with the entry."""
+        lost = f"was a {self.kind} entry" if self.kind else "may have been a saved checkpoint"
+        return f"{self.reason}; it {lost}"
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:

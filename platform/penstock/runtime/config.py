@@ -84,6 +84,7 @@ class Settings:
     trigger: Trigger | None
     trigger_at: str | None
     deadline: float
+    clock_patience: int
     takeover_after: float
     state_limit: int | None
     state_row_limit: int
@@ -234,6 +235,7 @@ def load_settings(root: Path, job: str, *, code: Path | None = None) -> tuple[Se
         trigger=None if trigger is None else parse_trigger(trigger),
         trigger_at=said_at("run", "trigger"),
         deadline=parse_duration(said("run", "deadline", "30 seconds")).micros / 1_000_000,
+        clock_patience=parse_duration(said("run", "clock_patience", "5 minutes")).micros,
         state_limit=None if limit is None else parse_size(limit),
         state_row_limit=parse_size(row_limit),
         takeover_after=parse_duration(said("run", "takeover_after", "10 seconds")).micros / 1_000_000,

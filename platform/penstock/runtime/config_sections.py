@@ -56,6 +56,7 @@ class RunSection(_Section):
 
     trigger: TriggerText | None = None
     deadline: DurationText | None = None
+    clock_patience: DurationText | None = None
     takeover_after: PatienceText | None = None
 
 

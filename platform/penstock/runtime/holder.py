@@ -15,7 +15,7 @@ from typing import Protocol
 
 from penstock.checkpoint.takeover import View
 from penstock.errors import Fenced, HolderAlive
-from penstock.runtime.processes import process_runs, process_start
+from penstock.runtime.processes import pid_namespace, process_runs, process_start
 from penstock.time.clock import Clock
 
 __all__ = ["Answer", "HolderName", "HolderWatch", "Signs", "StoppedWaiting", "holder_name", "judge"]
@@ -38,18 +38,28 @@ class Answer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HolderName:
-    """Read a holder's name, `host:pid:start`; `start` is when the process started, as its host counts."""
+    """Read a holder's name, `host:pid:start:namespace`.
+
+    `start` is when the process started, as its host counts; `namespace` is the one that its number means something in,
+    empty where that is not known. Containers may have one host name and different processes under one number.
+    """
 
     host: str
     pid: int
     start: str
+    namespace: str = ""
 
     @classmethod
     def parse(cls, text: str) -> HolderName | None:
         """Return the parts, or None for a name of another form."""
         host, _, rest = text.partition(":")
-        pid, _, start = rest.partition(":")
-        return cls(host, int(pid), start) if host and pid.isdecimal() else None
+        pid, _, rest = rest.partition(":")
+        start, _, namespace = rest.partition(":")
+        return cls(host, int(pid), start, namespace) if host and pid.isdecimal() else None
+
+    def is_of(self, host: str, namespace: str) -> bool:
+        """Return whether the process table that one sees on a host, in a namespace, tells of this process."""
+        return self.host == host and self.namespace in {"", namespace}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +111,7 @@ class HolderWatch:
     generation: int = 0
     told: bool = False
     host: str = field(default_factory=socket.gethostname)
+    namespace: str = field(default_factory=pid_namespace)
     runs: Callable[[int, str], bool] = field(default=process_runs)
     stopped: Callable[[], bool] = lambda: False
     _seen: tuple[object, ...] | None = None
@@ -140,9 +151,9 @@ class HolderWatch:
 
     def _gone(self, view: View) -> bool:
         name = HolderName.parse(view.takeover.holder) if view.takeover is not None else None
-        return name is not None and name.host == self.host and not self.runs(name.pid, name.start)
+        return name is not None and name.is_of(self.host, self.namespace) and not self.runs(name.pid, name.start)
 
 
 def holder_name() -> str:
-    """Return host, process and the process's start time: enough to tell whether a holder on this host is alive."""
-    return f"{socket.gethostname()}:{os.getpid()}:{process_start(os.getpid())}"
+    """Return host, process, its start time and its namespace: enough to tell whether a holder on this host is alive."""
+    return f"{socket.gethostname()}:{os.getpid()}:{process_start(os.getpid())}:{pid_namespace()}".removesuffix(":")

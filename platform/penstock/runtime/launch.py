@@ -165,6 +165,7 @@ def _launched(
                         recover_within=settings.recover_within,
                         make=HelperProcess,
                     ),
+                    clock_patience=settings.clock_patience,
                     stop_at_end=order.available_now,
                     drain=order.drain,
                     gates=order.gates,

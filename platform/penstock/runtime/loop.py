@@ -41,6 +41,7 @@ from penstock.runtime.stages import (
     TakeOver,
     plan_batch,
 )
+from penstock.runtime.ticking import TickClock
 from penstock.runtime.triggers import Trigger
 from penstock.runtime.truncating import redo_truncation
 from penstock.state import check_sizes
@@ -103,6 +104,7 @@ class Driver:
         self._decision: Decision | None = None
         self._timings: dict[str, float] = {}
         self._target: Mapping[str, Any] | None = None
+        self._ticks = TickClock(self.settings.clock_patience)
         self._saved: set[str] = set()
 
     # --- the loop ----------------------------------------------------------------------------
@@ -126,7 +128,7 @@ class Driver:
             if planned.offsets is None:
                 yield Hook("Wait", "before")
                 self.clock.sleep(planned.wait / 1_000_000)
-            elif planned.wait and planned.offsets.time > self.clock.wall():
+            elif planned.wait and planned.offsets.time > self._now():
                 # Rows that come meanwhile belong to this batch. Without ticks a clock set back is no reason to wait.
                 self._wait_until(planned.offsets.time)
             else:
@@ -224,7 +226,7 @@ class Driver:
 
     def plan_next(self) -> NextBatch | None:
         """Return what to do next: a batch, a wait, or None when everything is done."""
-        owned, now = self._owned(), self.clock.wall()
+        owned, now = self._owned(), self._now()
         self.zero = self.trigger.zero(now) if self.zero is None else self.zero
         if (self.settings.stop_at_end or self.draining) and self._target is None:
             self._target = available(self.engine, self.commit)
@@ -244,10 +246,13 @@ class Driver:
             since=self._since,
         )
 
+    def _now(self) -> int:
+        return self._ticks.now(self.clock, self.trigger, self.last_time)
+
     def _wait_until(self, tick: int) -> None:
         """Wait for a tick, and do meanwhile what is asked for between batches: the tick may be an hour away."""
-        while (now := self.clock.wall()) < tick and not self.stopping:
-            self.clock.sleep_until(min(tick, now + _HEAR_EVERY))
+        while (now := self._now()) < tick and not self.stopping:
+            self.clock.sleep_until(min(tick, now + _HEAR_EVERY) - self._ticks.ahead)
             self._hear()
 
     def _hear(self) -> None:
@@ -372,14 +377,10 @@ class Driver:
 
     def _give_up(self, damaged: Damaged) -> None:
         """Give up an entry at the end that cannot be read, where no sink shows that it was a Commit (F13)."""
-        owned = self._owned()
+        owned, batch = self._owned(), damaged.batch
         refuse_lost_commit(self.engine, self.sinks, self.app, damaged)
-        lost = f"was a {damaged.kind} entry" if damaged.kind else "may have been a saved checkpoint"
-        reason = f"{damaged.reason}; it {lost}"
-        log.warning("log.entry_given_up", slot=damaged.slot, batch=damaged.batch, reason=reason)
-        owned.append(
-            Void(epoch=owned.epoch, writer=owned.writer, slot=damaged.slot, reason=reason, batch=damaged.batch)
-        )
+        log.warning("log.entry_given_up", slot=damaged.slot, batch=batch, reason=damaged.why)
+        owned.append(Void(epoch=owned.epoch, writer=owned.writer, slot=damaged.slot, reason=damaged.why, batch=batch))
 
     def _owned(self) -> OwnedLog:
         if self.owned is None:

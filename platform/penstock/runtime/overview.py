@@ -19,7 +19,7 @@ from penstock.runtime.config import Settings
 from penstock.runtime.held import undecided, undone_by_restore
 from penstock.runtime.held_records import HeldRecords
 from penstock.runtime.holder import HolderName
-from penstock.runtime.processes import process_runs
+from penstock.runtime.processes import pid_namespace, process_runs
 from penstock.runtime.roots import control_store, job_log
 from penstock.runtime.status import StatusRecords
 from penstock.runtime.stored_state import StoredState, StoredStates
@@ -255,7 +255,8 @@ def _state(view: View, record: Mapping[str, Any], age: float | None, patience: f
     if record.get("state") == "failed":
         return State.FAILED if record.get("exit_code") == EXIT_RETRY else State.NEEDS_PERSON
     name = HolderName.parse(view.takeover.holder) if view.takeover is not None else None
-    if name is not None and name.host == socket.gethostname() and not process_runs(name.pid, name.start):
+    here = name is not None and name.is_of(socket.gethostname(), pid_namespace())
+    if name is not None and here and not process_runs(name.pid, name.start):
         return State.DIED
     # One look cannot tell whether a heartbeat stands still; the clocks of two machines are good enough for a picture.
     return State.RUNNING if age is not None and age < patience else State.SILENT

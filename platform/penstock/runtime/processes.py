@@ -15,7 +15,16 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["argv_of", "environment_of", "kill_session", "leaders", "process_runs", "process_start", "session_members"]
+__all__ = [
+    "argv_of",
+    "environment_of",
+    "kill_session",
+    "leaders",
+    "pid_namespace",
+    "process_runs",
+    "process_start",
+    "session_members",
+]
 
 _PROC = Path("/proc")
 _PAUSE = 0.02
@@ -27,6 +36,16 @@ def process_start(pid: int) -> str:
         return _stat(pid)[19]
     # Where there is no /proc: macOS.
     return "".join(c for c in _ps("lstart=", pid) if c.isalnum())
+
+
+def pid_namespace() -> str:
+    """Return the number of the namespace that numbers of processes mean something in here; empty where there is none.
+
+    Two containers under one host name see different processes under the same number.
+    """
+    with suppress(OSError):
+        return str((_PROC / "self" / "ns" / "pid").stat().st_ino)
+    return ""
 
 
 def process_runs(pid: int, start: str) -> bool:

@@ -48,6 +48,8 @@ class DriverSettings:
     """How many commits can be restored."""
     stop_at_end: bool = False
     """`available_now`: end when what was there at the start is done."""
+    clock_patience: int = 5 * 60 * 1_000_000
+    """How many microseconds a wall clock that was set back is waited for; behind it batch times go on by ticks."""
     drain: bool = False
     """Do what was there at the start, then close all windows and end (SEMANTICS 10.6)."""
     gates: Mapping[int, str] = field(default_factory=dict)
