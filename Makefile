@@ -5,7 +5,7 @@ PYTHON ?= .venv/bin/python python3.11 python3.12 python3.13 python3
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-engine test check bench lock clean machine packages archive servers checkers mypy
+.PHONY: help setup demo demo-engine test soak check bench lock clean machine packages archive servers checkers mypy
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 venv := $(CURDIR)/.venv/bin/python
@@ -33,13 +33,17 @@ demo-engine: setup ## the same without Airflow
 	@$(venv) -m tools.demo --engine
 
 # Two of the long steps take one core each: they run side by side.
-test: machine ## run the checkers, then all tests, in two processes
+test: machine ## run the checkers, then all tests but those of `make soak`, in two processes
 	@$(MAKE) --jobs=2 setup servers checkers
-	@$(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	@$(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not soak"
+
+soak: machine ## run the long storms: what `make test` claims already, over more crashes, changes and batches
+	@$(MAKE) --jobs=2 setup servers
+	@$(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m soak
 
 check: machine ## run the checkers and the fast tests: what one runs all day, under two minutes
 	@$(MAKE) --jobs=2 setup checkers
-	@$(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not integration and not spark"
+	@$(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not integration and not spark and not soak"
 
 bench: setup ## measure side by side with the peers and print the ratios
 	@$(venv) -m benchmarks
