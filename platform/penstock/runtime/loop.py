@@ -169,6 +169,7 @@ class Driver:
             raise Fenced("other drivers kept taking the log over")
         yield Hook("TakeOver", "after")
         recovered = recover(self.log, damage)
+        self.commit = recovered.commit  # whoever looks behind a refusal sees where the log stands
         if damage is Damage.FAIL:
             self.engine.accept(recovered, self.settings.drop)
         self.engine.prepare()
