@@ -96,3 +96,27 @@ def test_a_takeover_that_nothing_needs_any_more_may_be_lost(shell: Shell) -> Non
     assert shell.totals() == whole
     code, out, err = shell.run("fsck", "checkpoints")
     assert code == 0, out
+
+
+@pytest.mark.fault("F17", "F19")
+def test_a_checkpoint_that_is_gone_or_in_part_is_not_begun_anew_unasked(shell: Shell) -> None:
+    """Nothing is shown twice by a start that nobody meant; what is put back goes on, and what is meant is done."""
+    code, _, err = shell.run(*RUN)
+    assert code == 0, err
+    whole, folder = shell.totals(), shell.root / "checkpoints" / "orders"
+    (folder / "log").rename(shell.root / "log")
+    (folder / "metadata.json").rename(shell.root / "metadata.json")
+    code, _, err = shell.run(*RUN)
+    assert (code, "PEN-CKP-028 the log is gone, and there is state" in err) == (78, True), err
+    (shell.root / "log").rename(folder / "log")
+    (shell.root / "metadata.json").rename(folder / "metadata.json")
+    code, _, err = shell.run(*RUN)
+    assert (code, shell.totals()) == (0, whole), err
+
+    (shell.root / "checkpoints").rename(shell.root / "not mounted")
+    code, _, err = shell.run(*RUN)
+    assert (code, "PEN-CKP-029 there is no checkpoint, and the table of sink 'totals' has batches" in err) == (78, True)
+    assert not folder.exists()
+    code, _, err = shell.run(*RUN, "--new-lineage")
+    assert code == 0, err
+    assert shell.totals() == sorted(whole * 2)

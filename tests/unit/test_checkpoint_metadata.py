@@ -14,7 +14,7 @@ from penstock.checkpoint.faulty import Fault, FaultyStore, Plan
 from penstock.checkpoint.log import Log, ReadBack
 from penstock.checkpoint.memory import MemoryStore
 from penstock.checkpoint.metadata import PATH, Metadata, open_or_create, read_metadata
-from penstock.errors import CheckpointCorrupt, FormatTooNew, MetadataMissing, NotFound
+from penstock.errors import CheckpointCorrupt, CheckpointPartial, FormatTooNew, MetadataMissing, NotFound
 
 
 def test_a_checkpoint_keeps_its_identity() -> None:
@@ -94,3 +94,28 @@ def test_metadata_survives_lost_answers(fault: Fault) -> None:
     inner = MemoryStore()
     made = open_or_create(FaultyStore(inner, Plan(fault, at=1)), now=1, read_back=ReadBack.VERIFY)
     assert read_metadata(inner) == made
+
+
+@pytest.mark.fault("F17", "F18")
+@pytest.mark.parametrize("kept", [True, False], ids=["metadata kept", "metadata gone"])
+@pytest.mark.parametrize("part", ["state/hourly/0/000000000001.json", "staged/out/x.parquet", "snapshots/hourly/x"])
+def test_a_checkpoint_of_which_the_log_is_gone_is_not_begun_anew(part: str, *, kept: bool) -> None:
+    """Nothing is written: whoever finds the log again can put it back."""
+    store = MemoryStore()
+    if kept:
+        open_or_create(store, now=5)
+    store.create(part, b"x")
+    files = dict(store._files)
+    with pytest.raises(CheckpointPartial, match=f"the log is gone, and there is {part.split('/', maxsplit=1)[0]}"):
+        open_or_create(store, now=9)
+    assert store._files == files
+    own(Log(store))
+    if kept:
+        assert open_or_create(store, now=9).created == 5
+
+
+def test_a_copy_has_state_before_it_has_a_log() -> None:
+    """An import is begun by its maker alone."""
+    store = MemoryStore()
+    store.create("state/hourly/0/000000000001.json", b"x")
+    assert open_or_create(store, now=9, parent="theirs").parent == "theirs"

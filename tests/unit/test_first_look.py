@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from checkpoint_samples import commit, leave, offsets, own
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from penstock import Job
 from penstock.checkpoint.entries import Place, Restore, StagedFile
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
-from penstock.errors import CannotRestore
+from penstock.errors import CannotRestore, FormerCheckpoint
 from penstock.runtime.held_records import Decision, HeldRecords
 from penstock.runtime.launch import RunOrder, _look_first
 from penstock.runtime.restoring import LAST, StartFrom
-from penstock.sinks import MemorySink
+from penstock.runtime.status import StatusRecords
+from penstock.sinks import Delta, MemorySink
 from penstock.sources import MemorySource
 
 EMPTY, BACK = StartFrom(restore=True), StartFrom(restore=True, batch=1)
@@ -121,3 +124,64 @@ def test_held_rows_that_were_released_are_among_those_that_stay_published(folder
     ruling = records.decide(2, Decision.RELEASE, {"sink": 7}, by="me")
     records.carried_out(2, ruling, by="me")
     assert looked(folder, BACK)[1].lines[1:] == ["  sink: 7 rows of batch 2"]
+
+
+UUID = "5f0c9bb4-1111-4222-8333-444455556666"
+
+
+def table_job(table):
+    """Return a job that writes a table."""
+    job = Job("job")
+    job.source("rows", MemorySource("v int")).write("out", Delta(table))
+    return job.graph()
+
+
+def begun(folder, table, **order):
+    """Look at a job that has no checkpoint."""
+    return _look_first(folder, WATCH, RunOrder(**order), Told(), table_job(table))
+
+
+@pytest.mark.fault("F19")
+@pytest.mark.parametrize("app", [f"{UUID}/out", f"{UUID}/out/held/3", f"{UUID}/out/truncate"])
+@pytest.mark.parametrize("summed_up", [False, True])
+def test_a_table_remembers_the_checkpoint_that_is_gone(tmp_path, app, summed_up):
+    """Also where all of the root is gone with its volume, and where Delta has summed its log up."""
+    table, folder = tmp_path / "table", tmp_path / "root" / "job"
+    rows = pa.table({"v": [1]})
+    write_deltalake(table, rows, commit_properties=CommitProperties(app_transactions=[Transaction(app, 4)]))
+    if summed_up:
+        write_deltalake(table, rows, mode="append")
+        DeltaTable(table).create_checkpoint()
+        for commit in (table / "_delta_log").glob("*.json"):
+            commit.unlink()
+    with pytest.raises(FormerCheckpoint, match=f"the table of sink 'out' has batches of the checkpoint {UUID}"):
+        begun(folder, table)
+    assert not folder.exists()
+    assert begun(folder, table, new_lineage=True) == LAST
+    assert begun(folder, table, start=EMPTY) == LAST
+
+
+@pytest.mark.fault("F19")
+def test_rows_of_others_are_no_lineage(tmp_path):
+    """A table that was filled by hand, or for another sink, is begun with."""
+    table, folder = tmp_path / "table", tmp_path / "root" / "job"
+    assert begun(folder, table) == LAST
+    for app in ("etl/out", f"{UUID}/other", f"x{UUID}/out"):
+        other = CommitProperties(app_transactions=[Transaction(app, 4)])
+        write_deltalake(table, pa.table({"v": [1]}), mode="append", commit_properties=other)
+    assert begun(folder, table) == LAST
+
+
+@pytest.mark.fault("F19")
+@pytest.mark.parametrize("told", [{"last": {"batch": 0}}, {"last": None, "next_batch": 3}])
+def test_a_root_remembers_a_job_whose_folder_is_gone(tmp_path, told):
+    """By what its drivers told of themselves; one that never came to a batch had nothing to lose."""
+    root = tmp_path / "root"
+    root.mkdir(mode=0o700)
+    records = StatusRecords(LocalStore(root), "job")
+    records.put({"last": None, "next_batch": 0})
+    assert begun(root / "job", tmp_path / "table") == LAST
+    records.put(told)
+    with pytest.raises(FormerCheckpoint, match="job has had a checkpoint in this root, and it is gone"):
+        begun(root / "job", tmp_path / "table")
+    assert begun(root / "job", tmp_path / "table", new_lineage=True) == LAST

@@ -13,10 +13,12 @@ from penstock.checkpoint.entries import Record
 from penstock.checkpoint.sequence import Sequence
 from penstock.checkpoint.settle import ReadBack, settle
 from penstock.checkpoint.store import CheckpointStore, corrupt
-from penstock.errors import MetadataMissing, NotFound
+from penstock.errors import CheckpointPartial, MetadataMissing, NotFound
 
 PATH = "metadata.json"
 _KIND = "metadata"
+_PARTS = ("state", "staged", "snapshots")
+"""What a driver writes only behind its first entry in the log."""
 
 
 class Metadata(Record):
@@ -37,12 +39,14 @@ def open_or_create(
     """Return the checkpoint's metadata, made now (in microseconds) if the store holds no log yet.
 
     Of several drivers that make it at once all return the same.
-    Raises `MetadataMissing` when there is a log (F17), `CheckpointCorrupt` and `FormatTooNew`.
+    `parent` is given for a copy, whose state comes before its log. Raises `MetadataMissing` when there is a log (F17),
+    `CheckpointPartial` when there is none and a part of a checkpoint, `CheckpointCorrupt` and `FormatTooNew`.
     """
+    if parent is None:
+        refuse_part(store)
     with suppress(NotFound):
         return read_metadata(store)
-    log = Sequence(store, "log", (1,))
-    if log.exists(0) or log.listed():
+    if _has_log(store):
         # Looked for again, because another driver may have made both since.
         with suppress(NotFound):
             return read_metadata(store)
@@ -50,6 +54,21 @@ def open_or_create(
     fresh = Metadata(uuid=str(uuid.uuid4()), format=fileformat.FORMAT_VERSION, created=now, parent=parent)
     data = fileformat.encode(_KIND, fresh.model_dump(mode="json"))
     return _parse(settle(store, PATH, data, read_back))
+
+
+def refuse_part(store: CheckpointStore) -> None:
+    """Raise `CheckpointPartial` where state or output of a checkpoint is there and its log is gone."""
+    if _has_log(store):
+        return
+    left = [name for name in _PARTS if store.list(name)]
+    if left and not _has_log(store):  # another driver may have begun since
+        there = ", ".join(left)
+        raise CheckpointPartial(f"the log is gone, and there is {there}", where=store.root, left=left)
+
+
+def _has_log(store: CheckpointStore) -> bool:
+    log = Sequence(store, "log", (1,))
+    return log.exists(0) or bool(log.listed())
 
 
 def read_metadata(store: CheckpointStore) -> Metadata:

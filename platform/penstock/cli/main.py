@@ -112,6 +112,9 @@ def run(
     drain: Annotated[
         bool, typer.Option("--drain", help="Do what was there at the start, then close all windows and end.")
     ] = False,
+    new_lineage: Annotated[
+        bool, typer.Option("--new-lineage", help="Begin a checkpoint anew, though there was one: all rows come again.")
+    ] = False,
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Take the job from a driver that holds it, even if it lives.")
     ] = False,
@@ -177,6 +180,7 @@ def run(
         truncate_sinks=truncate_sinks,
         available_now=available_now,
         drain=drain,
+        new_lineage=new_lineage,
         take_over=take_over,
         gates=gate or [],
         drop=drop or [],

@@ -42,6 +42,26 @@ class MetadataMissing(CheckpointError):
     remedy = "Put metadata.json back; to give the old sinks up on purpose, start an empty checkpoint elsewhere."
 
 
+class CheckpointPartial(CheckpointError):
+    """Parts of a checkpoint are there, and its log is not: to begin anew would publish all rows a second time."""
+
+    code = "PEN-CKP-028"
+    remedy = (
+        "Put the missing parts back from a backup. To begin anew all the same, put the folder aside, and run "
+        "`penstock run JOB --new-lineage`: then all rows come again."
+    )
+
+
+class FormerCheckpoint(CheckpointError):
+    """There is no checkpoint where there was one: with a new uuid all rows would come a second time."""
+
+    code = "PEN-CKP-029"
+    remedy = (
+        "Mount the checkpoint's volume, or put its folder back. To begin anew, so that all rows come again beside "
+        "those that tables have: `penstock run JOB --new-lineage`, or `--from empty`."
+    )
+
+
 class StateMissing(CheckpointError):
     """A commit names state files that are not there."""
 

@@ -27,6 +27,7 @@ from penstock.errors import (
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
 from penstock.graph.schedules import AUTO, Schedule
+from penstock.runtime.beginning import refuse_to_begin
 from penstock.runtime.config import Settings
 from penstock.runtime.config_values import is_local
 from penstock.runtime.engine_death import naming_the_dead
@@ -65,7 +66,8 @@ class RunOrder:
 
     `generation` and `command` are a supervisor's or a scheduler's: a newer generation takes over at once, and a
     restore that the same command has caused before is not done again (DESIGN 11). `drop` names steps that the job no
-    longer has and whose state is let go. Without `goes_on` the run ends when it has gone back.
+    longer has and whose state is let go. Without `goes_on` the run ends when it has gone back. `new_lineage` begins a
+    checkpoint where there was one (F19).
     """
 
     start: StartFrom = LAST
@@ -78,6 +80,7 @@ class RunOrder:
     generation: int = 0
     command: str | None = None
     goes_on: bool = True
+    new_lineage: bool = False
 
 
 def launch(loaded: LoadedJob, order: RunOrder, progress: ProgressView, orders: Orders) -> Ending:
@@ -310,6 +313,7 @@ def _look_first(
     finish_move(folder)
     start, log = order.start, job_log(folder)
     if log is None:
+        refuse_to_begin(folder, graph, new_lineage=order.new_lineage or start.restore)
         if start.goes_back:
             raise CannotRestore(f"there is no checkpoint to go back to {start.target} in", where=shown(folder))
         if start.rewrites or not order.goes_on:
