@@ -91,7 +91,20 @@ class WrongOutput(UserFunctionError, TypeError):
     """A state function has returned what does not fit the declared columns."""
 
     code = "PEN-OPR-004"
-    remedy = "Return what the DDL of the step says, or correct the DDL."
+    remedy = (
+        "Return what the DDL of the step says, or correct the DDL. With on_error=OnError.QUARANTINE the step puts such "
+        "rows aside."
+    )
+
+
+class UnfitValue(UserFunctionError, ValueError):
+    """A row for a state function has a value that no Python object can hold, as a timestamp beyond the year 9999."""
+
+    code = "PEN-OPR-020"
+    remedy = (
+        "Filter such rows or CAST the column before the step; or give the step on_error=OnError.QUARANTINE, and its "
+        "quarantine a sink. Nothing was committed, and the batch is done again."
+    )
 
 
 class ComputeFailed(PenstockError, RuntimeError):

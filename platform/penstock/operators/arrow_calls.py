@@ -26,12 +26,8 @@ class ArrowCalls(Calls):
     def run(self, rows: pa.Table, times: Ints) -> list[pa.Array]:
         """Call for the rows, then for the keys that time out; return the state columns of all keys."""
         ledger, self.batch_times = self.ledger, self.now(times)
-        self.made: list[tuple[pa.Table, Ints, Stand]] = []
         touched = np.flatnonzero(ledger.had_rows)
-        columns = [
-            column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-            for column in ledger.table.columns
-        ]
+        new = None
         if len(touched):
             place = np.full(len(ledger.hashes), -1, dtype=np.int64)
             place[touched] = np.arange(len(touched))
@@ -39,49 +35,52 @@ class ArrowCalls(Calls):
             if new is not None:
                 ledger.exists[touched] = _has_state(new)
                 ledger.changed[touched] = True
-                order = pa.array(np.where(place >= 0, place + len(ledger.hashes), np.arange(len(ledger.hashes))))
-                columns = [
-                    pa.concat_arrays([old, column_array(new, name)]).take(order)
-                    for old, name in zip(columns, new.column_names, strict=True)
-                ]
         over = ledger.timing_out()
         if len(over):
             self._call(rows.slice(0, 0), times[:0], over, pa.array([], pa.int64()), timing_out=True)
             ledger.forget(over)
         ledger.touch()
-        return columns
+        if new is None:
+            return ledger.with_new(touched[:0], [])
+        return ledger.with_new(touched, [column_array(new, name) for name in new.column_names])
 
     def _call(
         self, rows: pa.Table, times: Ints, at: Ints, index: pa.Array, *, timing_out: bool = False
     ) -> pa.Table | None:
-        """Return the new state of the keys at these places, None where the function has raised."""
+        """Return the new state of the keys at these places, None where the call has failed."""
         step, ledger = self.step, self.ledger
         there = pa.array(at)
         keys, state = ledger.keys.take(there), ledger.table.take(there)
         info = ArrowInfo(**self.told(), keys=keys, key_index=index, timing_out=timing_out)
         try:
-            found = step.fn(rows, state, info)
+            made, new = self._checked(step.fn(rows, state, info), len(at), timing_out=timing_out)
+            placed = None if made is None else (made, *self._placed(made, times, at, timing_out=timing_out))
         except Exception as why:  # noqa: BLE001 - whatever a function of the user's raises
             calls: list[tuple[int | None, int, int, Any]] = [
                 (row, key, 0, None) for row, key in enumerate(ledger.row_ids.tolist())
             ]
             if timing_out:  # the state goes all the same, so it is told; else it stays, and can be looked at
                 due = ledger.expires[at].tolist()
-                calls = [(None, *one) for one in zip(at.tolist(), due, state.to_pylist(), strict=True)]
+                calls = [(None, *one) for one in zip(at.tolist(), due, ledger.states(at), strict=True)]
             self.fail(why, f"one of {len(at)}", calls)
             return None
+        if placed is not None:
+            self.made.append(placed)
+        return new
+
+    def _checked(self, found: object, keys: int, *, timing_out: bool) -> tuple[pa.Table | None, pa.Table | None]:
+        """Return output and state with the declared columns; raises WrongOutput for anything else."""
+        step = self.step
         if not isinstance(found, tuple) or len(found) != 2:  # noqa: PLR2004 - output and state
             raise WrongOutput(f"step {step.name!r} returned a {type(found).__name__}, not (out, state)")
         out, new = found
-        if out is not None:
-            made = typed_table(out, step.output, f"what step {step.name!r} put out")
-            self.made.append((made, *self._placed(made, times, at, timing_out=timing_out)))
+        made = None if out is None else typed_table(out, step.output, f"what step {step.name!r} put out")
         if timing_out:
-            return state
-        made = typed_table(new, step.state, f"the state of step {step.name!r}")
-        if made.num_rows != len(at):
-            raise WrongOutput(f"step {step.name!r} returned {made.num_rows} rows of state for {len(at)} keys")
-        return made
+            return made, None
+        state = typed_table(new, step.state, f"the state of step {step.name!r}")
+        if state.num_rows != keys:
+            raise WrongOutput(f"step {step.name!r} returned {state.num_rows} rows of state for {keys} keys")
+        return made, state
 
     def _placed(self, made: pa.Table, times: Ints, at: Ints, *, timing_out: bool) -> tuple[Ints, Stand]:
         """Return event times and places of the rows that a call has returned (SEMANTICS 1.6, 7.1)."""
@@ -107,14 +106,6 @@ class ArrowCalls(Calls):
             raise WrongOutput(f"step {step.name!r} has same_rows=True and put out {n} rows for {len(times)}")
         nothing = np.zeros(n, dtype=np.int64)
         return times, Stand(rows=np.arange(n, dtype=np.int64), times=nothing, hashes=nothing)
-
-    def output(self) -> tuple[pa.Table, Ints, Stand]:
-        """Return the tables put out."""
-        if not self.made:
-            none = np.empty(0, dtype=np.int64)
-            return self.step.output.empty_table(), none, Stand(rows=none, times=none, hashes=none)
-        tables, times, stands = zip(*self.made, strict=True)
-        return pa.concat_tables(tables), np.concatenate(times), Stand.joined(stands)
 
 
 def _has_state(table: pa.Table) -> Any:

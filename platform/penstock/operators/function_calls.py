@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import PenstockError, UserFunctionError
+from penstock.errors import PenstockError, UnfitValue, UserFunctionError, WrongOutput
 from penstock.graph.sites import file_of
 from penstock.operators.function_info import TaskInfo
 from penstock.operators.key_ledger import NONE, KeyLedger, Moment
-from penstock.operators.typed_columns import typed_column
+from penstock.operators.python_values import Unfit
+from penstock.operators.typed_columns import made_column
 from penstock.state.handle import as_datetime
 from penstock.state.keys import Ints
 from penstock.time.arrival import BY_TIME, Stand
@@ -40,18 +41,14 @@ ASIDE = pa.schema([("_error", pa.string()), ("_state", pa.string())])
 class Calls(ABC):
     """What the forms share: rows put out, and whom to blame."""
 
-    def __init__(self, step: FunctionStep, ledger: KeyLedger, moment: Moment) -> None:
+    def __init__(self, step: FunctionStep, ledger: KeyLedger, moment: Moment, where: Callable[[int], str]) -> None:
         self.step = step
         self.ledger = ledger
         self.moment = moment
+        self.where = where
         self.time = as_datetime(moment.time)
-        self.names: list[Any] = []
-        self.put_out: list[Mapping[str, Any]] = []
-        self.put_for: list[int] = []
-        """For each row put out the number of its key."""
-        self.times: list[int] = []
-        self.stands: list[tuple[int, int]] = []
-        """For each row put out its row in the batch, or BY_TIME, and the time that was due."""
+        self.made: list[tuple[pa.Table, Ints, Stand]] = []
+        """What was put out: rows, their event times, and where they stand."""
         self.failed: list[tuple[int | None, int, int, str, str | None]] = []
         """For each row put aside its place in the batch, None for a call without one, its key, the time that was due,
         why, and the state."""
@@ -118,25 +115,32 @@ class Calls(ABC):
 
     def output(self) -> tuple[pa.Table, Ints, Stand]:
         """Return the rows put out, the event time of each, and where they stand."""
-        what = f"what step {self.step.name!r} put out"
-        names = [self.names[key] for key in self.put_for]
-        columns = [
-            typed_column([row[field.name] for row in self.put_out], field, what, names) for field in self.step.output
-        ]
-        return pa.table(columns, schema=self.step.output), ints(self.times), self._stand(self.stands, self.put_for)
+        if not self.made:
+            none = np.empty(0, dtype=np.int64)
+            return self.step.output.empty_table(), none, Stand(rows=none, times=none, hashes=none)
+        tables, times, stands = zip(*self.made, strict=True)
+        return pa.concat_tables(tables), np.concatenate(times), Stand.joined(stands)
 
-    def _stand(self, stands: Sequence[tuple[int, int]], keys: Sequence[int]) -> Stand:
+    def stand(self, stands: Sequence[tuple[int, int]], keys: Sequence[int]) -> Stand:
+        """Return where rows stand: for each its row in the batch or BY_TIME, the time that was due, and its key."""
         rows, times = (ints(one[side] for one in stands) for side in (0, 1))
         return Stand(rows=rows, times=times, hashes=self.ledger.hashes[ints(keys)])
 
     def fail(self, why: Exception, name: Any, calls: Iterable[tuple[int | None, int, int, Any]]) -> None:
         """Put aside what a call that raised was for: places of rows, keys, times, state; or raise whose fault it is."""
-        blamed = self.blamed(why, during=f"key {name!r}")
+        blamed = why if isinstance(why, UnfitValue | WrongOutput) else self.blamed(why, during=f"key {name!r}")
         if not self.step.quarantine:
-            raise blamed from why
+            raise blamed from (None if blamed is why else why)
         for row, key, due, state in calls:
-            shown = None if state is None else json.dumps(state, default=str)
+            told = {state.column: state.shown} if isinstance(state, Unfit) else state
+            shown = None if told is None else json.dumps(told, default=str)
             self.failed.append((row, key, due, blamed.what, shown))
+
+    def unfit(self, found: Unfit, of: str) -> UnfitValue:
+        """Return the error of a value that no Python object can hold."""
+        return UnfitValue(
+            f"step {self.step.name!r}: column {found.column!r} of {of} is {found.shown}, which no Python object holds"
+        )
 
     def aside(self, rows: pa.Table, times: Ints) -> tuple[pa.Table, Ints, Stand]:
         """Return the rows put aside, the event time of each, and where they stand."""
@@ -151,7 +155,7 @@ class Calls(ABC):
         now = self.now(times)
         moments = ints(now[key] if row is None else times[row] for row, key in zip(places, of, strict=True))
         stands = [(BY_TIME if row is None else row, at) for row, at in zip(places, due, strict=True)]
-        return found, moments, self._stand(stands, of)
+        return found, moments, self.stand(stands, of)
 
     def blamed(self, why: Exception, *, during: str) -> UserFunctionError:
         """Return the error of a function that raised: step, user's line, and during what, as for which key."""
@@ -163,11 +167,11 @@ class Calls(ABC):
         said = why.what if isinstance(why, PenstockError) else f"{type(why).__name__}: {why}"
         return UserFunctionError(f"step {self.step.name!r}: {said} ({during}){line}")
 
-    def state_columns(self, values: Sequence[Mapping[str, Any] | None], keys: Sequence[Any]) -> list[pa.Array]:
-        """Return state from dicts as columns."""
+    def state_columns(self, values: Sequence[Mapping[str, Any] | None]) -> list[pa.Array]:
+        """Return state from dicts, which were checked, as columns."""
         what = f"the state of step {self.step.name!r}"
         return [
-            typed_column([None if one is None else one[field.name] for one in values], field, what, keys)
+            made_column([None if one is None else one[field.name] for one in values], field, what)
             for field in self.step.state
         ]
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 from penstock.graph.timeouts import Timeout
 from penstock.operators.grouping import group_rows
 from penstock.operators.partial_tables import GROUP, HASH, column_array, integers
+from penstock.operators.python_values import first_unfit, python_rows, python_values
 from penstock.state import DELETED, EXPIRES, Change
 from penstock.state.keys import Bools, Ints
 from penstock.time.watermarks import END_OF_TIME
@@ -165,15 +166,34 @@ class KeyLedger:
         self.old_deadlines = _moments(table, DEADLINE)
         self.expires, self.deadlines = self.old_expires.copy(), self.old_deadlines.copy()
 
-    def key_values(self) -> list[Any]:
-        """Return each key as a function sees it: the value of one column, a named tuple of several, () of none."""
-        columns: list[list[Any]] = [column.to_pylist() for column in self.keys.columns]
+    def key_values(self, keys: Ints) -> list[Any]:
+        """Return these keys as a function sees them: the value of one column, a named tuple of several, () of none.
+
+        An Unfit stands for one that Python cannot hold.
+        """
+        taken = self.keys.take(pa.array(keys))
+        columns = [python_values(taken[name], name) for name in taken.column_names]
         if len(columns) == 1:
             return columns[0]
         if not columns:
-            return [()] * len(self.hashes)
+            return [()] * len(keys)
         named = namedtuple("Key", self.keys.column_names, rename=True)  # type: ignore[misc] # noqa: PYI024 - names are data
-        return list(map(named._make, zip(*columns, strict=True)))
+        return [first_unfit(values) or named._make(values) for values in zip(*columns, strict=True)]
+
+    def states(self, keys: Ints) -> list[Any]:
+        """Return the state that these keys had before the batch, dicts, None for none; an Unfit as in `key_values`."""
+        found = python_rows(self.table.take(pa.array(keys)))
+        return [one if there else None for one, there in zip(found, self.before[keys].tolist(), strict=True)]
+
+    def with_new(self, keys: Ints, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        """Return the state columns of all keys, where `columns` are those of these keys, and the others keep theirs."""
+        old = [column_array(self.table, name) for name in self.table.column_names]
+        if not len(keys):
+            return old
+        place = np.arange(len(self.hashes))
+        place[keys] = len(place) + np.arange(len(keys))
+        order = pa.array(place)
+        return [pa.concat_arrays([was, now]).take(order) for was, now in zip(old, columns, strict=True)]
 
     def due_timers(self) -> Iterator[tuple[str, int, int]]:
         """Yield the part, the time and the key of each timer that was due before the batch's rows."""

@@ -7,12 +7,15 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.errors import WrongOutput
 from penstock.graph.timeouts import EVENT, TimerClock
-from penstock.operators.function_calls import Calls, is_nested
+from penstock.operators.function_calls import Calls, ints, is_nested
 from penstock.operators.key_ledger import BATCH_TIMERS, EVENT_TIMERS, NONE
+from penstock.operators.python_values import PIECE, Unfit, first_unfit, python_rows
+from penstock.operators.typed_columns import checker, made_column
 from penstock.state.handle import State
 from penstock.state.keys import Ints
 from penstock.time.arrival import BY_TIME
@@ -22,55 +25,89 @@ __all__ = ["RowCalls"]
 
 _PARTS = {TimerClock.EVENT: EVENT_TIMERS, TimerClock.BATCH: BATCH_TIMERS}
 _CLOCKS = {part: clock for clock, part in _PARTS.items()}
+_ORDER = list(TimerClock)
+
+_Timer = tuple[int, int, int]
+"""When, which clock, which key."""
 
 
 class RowCalls(Calls):
-    """Row by row."""
+    """Row by row; rows, and the keys that they need, are Python objects a piece at a time."""
 
     def run(self, rows: pa.Table, times: Ints) -> list[pa.Array]:
         """Call for each row, timer and timeout; return the state columns of all keys."""
-        ledger = self.ledger
-        self.names = ledger.key_values()
-        existing = ledger.table.to_pylist()
-        self.values: list[dict[str, Any] | None] = [
-            one if there else None for one, there in zip(existing, ledger.before.tolist(), strict=True)
-        ]
-        columns = dict.fromkeys(self.step.state.names)
-        nested = is_nested(self.step.state)
-        self.state = State(columns, self.step.timeout, event=self.step.event, nested=nested)
-        self.copied: Callable[[Any], Any] = deepcopy if is_nested(self.step.output) else dict
-        self.waiting: list[tuple[int, int, int]] = []
-        self.set: set[tuple[int, int, int]] = set()
+        step, ledger = self.step, self.ledger
+        self.batch_times = self.now(times)
+        columns = dict.fromkeys(step.state.names)
+        self.state = State(columns, step.timeout, event=step.event, nested=is_nested(step.state))
+        self.copied: Callable[[Any], Any] = deepcopy if is_nested(step.output) else dict
+        self.check_output = checker(step.output, f"what step {step.name!r} put out")
+        self.check_state = checker(step.state, f"the state of step {step.name!r}")
+        self.values: dict[int, dict[str, Any] | None] = {}
+        """The state of the keys whose state a call has changed."""
+        self.names: dict[int, Any] = {}
+        self.olds: dict[int, Any] = {}
+        self.last_due: dict[int, int] = {}
+        self.put_out: list[tuple[Mapping[str, Any], int, int, tuple[int, int]]] = []
+        self.waiting: list[_Timer] = []
+        self.set: set[_Timer] = set()
         for part, at, key in ledger.due_timers():
             self._await(at, _CLOCKS[part], key)
-        self.batch_times = self.now(times)
-        self.last_due: dict[int, int] = {}
-        each = zip(rows.to_pylist(), ledger.row_ids.tolist(), times.tolist(), strict=True)
-        for place, (row, key, time) in enumerate(each):
-            self._call(key, row, time, place)
+        for start in range(0, rows.num_rows, PIECE):
+            piece = slice(start, start + PIECE)
+            keys = ledger.row_ids[piece]
+            self._take_up(np.unique(keys))
+            given = python_rows(rows.slice(start, PIECE))
+            each = zip(given, keys.tolist(), times[piece].tolist(), strict=True)
+            for place, (row, key, time) in enumerate(each, start):
+                self._call(key, row, time, place)
         self._fire()
-        for key in ledger.timing_out().tolist():
-            deadline = int(ledger.deadlines[key])
-            over = self.moment.watermark is not None and NONE != deadline < self.moment.watermark
-            due = deadline if over else int(ledger.expires[key])
-            time = self.on_time(deadline) if over else int(self.batch_times[key])
-            self._call(key, None, time, due=due, timing_out=True)
-            self.values[key] = None
-            ledger.forget(key)
+        self._time_out()
         self._fire()
         ledger.touch()
-        return self.state_columns(self.values, self.names)
+        self._flush()
+        return ledger.with_new(ints(self.values), self.state_columns(list(self.values.values())))
+
+    def _take_up(self, keys: Ints) -> None:
+        """Have these keys, and the state they had before the batch, as Python objects, and let go of the others."""
+        self.names = dict(zip(keys.tolist(), self.ledger.key_values(keys), strict=True))
+        self.olds = dict(zip(keys.tolist(), self.ledger.states(keys), strict=True))
+
+    def _time_out(self) -> None:
+        ledger, over = self.ledger, self.ledger.timing_out()
+        for start in range(0, len(over), PIECE):
+            keys = over[start : start + PIECE]
+            self._take_up(keys)
+            for key in keys.tolist():
+                deadline = int(ledger.deadlines[key])
+                past = self.moment.watermark is not None and NONE != deadline < self.moment.watermark
+                due = deadline if past else int(ledger.expires[key])
+                time = self.on_time(deadline) if past else int(self.batch_times[key])
+                self._call(key, None, time, due=due, timing_out=True)
+                self.values[key] = None
+                ledger.forget(key)
 
     def _fire(self) -> None:
-        order = list(TimerClock)
-        while self.waiting:
-            at, clock, key = timer = heapq.heappop(self.waiting)
+        """Call for the timers that are due, by time, those that are set meanwhile included."""
+        due, self.waiting = sorted(self.waiting), []
+        at = 0
+        while at < len(due) or self.waiting:
+            if self.waiting and (at == len(due) or self.waiting[0] < due[at]):
+                timer = heapq.heappop(self.waiting)
+            else:
+                timer = due[at]
+                if timer[2] not in self.names:
+                    self._take_up(np.unique(ints(key for *_, key in due[at : at + PIECE])))
+                at += 1
+            when, clock, key = timer
+            if key not in self.names:
+                self._take_up(ints([key]))
             self.set.discard(timer)
-            time = self.on_time(at) if order[clock] is EVENT else int(self.batch_times[key])
-            self._call(key, None, time, due=at, firing=(at, order[clock]))
+            time = self.on_time(when) if _ORDER[clock] is EVENT else int(self.batch_times[key])
+            self._call(key, None, time, due=when, firing=(when, _ORDER[clock]))
 
     def _await(self, at: int, clock: TimerClock, key: int) -> None:
-        timer = (at, list(TimerClock).index(clock), key)
+        timer = (at, _ORDER.index(clock), key)
         if timer not in self.set:
             self.set.add(timer)
             heapq.heappush(self.waiting, timer)
@@ -78,7 +115,7 @@ class RowCalls(Calls):
     def _call(
         self,
         key: int,
-        row: dict[str, Any] | None,
+        row: dict[str, Any] | Unfit | None,
         time: int,
         place: int | None = None,
         *,
@@ -86,18 +123,28 @@ class RowCalls(Calls):
         timing_out: bool = False,
         firing: tuple[int, TimerClock] | None = None,
     ) -> None:
-        ledger, state = self.ledger, self.state
-        deadline = int(ledger.deadlines[key])
+        ledger, state, name = self.ledger, self.state, self.names[key]
+        kept = self.values[key] if key in self.values else self.olds[key]
         if place is None:  # what a key emits stands in the order of its calls
             due = self.last_due[key] = max(due, self.last_due.get(key, due))
-        state.begin(self.values[key], None if deadline == NONE else deadline, timing_out=timing_out, firing=firing)
         try:
-            found = self.step.fn(self.time, self.names[key], row, state)
+            if isinstance(row, Unfit):
+                raise self.unfit(row, self.where(place or 0))
+            if lost := first_unfit((name, kept)):
+                raise self.unfit(lost, "a key" if lost is name else f"the state of key {name!r}")
+            deadline = int(ledger.deadlines[key])
+            state.begin(kept, None if deadline == NONE else deadline, timing_out=timing_out, firing=firing)
+            found = self._checked(self.step.fn(self.time, name, row, state), name)
+            touched, values, until, timers = state.end()
+            if touched and values is not None:
+                self.check_state(values, name)
         except Exception as why:  # noqa: BLE001 - whatever a function of the user's raises
-            self.fail(why, self.names[key], [(place, key, due, self.values[key])])
+            self.fail(why, name, [(place, key, due, kept)])
             return
-        self._put_out(found, time, key, (BY_TIME if place is None else place, due))
-        touched, values, until, timers = state.end()
+        stand = (BY_TIME if place is None else place, due)
+        self.put_out += ((one, key, time, stand) for one in found)
+        if len(self.put_out) >= PIECE:
+            self._flush()
         if touched:
             self.values[key], ledger.deadlines[key] = values, NONE if until is None else until
             ledger.exists[key], ledger.changed[key] = values is not None, True
@@ -110,18 +157,27 @@ class RowCalls(Calls):
                 self._await(at, clock, key)
             # At the end of time every timer is due: one that sets the next would never come to an end.
 
-    def _put_out(self, found: object, time: int, key: int, stand: tuple[int, int]) -> None:
+    def _checked(self, found: object, name: Any) -> list[Mapping[str, Any]]:
+        """Return the rows of a call; raises WrongOutput for what is not as declared."""
         if found is None:
-            return
+            return []
+        rows = []
         for row in found if isinstance(found, list | tuple) else (found,):
             if not isinstance(row, Mapping) or row.keys() != set(self.step.output.names):
                 said = f"columns {list(row)}" if isinstance(row, Mapping) else f"a {type(row).__name__}"
                 raise WrongOutput(
-                    f"step {self.step.name!r} returned {said} for key {self.names[key]!r}, not a dict of "
-                    f"{self.step.output.names}"
+                    f"step {self.step.name!r} returned {said} for key {name!r}, not a dict of {self.step.output.names}"
                 )
-            # The function may go on with what it has returned.
-            self.put_out.append(self.copied(row))
-            self.put_for.append(key)
-            self.times.append(time)
-            self.stands.append(stand)
+            self.check_output(row, name)
+            rows.append(self.copied(row))  # the function may go on with what it has returned
+        return rows
+
+    def _flush(self) -> None:
+        """Make columns of the rows put out so far."""
+        if not self.put_out:
+            return
+        rows, keys, times, stands = zip(*self.put_out, strict=True)
+        self.put_out, output = [], self.step.output
+        what = f"what step {self.step.name!r} put out"
+        columns = [made_column([row[field.name] for row in rows], field, what) for field in output]
+        self.made.append((pa.table(columns, schema=output), ints(times), self.stand(stands, keys)))

@@ -88,17 +88,26 @@ class FunctionResult:
 
 
 def run_function(
-    step: FunctionStep, source: StateSource, rows: pa.Table, hashes: Ints, keys: pa.Table, times: Ints, moment: Moment
+    step: FunctionStep,
+    source: StateSource,
+    rows: pa.Table,
+    hashes: Ints,
+    keys: pa.Table,
+    times: Ints,
+    moment: Moment,
+    where: Callable[[int], str] = "row {} of the batch".format,
 ) -> FunctionResult:
     """Run a batch's rows, in order of arrival, through the function of one partition.
 
-    `rows` has the visible columns, `keys` the key columns, `hashes` and `times` (event time) a number for each row.
+    `rows` has the visible columns, `keys` the key columns, `hashes` and `times` (event time) a number for each row;
+    `where` says in words where a row came from.
     Raises UserFunctionError where the function raises, unless the step puts such rows aside, and WrongOutput where it
-    returns what was not declared.
+    returns what was not declared, and UnfitValue for a value that Python cannot hold, unless the step puts such rows
+    aside.
     """
     ledger = KeyLedger(step.kept, source, moment)
     ledger.open(hashes, keys, whole=step.every_batch)
-    run = _CALLS[step.form](step, ledger, moment)
+    run = _CALLS[step.form](step, ledger, moment, where)
     with run.opened():
         columns = run.run(rows, times)
     change = ledger.change(columns)

@@ -5,7 +5,7 @@ Arrow itself cuts a float to an integer, a moment to its day, and drops fields o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -15,7 +15,9 @@ import pyarrow as pa
 
 from penstock.errors import WrongOutput
 
-__all__ = ["typed_column", "typed_table"]
+__all__ = ["Check", "checker", "made_column", "typed_column", "typed_table"]
+
+Check = Callable[[Mapping[str, Any], Any], None]
 
 _UNFIT = (
     pa.ArrowInvalid,
@@ -51,6 +53,56 @@ def typed_column(values: Sequence[Any], field: pa.Field, what: str, keys: Sequen
             f"column {field.name!r} of {what} is {field.type} and got a {type(value).__name__}{key}: {value!r:.80}"
         )
     return pa.array(values, field.type)
+
+
+def checker(schema: pa.Schema, what: str) -> Check:
+    """Return what raises WrongOutput for a row, and its key, of which a value does not fit its column.
+
+    Called for each row that a function returns, so that a row that does not fit is known by its call.
+    """
+    columns = [(field.name, field.type, _fits(field.type)) for field in schema]
+
+    def check(row: Mapping[str, Any], key: Any) -> None:
+        for name, kind, fits in columns:
+            value = row[name]
+            if value is not None and not fits(value):
+                raise WrongOutput(
+                    f"column {name!r} of {what} is {kind} and got a {type(value).__name__} for key {key!r}: "
+                    f"{value!r:.80}"
+                )
+
+    return check
+
+
+def _fits(kind: pa.DataType) -> Callable[[Any], bool]:
+    """Return what tells whether one value fits; the common types without a call of Arrow."""
+
+    def wholly(value: Any) -> bool:
+        try:
+            return _fit([value], kind) and len(pa.array([value], kind)) == 1
+        except _UNFIT:
+            return False
+
+    if pa.types.is_signed_integer(kind):
+        most = 1 << (kind.bit_width - 1)
+        return lambda value: -most <= value < most if type(value) is int else wholly(value)
+    if pa.types.is_float64(kind):
+        return lambda value: type(value) is float or wholly(value)
+    if pa.types.is_boolean(kind):
+        return lambda value: type(value) is bool or wholly(value)
+    if pa.types.is_string(kind):
+        return lambda value: (type(value) is str and value.isascii()) or wholly(value)
+    if pa.types.is_timestamp(kind) and kind.unit == "us":
+        return lambda value: type(value) is datetime or wholly(value)
+    return wholly
+
+
+def made_column(values: Sequence[Any], field: pa.Field, what: str) -> pa.Array:
+    """Return values that a `checker` has let pass as a column."""
+    try:
+        return pa.array(values, field.type)
+    except _UNFIT:
+        return typed_column(values, field, what)
 
 
 def typed_table(found: object, schema: pa.Schema, what: str) -> pa.Table:

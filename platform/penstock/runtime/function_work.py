@@ -37,7 +37,7 @@ from penstock.sources.base import PARTITION, POSITION
 from penstock.state import DELETED, EXPIRES, LATEST, Combine, live_rows
 from penstock.state.keys import Bools, Ints
 from penstock.state.rows import conform
-from penstock.time.arrival import ARRIVAL, arrival_order, of_source, split
+from penstock.time.arrival import ARRIVAL, arrival_order, described, of_source, split
 
 __all__ = ["FunctionRows", "FunctionWork", "function_work"]
 
@@ -104,6 +104,10 @@ class FunctionRows:
         places, partitions, positions = (rows[name].to_numpy() for name in (PLACE, PARTITION, POSITION))
         keys = of_source(places, partitions, positions // self.ranks)
         return keys if self.ranks == 1 else split(keys, positions % self.ranks)
+
+    def described(self, rows: pa.Table, place: int) -> str:
+        """Return in words where a row of such came from."""
+        return described(self.arrivals(rows.slice(place, 1))[0].as_py())
 
 
 def function_work(node: FunctionNode, rows: FunctionRows, *, event: bool, behind: tuple[str, ...] = ()) -> FunctionWork:
@@ -264,7 +268,8 @@ class FunctionWork:
             reached=facts.reached.get(spec.name),
             epoch=facts.epoch,
         )
-        done = run_function(spec, state, rows.select(spec.visible), integers(rows, HASHED), keys, times, moment)
+        visible, hashes = rows.select(spec.visible), integers(rows, HASHED)
+        done = run_function(spec, state, visible, hashes, keys, times, moment, partial(self.rows_as.described, rows))
         aside = done.aside.append_column("_batch", pa.repeat(pa.scalar(facts.batch, pa.int64()), done.aside.num_rows))
         arrivals = partial(self.rows_as.arrivals, rows)
         yield Piece(rows=_with_time(done.output, done.times), stand=lambda: done.stand, arrivals=arrivals)

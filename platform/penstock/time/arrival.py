@@ -23,6 +23,7 @@ __all__ = [
     "Stand",
     "arrival_order",
     "arrival_ranks",
+    "described",
     "of_source",
     "split",
     "timed",
@@ -89,6 +90,14 @@ def timed(keys: pa.Array, times: Ints) -> pa.Array:
 def split(keys: pa.Array, number: int | Ints) -> pa.Array:
     """Return the keys of copies of rows that come along way `number`, each behind those of the ways before it."""
     return _joined(keys, _bytes(len(keys), (_COPY, 1), (number, 2)))
+
+
+def described(key: bytes) -> str:
+    """Return in words which row of a source a row was made of."""
+    if key[0] != _FROM_SOURCE:
+        return "a row that the time of the batch has caused"
+    partition, position = (int.from_bytes(key[at : at + 8], "big") - (1 << 63) for at in (3, 11))
+    return f"the row at position {position} of source partition {partition}"
 
 
 def arrival_order(keys: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -1,0 +1,62 @@
+"""Turn Arrow values into Python objects a piece at a time, and name those that Python has no object for (F74).
+
+A timestamp beyond the year 9999 is one: Spark, Parquet and Arrow hold it, and `datetime` does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["PIECE", "Unfit", "first_unfit", "python_rows", "python_values"]
+
+PIECE = 4_096
+"""Rows, or keys, that are Python objects at once."""
+_UNFIT = (ValueError, OverflowError, ArithmeticError, pa.ArrowException)
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """Stand for what has a value that no Python object can hold: in which column, and as Arrow prints it."""
+
+    column: str
+    shown: str
+
+
+def python_rows(table: pa.Table) -> list[Any]:
+    """Return rows as dicts, an Unfit in the place of each row that has such a value."""
+    try:
+        rows: list[Any] = table.to_pylist()
+    except _UNFIT:
+        columns = {name: python_values(table[name], name) for name in table.column_names}
+        return [_row(dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)]
+    return rows
+
+
+def python_values(column: pa.Array | pa.ChunkedArray, name: str) -> list[Any]:
+    """Return the values of a column, an Unfit in the place of each that Python cannot hold."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except _UNFIT:
+        return [_value(column.slice(at, 1), name) for at in range(len(column))]
+    return values
+
+
+def _value(one: pa.Array | pa.ChunkedArray, name: str) -> Any:
+    try:
+        return one.to_pylist()[0]
+    except _UNFIT:
+        array = one.combine_chunks() if isinstance(one, pa.ChunkedArray) else one
+        return Unfit(name, " ".join(array.to_string().split())[2:-2][:80])
+
+
+def _row(row: dict[str, Any]) -> Any:
+    return first_unfit(tuple(row.values())) or row
+
+
+def first_unfit(values: Sequence[Any]) -> Unfit | None:
+    """Return the first that stands for a value that Python cannot hold."""
+    return next((value for value in values if isinstance(value, Unfit)), None)
