@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.checkpoint.compaction import compact
 from penstock.checkpoint.entries import Commit, Offsets, Release, Takeover, Void
 from penstock.checkpoint.log import Log, OwnedLog
 from penstock.checkpoint.purge import Purge
 from penstock.checkpoint.recovery import Recovered, recover
 from penstock.checkpoint.replay import Damaged
 from penstock.checkpoint.takeover import claim, confirm, survey
+
+COMPACT_EVERY = 7
+"""Slots from one Compaction to the next."""
 
 
 def takeover(epoch: int = 1, writer: str = "w1", **other: Any) -> Takeover:
@@ -58,6 +62,13 @@ def leave(owned: OwnedLog) -> None:
     owned.append(Release(epoch=owned.epoch, writer=owned.writer, reason="done"))
 
 
+def purge(log: Log, owned: OwnedLog, *, compact_every: int = 0) -> int:
+    """Append two Compactions where they are due, and delete all that may go by them; return how much that is."""
+    for _ in range(2):
+        compact(log, owned, every=compact_every)
+    return Purge(log).run(owned.compaction, at_most=1_000_000)
+
+
 def void(lost: Damaged, owned: OwnedLog) -> Void:
     """Return the entry that gives a damaged one up."""
     return Void(epoch=owned.epoch, writer=owned.writer, slot=lost.slot, reason=lost.reason, batch=lost.batch)
@@ -94,7 +105,7 @@ class Driver:
             owned.append(void(lost, owned))
             yield "void"
         pending, batch, floor = self.at_start.pending, self.at_start.next_batch, self.at_start.floor
-        purge = Purge(self.log, self.keep)
+        purge = Purge(self.log)
         for _ in range(batches if until is None else until - batch):
             if pending is None:
                 owned.append(offsets(batch, owned.epoch, owned.writer))
@@ -102,6 +113,8 @@ class Driver:
             floor = max(floor, batch - self.keep + 1)
             owned.append(commit(batch, owned.epoch, owned.writer, floor=floor))
             yield "commit"
-            purge.run(floor)
+            if compact(self.log, owned, every=COMPACT_EVERY) is not None:
+                yield "compaction"
+            purge.run(owned.compaction)
             yield "purge"
             pending, batch = None, batch + 1

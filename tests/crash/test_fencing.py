@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 from schedules import Play, Scene, explore
 
+from penstock.checkpoint import compaction
 from penstock.checkpoint.faulty import Fault, Lasting, Plan
 from penstock.checkpoint.log import OwnedLog
 from penstock.errors import Fenced
@@ -142,6 +143,7 @@ LONG = Scene(before=3, rows=20, stride=4, keep=1, batches={"a": 1, "b": 6})
 def test_a_zombie_wakes_over_a_log_that_was_purged(monkeypatch: pytest.MonkeyPatch, every: int) -> None:
     """Milestones stand at every second slot, one commit is kept, and each batch purges."""
     monkeypatch.setattr(janitor, "EVERY", 1)
+    monkeypatch.setattr(compaction, "EVERY", 3)
     ends = hold(woken(PURGED, every=every))
     assert ends["Fenced"] > 50
     assert set(ends) == {"Fenced", "NoneType"}
@@ -164,6 +166,7 @@ def newcomers(*, every: int) -> Iterator[Play]:
 def test_a_newcomer_claims_a_slot_that_was_purged(monkeypatch: pytest.MonkeyPatch, every: int) -> None:
     """The slot it saw as the next one was used and is empty again: its Takeover gets in, and nothing else does."""
     monkeypatch.setattr(janitor, "EVERY", 1)
+    monkeypatch.setattr(compaction, "EVERY", 3)
     strays = 0
 
     def plays() -> Iterator[Play]:
@@ -180,6 +183,7 @@ def test_the_schedules_would_see_a_driver_that_writes_without_owning(monkeypatch
     """Without the second search after a claim the oracle speaks up, so the tests above could fail."""
     monkeypatch.setattr("penstock.runtime.loop.confirm", lambda log, slot: OwnedLog(log, log.read(slot)))
     monkeypatch.setattr(janitor, "EVERY", 1)
+    monkeypatch.setattr(compaction, "EVERY", 3)
     with pytest.raises(AssertionError, match=r"^b+a+b+"):
         hold(newcomers(every=3))
 

@@ -12,6 +12,7 @@ from fake_engine import SECOND, Witness, World, ledger_of, make_driver, run_to_e
 from oracle import judge
 from structlog.testing import capture_logs
 
+from penstock.checkpoint import compaction
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.metadata import open_or_create
@@ -193,6 +194,7 @@ def test_damage_in_an_older_kept_batch_neither_stops_the_job_nor_is_swept(
 def test_what_cannot_be_deleted_ends_no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """It is named in a warning, and a later sweep does it, once that can be done."""
     monkeypatch.setattr(janitor, "EVERY", 1)
+    monkeypatch.setattr(compaction, "EVERY", 3)
     world, store, denied = World(root=tmp_path, times=TIMES), Witness(), True
     owner = store if what == "delete" else janitor
     works = getattr(owner, what)
@@ -218,3 +220,27 @@ def test_what_cannot_be_deleted_ends_no_driver(tmp_path: Path, monkeypatch: pyte
 def left_of(store: Witness, root: Path) -> int:
     """Return how many entries and staged files there are."""
     return len(store.list("log")) + sum(path.is_file() for path in (root / "staged").rglob("*"))
+
+
+@pytest.mark.fault("F30")
+def test_what_a_driver_began_with_is_not_kept_for_the_whole_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Commit in force at its start goes as any other does, once as many have followed as are kept."""
+    monkeypatch.setattr(janitor, "EVERY", 1)
+    world, store = World(root=tmp_path, times=TIMES), Witness()
+    first = sweeper(world, store)
+    for hook in first.run():
+        if (hook.stage, hook.when, hook.batch) == ("Purge", "after", 3):
+            first.stop()
+    began = recover(Log(store)).commit
+    assert began is not None
+    refs = [(step, part, ref.path) for step, parts in began.state.items() for part, ref in parts.items()]
+    assert refs
+    run_to_end(make_driver(world, store, "second", graph=GRAPH, settings=DriverSettings(keep=2)))
+    assert recover(Log(store)).floor > began.batch + 2
+    left = [path for step, part, path in refs if (tmp_path / "state" / step / part / path).exists()]
+    last = recover(Log(store)).commit
+    assert last is not None
+    named = {ref.path for parts in last.state.values() for ref in parts.values()}
+    assert [path for path in left if path not in named] == []

@@ -33,6 +33,7 @@ from fake_engine import (
 )
 from oracle import judge
 
+from penstock.checkpoint import compaction
 from penstock.checkpoint.entries import Commit, Entry
 from penstock.checkpoint.faulty import Fault, FaultyStore, Lasting, Plan
 from penstock.checkpoint.format import read_header
@@ -257,7 +258,8 @@ def root() -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Read each entry once, and log nothing."""
+    """Read each entry once, compact after a few slots, and log nothing."""
+    monkeypatch.setattr(compaction, "EVERY", 5)
     monkeypatch.setattr("penstock.checkpoint.log.from_bytes", decoded)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     yield

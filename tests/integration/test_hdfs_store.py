@@ -13,13 +13,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import requests
-from checkpoint_samples import own, run_batch
+from checkpoint_samples import own, purge, run_batch
 from hdfs_clients import PATIENT, Send, brief_store, lost, said_done, spoilt_store
 
 from penstock.checkpoint.hdfs import HdfsStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.memory import MemoryStore
-from penstock.checkpoint.purge import purge
 from penstock.checkpoint.recovery import recover
 from penstock.checkpoint.settle import settle
 from penstock.errors import (
@@ -423,7 +422,7 @@ def test_a_log_is_kept_taken_over_recovered_and_purged_as_in_memory(store: HdfsS
         owned = own(log, "w2")
         for batch in range(2, 7):
             run_batch(owned, batch, floor=4)
-        purge(log, 4, keep=2)
+        purge(log, owned)
         found = recover(Log(place, stride=4))
         told.append((place.list("log"), found.tail, found.next_batch, [kept.batch for kept in found.kept]))
     assert told[0] == told[1]

@@ -46,7 +46,9 @@ def test_a_restore_is_found_however_long_ago_it_was(later: int) -> None:
         ran(log, 2 + 2 * number, command="another")
     found = find_restore(log, "dag/run/task")
     assert found is not None
-    assert found.batch == 0
+    entry = log.read(found)
+    assert isinstance(entry, Restore)
+    assert entry.command == "dag/run/task"
     assert find_restore(log, "dag/run/other") is None
 
 
@@ -82,4 +84,6 @@ def test_a_restore_is_found_past_a_takeover_that_cannot_be_read(slot: int) -> No
     store.create(log.path(slot), b"")
     found = find_restore(log, "dag/run/task")
     assert found is not None
-    assert found.batch == 0
+    entry = log.read(found)
+    assert isinstance(entry, Restore)
+    assert entry.batch == 0

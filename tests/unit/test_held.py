@@ -82,7 +82,7 @@ class World:
         return sorted(DeltaTable(str(self.table)).to_pyarrow_table()["v"].to_pylist())
 
     def waiting(self) -> list[int]:
-        return [h.batch for h in undecided(self.records, (k.commit for k in recover(self.log).kept))]
+        return [h.batch for h in undecided(self.records, recover(self.log))]
 
 
 @pytest.fixture
@@ -255,9 +255,44 @@ def test_a_held_batch_stays_while_newer_ones_are_purged(world):
 
     assert [go_on(batch) for batch in range(9)] == [0, 0, 1, 1, 1, 1, 1, 1, 1]
     assert (file.exists(), left.exists()) == (True, False)
-    assert [h.batch for h in undecided(world.records, (k.commit for k in recover(world.log).kept))] == [1]
+    assert [h.batch for h in undecided(world.records, recover(world.log))] == [1]
     world.discard(1)
     assert [go_on(batch) for batch in range(9, 11)] == [8, 9]
+
+
+def test_an_undecided_batch_costs_no_batch_and_no_start_anything(world):
+    """Behind a Compaction the floor passes it, no decision is asked for, and it is released in the end (11.5)."""
+    store, asked = world.log.store, []
+    ruling = world.records.ruling
+    world.records.ruling = lambda batch: (asked.append(batch), ruling(batch))[1]
+    pins = HeldPins(world.records)
+    janitor = Janitor(world.root / "checkpoint", keep=2, pinned_batches=pins, decided_on=pins.decided_on)
+    janitor.adopt(recover(world.log))
+    floors, costs, seen, asks = [], [], [], []
+    read = store.read
+    store.read = lambda path: (seen.append(path), read(path))[1]
+    for batch in range(400):
+        floors.append(janitor.floor(batch))
+        one = world.hold if batch == 1 else world.pass_on
+        done = one(batch, floor=floors[-1])
+        janitor.sweep(done, world.log)
+        janitor.compact(world.owned)
+        pins.on_batch_completed(done)
+        if batch in (99, 399):
+            seen.clear()
+            assert recover(Log(store)).held.undone == set()
+            costs.append(len(seen))
+            asks.append(len(asked))
+    assert floors[-1] == 398
+    assert max(costs) < 100
+    assert asks[1] - asks[0] <= 300 // 32 + 1, "once for each Compaction"
+    assert world.waiting() == [1]
+    world.release(1)
+    assert world.shown() == [1, 1, 1]
+    for batch in range(400, 450):
+        janitor.sweep(world.pass_on(batch, floor=janitor.floor(batch)), world.log)
+        janitor.compact(world.owned)
+    assert dict(recover(world.log).held) == {}
 
 
 def test_pins_are_found_again_by_the_next_driver(world):

@@ -320,7 +320,7 @@ def test_a_later_penstock_takes_over_from_an_earlier_one() -> None:
     owned = own(log)
     from test_checkpoint_format import forged
 
-    store.create(log.path(1), forged(b"{}", version=2, kind="takeover"))
+    store.create(log.path(1), forged(b"{}", version=3, kind="takeover"))
     with pytest.raises(Fenced, match="later Penstock"):
         owned.append(offsets(0))
     before = dict(store._files)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from checkpoint_samples import Driver, commit, leave, offsets, own, run_batch, void
+from checkpoint_samples import Driver, commit, leave, offsets, own, purge, run_batch, void
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +15,6 @@ from penstock.checkpoint.entries import Commit, Place, Restore, Save, from_bytes
 from penstock.checkpoint.faulty import Fault, FaultyStore, Lasting, Plan
 from penstock.checkpoint.log import Log, ReadBack
 from penstock.checkpoint.memory import MemoryStore
-from penstock.checkpoint.purge import purge
 from penstock.checkpoint.recovery import Damage, Recovered, find_restorable, recover
 from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import CheckpointCorrupt, LogGap, PenstockError, StorageFull, StorageUnavailable
@@ -215,7 +214,7 @@ class Model:
         self.owned.append(commit(self.used, **self.who(), floor=self.floor))
         self.position, self.pending = self.used, None
         self.kept = [batch for batch in [*self.kept, self.used] if batch >= self.floor]
-        purge(self.log, self.floor, keep=1)
+        purge(self.log, self.owned, compact_every=5)
 
     def do_torn(self) -> None:
         if self.pending is None:

@@ -1,28 +1,37 @@
-"""Purging: what goes, what stays, and that nothing notices."""
+"""Purging: what goes, what stays, and that nothing notices (decision 58)."""
 
 from __future__ import annotations
 
 import pytest
-from checkpoint_samples import leave, offsets, own, run_batch, void
+from checkpoint_samples import leave, offsets, own, run_batch
 
+from penstock.checkpoint.compaction import compact
+from penstock.checkpoint.entries import Restore, Save
 from penstock.checkpoint.faulty import Fault, FaultyStore, Lasting, Plan
 from penstock.checkpoint.log import Log, OwnedLog
 from penstock.checkpoint.memory import MemoryStore
-from penstock.checkpoint.purge import Purge, purge
+from penstock.checkpoint.purge import Purge
 from penstock.checkpoint.recovery import recover
 from penstock.checkpoint.store import CheckpointStore
-from penstock.errors import EntryRefused, StorageUnavailable
+from penstock.errors import StorageUnavailable
+
+ALL = 1_000
+LEFT = [0, 4, 8, 9, 10, 12, 16, *range(18, 25)]
+"""What a purge of `long_job` leaves."""
 
 
-def long_job(store: CheckpointStore, batches: int = 10, floor: int = 6) -> tuple[Log, OwnedLog]:
-    """Return a log of stride 4 with a second Takeover in slot 9; its Commits from batch 4 on state the floor."""
+def long_job(store: CheckpointStore) -> tuple[Log, OwnedLog]:
+    """Return a log of stride 4 that was released in slot 9 and has Compactions in 19 and 22; batch 6 is the floor."""
     log = Log(store, stride=4)
     owned = own(log)
     for batch in range(4):
         run_batch(owned, batch)
+    leave(owned)
     owned = own(log, "w2")
-    for batch in range(4, batches):
-        run_batch(owned, batch, floor=floor)
+    for batch in range(4, 10):
+        run_batch(owned, batch, floor=6)
+        if batch in {7, 8}:
+            compact(log, owned, every=0)
     return log, owned
 
 
@@ -32,70 +41,42 @@ def slots(store: CheckpointStore) -> list[int]:
 
 
 @pytest.mark.fault("F30")
-def test_offsets_and_commits_below_the_floor_go_and_nothing_else() -> None:
-    """Takeovers (0, 9), milestones (4, 8, 12), the floor's batch and above (14…), and all after milestone 20 stay."""
+def test_what_no_compaction_names_goes_and_nothing_else() -> None:
+    """Milestones stay, Commits from the floor on and their Takeover, its Release, and all since the last but one."""
     store = MemoryStore()
-    log, _ = long_job(store)
+    log, owned = long_job(store)
     whole = recover(log)
-    assert purge(log, 6, keep=2) == 9
-    assert slots(store) == [0, 4, 8, 9, 12, *range(14, 22)]
+    assert Purge(log).run(owned.compaction, at_most=ALL) == 11
+    assert slots(store) == LEFT
     assert recover(log) == whole
-    assert purge(log, 6, keep=2) == 0
+    assert [kept.batch for kept in whole.kept] == [6, 7, 8, 9]
+    assert Purge(log).run(owned.compaction, at_most=ALL) == 0
 
 
 @pytest.mark.fault("F30")
-@pytest.mark.parametrize(
-    ("floor", "keep", "lowest"),
-    [(99, 2, 14), (6, 2, 14), (5, 2, 13), (6, 5, 13), (6, 7, 7), (6, 99, 1), (0, 1, 1)],
-    ids=str,
-)
-def test_neither_the_floor_in_the_log_nor_the_commits_to_keep_are_passed(floor: int, keep: int, lowest: int) -> None:
-    """Whatever is asked for; `lowest` is the first slot left but for Takeovers and milestones."""
+@pytest.mark.parametrize("compactions", [0, 1])
+def test_before_the_second_compaction_nothing_goes(compactions: int) -> None:
+    """If the only one could not be read, all that it embeds would be lost."""
     store = MemoryStore()
-    log, _ = long_job(store)
-    purge(log, floor, keep=keep)
-    assert min(slot for slot in slots(store) if slot not in {0, 4, 8, 9, 12}) == lowest
-
-
-def test_at_least_one_commit_is_kept() -> None:
-    """A job without any has nothing to go on from."""
-    with pytest.raises(EntryRefused):
-        Purge(Log(MemoryStore()), keep=0)
-
-
-@pytest.mark.fault("F30")
-def test_an_id_without_a_commit_may_be_the_floor() -> None:
-    """Batch 5 was given up; with floor 5 the Commit of batch 4 stays, for recovery reads back to it."""
-    store = MemoryStore()
-    log, owned = long_job(store, batches=5)
-    store.create(log.path(owned.next_slot), b"")
-    owned = own(log, "w3")
-    owned.append(void(recover(log).damaged[0], owned))
-    for batch in range(6, 12):
-        run_batch(owned, batch, floor=5)
-    whole = recover(log)
-    assert purge(log, 5, keep=1) > 0
-    assert recover(log) == whole
-    assert [kept.batch for kept in whole.kept] == [6, 7, 8, 9, 10, 11]
+    log = Log(store, stride=4)
+    owned = own(log)
+    for batch in range(20):
+        run_batch(owned, batch, floor=max(0, batch - 2))
+        if batch < compactions:
+            compact(log, owned, every=0)
+    assert Purge(log).run(owned.compaction, at_most=ALL) == 0
 
 
 @pytest.mark.fault("F30")
 def test_a_call_does_a_bounded_share_oldest_first() -> None:
     """A milestone frees thousands of entries at once; no batch pays for them all."""
     store = MemoryStore()
-    log, _ = long_job(store)
-    ever = Purge(log, keep=2)
-    left = []
-    for _ in range(5):
-        ever.run(6, at_most=3)
-        left.append([slot for slot in slots(store) if slot < 14])
-    assert left == [
-        [0, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13],
-        [0, 4, 8, 9, 10, 11, 12, 13],
-        [0, 4, 8, 9, 12, 13],
-        [0, 4, 8, 9, 12],
-        [0, 4, 8, 9, 12],
-    ]
+    log, owned = long_job(store)
+    ever, left = Purge(log), []
+    for _ in range(6):
+        ever.run(owned.compaction, at_most=3)
+        left.append([slot for slot in slots(store) if slot < 19 and slot not in LEFT])
+    assert left == [[5, 6, 7, 11, 13, 14, 15, 17], [11, 13, 14, 15, 17], [13, 14, 15, 17], [17], [], []]
 
 
 @pytest.mark.fault("F30")
@@ -110,12 +91,12 @@ def test_a_crash_at_any_call_of_a_purge_is_harmless() -> None:
             whole = recover(log)
             store = FaultyStore(inner, Plan(fault, at=at))
             try:
-                purge(Log(store, stride=4), 6, keep=2)
+                Purge(Log(store, stride=4)).run(owned.compaction, at_most=ALL)
             except StorageUnavailable:
                 assert recover(log) == whole
             fired = store.fired
-            purge(log, 6, keep=2)
-            assert slots(inner) == [0, 4, 8, 9, 12, *range(14, 22)]
+            Purge(log).run(owned.compaction, at_most=ALL)
+            assert slots(inner) == LEFT
             run_batch(owned, 10, floor=6)
             assert recover(log).next_batch == 11
         assert at > 5
@@ -127,29 +108,55 @@ def test_a_stale_listing_only_delays_a_purge() -> None:
     inner = MemoryStore()
     _, owned = long_job(inner)
     store = FaultyStore(inner, Plan(Fault.STALE, at=1, lasting=Lasting.ONCE))
-    ever = Purge(Log(store, stride=4), keep=2)
-    first = ever.run(6)
-    assert 0 < first < 9
+    ever = Purge(Log(store, stride=4))
+    newest = owned.compaction
+    first = ever.run(newest, at_most=ALL)
+    assert first < 11
     for batch in range(10, 14):
         run_batch(owned, batch, floor=6)
     ever.log.find_tail()
-    assert first + ever.run(6) == 9
+    assert first + ever.run(newest, at_most=ALL) == 11
 
 
-def test_damage_stops_a_purge() -> None:
-    """A log with damage among the Commits to keep is not made smaller; a damaged entry is never deleted."""
+@pytest.mark.parametrize("slot", [19, 22])
+def test_damage_stops_a_purge(slot: int) -> None:
+    """Where one of the two Compactions cannot be read the log is not made smaller."""
     store = MemoryStore()
-    log, _ = long_job(store)
-    store.delete(log.path(19))
-    store.create(log.path(19), b"")
-    assert purge(log, 6, keep=3) == 0
+    log, owned = long_job(store)
+    store.delete(log.path(slot))
+    store.create(log.path(slot), b"")
+    assert Purge(log).run(owned.compaction, at_most=ALL) == 0
 
+
+def test_a_damaged_entry_is_never_deleted() -> None:
+    """Nobody knows what it was."""
     store = MemoryStore()
-    log, _ = long_job(store)
+    log, owned = long_job(store)
     store.delete(log.path(5))
     store.create(log.path(5), b"")
-    assert purge(log, 6, keep=2) == 8
+    assert Purge(log).run(owned.compaction, at_most=ALL) == 10
     assert store.exists(log.path(5))
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_restore_that_truncates_stays_while_a_name_stands_before_it(*, saved: bool) -> None:
+    """It says that rows of what was saved are in their tables no more (SEMANTICS 10.1)."""
+    store = MemoryStore()
+    log = Log(store, stride=4)
+    owned = own(log)
+    done = run_batch(owned, 0)
+    if saved:
+        owned.append(Save(epoch=1, writer="w1", name="early", commit=done))
+    run_batch(owned, 1)
+    fields = {"batch": None, "source": "empty", "saved": None, "partitions": None, "truncate": {"out": 1}}
+    restore = owned.append(Restore.model_validate({"epoch": 1, "writer": "w1", **fields}))
+    for batch in range(2, 20):
+        run_batch(owned, batch, floor=0 if owned.compaction is None else batch - 1)
+        compact(log, owned, every=6)
+    assert Purge(log).run(owned.compaction, at_most=ALL) > 10
+    assert restore.place is not None
+    assert restore.place.slot % 4
+    assert store.exists(log.path(restore.place.slot)) == saved
 
 
 def test_purging_every_batch_costs_next_to_nothing() -> None:
@@ -158,15 +165,17 @@ def test_purging_every_batch_costs_next_to_nothing() -> None:
     store = FaultyStore(inner)
     log = Log(store, stride=64)
     owned = own(log)
-    ever = Purge(log, keep=5)
+    ever = Purge(log)
     spent = []
     for batch in range(500):
         run_batch(owned, batch, floor=max(0, batch - 4))
         before = store.calls
-        ever.run(max(0, batch - 4), at_most=16)
+        compact(log, owned, every=32)
+        ever.run(owned.compaction, at_most=16)
         spent.append(store.calls - before)
     assert sum(1 for calls in spent if calls == 0) > 200
-    assert max(spent) < 70
+    assert max(spent) < 100
+    assert sum(spent) < 8 * 500
     assert len(inner.list("log")) < 64 * 3
     assert [kept.batch for kept in recover(log).kept] == [495, 496, 497, 498, 499]
     leave(owned)
@@ -181,5 +190,5 @@ def test_a_short_log_is_never_listed() -> None:
     owned.append(offsets(1))
     watched = Log(store)
     watched.seen = log.seen
-    assert purge(watched, 0, keep=1) == 0
+    assert Purge(watched).run(None) == 0
     assert not store.fired

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from checkpoint_samples import leave, own, run_batch
+from checkpoint_samples import leave, own, purge, run_batch
 
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.memory import MemoryStore
-from penstock.checkpoint.purge import purge
 from penstock.checkpoint.recent import newest_commits
 from penstock.checkpoint.recovery import recover
 
@@ -46,7 +45,7 @@ def test_what_is_offered_can_be_restored(floor: int) -> None:
     owned = own(log)
     for batch in range(8):
         run_batch(owned, batch, floor=min(batch, floor))
-    purge(log, floor, keep=1)
+    purge(log, owned)
     assert batches(log) == [kept.batch for kept in reversed(recover(log).kept)] == list(range(7, floor - 1, -1))
 
 

@@ -27,13 +27,14 @@ class Place(Record):
     """Where an entry stands; the log fills it in when it appends.
 
     `takeover` is the slot of the Takeover that the writer holds the log by; in a Takeover, that of the one before.
-    `saves` are the slots of the named checkpoints that stand before the entry. Both are of entries that are never
-    purged, so that they are found without a search however long the log is.
+    `compaction` is the slot of the newest Compaction before the entry. Where there is none, `saves` are the slots of
+    the named checkpoints that stand before the entry; else the Compaction has them.
     """
 
     slot: int
     takeover: int | None = None
     saves: dict[str, int] = {}
+    compaction: int | None = None
 
 
 class EntryBase(Record):
@@ -185,6 +186,80 @@ class Save(EntryBase):
     commit: Commit
 
 
+class Unsave(EntryBase):
+    """A named checkpoint is let go: its name is free, and nothing is kept for it any more."""
+
+    kind: Literal["unsave"] = "unsave"
+    name: str
+
+
+class SavedRef(Record):
+    """Where the Save of a named checkpoint stands, and what batch it pins, so that a list of names reads none.
+
+    `takeover` is the slot of the Takeover that the pinned Commit stands on.
+    """
+
+    slot: int
+    batch: int
+    time: int
+    takeover: int | None = None
+
+
+def saved_ref(slot: int, commit: Commit) -> SavedRef:
+    """Return what is known of a named checkpoint without reading it again."""
+    takeover = None if commit.place is None else commit.place.takeover
+    return SavedRef(slot=slot, batch=commit.batch, time=commit.time, takeover=takeover)
+
+
+class HeldRef(Record):
+    """Where the Commit of a held batch stands.
+
+    `out` are the batch ids at which a Restore took the batch out of the line of batches in force, or back into it, in
+    turn: a batch with an even number of them at or below its id has the held batch among those it follows from.
+    """
+
+    slot: int
+    out: list[int] = []
+
+
+class Compaction(EntryBase):
+    """All that later readers need of the entries before it; what it names by its slot stays, the rest may go.
+
+    `used`, `time` and `floor` are as in `Recovered`; `decided`, `redo` and `pending` the slots of the Commit or Restore
+    in force, of the Commit to publish again, and of Offsets without a Commit. `kept` and `restores` are the slots of
+    what can be gone back to and of the Restores between; `others` of what any of them stands on, as Takeovers.
+    `held` are held batches, by their ids, that somebody may still decide on. `commands` are the ids of commands that
+    have caused a Restore, the newest last, with its slot.
+    """
+
+    kind: Literal["compaction"] = "compaction"
+    used: int
+    time: int | None
+    floor: int
+    decided: int | None
+    redo: int | None
+    pending: int | None
+    published: dict[str, int]
+    kept: list[int]
+    restores: list[int]
+    others: list[int]
+    saves: dict[str, SavedRef]
+    held: dict[str, HeldRef]
+    commands: dict[str, int]
+
+    @property
+    def entries(self) -> set[int]:
+        """Return the slots that are read together with this entry."""
+        single = {slot for slot in (self.decided, self.redo, self.pending) if slot is not None}
+        return {*single, *self.kept, *self.restores}
+
+    @property
+    def needed(self) -> set[int]:
+        """Return the slots that stay."""
+        saves = {slot for ref in self.saves.values() for slot in (ref.slot, ref.takeover) if slot is not None}
+        return self.entries | saves | {ref.slot for ref in self.held.values()} | {*self.others}
+
+
 class Void(EntryBase):
     """The entry in `slot` cannot be read and is given up, and with it the id of the batch it may have begun."""
 
@@ -223,7 +298,7 @@ class Arrival(EntryBase):
     source: str
 
 
-Entry = Takeover | Offsets | Commit | Restore | Save | Void | Release | Moved | Arrival
+Entry = Takeover | Offsets | Commit | Restore | Save | Unsave | Compaction | Void | Release | Moved | Arrival
 _BODY = b'{"epoch":'
 """How the body of every entry begins."""
 _ENTRY: TypeAdapter[Any] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])

@@ -22,8 +22,11 @@ from penstock.checkpoint.store import corrupt
 from penstock.errors import EntryRefused, FormatTooNew
 
 FORMAT_VERSION = 1
-LATER_KINDS = {"moved": 2, "arrival": 2}
-"""Kinds that have a later version: a Penstock that does not know them refuses by it, and writes nothing behind them."""
+_ENTRIES = ("takeover", "offsets", "commit", "restore", "save", "unsave", "compaction", "void", "release")
+LATER_KINDS = dict.fromkeys((*_ENTRIES, "moved", "arrival"), 2)
+"""Kinds that have a later version: a Penstock that does not know it refuses, and writes nothing behind them.
+
+Entries of version 1 know no Compaction: whoever does not, would take the holes that one leaves for a loss."""
 MAX_BODY = 64 * 2**20
 MAX_DEPTH = 32
 _MAX_HEADER = 1_024
@@ -89,7 +92,7 @@ def read_header(data: bytes, path: str) -> dict[str, Any]:
     if type(version) is int and version > known:
         what = f"format version {version}; this Penstock reads up to {known}"
         raise FormatTooNew(what, where=path, path=path, found=version, known=known)
-    if {name: type(value) for name, value in fields.items()} != _FIELDS or version != known:
+    if {name: type(value) for name, value in fields.items()} != _FIELDS or not 1 <= fields["version"] <= known:
         raise corrupt(path, "the header has not the fields of its version")
     if fields["length"] > MAX_BODY:
         raise corrupt(path, f"a body of {fields['length']} bytes is above {MAX_BODY}")

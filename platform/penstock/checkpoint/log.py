@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from typing import TypeVar, cast
 
 from penstock.checkpoint.entries import (
+    Compaction,
     Entry,
     Moved,
     Place,
     Release,
     Save,
     Takeover,
+    Unsave,
     Void,
     from_bytes,
     kind_of,
@@ -155,9 +157,20 @@ class OwnedLog:
         self.writer = takeover.writer
         self._at = takeover.place.slot
         self._saves = takeover.place.saves
+        self._compaction = takeover.place.compaction
         self._next = self._at + 1
         self._doubtful: Entry | None = None
         self._lost: PenstockError | None = None
+
+    @property
+    def takeover_slot(self) -> int:
+        """Return the slot of the Takeover that the log is owned by."""
+        return self._at
+
+    @property
+    def compaction(self) -> int | None:
+        """Return the slot of the newest Compaction, None before the first."""
+        return self._compaction
 
     @property
     def next_slot(self) -> int:
@@ -180,15 +193,16 @@ class OwnedLog:
         if self._lost is not None:
             raise self._lost
         slot = self._next
-        place = Place(slot=slot, takeover=self._at, saves=self._saves)
+        place = Place(slot=slot, takeover=self._at, saves=self._saves, compaction=self._compaction)
         placed = cast("Appended", entry.model_copy(update={"place": place}))
         if self._doubtful is not None and placed != self._doubtful:
             what = f"whether the {self._doubtful.kind} entry was written is not known; no other may take its slot"
             raise CommitUnknown(what, where=self.log.path(slot), path=self.log.path(slot))
         self._put(slot, placed)
         self._next = slot + 1
-        if isinstance(entry, Save):
-            self._saves = {**self._saves, entry.name: slot}
+        if isinstance(entry, Compaction):
+            self._saves, self._compaction = {}, slot
+        self._saves = saves_behind(self._saves, self._compaction, entry, slot)
         if isinstance(entry, Release):
             self._lost = EntryRefused("the log was released; take it over again to write", where=self.log.path(slot))
         if isinstance(entry, Moved):
@@ -219,6 +233,17 @@ class OwnedLog:
         if isinstance(holder, Takeover):
             return fenced(path, self.epoch, holder.epoch, holder.holder)
         return corrupt(path, f"a {holder.kind} entry of epoch {holder.epoch} in the owner's next slot")
+
+
+def saves_behind(saves: dict[str, int], compaction: int | None, entry: Entry, slot: int) -> dict[str, int]:
+    """Return the slots of named checkpoints that an entry names which follows this one; none behind a Compaction."""
+    if compaction is not None:
+        return {}
+    if isinstance(entry, Save):
+        return {**saves, entry.name: slot}
+    if isinstance(entry, Unsave):
+        return {name: known for name, known in saves.items() if name != entry.name}
+    return saves
 
 
 def fenced(path: str, mine: int, seen: int, holder: str) -> Fenced:

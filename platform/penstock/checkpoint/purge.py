@@ -1,7 +1,8 @@
 """Delete what no restart and no restore can need any more from a log (DESIGN 4, stage c6).
 
-Only Offsets and Commits are ever deleted: below the floor of a Commit that is in the log, before the newest milestone,
-oldest first. Takeovers, Saves, Restores, Voids and Releases stay; they are few, and others point at them.
+What stands before the last but one Compaction, is named by neither of the last two and has a milestone behind it goes,
+oldest first. A Takeover goes only with the Release before it: behind any other entry its slot is the next one of a
+driver that may still sleep, and to find a Takeover there is all that tells it (decision 58).
 The rules look at entries that never change, so a purge may be repeated, broken off, or run late by a fenced driver.
 """
 
@@ -10,52 +11,42 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from penstock.checkpoint.entries import Commit, Offsets
-from penstock.checkpoint.format import read_header
+from penstock.checkpoint.entries import Compaction, Entry, Release, Restore, Takeover
 from penstock.checkpoint.log import Log
-from penstock.errors import CheckpointCorrupt, EntryRefused, NotFound
+from penstock.errors import CheckpointCorrupt, NotFound
+
+__all__ = ["AT_MOST", "Purge"]
 
 AT_MOST = 32
 """Entries that one call looks at: a bounded share of a batch, also when a milestone frees thousands at once.
 A batch adds two, so a purge always catches up."""
 
-_JUDGED_PER_STRIDE = 64
-_DELETED = {"offsets", "commit"}
+_DELETED = {"offsets", "commit", "restore", "save", "unsave", "void", "release", "compaction"}
 
 
 @dataclass(slots=True)
 class Purge:
     """The purge of one log, kept between batches so that most calls ask the store nothing.
 
-    The newest `keep` Commits are never touched, whatever the floor says.
     What it remembers is found again after a restart. Not for use by several threads.
     """
 
     log: Log
-    keep: int
     _todo: deque[int] = field(default_factory=deque)
     _listed_for: int = 0
-    _limit: int = 0
-    _judged_at: int = -1
+    _compactions: tuple[Compaction, ...] = ()
+    _before: int = 0
+    _needed: set[int] = field(default_factory=set)
 
-    def __post_init__(self) -> None:
-        if self.keep < 1:
-            raise EntryRefused("a log keeps at least one Commit")
-
-    def run(self, floor_batch: int, *, at_most: int = AT_MOST) -> int:
-        """Delete entries of batches before `floor_batch`, oldest first, and return how many.
-
-        Never passes the floor that the newest Commit in the log states.
-        """
+    def run(self, newest: int | None, *, at_most: int = AT_MOST) -> int:
+        """Delete what may go, oldest first, and return how much; `newest` is the slot of the newest Compaction."""
+        self._judge(newest)
         self._list()
         deleted = 0
         for _ in range(at_most):
-            if not self._todo or not self._allowed(self._todo[0], floor_batch):
+            if not self._todo or self._todo[0] >= self._before:
                 break
-            slot = self._todo[0]
-            if self._may_go(slot):
-                self.log.store.delete(self.log.path(slot))
-                deleted += 1
+            deleted += self._delete(self._todo[0])
             self._todo.popleft()  # not before: what could not be deleted is tried again
         return deleted
 
@@ -68,42 +59,44 @@ class Purge:
             self._todo = deque(slot for slot in log.slots.listed() if log.slots.expendable(slot, seen))
             self._listed_for = milestone
 
-    def _may_go(self, slot: int) -> bool:
-        """Say whether Offsets or a Commit stand in the slot; what cannot be read stays."""
-        path = self.log.path(slot)
+    def _judge(self, newest: int | None) -> None:
+        """Read the last two Compactions, if they are not known; where one cannot be read, nothing goes."""
+        known = self._compactions[:1]
+        if newest is None or (known and known[0].place is not None and known[0].place.slot == newest):
+            return
+        self._before, self._needed = 0, set()
+        last = self._compaction(newest)
+        before = None if last is None or last.place is None else self._compaction(last.place.compaction)
+        if last is not None and before is not None and before.place is not None:
+            self._compactions = (last, before)
+            self._before, self._needed = before.place.slot, last.needed | before.needed
+
+    def _compaction(self, slot: int | None) -> Compaction | None:
+        entry = None if slot is None else self._read(slot)
+        return entry if isinstance(entry, Compaction) else None
+
+    def _read(self, slot: int) -> Entry | None:
         try:
-            return read_header(self.log.store.read(path), path)["kind"] in _DELETED
+            return self.log.read(slot)
         except (NotFound, CheckpointCorrupt):
-            return False
+            return None
 
-    def _allowed(self, slot: int, floor_batch: int) -> bool:
-        seen, patience = self.log.seen, self.log.slots.strides[0] // _JUDGED_PER_STRIDE
-        if slot >= self._limit and (self._judged_at < 0 or seen - self._judged_at >= patience):
-            self._limit = max(self._limit, self._judge(floor_batch))
-            self._judged_at = seen
-        return slot < self._limit
+    def _delete(self, slot: int) -> int:
+        """Delete the entry in a slot if it may go, and with a Release the Takeover behind it."""
+        entry = self._read(slot)  # what cannot be read stays
+        if entry is None or slot in self._needed or entry.kind not in _DELETED:
+            return 0
+        if isinstance(entry, Restore) and entry.truncate and self._saved_before(slot):
+            return 0  # it says that rows of what was saved before it are in their tables no more
+        slots = [slot]
+        if isinstance(entry, Release) and isinstance(self._read(slot + 1), Takeover):
+            if slot + 1 in self._needed:
+                return 0  # together, later
+            if self.log.slots.expendable(slot + 1, self.log.seen):
+                slots.insert(0, slot + 1)
+        for one in slots:
+            self.log.store.delete(self.log.path(one))
+        return len(slots)
 
-    def _judge(self, floor_batch: int) -> int:
-        """Return the slot before which all Offsets and Commits may go; 0 when that cannot be told.
-
-        It is that of the Offsets of a batch that has a Commit, is at or below the floor, and is not among the newest
-        `keep`. Not the floor itself, which may be an id without a Commit: recovery reads back to a Commit.
-        """
-        floor, commits, oldest = 0, 0, -1
-        try:
-            for slot, entry in self.log.entries_back(self.log.seen):
-                if isinstance(entry, Commit) and oldest < 0:
-                    commits += 1
-                    floor = max(floor, entry.floor)
-                    if commits >= self.keep and entry.batch <= min(floor, floor_batch):
-                        oldest = entry.batch
-                elif isinstance(entry, Offsets) and entry.batch == oldest:
-                    return slot
-        except CheckpointCorrupt:
-            pass  # a log with damage is not made smaller
-        return 0
-
-
-def purge(log: Log, floor_batch: int, keep: int, *, at_most: int = AT_MOST) -> int:
-    """Purge once, with nothing remembered between calls; a driver keeps a `Purge` instead."""
-    return Purge(log, keep).run(floor_batch, at_most=at_most)
+    def _saved_before(self, slot: int) -> bool:
+        return any(ref.slot < slot for one in self._compactions for ref in one.saves.values())

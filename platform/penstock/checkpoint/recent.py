@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 from penstock.checkpoint import format as fileformat
@@ -26,11 +27,17 @@ def newest_commits(log: Log, most: int) -> list[Recent]:
     """
     found: list[Recent] = []
     floor = 0
-    for slot in range(log.find_tail(), -1, -1):
+    slots = deque(range(log.find_tail(), -1, -1))
+    while slots:
+        slot = slots.popleft()
         path = log.path(slot)
         try:
             data = log.store.read(path)
-            if fileformat.read_header(data, path)["kind"] != "commit":
+            kind = fileformat.read_header(data, path)["kind"]
+            if kind == "compaction":  # which names those before it that can be gone back to
+                _, body = fileformat.decode(data, kind=kind, path=path)
+                slots = deque(sorted(map(int, body["kept"]), reverse=True))
+            if kind != "commit":
                 continue
             _, body = fileformat.decode(data, kind="commit", path=path)
             floor = max(floor, int(body["floor"]))

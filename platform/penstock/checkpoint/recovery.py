@@ -7,15 +7,26 @@ The entries from the floor to the tail are read once backwards (`walk`) and appl
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 
-from penstock.checkpoint.entries import Commit, Entry, Offsets, Place, Restore, Save, Takeover
-from penstock.checkpoint.log import Log, gap, read_takeover
+from penstock.checkpoint.entries import (
+    Commit,
+    Entry,
+    Offsets,
+    Place,
+    Restore,
+    SavedRef,
+    Takeover,
+    saved_ref,
+)
+from penstock.checkpoint.log import Log, gap, read_takeover, saves_behind
+from penstock.checkpoint.pinned import UNKNOWN, HeldCommits, Saves, read_save
 from penstock.checkpoint.replay import Damaged, Kept, Standing, replay
 from penstock.checkpoint.store import corrupt
-from penstock.checkpoint.walk import Unreadable, walk
-from penstock.errors import CannotRestore, CheckpointCorrupt, CheckpointError, LogGap, NotFound
+from penstock.checkpoint.walk import Unreadable, Walk, walk
+from penstock.errors import CannotRestore, CheckpointCorrupt, CheckpointError, LogGap
 
 _READINGS = 5
 
@@ -44,7 +55,12 @@ class Recovered:
     `kept`: the Commits that can be restored, oldest first; `floor` is the batch below which none can.
     `damaged`: entries at the end that cannot be read; the owner appends a Void for each before anything else, once no
     sink holds the version of its `batch`; `next_batch` counts them as given up already.
-    `lost_saves`: named checkpoints whose entry cannot be read, and why; files that only they pin are unknown.
+    `saves`: the named checkpoints; each is read from the log when it is asked for.
+    `held`: the Commits of batches that were held and that somebody may still decide on, by their ids; each is read
+    from the log when it is asked for.
+    `commands`: the slots of the Restores that commands have caused, by the ids of the commands.
+    `decided`: the Commit or Restore that `commit` follows from.
+    `compaction`: the slot of the Compaction that this was read from, None where there is none.
     `problems`: what `Damage.FAIL` would have raised.
     `used`: the highest batch id that was begun or may have been, which a Restore goes on above; -1 for none.
     `time`: the latest batch time, also of a batch that was given up; None for none.
@@ -61,13 +77,21 @@ class Recovered:
     restores: tuple[Restore, ...]
     kept: tuple[Kept, ...]
     floor: int
-    saves: Mapping[str, Commit]
-    lost_saves: Mapping[str, str]
+    saves: Saves
+    held: HeldCommits
     damaged: tuple[Damaged, ...] = ()
     problems: tuple[CheckpointError, ...] = ()
     used: int = -1
     time: int | None = None
     published: Mapping[str, int] = field(default_factory=dict)
+    commands: Mapping[str, int] = field(default_factory=dict)
+    compaction: int | None = None
+    decided: Commit | Restore | None = None
+
+    @property
+    def lost_saves(self) -> dict[str, str]:
+        """Return the named checkpoints whose entry cannot be read, and why; reads them all."""
+        return self.saves.lost()
 
     @property
     def truncation(self) -> Restore | None:
@@ -112,8 +136,8 @@ def _read_once(log: Log, damage: Damage, newest: int | None) -> Recovered:
     elif walked.missing:
         problems.insert(0, gap(list(walked.missing), log.path(walked.missing[0])))
     last = next((entry for _, entry in reversed(walked.found) if not isinstance(entry, Unreadable)), None)
-    saves, lost_saves = _read_saves(log, last)
-    commit = _resolve(log, standing, problems)
+    saves = Saves(log, {**_saves_before(log, walked), **standing.saves})
+    commit = _resolve(log, standing, saves, problems)
     fixed = standing.decided.partitions if isinstance(standing.decided, Restore) else None
     # A Restore that fixes the partitions makes up for a Takeover that cannot be read any more.
     committed_by = _takeover_of(log, commit, problems if fixed is None else [])
@@ -131,12 +155,15 @@ def _read_once(log: Log, damage: Damage, newest: int | None) -> Recovered:
         kept=tuple(kept for kept in standing.commits if kept.batch >= walked.floor),
         floor=walked.floor,
         saves=saves,
-        lost_saves=lost_saves,
         damaged=tuple(standing.damaged),
         problems=tuple(problems),
         used=used,
         time=standing.time,
         published=standing.published,
+        held=HeldCommits(log, standing),
+        commands=standing.commands,
+        decided=standing.decided,
+        compaction=None if walked.base is None else _place(walked.base).slot,
     )
 
 
@@ -147,9 +174,12 @@ def find_restorable(recovered: Recovered, *, batch: int | None = None, saved: st
     Ask after `confirm`: before it a running driver may still raise the floor.
     """
     if saved is not None:
+        asked = f"checkpoint {saved!r} was never saved"
         if saved in recovered.saves:
-            return recovered.saves[saved]
-        asked = f"checkpoint {saved!r} {recovered.lost_saves.get(saved, 'was never saved')}"
+            try:
+                return recovered.saves[saved]
+            except CheckpointCorrupt as error:
+                asked = f"checkpoint {saved!r} cannot be read: {error.what} ({error.where})"
     else:
         for kept in recovered.kept:
             if kept.batch == batch:
@@ -163,30 +193,21 @@ def find_restorable(recovered: Recovered, *, batch: int | None = None, saved: st
     raise CannotRestore(what, batches=batches, saved=sorted(recovered.saves))
 
 
-def _read_saves(log: Log, last: Entry | None) -> tuple[dict[str, Commit], dict[str, str]]:
-    place = _place(last) if last else Place(slot=-1)
-    slots = {**place.saves, last.name: place.slot} if isinstance(last, Save) else place.saves
-    saves: dict[str, Commit] = {}
-    lost: dict[str, str] = {}
-    for name, slot in slots.items():
-        try:
-            saves[name] = _read_save(log, slot, name)
-        except CheckpointCorrupt as error:
-            lost[name] = f"cannot be read: {error.what} ({error.where})"
-    return saves, lost
+def _saves_before(log: Log, walked: Walk) -> dict[str, SavedRef]:
+    """Return the names that stand before the first Compaction, which the walk may not have come by."""
+    if walked.base is not None:
+        return {}
+    entries = (entry for _, entry in reversed(walked.found) if not isinstance(entry, Unreadable))
+    last = next((entry for entry in entries if _place(entry).compaction is None), None)
+    found: dict[str, SavedRef] = {}
+    for name, slot in ({} if last is None else saves_behind(_place(last).saves, None, last, _place(last).slot)).items():
+        found[name] = SavedRef(slot=slot, batch=UNKNOWN, time=0)
+        with suppress(CheckpointCorrupt):
+            found[name] = saved_ref(slot, read_save(log, slot, name))
+    return found
 
 
-def _read_save(log: Log, slot: int, name: str) -> Commit:
-    try:
-        found = log.read(slot)
-    except NotFound:
-        raise corrupt(log.path(slot), "the saved checkpoint is missing") from None
-    if not isinstance(found, Save) or found.name != name:
-        raise corrupt(log.path(slot), f"not the saved checkpoint {name!r}")
-    return found.commit
-
-
-def _resolve(log: Log, standing: Standing, problems: list[CheckpointError]) -> Commit | None:
+def _resolve(log: Log, standing: Standing, saves: Saves, problems: list[CheckpointError]) -> Commit | None:
     """Return the Commit that is in force, following a Restore to what it names."""
     decided = standing.decided
     if not isinstance(decided, Restore):
@@ -201,7 +222,11 @@ def _resolve(log: Log, standing: Standing, problems: list[CheckpointError]) -> C
         problems.append(corrupt(path, f"a Restore to batch {decided.batch}, which is not there"))
     elif decided.source == "saved":
         try:
-            return _read_save(log, _place(decided).saves[decided.saved or ""], decided.saved or "")
+            name = decided.saved or ""
+            slot = _place(decided).saves.get(name)
+            if slot is None and standing.saved_then is not None:
+                slot = standing.saved_then.slot
+            return saves[name] if slot is None else read_save(log, slot, name)
         except KeyError:
             problems.append(corrupt(log.path(standing.restored_at), f"a Restore to {decided.saved!r}, never saved"))
         except CheckpointCorrupt as error:

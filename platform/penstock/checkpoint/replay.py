@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from penstock.checkpoint.entries import Commit, Entry, Moved, Offsets, Release, Restore, Save, Takeover, Void
+from penstock.checkpoint.entries import (
+    Commit,
+    Compaction,
+    Entry,
+    HeldRef,
+    Moved,
+    Offsets,
+    Release,
+    Restore,
+    Save,
+    SavedRef,
+    Takeover,
+    Unsave,
+    Void,
+    saved_ref,
+)
 from penstock.checkpoint.store import corrupt
 from penstock.checkpoint.walk import Unreadable, Walk
 from penstock.errors import CheckpointCorrupt
 
-_GIVEN_UP = {"offsets", "takeover", "release", "void", "save"}
+_GIVEN_UP = {"offsets", "takeover", "release", "void", "save", "unsave"}
 """Kinds that decide nothing of the stream. A name that is lost with its Save is a loss that is told, and no more."""
 
 
@@ -67,10 +83,12 @@ class _Open:
 class Standing:
     """Where a job stands after the entries applied so far.
 
-    `decided` is the Commit or Restore that gives the state, None before the first; `redo` the Commit to publish again,
+    `decided` is the Commit or Restore that gives the state, None before the first; `saved_then` what a name meant
+    when a Restore to it was written; `redo` the Commit to publish again,
     and `published` what the Release behind it says of each sink.
     `used` is the highest batch id that was or may have been used, `time` the latest batch time; None while no entry
     has told.
+    `saves`, `held` and `commands` are as in a Compaction, of the entries since the walk began.
     `problems` are breaches of the protocol, with their slots.
     """
 
@@ -79,11 +97,15 @@ class Standing:
     time: int | None = None
     decided: Commit | Restore | None = None
     restored_at: int = -1
+    saved_then: SavedRef | None = None
     pending: Offsets | None = None
     redo: Commit | None = None
     published: dict[str, int] = field(default_factory=dict)
     restores: list[Restore] = field(default_factory=list)
     commits: list[Kept] = field(default_factory=list)
+    saves: dict[str, SavedRef] = field(default_factory=dict)
+    held: dict[int, HeldRef] = field(default_factory=dict)
+    commands: dict[str, int] = field(default_factory=dict)
     damaged: list[Damaged] = field(default_factory=list)
     problems: list[tuple[int, CheckpointCorrupt]] = field(default_factory=list)
     _open: list[_Open] = field(default_factory=list)
@@ -93,14 +115,39 @@ class Standing:
     _fresh: bool = False
     """Whether the owner has written nothing but Voids, so that a Restore may follow: it stands nowhere else."""
 
+    def begin(self, base: Compaction, named: Mapping[int, Entry | Unreadable | None]) -> None:
+        """Stand where a Compaction says; `named` are the entries that it names."""
+        found: dict[int, Entry] = {}
+        for slot, entry in named.items():
+            if entry is None or isinstance(entry, Unreadable):
+                why = "it is missing" if entry is None else entry.reason
+                self._problem(slot, f"{why}; the Compaction of epoch {base.epoch} names it")
+            else:
+                found[slot] = entry
+        self.used, self.time, self.published = base.used, base.time, dict(base.published)
+        self.saves, self.commands = dict(base.saves), dict(base.commands)
+        self.held = {int(batch): ref for batch, ref in base.held.items()}
+        decided = found.get(-1 if base.decided is None else base.decided)
+        pending = found.get(-1 if base.pending is None else base.pending)
+        redo = found.get(-1 if base.redo is None else base.redo)
+        self.decided = decided if isinstance(decided, Commit | Restore) else None
+        self.restored_at = base.decided if isinstance(decided, Restore) and base.decided is not None else -1
+        self.pending = pending if isinstance(pending, Offsets) else None
+        self.redo = redo if isinstance(redo, Commit) else None
+        commits = ((slot, found.get(slot)) for slot in base.kept)
+        self.commits = [Kept(slot, entry) for slot, entry in commits if isinstance(entry, Commit)]
+        restores = (found.get(slot) for slot in base.restores)
+        self.restores = [entry for entry in restores if isinstance(entry, Restore)]
+
     def apply(self, slot: int, entry: Entry | Unreadable) -> None:
         """Take the next entry in."""
         if isinstance(entry, Unreadable):
-            self._lose(entry)
+            if entry.kind != "compaction":  # which decided nothing: the walk has gone on to the one before
+                self._lose(entry)
             return
         self._check_owner(slot, entry)
         match entry:
-            case Offsets() | Commit() | Save():
+            case Offsets() | Commit() | Save() | Unsave() | Compaction():
                 self._close("the log went on after it")
             case Restore():
                 self._restore(slot, entry)
@@ -117,6 +164,10 @@ class Standing:
                 self._commit(slot, entry)
             case Release():
                 self.published = entry.published
+            case Save():
+                self.saves[entry.name] = saved_ref(slot, entry.commit)
+            case Unsave():
+                self.saves.pop(entry.name, None)
 
     def finish(self) -> None:
         """Judge what is damaged at the end of the log (F13)."""
@@ -136,7 +187,7 @@ class Standing:
         # After Offsets stands their Commit or what begins no batch, unless that is what could not be read before.
         unknown = entry.kind is None and (self.pending is None or bool(self._open))
         self._open.append(_Open(entry, unknown or entry.kind == "offsets", self._decides(entry.kind, before)))
-        if entry.kind == "save":
+        if entry.kind in {"save", "unsave"}:
             return
         self._owner, self._released = None, False  # it may have been a Takeover
         self._fresh = entry.kind in {None, "takeover"} or (self._fresh and entry.kind == "void")
@@ -159,7 +210,7 @@ class Standing:
 
     def _close(self, why: str) -> None:
         for lost in self._open:
-            if lost.entry.kind != "save":
+            if lost.entry.kind not in {"save", "unsave"}:
                 self._problem(lost.entry.slot, f"{lost.entry.reason}; {why}")
             self.used = self._last_used() + lost.begins  # no id is used twice
         self._open.clear()
@@ -183,6 +234,14 @@ class Standing:
             # Ids go on from those of the checkpoint it was copied from, and times as well.
             self.used = max(self._last_used(), entry.commit.batch)
             self.time = entry.commit.time if self.time is None else max(self.time, entry.commit.time)
+        for batch, ref in self.held.items():
+            inside = entry.batch is not None and entry.batch >= batch and not bisect_right(ref.out, entry.batch) % 2
+            if inside == bool(len(ref.out) % 2):
+                self.held[batch] = HeldRef(slot=ref.slot, out=[*ref.out, self._last_used() + 1])
+        if entry.command is not None:
+            self.commands.pop(entry.command, None)
+            self.commands[entry.command] = slot
+        self.saved_then = self.saves.get(entry.saved or "")
         self.decided, self.restored_at = entry, slot
         self.pending = self.redo = None
         self.restores.append(entry)
@@ -201,11 +260,15 @@ class Standing:
         self.pending, self.used = None, max(self._last_used(), entry.batch)
         self.decided = self.redo = entry
         self.commits.append(Kept(slot, entry))
+        if entry.held:
+            self.held[entry.batch] = HeldRef(slot=slot)
 
 
 def replay(walked: Walk, path_of: Callable[[int], str]) -> Standing:
     """Apply every entry of a walk, in the order of the log."""
     standing = Standing(path_of, used=-1 if walked.from_start else None)
+    if walked.base is not None:
+        standing.begin(walked.base, walked.named)
     for slot, entry in walked.found:
         standing.apply(slot, entry)
     standing.finish()

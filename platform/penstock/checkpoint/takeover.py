@@ -5,10 +5,11 @@ Whether a driver *may* take over (DESIGN 4) is its caller's question; the `View`
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from penstock.checkpoint.entries import Arrival, Entry, Moved, Place, Release, Save, Takeover
-from penstock.checkpoint.log import Log, OwnedLog, fenced, gap, read_takeover
+from penstock.checkpoint.entries import Arrival, Compaction, Entry, Moved, Place, Release, Takeover
+from penstock.checkpoint.log import Log, OwnedLog, fenced, gap, read_takeover, saves_behind
 from penstock.errors import (
     CheckpointCorrupt,
     CheckpointMoved,
@@ -44,6 +45,7 @@ class View:
     takeover_slot: int | None = None
     moved_to: str | None = None
     saves: dict[str, int] = field(default_factory=dict)
+    compaction: int | None = None
 
     @property
     def next_epoch(self) -> int:
@@ -81,6 +83,7 @@ def survey(log: Log) -> View:
 def _view(log: Log, tail: int, lost: list[str | None], slot: int, last: Entry) -> View:
     place = last.place or Place(slot=slot)
     takeover: Takeover | None = None
+    compaction = slot if isinstance(last, Compaction) else place.compaction
     takeover_slot = slot if isinstance(last, Takeover) else place.takeover
     if isinstance(last, Takeover):
         takeover = last
@@ -98,7 +101,8 @@ def _view(log: Log, tail: int, lost: list[str | None], slot: int, last: Entry) -
         last=last,
         takeover_slot=takeover_slot,
         moved_to=_moved_to(last, lost),
-        saves={**place.saves, last.name: slot} if isinstance(last, Save) else place.saves,
+        saves=saves_behind(place.saves, compaction, last, slot),
+        compaction=compaction,
     )
 
 
@@ -144,7 +148,7 @@ def claim(log: Log, view: View, takeover: Takeover) -> int | None:
     if takeover.epoch != view.next_epoch:
         raise EntryRefused(f"a Takeover after epoch {view.epoch} must carry {view.next_epoch}, not {takeover.epoch}")
     slot = view.tail + 1
-    place = Place(slot=slot, takeover=view.takeover_slot, saves=view.saves)
+    place = Place(slot=slot, takeover=view.takeover_slot, saves=view.saves, compaction=view.compaction)
     try:
         log.append_at(slot, takeover.model_copy(update={"place": place}))
     except (SlotTaken, CheckpointCorrupt):
@@ -156,9 +160,13 @@ def confirm(log: Log, slot: int) -> OwnedLog:
     """Search again, and return the log as owned when the tail is the claimed slot; raise `Fenced` otherwise.
 
     Why that is enough: had the slot been purged before the claim, a later milestone would exist, and the search finds
-    it. Otherwise the claim was at the end, only another's Takeover can follow it, and no Takeover is ever purged.
+    it. Otherwise the claim was at the end, only another's Takeover can follow it, and one that follows no Release is
+    never purged.
     """
     seen = survey(log)
     if seen.tail == slot and isinstance(seen.last, Takeover):
         return OwnedLog(log, seen.last)
-    raise fenced(log.path(slot), log.read(slot).epoch, seen.epoch, seen.holder or RELEASED)
+    mine = 0
+    with suppress(NotFound):  # purged since, with the Release before it
+        mine = log.read(slot).epoch
+    raise fenced(log.path(slot), mine, seen.epoch, seen.holder or RELEASED)

@@ -15,7 +15,7 @@ from penstock.cli.outcome import outcome, show
 from penstock.errors import HeldNotFound, HolderAlive
 from penstock.runtime.batch_report import moment, shown_moment
 from penstock.runtime.events import configure_events
-from penstock.runtime.held import HeldBatch, SessionOnDemand, find_held, undecided, undone_by_restore
+from penstock.runtime.held import HeldBatch, SessionOnDemand, find_held, undecided
 from penstock.runtime.held_asks import AGAIN, HeldAsks
 from penstock.runtime.held_records import Decision, HeldRecords, Ruling
 from penstock.runtime.held_service import HeldWork, decide_at_rest
@@ -109,10 +109,7 @@ def _find_all(project: Project, job: str) -> list[HeldBatch]:
     recovered = _recovered(root, job)
     if recovered is None:
         return []
-    undone = undone_by_restore(recovered)
-    records = HeldRecords(control_store(root), job)
-    found = undecided(records, (kept.commit for kept in recovered.kept))
-    return [find_held(records, recovered, held.batch) if held.batch in undone else held for held in found]
+    return undecided(HeldRecords(control_store(root), job), recovered)
 
 
 def _recovered(root: Path, job: str) -> Recovered | None:

@@ -55,7 +55,7 @@ def checkpoints_command(job: str, *, json: bool, project: Path | None, debug: bo
         show(_checkpoints_table(kept))
         if snapshots:
             show("", _snapshots_table(snapshots))
-        for name, commit in recovered.saves.items():
+        for name, commit in recovered.saves.readable().items():
             print(f"saved as {name}: batch {commit.batch}")
         for name, why in recovered.lost_saves.items():
             print(f"saved as {name}: {why}")
@@ -203,7 +203,7 @@ def _checkpoints_json(
         "job": job,
         "checkpoints": [point.to_json() for point in kept],
         "snapshots": [_snapshots_json(steps) for steps in snapshots],
-        "saves": {name: commit.batch for name, commit in recovered.saves.items()} if recovered else {},
+        "saves": {name: commit.batch for name, commit in recovered.saves.readable().items()} if recovered else {},
         "lost_saves": dict(recovered.lost_saves) if recovered else {},
         "problems": [str(problem) for problem in recovered.problems] if recovered else [],
     }

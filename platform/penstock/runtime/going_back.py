@@ -69,8 +69,8 @@ def go_back(driver: Driver, start: StartFrom) -> Iterator[Hook]:
 
 
 def _stands(commit: Commit, start: StartFrom, recovered: Recovered) -> bool:
-    """Return whether a Restore can name a Commit by its batch or its name alone."""
-    return start.saved is not None or any(kept.commit is commit for kept in recovered.kept)
+    """Return whether a Restore can name a Commit by its batch alone; a name may be let go of."""
+    return start.saved is None and any(kept.commit is commit for kept in recovered.kept)
 
 
 def _found(driver: Driver, start: StartFrom, commit: Commit, recovered: Recovered, takeover: Takeover) -> Restored:

@@ -7,7 +7,8 @@ Where decisions are kept, `held_records` says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 from penstock.checkpoint.entries import Commit, Restore, StagedFile
 from penstock.checkpoint.places import have_file, remove_file
 from penstock.checkpoint.recovery import Recovered
-from penstock.errors import HeldDecided, HeldNotFound, PenstockError, UnknownName
+from penstock.errors import CheckpointCorrupt, HeldDecided, HeldNotFound, PenstockError, UnknownName
 from penstock.graph.graph import JobGraph
 from penstock.runtime.held_records import Decision, HeldRecords, Ruling
 from penstock.runtime.staging import verify_staged
@@ -48,7 +49,10 @@ class HeldBatch:
 
 
 class HeldPins:
-    """Name the batches that must stay in the checkpoint because nobody has decided on them; listens to a driver."""
+    """Name the held batches that only their place above the floor keeps in the log; listens to a driver.
+
+    Once there is a Compaction, it names them, and they keep nothing else.
+    """
 
     def __init__(self, records: HeldRecords) -> None:
         self._records = records
@@ -56,19 +60,22 @@ class HeldPins:
 
     def on_takeover(self, recovered: Recovered) -> None:
         """Begin with the batches that the log keeps."""
-        self._held = {kept.batch for kept in recovered.kept if kept.commit.held}
+        self._held = set() if recovered.compaction is not None else set(recovered.held)
 
     def on_batch_completed(self, commit: Commit) -> None:
         """Add a batch that was held."""
-        if commit.held:
+        if commit.place is not None and commit.place.compaction is not None:
+            self._held.clear()
+        elif commit.held:
             self._held.add(commit.batch)
 
     def __call__(self) -> set[int]:
         """Return the batches to keep; one whose decision cannot be read stays."""
-        self._held = {batch for batch in self._held if not self._decided(batch)}
+        self._held = {batch for batch in self._held if not self.decided_on(batch)}
         return set(self._held)
 
-    def _decided(self, batch: int) -> bool:
+    def decided_on(self, batch: int) -> bool:
+        """Return whether a decision on a batch was carried out."""
         try:
             ruling = self._records.ruling(batch)
         except PenstockError:
@@ -76,15 +83,20 @@ class HeldPins:
         return ruling is not None and ruling.done
 
 
-def undecided(records: HeldRecords, commits: Iterable[Commit]) -> list[HeldBatch]:
+def undecided(records: HeldRecords, recovered: Recovered) -> list[HeldBatch]:
     """Return the held batches whose decision was not made, or not carried out, oldest first."""
     found = []
-    for commit in commits:
-        if commit.held:
-            ruling = records.ruling(commit.batch)
-            if ruling is None or not ruling.done:
-                found.append(_held_batch(commit, ruling))
-    return sorted(found, key=lambda held: held.batch)
+    for batch, ruling in waiting(records, recovered).items():
+        with suppress(CheckpointCorrupt):  # `fsck` tells it; who asks for this batch is told as well
+            undone = batch in recovered.held.undone
+            found.append(_held_batch(recovered.held[batch], ruling, undone=undone))
+    return found
+
+
+def waiting(records: HeldRecords, recovered: Recovered) -> dict[int, Ruling | None]:
+    """Return the ids of the held batches whose decision was not made, or not carried out; reads no Commit."""
+    rulings = ((batch, records.ruling(batch)) for batch in sorted(recovered.held))
+    return {batch: ruling for batch, ruling in rulings if ruling is None or not ruling.done}
 
 
 def undone_by_restore(recovered: Recovered) -> set[int]:
@@ -93,7 +105,7 @@ def undone_by_restore(recovered: Recovered) -> set[int]:
     events += [(entry.place.slot, entry) for entry in recovered.restores if entry.place is not None]
     line: tuple[int, ...] = ()
     lines: dict[int | None, tuple[int, ...]] = {}
-    saved = {name: commit.batch for name, commit in recovered.saves.items()}
+    saved = recovered.saves.batches
     for _, entry in sorted(events, key=lambda event: event[0]):
         if isinstance(entry, Commit):
             line = (*line, entry.batch)
@@ -106,10 +118,9 @@ def undone_by_restore(recovered: Recovered) -> set[int]:
 
 def find_held(records: HeldRecords, recovered: Recovered, batch: int) -> HeldBatch:
     """Return a held batch of the log with what was decided on it; raises HeldNotFound."""
-    for kept in recovered.kept:
-        if kept.batch == batch and kept.commit.held:
-            return _held_batch(kept.commit, records.ruling(batch), undone=batch in undone_by_restore(recovered))
-    known = [held.batch for held in undecided(records, (kept.commit for kept in recovered.kept))]
+    if batch in recovered.held:
+        return _held_batch(recovered.held[batch], records.ruling(batch), undone=batch in recovered.held.undone)
+    known = [held.batch for held in undecided(records, recovered)]
     raise HeldNotFound(f"batch {batch} is not held; undecided: {known or 'none'}", held=known)
 
 

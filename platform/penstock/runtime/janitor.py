@@ -14,8 +14,10 @@ from pathlib import Path
 
 import structlog
 
+from penstock.checkpoint.compaction import compact
 from penstock.checkpoint.entries import Commit
-from penstock.checkpoint.log import Log
+from penstock.checkpoint.log import Log, OwnedLog
+from penstock.checkpoint.pinned import Saves
 from penstock.checkpoint.places import files_below, remove_files
 from penstock.checkpoint.purge import AT_MOST, Purge
 from penstock.checkpoint.recovery import Recovered, recover
@@ -28,6 +30,9 @@ events = structlog.get_logger()
 EVERY = 8
 """Sweep once in so many batches: a listing costs more than the files of a few batches."""
 
+SAVES_AT_ONCE = 8
+"""Named checkpoints that one sweep reads: there may be hundreds, and a start waits for none of them."""
+
 _GRACE = 3_600.0
 """Seconds after which a temporary file is nobody's: no single write takes that long."""
 
@@ -36,18 +41,32 @@ class Janitor:
     """Know which commits are kept, and delete what only the others named.
 
     `root` is the job's checkpoint folder; `keep` how many commits can be restored.
-    `pinned_batches` names batches that stay however old they are: held ones that nobody has decided on.
+    `pinned_batches` names batches that stay however old they are; `decided_on` says of a held batch whether a decision
+    on it was carried out.
     """
 
-    def __init__(self, root: Path, *, keep: int, pinned_batches: Callable[[], set[int]] = set) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        keep: int,
+        pinned_batches: Callable[[], set[int]] = set,
+        decided_on: Callable[[int], bool] = lambda _: False,
+    ) -> None:
         self.root = root
         self.keep = keep
         self._pinned_batches = pinned_batches
+        self._decided_on = decided_on
         self._kept: OrderedDict[int, Commit] = OrderedDict()
-        self._pinned: list[Commit] = []
+        self._started: Commit | None = None
+        self._saves: Saves | None = None
+        self._saved: dict[str, Commit] = {}
+        self._unread: list[str] = []
+        self._lost: set[str] = set()
+        self._held: set[int] = set()
+        self._compaction: int | None = None
         self._floor = 0
         self._purge: Purge | None = None
-        self._files_unknown = False
         self._files: dict[Path, list[str]] = {}
 
     @property
@@ -56,17 +75,32 @@ class Janitor:
         return self.root / "state"
 
     def adopt(self, recovered: Recovered) -> None:
-        """Begin with the commits that the log keeps."""
+        """Begin with the commits that the log keeps; named ones are read later, some with each sweep."""
         self._kept = OrderedDict((k.batch, k.commit) for k in recovered.kept)
-        self._pinned = list(recovered.saves.values())
-        if recovered.commit is not None:
-            self._pinned.append(recovered.commit)
+        self._started = recovered.commit
+        self._saves, self._saved, self._lost = recovered.saves, {}, set()
+        refs = recovered.saves.refs
+        self._unread = sorted(refs, key=lambda name: refs[name].batch)
+        self._held = set(recovered.held)
+        self._compaction = recovered.compaction
         self._floor = recovered.floor
-        self._files_unknown = bool(recovered.lost_saves)
 
-    def pin(self, commit: Commit) -> None:
+    def pin(self, name: str, commit: Commit) -> None:
         """Keep what a named checkpoint needs."""
-        self._pinned.append(commit)
+        self._saved[name] = commit
+
+    def let_go(self, name: str) -> None:
+        """Keep no longer what a named checkpoint needs."""
+        self._saved.pop(name, None)
+        self._lost.discard(name)
+        self._unread = [other for other in self._unread if other != name]
+
+    def compact(self, owned: OwnedLog) -> None:
+        """Compact the log of the driver that owns it, where that is due (decision 58)."""
+        made = compact(owned.log, owned, decided_on=self._decided_on)
+        if made is not None:
+            self._compaction = owned.compaction
+            self._held = {int(batch) for batch in made.held}
 
     def floor(self, batch: int) -> int:
         """Return the oldest batch that can be restored once `batch` is committed."""
@@ -79,6 +113,9 @@ class Janitor:
         What cannot be deleted ends no driver: it is named in a warning, and tried again by the next sweep.
         """
         self._kept[commit.batch] = commit
+        self._started = None  # this Commit names what it needs of the one before
+        if commit.held:
+            self._held.add(commit.batch)
         self._floor = commit.floor
         dropped = [b for b in self._kept if b < self._floor]
         for batch in dropped:
@@ -86,7 +123,7 @@ class Janitor:
         if (commit.batch + 1) % EVERY:
             return
         if self._purge is None or self._purge.log is not log:
-            self._purge = Purge(log, self.keep)
+            self._purge = Purge(log)
         parts = self._parts(self._purge, commit.batch)
         if not (commit.batch + 1) % (8 * EVERY):
             # The batch's time is never later than now, so nothing goes too early.
@@ -102,20 +139,22 @@ class Janitor:
         """Delete all that lies below the floor, as adopted, and return how many files went; `now` in seconds."""
         # What the newest Commit staged may have to be published once more.
         newest = max(self._kept, default=0)
-        parts = self._parts(Purge(log, self.keep), newest, sys.maxsize)
+        self._read_saves(sys.maxsize)
+        parts = self._parts(Purge(log), newest, sys.maxsize)
         return sum(part() for part in parts) + _sweep_temporary(log, now)
 
     def _parts(self, purge: Purge, newest: int, at_most: int = AT_MOST) -> list[Callable[[], int]]:
         return [
-            lambda: purge.run(self._floor, at_most=at_most),
+            lambda: purge.run(self._compaction, at_most=at_most),
             self._sweep_state,
             lambda: self._sweep_staged(newest),
         ]
 
     def _sweep_state(self) -> int:
-        if self._files_unknown:
-            # A named checkpoint that cannot be read may pin any file; nothing goes until that is settled.
-            return 0
+        self._read_saves(SAVES_AT_ONCE)
+        # One that is not read yet, or cannot be, may pin any file that is not newer.
+        refs = {} if self._saves is None else self._saves.refs
+        unread = max((refs[name].batch for name in (*self._unread, *self._lost)), default=-1)
         try:
             named = self._named_state()
         except (CheckpointCorrupt, StateMissing) as error:
@@ -125,9 +164,20 @@ class Janitor:
         left = [
             path
             for path, batch in _batch_files(self.state_folder)
-            if batch < self._floor and path.relative_to(self.state_folder).as_posix() not in named
+            if unread < batch < self._floor and path.relative_to(self.state_folder).as_posix() not in named
         ]
         return _delete(left)
+
+    def _read_saves(self, at_most: int) -> None:
+        """Read some named checkpoints, the newest first: those that stay unread pin what is older."""
+        for name in self._unread[: -at_most - 1 : -1]:
+            assert self._saves is not None
+            try:
+                self._saved[name] = self._saves[name]
+            except CheckpointCorrupt as error:
+                events.warning("janitor.state_not_swept", reason=error.what, where=error.where)
+                self._lost.add(name)
+        del self._unread[-at_most:]
 
     def _named_state(self) -> set[str]:
         """Return the files that a kept or pinned Commit needs, relative to the state folder."""
@@ -135,7 +185,8 @@ class Janitor:
 
         named: set[str] = set()
         known, self._files = self._files, {}  # a manifest never changes, and most are those of the sweep before
-        for commit in (*self._kept.values(), *self._pinned):
+        started = () if self._started is None else (self._started,)
+        for commit in (*self._kept.values(), *self._saved.values(), *started):
             for step, refs in commit.state.items():
                 for partition, ref in refs.items():
                     folder = f"{step}/{partition}"
@@ -148,9 +199,8 @@ class Janitor:
 
     def _sweep_staged(self, newest: int) -> int:
         """Delete staged files of older batches: published ones are the sink's, others are of no Commit."""
-        held = {f.path for c in self._kept.values() for files in c.held.values() for f in files}
         staged = _batch_files(self.root / "staged")
-        return _delete([path for path, batch in staged if batch < newest and path.name not in held])
+        return _delete([path for path, batch in staged if batch < newest and batch not in self._held])
 
 
 def sweep_left(folder: Path, log: Log, *, keep: int, now: float) -> int:

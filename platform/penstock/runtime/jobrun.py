@@ -98,7 +98,12 @@ class JobRun:
             clock=clock,
             trigger=trigger,
             identity=replace(identity or Identity(holder=holder_name()), described=engine.described),
-            janitor=Janitor(folder, keep=settings.keep, pinned_batches=lambda: held() | needed() | data.pinned()),
+            janitor=Janitor(
+                folder,
+                keep=settings.keep,
+                pinned_batches=lambda: held() | needed() | data.pinned(),
+                decided_on=held.decided_on,
+            ),
             data=data,
             settings=settings,
             may_take_over=may_take_over,

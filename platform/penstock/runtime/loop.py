@@ -196,7 +196,7 @@ class Driver:
 
     def save(self, name: str) -> None:
         """Give the newest checkpoint a name that keeps it (SEMANTICS 10.2); raises CannotSave."""
-        self.janitor.pin(save(self._owned(), name, self.commit, self._saved).commit)
+        self.janitor.pin(name, save(self._owned(), name, self.commit, self._saved).commit)
         self._saved.add(name)
 
     def run_batch(self, offsets: Offsets) -> Iterator[Hook]:
@@ -211,6 +211,7 @@ class Driver:
             yield Hook("Release", "before")
             reason = "finished" if self.finished else "stopped"
             owned, published = self.owned, dict(self._published)
+            self.janitor.compact(owned)
             owned.append(Release(epoch=owned.epoch, writer=owned.writer, reason=reason, published=published))
             self.owned = None
             yield Hook("Release", "after")
@@ -290,6 +291,7 @@ class Driver:
                     self.engine.ack(source, progress.position)
             case Purge():
                 self.janitor.sweep(self._committed(), self.log)
+                self.janitor.compact(self._owned())
         self._timings[name] = round((self.clock.monotonic() - started) * 1000, 3)
         yield Hook(name, "after", batch)
 
@@ -372,7 +374,7 @@ class Driver:
         self.last_time = recovered.time
         self.janitor.adopt(recovered)
         self.data.adopt(recovered)
-        self._saved = {*recovered.saves, *recovered.lost_saves}
+        self._saved = {*recovered.saves}
         self.tell("on_takeover", recovered)
         return recovered
 

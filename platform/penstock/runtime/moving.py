@@ -22,7 +22,7 @@ from enum import Enum
 from pathlib import Path
 
 from penstock.checkpoint.control import Records
-from penstock.checkpoint.entries import Arrival, Moved, Place, Release, Takeover
+from penstock.checkpoint.entries import Arrival, Moved, Release, Takeover
 from penstock.checkpoint.files import NewFile, make_folder, sync_folder
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
@@ -121,7 +121,7 @@ def finish_move(folder: Path) -> None:
         writer=arrival.writer,
         reason="moved here",
         published=dict(recover(log).published),
-        place=Place(slot=place.slot + 1, takeover=place.takeover, saves=place.saves),
+        place=place.model_copy(update={"slot": place.slot + 1}),
     )
     log.append_at(place.slot + 1, release)  # of all who finish it each writes the same bytes
 

@@ -16,7 +16,7 @@ from penstock.checkpoint.takeover import View, survey
 from penstock.errors import EXIT_RETRY
 from penstock.runtime.batch_report import BatchReport, Totals, moment
 from penstock.runtime.config import Settings
-from penstock.runtime.held import undecided, undone_by_restore
+from penstock.runtime.held import undone_by_restore, waiting
 from penstock.runtime.held_records import HeldRecords
 from penstock.runtime.holder import HolderName
 from penstock.runtime.processes import pid_namespace, process_runs
@@ -162,8 +162,7 @@ def read_status(settings: Settings, job: str, clock: Clock, *, recovered: Recove
     if problem is not None:
         error = {"code": problem.code, "what": problem.what, "where": problem.where, "remedy": problem.remedy}
     rulings = HeldRecords(control, job)
-    held = {one.batch for one in undecided(rulings, (kept.commit for kept in recovered.kept))}
-    held |= _held_before(record, rulings, recovered)
+    held = {*waiting(rulings, recovered)} | _held_before(record, rulings, recovered)
     return JobStatus(
         job=job,
         state=State.NEEDS_PERSON if problem is not None else _state(view, record, age, settings.takeover_after),
@@ -197,8 +196,8 @@ def kept_checkpoints(
     recovered = recover(log, Damage.LIST, newest=newest)
     undone = undone_by_restore(recovered)
     saved: dict[int, list[str]] = {}
-    for name, commit in recovered.saves.items():
-        saved.setdefault(commit.batch, []).append(name)
+    for name, batch in recovered.saves.batches.items():
+        saved.setdefault(batch, []).append(name)
     is_there = presence_in(folder / "state")
     found = [
         KeptCheckpoint(
@@ -226,11 +225,12 @@ def all_checkpoints(settings: Settings, job: str) -> tuple[list[KeptCheckpoint],
     commits = {kept.batch: kept.commit for kept in recovered.kept}
     points = [replace(point, stored=states.of(commits[point.report.batch])) for point in found]
     names: dict[int, list[str]] = {}
-    for name, commit in recovered.saves.items():
+    saves = recovered.saves.readable()
+    for name, commit in saves.items():
         if commit.batch not in commits:
             names.setdefault(commit.batch, []).append(name)
     for saved in names.values():
-        commit = recovered.saves[saved[0]]
+        commit = saves[saved[0]]
         points.append(
             KeptCheckpoint(
                 report=BatchReport.of(commit),

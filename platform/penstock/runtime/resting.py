@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from penstock.checkpoint.compaction import compact
 from penstock.checkpoint.entries import Release
 from penstock.checkpoint.log import Log, OwnedLog
 from penstock.checkpoint.recovery import Recovered, recover
@@ -52,4 +53,5 @@ def refuse_torn(recovered: Recovered, refusal: type[CheckpointError]) -> None:
 def release_at_rest(owned: OwnedLog, recovered: Recovered, reason: str) -> None:
     """Leave the log as the driver before has left it: what was known of the sinks is known still."""
     shown = dict(recovered.published)
+    compact(owned.log, owned)
     owned.append(Release(epoch=owned.epoch, writer=owned.writer, reason=reason, published=shown))

@@ -40,6 +40,6 @@ def save_at_rest(log: Log, name: str, identity: Identity, may_take_over: Callabl
     owned, recovered = own_at_rest(log, identity, may_take_over, refusal=CannotSave)
     try:
         refuse_torn(recovered, CannotSave)
-        return save(owned, name, recovered.commit, {*recovered.saves, *recovered.lost_saves})
+        return save(owned, name, recovered.commit, recovered.saves)
     finally:
         release_at_rest(owned, recovered, "saved")

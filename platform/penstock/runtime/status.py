@@ -107,7 +107,7 @@ class RunStatus:
     def on_takeover(self, recovered: Recovered, left: dict[str, int | None]) -> None:
         """Note the epoch and where the job stands."""
         epoch = recovered.last_takeover.epoch if recovered.last_takeover is not None else None
-        held = [kept.batch for kept in recovered.kept if kept.commit.held][-_HELD:]
+        held = [*recovered.held][-_HELD:]
         with self._lock:
             self._batches = deque([(self.clock.monotonic(), 0)])
         # Whatever it waited for before, it begins now.

@@ -100,7 +100,8 @@ def _target(app: str, recovered: Recovered, commit: Commit | None) -> Target:
         return Target(app=app, batch=None, slot=-1)
     # That of a snapshot may stand in the log of another checkpoint, which this one was copied from.
     known = {(kept.batch, kept.slot) for kept in recovered.kept}
-    known |= {(saved.batch, saved.place.slot) for saved in recovered.saves.values() if saved.place is not None}
+    saves = (recovered.saves[name] for name, saved in recovered.saves.batches.items() if saved == commit.batch)
+    known |= {(saved.batch, saved.place.slot) for saved in saves if saved.place is not None}
     if commit.place is None or (commit.batch, commit.place.slot) not in known:
         raise CannotTruncate(f"batch {commit.batch} is neither kept nor saved, so that its tables cannot be told apart")
     return Target(app=app, batch=commit.batch, slot=commit.place.slot)
@@ -137,7 +138,7 @@ def _restores_since(entries: Log, recovered: Recovered, slot: int) -> Iterator[R
     """Yield the Restores behind the Commit in a slot, whatever else of the log cannot be read.
 
     Recovery has those behind the batches that are kept. Behind a saved one that is older, all that is left is looked
-    at: no Restore is ever purged.
+    at: no Restore that truncates is purged as long as a name stands before it.
     """
     if any(kept.slot <= slot for kept in recovered.kept):
         yield from (one for one in recovered.restores if one.place is not None and one.place.slot > slot)

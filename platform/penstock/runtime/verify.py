@@ -67,7 +67,7 @@ def verify(log: Log, folder: Path) -> Verified:
     Raises what recovery raises for a log that holds no way to go on.
     """
     before = recover(log, Damage.LIST)
-    commits = [*(kept.commit for kept in before.kept), *before.saves.values()]
+    commits = [*(kept.commit for kept in before.kept), *before.saves.readable().values()]
     if before.commit is not None and before.commit not in commits:
         commits.append(before.commit)  # a Restore may hold one of its own, of a batch that is kept as well
     read: dict[Path, int] = {}
@@ -79,7 +79,7 @@ def verify(log: Log, folder: Path) -> Verified:
     found = list(dict.fromkeys(found))
     if found:
         after = recover(log, Damage.LIST)
-        still = {kept.batch for kept in after.kept} | {commit.batch for commit in after.saves.values()}
+        still = {kept.batch for kept in after.kept} | {*after.saves.batches.values()}
         found = [(batch, problem) for batch, problem in found if batch in still or batch >= after.floor]
     back = way_back(log, before, folder, damaged={batch for batch, _ in found})
     return Verified(
@@ -126,7 +126,7 @@ def _of_state(recovered: Recovered, found: list[tuple[int, str]], back: str) -> 
     """Yield what is wrong with the state of batches."""
     force = None if recovered.commit is None else recovered.commit.batch
     for batch, what in found:
-        names = [name for name, commit in recovered.saves.items() if commit.batch == batch]
+        names = [name for name, saved in recovered.saves.batches.items() if saved == batch]
         if batch == force:
             means = f"the job stops when it reads it; {back}"
         else:

@@ -31,7 +31,7 @@ def way_back(log: Log, recovered: Recovered, folder: Path, *, damaged: Collectio
     kept = [one.batch for one in recovered.kept if one.batch not in damaged]
     line = line_of(recovered)
     batches = [str(batch) for batch in kept if batch in line] or [str(batch) for batch in kept]
-    names = [name for name, commit in recovered.saves.items() if commit.batch not in damaged]
+    names = [name for name, commit in recovered.saves.readable().items() if commit.batch not in damaged]
     bad = {name for name, _ in snapshot_problems(folder)}
     snapshots = [{f"{step}@{one.version}" for step, one in steps.items()} for steps in snapshots_of(folder)]
     whole = [min(steps) for steps in snapshots if not steps & bad]

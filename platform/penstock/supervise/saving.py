@@ -78,7 +78,7 @@ def _until_saved(control: StreamControl, log: Log, name: str, patience: float) -
 
 
 def _names(recovered: Recovered) -> Collection[str]:
-    return {*recovered.saves, *recovered.lost_saves}
+    return {*recovered.saves}
 
 
 def _asking(stream: Stream, *, name: str, at: int | None) -> tuple[Stream, None]:

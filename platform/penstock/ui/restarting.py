@@ -125,7 +125,7 @@ def starts_of(facts: RestartFacts) -> Iterator[tuple[str, str]]:
         if batch.restorable:
             yield f"batch={batch.report.batch}", f"batch {batch.report.batch}, {shown_moment(batch.report.time)}"
     if facts.recovered is not None:
-        for name, commit in facts.recovered.saves.items():
+        for name, commit in facts.recovered.saves.readable().items():
             yield f"saved={name}", f"{name}, saved at batch {commit.batch}"
 
 
