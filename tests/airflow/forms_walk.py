@@ -35,8 +35,13 @@ def forms(yard: Yard, airflow: Standalone, browser: Browser) -> None:
     for dag, picks in PICKS.items():
         fill(airflow, browser, dag, picks)
 
-    send(airflow, browser, "stream_orders")
+    followers = [send(airflow, browser, "stream_orders")]
     yard.until(lambda s: s.phase is Phase.RUNNING)
+    # More than Airflow has slots for workers here: what follows streams keeps no command waiting.
+    followers += [airflow.trigger("stream_orders") for _ in range(4)]
+    for run in followers:
+        airflow.until(lambda r=run: airflow.tasks("stream_orders", r)["supervise"][0] == "deferred", "it to be followed",
+                      seconds=PATIENCE)  # fmt: skip
     yard.until_commits(3)
     limit = send(airflow, browser, DAGS[Request.LIMITS])
     assert done(airflow, DAGS[Request.LIMITS], limit) == "success"
@@ -53,6 +58,10 @@ def forms(yard: Yard, airflow: Standalone, browser: Browser) -> None:
     assert done(airflow, DAGS[Request.LIMITS], limits) == "success"
     assert yard.stream().limits == Limits(rows=50_000)  # or it would drain for an hour
     obeys(yard, airflow, browser, Request.DRAIN, Phase.FINISHED)
+    for run in followers:  # each has followed the stream through a restart, a resume and a drain
+        airflow.until(
+            lambda r=run: airflow.state("stream_orders", r) in ("success", "failed"), "its end", seconds=PATIENCE
+        )
     nothing = send(airflow, browser, DAGS[Request.RELEASE])
     assert done(airflow, DAGS[Request.RELEASE], nothing) == "failed"
     assert "PEN-QLT" in airflow.log(DAGS[Request.RELEASE], nothing, "release")

@@ -64,8 +64,9 @@ def walk(yard: Yard, airflow: Standalone, browser: Browser) -> None:
     page = f"/dags/{BACK}/runs/"
     browser.until(lambda: page in browser.driver.current_url, "the way to the run")
     back = unquote(browser.driver.current_url.partition(page)[2].partition("?")[0].partition("/")[0])
-    airflow.until(lambda: airflow.state(BACK, back) in ("success", "failed"), "the run to end", seconds=PATIENCE)
-    assert airflow.state(BACK, back) == "success", airflow.log(BACK, back, "restart")
+    restart = lambda: airflow.tasks(BACK, back)["restart"][0]  # noqa: E731
+    airflow.until(lambda: restart() in ("success", "failed"), "the restart to end", seconds=PATIENCE)
+    assert restart() == "success", airflow.log(BACK, back, "restart")
     after = yard.until(lambda s: s.phase is Phase.RUNNING)
     assert after.first > before
     assert (after.note, [r.batch for r in yard.entries(Restore)]) == ("seen in the pages", [wanted])

@@ -47,6 +47,8 @@ for folder, before in map(json.loads, sys.stdin):
                 "required": sorted(n for n in dag.params if not dag.params.get_param(n).has_value
                                    and "null" not in dag.params.get_param(n).schema["type"]),
                 "runs": dag.max_active_runs,
+                "placed": {t.task_id: [t.pool, t.priority_weight, t.queue, t.owner, getattr(t, "deferrable", None)]
+                           for t in dag.tasks},
                 "now": [t.available_now for t in dag.tasks if hasattr(t, "available_now")],
                 "assets": sorted(a.uri for a in getattr(dag.schedule, "objects", [])),
                 "offers": {n: dag.params.get_param(n).schema.get("examples") for n in ("start", "checkpoint")
@@ -124,6 +126,27 @@ def test_a_form_asks_for_nothing_but_what_somebody_must_choose(project, read):
         beside = {"save_checkpoint": ["name"], "release_held_batch": ["batch"], "discard_held_batch": ["batch"]}
         chosen = {"restart_from_checkpoint": ["checkpoint"], **{one: ["job"] for one in REQUESTS.values()}}
         assert dag["required"] == sorted([*chosen.get(name, []), *beside.get(name, [])])
+
+
+def test_tasks_run_where_the_configuration_says_and_no_stream_keeps_a_command_waiting(project, read):
+    """What follows a stream is deferred, in the pool of such tasks; commands go before it, in Airflow's own pool."""
+    dags, _ = read()
+    assert dags["stream_orders"]["placed"]["supervise"] == ["default_pool", 1, "default", "airflow", True]
+    assert dags["stream_orders"]["placed"]["deploy"] == ["default_pool", 101, "default", "airflow", None]
+    conf = project / "conf" / "penstock.toml"
+    conf.write_text(conf.read_text() + '\n[airflow]\npool = "streams"\nqueue = "spark"\nowner = "ann"\npriority = 7\n')
+    (project / "conf" / "jobs" / "orders.toml").write_text(
+        job_toml(more="\n[airflow]\ndeferrable = false\npriority = 9\n")
+    )
+    dags, _ = read()
+    assert dags["stream_orders"]["placed"]["supervise"] == ["streams", 9, "spark", "ann", False]
+    assert dags["restart_from_checkpoint"]["placed"] == {
+        "restart": ["default_pool", 107, "spark", "ann", None], "supervise": ["streams", 7, "spark", "ann", True]
+    }  # fmt: skip
+    assert dags["stop_stream"]["placed"] == {"stop": ["default_pool", 107, "spark", "ann", None]}
+    own = "import os; os.environ['AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE'] = 'False'"
+    assert read(own)[0]["restart_from_checkpoint"]["placed"]["supervise"][-1] is False
+    assert read("os.environ.pop('AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE')")[0] == dags
 
 
 @pytest.mark.fault("F78")

@@ -269,8 +269,10 @@ def test_a_driver_is_killed_with_all_it_has(small):
 
 @pytest.mark.fault("F62")
 def test_a_driver_does_not_get_the_secrets_of_its_supervisor(small, monkeypatch):
-    """The variables that they are in; it has all others."""
+    """The variables that they are in, and Airflow's; it has all others."""
     monkeypatch.setenv("HOOK", "canary")
+    for name in ("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "AIRFLOW_CONN_MINE", "AIRFLOW_VAR_KEY"):
+        monkeypatch.setenv(name, "canary")
     monkeypatch.setenv("OTHER", "seen")
     launcher = LocalLauncher(hidden=["HOOK"])
     _, handle, _ = begun(launcher, small)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from penstock.airflow.projects import refuse_root_of_bundle
 from penstock.errors import EXIT_PERSON, PenstockError
 from penstock.graph.names import is_name
 from penstock.runtime.project import find_project
@@ -28,7 +29,9 @@ __all__ = ["ask", "asking", "command_id", "control_of", "limits_of", "meant_at",
 def control_of(project: str, job: str) -> StreamControl:
     """Return the control of a job's stream; AirflowFailException for what is no job of the project."""
     with asking():
-        return StreamControl(find_project(given=Path(project)).settings(job).root, job, SystemClock())
+        root = find_project(given=Path(project)).settings(job).root
+        refuse_root_of_bundle(root)
+        return StreamControl(root, job, SystemClock())
 
 
 def command_id(context: Context) -> str:

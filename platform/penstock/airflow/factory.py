@@ -9,7 +9,6 @@ task says which batches there are if the one that was picked is gone.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, Asset, AssetAny, Param, task
@@ -27,10 +26,12 @@ from penstock.airflow.forms import (
 )
 from penstock.airflow.offers import offered
 from penstock.airflow.operators import RestartStream, StartStream, WaitStream
+from penstock.airflow.placing import default_args, follows, placing_of
+from penstock.airflow.projects import project_of
 from penstock.airflow.upkeep import CheckpointUpkeep, QualityReport
 from penstock.errors import PenstockError
 from penstock.graph.partitions import MOST_PARTITIONS
-from penstock.runtime.project import Project, find_project
+from penstock.runtime.project import Project
 from penstock.supervise.assets import asset_uri
 
 __all__ = ["configured", "report_dag", "restart_dag", "stream_dags", "upkeep_dag", "windows_asset"]
@@ -42,7 +43,7 @@ _START = f"(last|empty|batch=[0-9]{{1,12}}|saved={NAME}|snapshot=({NAME}@)?[0-9]
 
 def stream_dags(file: str) -> dict[str, DAG]:
     """Return a DAG for each `conf/jobs/*.toml` of the project that a DAG file is in, by id, for its globals."""
-    project = find_project(Path(file).parent)
+    project = project_of(file)
     jobs = configured(project)
     starts = offered(project, jobs)
     return {f"stream_{job}": _stream_dag(project, job, starts[job]) for job in jobs}
@@ -50,9 +51,9 @@ def stream_dags(file: str) -> dict[str, DAG]:
 
 def restart_dag(file: str) -> DAG:
     """Return the DAG `restart_from_checkpoint`: a job and where it starts again are picked in its form."""
-    project = find_project(Path(file).parent)
+    project = project_of(file)
     jobs = configured(project)
-    starts = offered(project, jobs)
+    starts, placing = offered(project, jobs), placing_of(project)
     kept = {f"{job} {start}": f"{job}: {said}" for job in jobs for start, said in starts[job].items()}
     with new_dag(
         "restart_from_checkpoint",
@@ -90,6 +91,7 @@ def restart_dag(file: str) -> DAG:
             "rows": rows_param(),
             "note": note_param(),
         },
+        defaults=default_args(placing),
     ) as dag:
         picked = "(params.checkpoint or '').partition(' ')"
         facts: dict[str, Any] = {
@@ -107,7 +109,7 @@ def restart_dag(file: str) -> DAG:
             retries=TRIES,
             **facts,
         )
-        restart >> WaitStream(task_id="supervise", until="end", retries=_TRIES_OF_A_LIFE, **facts)
+        restart >> WaitStream(task_id="supervise", until="end", retries=_TRIES_OF_A_LIFE, **facts, **follows(placing))
     return dag
 
 
@@ -118,7 +120,7 @@ def windows_asset(job: str) -> Asset:
 
 def report_dag(file: str) -> DAG:
     """Return the DAG `quality_reports`: a report on each job that has published windows, or on what is picked."""
-    project = find_project(Path(file).parent)
+    project = project_of(file)
     jobs = configured(project)
     with new_dag(
         "quality_reports",
@@ -133,6 +135,7 @@ def report_dag(file: str) -> DAG:
             ),
         },
         schedule=AssetAny(*map(windows_asset, jobs)) if jobs else None,
+        runs=1,
     ) as dag:
         QualityReport.partial(
             task_id="report", project=str(project.root), newest="{{ params.newest or '' }}", retries=2,
@@ -143,13 +146,14 @@ def report_dag(file: str) -> DAG:
 
 def upkeep_dag(file: str) -> DAG:
     """Return the DAG `checkpoint_upkeep`: once a day all that jobs can go back to is read and checked."""
-    project = find_project(Path(file).parent)
+    project = project_of(file)
     jobs = configured(project)
     with new_dag(
         "checkpoint_upkeep",
         "Reads every entry and every byte of state that jobs can go back to, and fails where something is damaged.",
         {"job": _job_param(jobs)},
         schedule="@daily",
+        runs=1,
     ) as dag:
         CheckpointUpkeep.partial(
             task_id="verify", project=str(project.root), retries=2, retry_delay=RETRY, max_active_tis_per_dag=1
@@ -178,7 +182,7 @@ def _job_param(jobs: list[str]) -> Param:
 
 def _stream_dag(project: Project, job: str, starts: dict[str, str]) -> DAG:
     """Return deploy -> healthy -> supervise for one job; on a schedule each run ends when what was there is done."""
-    schedule = _schedule(project, job)
+    schedule, placing = _schedule(project, job), placing_of(project, job)
     doc = (
         f"Starts the stream `{job}`, waits until it runs, and follows it to its end. The stream lives on when a task, "
         "a worker or Airflow itself dies: the supervisor keeps it."
@@ -209,6 +213,7 @@ def _stream_dag(project: Project, job: str, starts: dict[str, str]) -> DAG:
             "note": note_param(),
         },
         schedule=schedule,
+        defaults=default_args(placing),
         runs=1 if schedule is not None else 1_000,
     ) as dag:
         # A command given again is carried out once, and a wait whose worker died attaches again; what failed for good
@@ -224,7 +229,8 @@ def _stream_dag(project: Project, job: str, starts: dict[str, str]) -> DAG:
             **facts,
         )
         healthy = WaitStream(task_id="healthy", until="healthy", **facts)
-        deploy >> healthy >> WaitStream(task_id="supervise", until="end", **{**facts, "retries": _TRIES_OF_A_LIFE})
+        facts |= {"retries": _TRIES_OF_A_LIFE, **follows(placing)}
+        deploy >> healthy >> WaitStream(task_id="supervise", until="end", **facts)
     return dag
 
 

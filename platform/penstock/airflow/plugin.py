@@ -7,7 +7,6 @@ Every process of Airflow loads it, tasks as well, so what only the API server ne
 from __future__ import annotations
 
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -17,8 +16,9 @@ from airflow.sdk import BaseOperatorLink
 
 from penstock.airflow import request_operators, upkeep  # noqa: F401 - their operators have the button too
 from penstock.airflow.operators import StreamOperator
+from penstock.airflow.projects import project_of_pages
 from penstock.airflow.running import PenstockOperator
-from penstock.runtime.project import NAME, Project, find_project
+from penstock.runtime.project import NAME
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -73,13 +73,8 @@ class PenstockPlugin(AirflowPlugin):
 
         from penstock.ui.app import pages
 
-        app = pages(_project, mounted=MOUNTED, dependencies=[Depends(get_user)])
+        app = pages(project_of_pages, mounted=MOUNTED, dependencies=[Depends(get_user)])
         return [{"name": "penstock", "app": app, "url_prefix": MOUNTED}]
-
-
-def _project() -> Project:
-    """Return the project that the folder of DAGs is in; raises ConfigError where it is in none."""
-    return find_project(Path(conf.get_mandatory_value("core", "dags_folder")))
 
 
 def _rendered(key: Any) -> str:

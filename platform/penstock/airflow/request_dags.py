@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, Param
 
 from penstock.airflow.factory import configured
 from penstock.airflow.forms import MOST_ROWS, NAME, RETRY, TRIES, exactly, job_param, new_dag, rows_param
+from penstock.airflow.placing import default_args, placing_of
+from penstock.airflow.projects import project_of
 from penstock.airflow.request_operators import (
     DiscardHeld,
     DrainStream,
@@ -19,7 +20,6 @@ from penstock.airflow.request_operators import (
     StopStream,
     SuspendStream,
 )
-from penstock.runtime.project import find_project
 from penstock.supervise.requests import DAGS, Request
 
 __all__ = ["request_dags"]
@@ -38,15 +38,16 @@ _ABOUT: dict[Request, tuple[type[BaseOperator], str]] = {
 
 def request_dags(file: str) -> dict[str, DAG]:
     """Return the DAG of each request for the project that a DAG file is in, by id, for its globals."""
-    project = find_project(Path(file).parent)
+    project = project_of(file)
     jobs = configured(project)
-    return {DAGS[request]: _request_dag(request, str(project.root), jobs) for request in Request}
+    defaults = default_args(placing_of(project))
+    return {DAGS[request]: _request_dag(request, str(project.root), jobs, defaults) for request in Request}
 
 
-def _request_dag(request: Request, project: str, jobs: list[str]) -> DAG:
+def _request_dag(request: Request, project: str, jobs: list[str], defaults: dict[str, Any]) -> DAG:
     operator, about = _ABOUT[request]
     fields = _fields(request)
-    with new_dag(DAGS[request], about, {"job": job_param(jobs), **fields}) as dag:
+    with new_dag(DAGS[request], about, {"job": job_param(jobs), **fields}, defaults=defaults) as dag:
         said: dict[str, Any] = {name: f"{{{{ params.{name} or '' }}}}" for name in ("job", *fields) if name != "batch"}
         said |= {"batch": "{{ params.batch }}"} if "batch" in fields else {}
         operator(task_id=request.value, project=project, retries=TRIES, retry_delay=RETRY, **said)

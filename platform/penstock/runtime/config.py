@@ -16,7 +16,7 @@ from penstock.graph.schedules import Schedule
 from penstock.graph.sites import user_site
 from penstock.runtime.config_environment import from_environment, variable
 from penstock.runtime.config_errors import closest, line_of, read_model, shown_path
-from penstock.runtime.config_sections import AirflowSection, JobFile, ProjectFile, ReplaySource
+from penstock.runtime.config_sections import AirflowDefaults, AirflowSection, JobFile, ProjectFile, ReplaySource
 from penstock.runtime.config_values import is_local, parse_duration, parse_schedule, parse_size, parse_trigger
 from penstock.runtime.toml_lines import KeyPath
 from penstock.runtime.triggers import Trigger
@@ -26,6 +26,7 @@ __all__ = [
     "ReportSettings",
     "Settings",
     "SuperviseSettings",
+    "airflow_defaults",
     "checkpoint_root",
     "load_settings",
 ]
@@ -68,8 +69,9 @@ class Settings:
     `state_row_limit` those of one key. `trigger` is
     None where neither file has one, and `trigger_at` is where the one that counts is written; `every`, how often data
     checkpoints are made, likewise. `recover_within` is seconds, `snapshots` how many of them stay. `schedule` is when
-    Airflow runs the job by itself, each time until what is there is done. `shared` says that all machines of the
-    cluster see the root. Of a root on HDFS, `root` is the folder of this machine that stands for it.
+    Airflow runs the job by itself, each time until what is there is done; `airflow` is how its tasks run. `shared` says
+    that all machines of the cluster see the root. Of a root on HDFS, `root` is the folder of this machine that stands
+    for it.
     """
 
     root: Path
@@ -92,6 +94,7 @@ class Settings:
     supervise: SuperviseSettings
     reports: ReportSettings
     schedule: str | None
+    airflow: AirflowDefaults
 
 
 @dataclass(kw_only=True)
@@ -165,7 +168,7 @@ class JobConf:
 
 
 def _around() -> ProjectFile:
-    """Return what the environment says; what only a job's own file says cannot be set for all jobs at once."""
+    """Return what the environment says, which is nothing of Airflow's tasks."""
     return from_environment(ProjectFile, os.environ, refused=[variable("airflow", key) for key in _AIRFLOW_KEYS])
 
 
@@ -175,6 +178,11 @@ def checkpoint_root(root: Path) -> Path:
     around = _around()
     said = around.checkpoint.root or project.checkpoint.root or _ROOT
     return root_of(said, project=root, cache=around.checkpoint.cache or project.checkpoint.cache)
+
+
+def airflow_defaults(root: Path) -> AirflowDefaults:
+    """Return how the tasks of DAGs run that are of no one job; raises ConfigError."""
+    return read_model(ProjectFile, root / "conf" / "penstock.toml")[0].airflow
 
 
 def _root(said: str, project: Path, cache: str | None, where: str | None) -> Path:
@@ -256,6 +264,7 @@ def load_settings(root: Path, job: str, *, code: Path | None = None) -> tuple[Se
             own=tuple(own.reports.suites),
         ),
         schedule=own.airflow.schedule,
+        airflow=AirflowDefaults(**{key: said("airflow", key, None) for key in AirflowDefaults.model_fields}),
     )
     conf = JobConf(job=job, root=root, file=job_path, sources=own.sources, tables=own.tables, lines=lines)
     return settings, conf

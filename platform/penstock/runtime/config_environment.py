@@ -18,6 +18,8 @@ __all__ = ["from_environment", "variable"]
 Model = TypeVar("Model", bound=BaseModel)
 
 PREFIX = "PENSTOCK_"
+_FILES_ONLY = ("airflow",)
+"""Sections that only files have: variables of theirs would look like those of Airflow, such as its password."""
 _TRUTHS = {"true": True, "false": False}
 
 
@@ -34,7 +36,7 @@ def from_environment(model: type[Model], environment: Mapping[str, str], *, refu
     variable as the place.
     """
     known = {variable(section, key): (section, key, field) for section, key, field in _keys(model)}
-    sections = tuple(f"{PREFIX}{section}_".upper() for section in model.model_fields)
+    sections = tuple(f"{PREFIX}{section}_".upper() for section in model.model_fields if section not in _FILES_ONLY)
     found: dict[str, dict[str, Any]] = {}
     for name, text in sorted(environment.items()):
         if name in known:
@@ -55,6 +57,8 @@ def from_environment(model: type[Model], environment: Mapping[str, str], *, refu
 def _keys(model: type[BaseModel]) -> Iterator[tuple[str, str, FieldInfo]]:
     for section, field in model.model_fields.items():
         part = field.annotation
+        if section in _FILES_ONLY:
+            continue
         if isinstance(part, type) and issubclass(part, BaseModel):
             for key, inner in part.model_fields.items():
                 if _kind(inner) in (str, int, bool):

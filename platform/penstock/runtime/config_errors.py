@@ -25,7 +25,7 @@ Loc = tuple[int | str, ...]
 
 _AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 _TWICE = re.compile(r"Cannot (?:overwrite a value|declare|mutate)|[Dd]uplicate")
-_MAY_BE_SECRET = ("airflow",)
+_MAY_BE_SECRET = ("airflow", "conf")
 """Keys whose refused value may hold a password."""
 _WANTED = {
     "string_type": "text",

@@ -25,7 +25,7 @@ from penstock.runtime.config_values import (
     UrlText,
 )
 
-__all__ = ["AirflowSection", "EventsSection", "JobFile", "ProjectFile", "ReplaySource"]
+__all__ = ["AirflowDefaults", "AirflowSection", "EventsSection", "JobFile", "ProjectFile", "ReplaySource"]
 
 
 class _Section(BaseModel):
@@ -88,8 +88,18 @@ class ReportsSection(_Section):
     suites: dict[Name, Text] = {}
 
 
-class AirflowSection(_Section):
-    """`[airflow]`: what the DAG of a job does by itself."""
+class AirflowDefaults(_Section):
+    """`[airflow]`: where and how the tasks of DAGs run."""
+
+    owner: Text | None = None
+    queue: Text | None = None
+    priority: Annotated[int, Field(ge=1, le=1_000)] | None = None
+    pool: Text | None = None
+    deferrable: bool | None = None
+
+
+class AirflowSection(AirflowDefaults):
+    """`[airflow]` of a job: that, and what its DAG does by itself."""
 
     schedule: ScheduleText | None = None
 
@@ -146,6 +156,7 @@ class _Shared(_Section):
 class ProjectFile(_Shared):
     """`conf/penstock.toml`: what holds for every job that does not say otherwise."""
 
+    airflow: AirflowDefaults = AirflowDefaults()
     events: EventsSection = EventsSection()
 
 

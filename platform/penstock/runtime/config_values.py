@@ -30,6 +30,7 @@ __all__ = [
     "parse_schedule",
     "parse_size",
     "parse_trigger",
+    "reference_of",
 ]
 
 _UNITS = {
@@ -49,6 +50,10 @@ _CRON = re.compile(r"[0-9*/,\-]+(?: [0-9A-Za-z*/,\-?#]+){4}")
 _CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 _LEAST_TAKEOVER = 5.0
 """Seconds; a holder writes its heartbeat every two, and one that is late once is not dead."""
+_REFERENCE = re.compile(r"\$\{(env|file):([^{}]+)\}")
+_SECRET = re.compile(r"(?i)secret|password|token|access[.]?key")
+"""What Spark itself redacts, by the name of a setting."""
+_ABOUT_ONE = re.compile(r"(?i)(file|path|provider|class|enabled|type|alias|expiry|interval|url|uri)$")
 _OURS = {
     "spark.master": "it is the key `master`",
     "spark.app.name": "it is the name of the job",
@@ -122,6 +127,20 @@ def _flat(value: object) -> object:
         below = _flat(inner)
         flat.update({f"{name}.{k}": v for k, v in below.items()} if isinstance(below, dict) else {name: below})
     return flat
+
+
+def reference_of(value: str) -> tuple[str, str] | None:
+    """Return where a secret is, ("env", NAME) or ("file", PATH), for a value that names one."""
+    found = _REFERENCE.fullmatch(value)
+    return None if found is None else (found[1], found[2])
+
+
+def _no_secrets(settings: dict[str, str]) -> dict[str, str]:
+    """Return settings of Spark; raises ValueError, without the value, for a secret that is written out."""
+    for name, value in settings.items():
+        if _SECRET.search(name) and not _ABOUT_ONE.search(name) and reference_of(value) is None:
+            raise ValueError(f"{name} is a secret: write where it is, '${{env:NAME}}' or '${{file:PATH}}'")
+    return settings
 
 
 def is_local(master: str) -> bool:
@@ -200,4 +219,6 @@ SizeText = Annotated[str, AfterValidator(_checked_size)]
 TriggerText = Annotated[str, AfterValidator(_checked_trigger)]
 UrlText = Annotated[str, AfterValidator(_checked_url)]
 MasterText = Annotated[Text, AfterValidator(_checked_master)]
-SparkConf = Annotated[dict[Annotated[str, AfterValidator(_spark_setting)], str], BeforeValidator(_flat)]
+SparkConf = Annotated[
+    dict[Annotated[str, AfterValidator(_spark_setting)], str], BeforeValidator(_flat), AfterValidator(_no_secrets)
+]

@@ -29,7 +29,7 @@ from penstock.graph.job import Job
 from penstock.graph.schedules import AUTO, Schedule
 from penstock.runtime.beginning import refuse_to_begin
 from penstock.runtime.config import Settings
-from penstock.runtime.config_values import is_local
+from penstock.runtime.config_values import is_local, reference_of
 from penstock.runtime.engine_death import naming_the_dead
 from penstock.runtime.held_records import HeldRecords
 from penstock.runtime.holder import HolderWatch, StoppedWaiting
@@ -256,6 +256,7 @@ def open_spark(loaded: LoadedJob, *, here: bool = False) -> SparkSession:
     `here` is for commands: on this machine, also where the driver runs on a cluster and may hold all of its cores.
     """
     from penstock.runtime.session import open_session
+    from penstock.runtime.spark_secrets import resolved
 
     settings = loaded.settings
     master, conf = settings.master, dict(settings.spark_conf)
@@ -266,7 +267,8 @@ def open_spark(loaded: LoadedJob, *, here: bool = False) -> SparkSession:
         f"penstock {loaded.job.name}",
         master=master,
         jars=loaded.project.jars,
-        settings=conf,
+        settings={key: value for key, value in conf.items() if reference_of(value) is None},
+        secrets=resolved({key: value for key, value in conf.items() if reference_of(value)}, loaded.project.root),
         modules=loaded.project.modules,
     )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import ClusterUnavailable, EnvironmentUnfit
 from penstock.runtime.config_values import is_local
 from penstock.runtime.rows import BATCH_BYTES
+from penstock.runtime.spark_secrets import secrets_in_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,12 +104,14 @@ def open_session(
     master: str = "local[2]",
     jars: Path | None = None,
     settings: Mapping[str, str] | None = None,
+    secrets: Mapping[str, str] | None = None,
     modules: Sequence[Path] = (),
 ) -> SparkSession:
     """Return the Spark session of this process, made if there is none.
 
     `jars` is the folder that `make setup` fills; with it, Delta tables can be written by delta-spark. `modules` are
-    the folders in which the executors of a cluster find the job's own modules.
+    the folders in which the executors of a cluster find the job's own modules. `secrets` are settings that are not to
+    be seen in the words of a process.
     Raises EnvironmentUnfit when Java is missing, and ClusterUnavailable when no master answers.
     """
     chosen = session_settings(master=master, jars=jars, settings=settings, modules=modules)
@@ -118,15 +121,19 @@ def open_session(
         # Loopback only: a laptop's other addresses come and go, and no port is to be seen from outside.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from py4j.protocol import Py4JError
+    from pyspark import SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     _log_no_queries()
     builder = SparkSession.builder.appName(name).master(master)
+    if SparkContext._gateway is not None:  # noqa: SLF001 - a JVM that is there reads no file any more
+        chosen |= secrets or {}
     for key, value in chosen.items():
         builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        with secrets_in_file(secrets or {}):
+            return builder.getOrCreate()
     except (PySparkRuntimeError, FileNotFoundError) as why:
         raise EnvironmentUnfit(f"Spark did not start: {str(why).splitlines()[0]}") from why
     except Py4JError as why:

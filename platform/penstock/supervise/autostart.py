@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["start_supervisor"]
+__all__ = ["start_supervisor", "without_airflow"]
 
 _OF_AIRFLOW = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_")
 _STARTED: list[subprocess.Popen[bytes]] = []
 """Kept, because Python warns of a process that is let go while it runs; these are meant to outlive us."""
+
+
+def without_airflow(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without Airflow's settings, connections and variables, which hold secrets."""
+    return {name: value for name, value in environment.items() if not name.startswith(_OF_AIRFLOW)}
 
 
 def start_supervisor(project: Path, root: Path) -> int:
@@ -27,7 +33,7 @@ def start_supervisor(project: Path, root: Path) -> int:
         process = subprocess.Popen(  # noqa: S603 - our own program
             [sys.executable, "-P", "-m", "penstock", "supervise", "--json", "--project", str(project)],
             cwd=project,
-            env={name: value for name, value in os.environ.items() if not name.startswith(_OF_AIRFLOW)},
+            env=without_airflow(os.environ),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -21,6 +21,7 @@ from penstock.errors import CommitUnknown, GateStopped, PenstockError, StorageFu
 from penstock.runtime.config_values import is_local
 from penstock.runtime.processes import argv_of, environment_of, kill_session, leaders, process_runs, process_start
 from penstock.runtime.project import Project
+from penstock.supervise.autostart import without_airflow
 from penstock.supervise.launcher import Handle, LaunchOrder, Look, run_words
 from penstock.supervise.machine import Exit, Life
 from penstock.supervise.stream import DriverSlot
@@ -41,7 +42,8 @@ _SIGNALLED = 128
 class LocalLauncher:
     """Start `penstock run` here; what it says goes to `<logs>/<generation>.jsonl`, what it complains of to `.log`.
 
-    `hidden` are environment variables that drivers do not get: secrets of the supervisor's own.
+    `hidden` are environment variables that drivers do not get: secrets of the supervisor's own. Those of Airflow they
+    never get.
     """
 
     def __init__(self, *, hidden: Collection[str] = ()) -> None:
@@ -67,7 +69,7 @@ class LocalLauncher:
             child = subprocess.Popen(  # noqa: S603 - our own program, and words that were checked
                 words,
                 cwd=order.project,
-                env={**{k: v for k, v in os.environ.items() if k not in self._hidden}, **environment},
+                env={**{k: v for k, v in without_airflow(os.environ).items() if k not in self._hidden}, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.errors import EnvironmentUnfit
 from penstock.runtime.config import Settings
 from penstock.runtime.project import Project
 from penstock.runtime.session import session_settings
+from penstock.runtime.spark_secrets import properties_text, resolved
 from penstock.supervise.launcher import LaunchOrder, run_words
 
 __all__ = ["properties_text", "submit_environment", "submit_words"]
 
 _PROPERTIES = "spark.properties"
-_SPECIAL = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f", **{char: f"\\{char}" for char in " =:#!"}}
 
 
 def submit_words(order: LaunchOrder, settings: Settings, scratch: Path) -> list[str]:
@@ -31,7 +30,10 @@ def submit_words(order: LaunchOrder, settings: Settings, scratch: Path) -> list[
     """
     project = Project(order.project, order.code)
     chosen = session_settings(
-        master=settings.master, jars=project.jars, settings=settings.spark_conf, modules=project.modules
+        master=settings.master,
+        jars=project.jars,
+        settings=resolved(settings.spark_conf, project.root),
+        modules=project.modules,
     )
     chosen |= {"spark.master": settings.master, "spark.app.name": f"penstock {order.job}"}
     # The driver is run by our own interpreter. Executors have theirs at the same path, if nothing else is said.
@@ -53,15 +55,6 @@ def submit_environment() -> dict[str, str]:
     """Return what spark-submit needs beside a driver's environment."""
     # Safe path: the folder of __main__.py holds penstock's own modules, which are no top-level names.
     return {"SPARK_HOME": str(_spark()), "PYTHONSAFEPATH": "1"}
-
-
-def properties_text(settings: Mapping[str, str]) -> str:
-    """Return settings as a Java properties file."""
-    return "".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in sorted(settings.items()))
-
-
-def _escaped(text: str) -> str:
-    return "".join(_SPECIAL.get(char, char) for char in text)
 
 
 def _spark() -> Path:
