@@ -8,7 +8,6 @@ pool and go before what follows streams.
 from __future__ import annotations
 
 import os
-from configparser import RawConfigParser
 from typing import Any
 
 from airflow.configuration import conf
@@ -49,8 +48,9 @@ def follows(placing: AirflowDefaults) -> dict[str, Any]:
 
 
 def _said_to_airflow() -> bool | None:
-    """Return `[operators] default_deferrable` where somebody has set it; Airflow's own default is no decision."""
-    variable = os.environ.get("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE")
-    if variable is None and not RawConfigParser.has_option(conf, "operators", "default_deferrable"):
-        return None
-    return conf.getboolean("operators", "default_deferrable")
+    """Return what the environment says of `[operators] default_deferrable`.
+
+    The file cannot be asked: Airflow writes its own default, false, into each airflow.cfg that it makes.
+    """
+    said = "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE" in os.environ
+    return conf.getboolean("operators", "default_deferrable") if said else None
