@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
+from checkpoint_samples import commit
 from project_samples import make_project
-from ui_site import Site, words_of
+from report_samples import a_month
+from ui_site import NOW, Site, words_of
 
+from penstock.quality.reports import docs
+from penstock.quality.reports.judge import Judged
+from penstock.quality.reports.listed import noted
+from penstock.quality.reports.published import Window
+from penstock.runtime.roots import REPORTED
 from penstock.ui.files import find_report, has_reports
+from penstock.ui.gates import Reported, gates_of, read_reported
+from penstock.ui.served import tidied, with_bar
 
 VALIDATION = "docs/validations/gate/r1/t/window 2.html"
 
@@ -71,7 +81,7 @@ def test_the_pages_of_great_expectations_are_listed(site, folder):
     text = site.get("/reports/orders/docs/index.html").text
     listed = re.findall(r'href="(validations/[^"]+)"', text)
     assert listed == ["validations/gate/r1/t/window%202.html", "validations/gate/r1/t/window%201.html"]
-    assert site.get(f"/reports/orders/docs/{listed[0]}").text == "<h1>Window 2</h1>"
+    assert site.get(f"/reports/orders/docs/{listed[0]}").text.endswith("<h1>Window 2</h1>")
     (folder / "docs" / "validations" / "gate" / "r1" / "t" / "window 2.html").unlink()
     (folder / "docs" / "validations" / "gate" / "r1" / "t" / "window 1.html").unlink()
     assert "There are none yet." in site.text("/reports/orders/docs/index.html")
@@ -113,3 +123,96 @@ def test_reports_of_what_is_no_job_are_not_looked_for(site, folder):
     """Its name is not even part of a path."""
     for job in ("..", "nope", "_reports"):
         assert site.get(f"/reports/{job}/index.html").status_code == 404
+
+
+GATED = {"accounting": {"check:gate": {"in": 20, "published": 12, "quarantined": 5, "dropped": 1, "held": 2}}}
+JUDGED = {"check": "gate", "unit": 60_000_000, "status": "failed", "rows": 3, "action": "quarantine", "results": []}
+FOUND = {
+    "runs": [{"at": NOW - 9, "check": "gate", "verdict": "passed", "windows": 4, "failed": 0},
+             {"at": NOW, "check": "gate", "verdict": "failed", "windows": 4, "failed": 1}],
+    "checks": [{"check": "gate", "windows": 8, "failed": 1, "noted": 2}],
+}  # fmt: skip
+
+
+def test_a_report_stands_beside_what_the_gates_decided(site, folder):
+    """A report with no failed window says nothing of the rows that a gate never let through."""
+    site.batches(2, verdicts=[JUDGED], **GATED)
+    text = site.text("/reports/orders/index.html")
+    assert "What the gates decided" in text
+    assert "gate 24 10 2 4 2 failed, quarantine (of 2 batches, rows too)" in text
+    assert text.endswith("History")
+    assert "What the gates decided" not in site.text("/reports/orders/runs/r1.html")
+
+
+def test_totals_go_before_the_batches_that_are_kept():
+    """They are of all batches; where a batch of an older version is in force there are none."""
+    old = commit(1, verdicts=[JUDGED], **GATED)
+    new = commit(2, totals={"check:gate": {"in": 900, "published": 800, "quarantined": 100}}, **GATED)
+    [before], [after] = gates_of([old]), gates_of([old, new])
+    assert (before.rows["quarantined"], before.in_all) == (5, False)
+    assert (after.rows, after.in_all) == ({"published": 800, "quarantined": 100, "dropped": 0, "held": 0}, True)
+    assert (after.units, after.kept) == ({"failed, quarantine": 1}, 2)
+    assert gates_of([]) == []
+
+
+def test_the_list_says_how_each_job_stands(site, folder):
+    """Verdict, date, windows, trend, and rows that never became part of a report."""
+    site.batches(2, verdicts=[JUDGED], **GATED)
+    (folder / REPORTED).write_text(json.dumps(FOUND))
+    text = site.text("/reports")
+    assert "orders ✖ failed2023-11-14 22:13:20Z 8 1" in text.replace("✖ failed 2023", "✖ failed2023")
+    assert "25.0 % of its windows failed" in text
+    assert text.partition("25.0 %")[2].count("10") >= 1
+    assert site.get(f"/reports/orders/{REPORTED}").status_code == 404
+
+
+@pytest.mark.parametrize("said", [None, "", "[]", "{}", '{"runs": 7, "checks": []}', '{"runs": [{}], "checks": []}', '{"runs": [], "checks": []}', "\xff"])  # fmt: skip
+def test_reports_of_an_older_version_are_listed_too(site, folder, said):
+    """Without what those did not note."""
+    if said is not None:
+        (folder / REPORTED).write_bytes(said.encode("latin-1"))
+    assert "see its page" in site.text("/reports")
+    assert read_reported(folder / REPORTED) == Reported()
+
+
+def test_a_report_notes_what_the_list_says():
+    """What is written beside the pages is what the list reads."""
+    rows = a_month(1_440 * 3, alternating=False)
+    found = json.loads(noted(rows))
+    assert [run["windows"] for run in found["runs"]] == [1_440] * 3
+    assert [run["at"] for run in found["runs"]] == sorted(run["at"] for run in found["runs"])
+    assert [(one["check"], one["windows"]) for one in found["checks"]] == [("quality", 4_320)]
+    assert json.loads(noted(rows.slice(0, 0))) == {"runs": [], "checks": []}
+
+
+@pytest.mark.parametrize("path", ["index.html", "runs/r1.html", VALIDATION])
+def test_there_is_a_way_back_from_every_report(site, folder, path):
+    """To the streams, the job and the list, whatever the page itself has."""
+    page = site.get(f"/penstock/reports/orders/{path}", root_path="/penstock").text
+    links = re.findall(r'href="([^"]+)"', page)
+    assert {"/penstock/", "/penstock/jobs/orders", "/penstock/reports"} <= set(links)
+
+
+def test_a_bar_stands_at_the_top_of_any_page():
+    """One that has no body still has a beginning."""
+    for text, found in {
+        "<html><body class='x'>a": "<html><body class='x'>!a", "<!doctype html><h1>a": "<!doctype html>!<h1>a", "a": "!a", "": "!",
+    }.items():  # fmt: skip
+        assert with_bar(text, "!") == found
+
+
+@pytest.mark.slow
+def test_pages_of_great_expectations_have_no_dead_parts(tmp_path):
+    """No script, nothing from elsewhere, no button that does nothing; what was folded away is there."""
+    document = {"success": True, "results": [], "suite_name": "s", "statistics": {}, "meta": {}}
+    window = Judged(window=Window(0, 60_000_000, 1), engine="pandas", findings=(), document=document)
+    docs.keep(tmp_path / "newest", "r1", "quality", NOW, [window])
+    docs.build_docs(tmp_path / "newest", tmp_path / "docs")
+    [path] = (tmp_path / "docs" / "validations").rglob("*.html")
+    before, page = path.read_text(), tidied(path.read_text())
+    for dead in ("<script", "https://", "Show more info", "newsletter", "Failed Only", "onclick"):
+        assert dead in before
+        assert dead not in page
+    for kept in ("Great Expectations Version", "Table of Contents", "Overview", "Status:"):
+        assert kept in page
+    assert page.count("<div") == page.count("</div>")

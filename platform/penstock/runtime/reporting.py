@@ -15,6 +15,7 @@ from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import CheckNode, WindowNode
 from penstock.quality.reports.docs import are_old, build_docs, keep
 from penstock.quality.reports.judge import Judge, Judged
+from penstock.quality.reports.listed import noted
 from penstock.quality.reports.pages import KEPT, history_page, run_page, write_page
 from penstock.quality.reports.published import Published, Selection, select, table_id
 from penstock.quality.reports.results import Results, Run
@@ -24,7 +25,7 @@ from penstock.runtime.config_errors import closest
 from penstock.runtime.held import SessionOnDemand
 from penstock.runtime.launch import open_spark
 from penstock.runtime.project import LoadedJob
-from penstock.runtime.roots import control_store, reports_folder
+from penstock.runtime.roots import REPORTED, control_store, reports_folder
 from penstock.runtime.suites import find_suites
 from penstock.sinks import Delta
 from penstock.time.clock import Clock
@@ -144,7 +145,9 @@ def make_report(loaded: LoadedJob, target: Target, selection: Selection, *, run:
             _prune(pages)
         named = [path.stem for path in pages.glob("*.html")]
         has_docs = (docs / "index.html").is_file()
-        write_page(index, history_page(loaded.job.name, results.newest(DAYS), kept=named, docs=has_docs))
+        month = results.newest(DAYS)
+        write_page(index, history_page(loaded.job.name, month, kept=named, docs=has_docs))
+        write_page(folder / REPORTED, noted(month))
     found = summary(rows) if rows.num_rows else None
     return Report(
         run=run,

@@ -9,7 +9,10 @@ from penstock.checkpoint.mirror import is_on_hdfs, open_store, shown
 from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import RootMissing
 
-__all__ = ["control_store", "is_there", "job_log", "reports_folder"]
+__all__ = ["REPORTED", "control_store", "is_there", "job_log", "reports_folder"]
+
+REPORTED = "newest.json"
+"""The file beside a job's reports that notes what the newest ones found."""
 
 
 def control_store(root: Path, *, make: bool = True) -> CheckpointStore:

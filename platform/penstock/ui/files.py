@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["DOCS_INDEX", "DocsPage", "ReportFile", "docs_pages", "find_report", "has_reports"]
+__all__ = ["DOCS_INDEX", "INDEX", "DocsPage", "ReportFile", "docs_pages", "find_report", "has_reports"]
 
 INDEX = "index.html"
 DOCS_INDEX = "docs/index.html"

@@ -15,20 +15,22 @@ from typing import Any, TypeVar
 
 import structlog
 
+from penstock.checkpoint.recovery import Damage, recover
 from penstock.errors import PenstockError
 from penstock.runtime.config import load_settings
 from penstock.runtime.held_records import HeldRecords
 from penstock.runtime.overview import kept_checkpoints, read_status
 from penstock.runtime.project import Project
-from penstock.runtime.roots import control_store, is_there, reports_folder
+from penstock.runtime.roots import control_store, is_there, job_log, reports_folder
 from penstock.supervise.control import StreamControl
 from penstock.supervise.stream import Limits, Stream
 from penstock.time.clock import Clock
+from penstock.ui.gates import Gate, gates_of
 from penstock.ui.model import JobView, Reading, view_of
 from penstock.ui.restarting import RestartFacts
 from penstock.ui.trouble import Trouble
 
-__all__ = ["NEWEST", "Broken", "Remembered", "look", "read_restart", "read_streams", "reports_of"]
+__all__ = ["NEWEST", "Broken", "Remembered", "look", "read_gates", "read_restart", "read_streams", "reports_of"]
 
 log = structlog.get_logger()
 
@@ -63,6 +65,12 @@ def look(project: Project, job: str, clock: Clock) -> JobView | Broken:
 def read_restart(project: Project, job: str) -> RestartFacts | Broken:
     """Return what a restart of a job can begin from, and what it would undo, or why that cannot be told."""
     return _or_broken(job, lambda: _read_restart(project, job))
+
+
+def read_gates(project: Project, job: str, newest: int) -> list[Gate]:
+    """Return what the gates of a job have decided, as the newest of its batches tell; raises as reading a log does."""
+    log = job_log(project.settings(job).root / job)
+    return [] if log is None else gates_of([one.commit for one in recover(log, Damage.LIST, newest=newest).kept])
 
 
 def reports_of(project: Project, job: str) -> Path:

@@ -111,6 +111,10 @@ class Renderer:
         allowed = f"style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; img-src data:; connect-src 'self'"
         return HTMLResponse(text, status, headers={"Content-Security-Policy": f"{NOTHING}; {allowed}"})
 
+    def text(self, request: Request, name: str, **facts: Any) -> str:
+        """Return what a template makes, without a page around it."""
+        return self._templates.get_template(name).render(home=_home(request), **facts)
+
     def part(self, request: Request, name: str, row: JobView | Broken, **facts: Any) -> tuple[JobView | Broken, Markup]:
         """Return a job and its part of a page; what cannot be shown of it says so, and breaks no other's part."""
         template = self._templates.get_template(name)

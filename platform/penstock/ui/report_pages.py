@@ -6,17 +6,23 @@ from collections.abc import Callable
 from urllib.parse import quote
 
 from fastapi import Request
-from fastapi.responses import FileResponse, RedirectResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
+from penstock.errors import PenstockError
 from penstock.runtime.project import Project
-from penstock.ui.files import DOCS_INDEX, docs_pages, find_report
-from penstock.ui.reading import Broken, reports_of
+from penstock.runtime.roots import REPORTED
+from penstock.ui.files import DOCS_INDEX, INDEX, docs_pages, find_report
+from penstock.ui.gates import Gate, read_reported
+from penstock.ui.reading import NEWEST, Broken, Remembered, read_gates, reports_of
 from penstock.ui.rendering import NOTHING, Renderer, reported
+from penstock.ui.served import tidied, with_bar
 from penstock.ui.trouble import Trouble
 
 __all__ = ["ReportPages"]
 
 _LOOKS = "style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:"
+_BRIEF = 8
+"""Batches that are read of a job for the list: the newest has the sums of all."""
 
 
 class ReportPages:
@@ -25,12 +31,16 @@ class ReportPages:
     def __init__(self, find: Callable[[], Project], renderer: Renderer) -> None:
         self._find = find
         self._renderer = renderer
+        self._remembered = Remembered()
 
     def reports(self, request: Request) -> Response:
-        """List the jobs that have reports."""
+        """List the jobs that have reports: how the newest came out, their trend, and what the gates held back."""
         project = self._find()
-        jobs = list(reported(project))
-        return self._renderer.page(request, project, "reports.html", here="reports", title="Reports", jobs=jobs)
+        listed = []
+        for job in reported(project):
+            gates = self._gates(project, job, _BRIEF)
+            listed.append((job, read_reported(reports_of(project, job) / REPORTED), gates))
+        return self._renderer.page(request, project, "reports.html", here="reports", title="Reports", listed=listed)
 
     def report(self, request: Request, job: str, path: str) -> Response:
         """Serve a page of a job's reports, or a file that one is made of; no script runs in any."""
@@ -49,4 +59,18 @@ class ReportPages:
                 request, project, "docs.html", here="docs", title=title, job=job, listed=docs_pages(folder)
             )
         policy = {"Content-Security-Policy": f"{NOTHING}; {_LOOKS}"}
-        return FileResponse(found.path, media_type=found.type, headers=policy)
+        if found.path.suffix != ".html":
+            return FileResponse(found.path, media_type=found.type, headers=policy)
+        text = found.path.read_text(encoding="utf-8", errors="replace")
+        index = path == INDEX
+        gates = self._gates(project, job, NEWEST) if index else []
+        bar = self._renderer.text(request, "report_bar.html", job=job, deep=not index, gates=gates)
+        text = tidied(text) if path.startswith("docs/") else text
+        return HTMLResponse(with_bar(text, bar), headers=policy)
+
+    def _gates(self, project: Project, job: str, newest: int) -> list[Gate]:
+        """Return what the gates of a job decided; nothing where its log cannot be read, as the page of the job says."""
+        try:
+            return self._remembered.get((project.root, job, newest), lambda: read_gates(project, job, newest))
+        except (PenstockError, OSError):
+            return []

@@ -15,6 +15,7 @@ import pyarrow as pa
 from penstock.quality.reports.summary import (
     BUCKETS,
     CheckHistory,
+    RuleSummary,
     RunSummary,
     failing,
     history,
@@ -34,6 +35,7 @@ _LISTED = 50
 _FAILING = 200
 _LEAST_SHARE = 0.001
 _LONGEST = 1e15
+_STATES = {"passed": "passed", "noted": "failed only rules that never block", "failed": "failed"}
 _PLOT_WIDTH, _PLOT_HEIGHT = 960, 120
 _SPARK_WIDTH, _SPARK_HEIGHT = 240, 36
 
@@ -87,6 +89,9 @@ def _environment() -> Environment:
     made.globals |= {
         "bars": _bars,
         "line": _line,
+        "most": lambda check: max((bucket.windows for bucket in check.buckets), default=0),
+        "scale": _scale,
+        "ticks": _ticks,
         "plot": {"width": _PLOT_WIDTH, "height": _PLOT_HEIGHT},
         "spark": {"width": _SPARK_WIDTH, "height": _SPARK_HEIGHT},
     }
@@ -138,7 +143,25 @@ def _bars(check: CheckHistory) -> Iterator[dict[str, float | str]]:
                 # A single failed window among thousands is still to be seen.
                 height = max(2.0 if state != "passed" else 0.0, count / most * (_PLOT_HEIGHT - 6))
                 base -= height
-                yield {"x": place * step, "y": max(0.0, base), "w": max(1.0, step - 1), "h": height, "state": state}
+                says = f"{_moment(bucket.start)}: {count:,} of {bucket.windows:,} windows {_STATES[state]}"
+                x, width = place * step, max(1.0, step - 1)
+                yield {"x": x, "y": max(0.0, base), "w": width, "h": height, "state": state, "says": says}
+
+
+def _ticks(check: CheckHistory) -> list[str]:
+    """Return the moments at the two ends of a plot and between them; of a check with one window, that one's."""
+    starts = [bucket.start for bucket in check.buckets]
+    chosen = [starts[0], starts[len(starts) // 2], starts[-1]] if len(starts) > 2 else starts  # noqa: PLR2004
+    return [_moment(start)[:16] for start in chosen]
+
+
+def _scale(rule: RuleSummary) -> tuple[str, str] | None:
+    """Return the least and the greatest value of a small plot in words, None where it has none."""
+    known = [value for value in rule.shares if value is not None]
+    if not known:
+        return None
+    said = _share if rule.on_rows else _number
+    return said(min(0.0, *known)), said(max(known))
 
 
 def _line(shares: Sequence[float | None]) -> list[str]:
