@@ -37,10 +37,10 @@ def test_a_source_that_cannot_be_read_on_and_other_settings_are_told(shell: Shel
     assert code == 0, err
     toml.write_text(before.replace('order_by = "t"', 'order_by = "v"'))
     code, out, err = shell.run("diff", "orders")
-    assert (code, out.splitlines()[-1], "PEN-SRC-002" in err) == (78, "a start would be refused", True)
+    assert (code, out.splitlines()[-1], "PEN-SRC-005" in err) == (78, "a start would be refused", True)
     code, _, refused = shell.run("run", "orders", "--available-now")
     assert code == 78
-    assert err[err.index("PEN-SRC-002") :].split()[:9] == refused[refused.index("PEN-SRC-002") :].split()[:9]
+    assert err[err.index("PEN-SRC-005") :].split()[:9] == refused[refused.index("PEN-SRC-005") :].split()[:9]
     toml.write_text(before)
     (shell.root / "jobs" / "orders.py").write_text(FILTERED)
     code, out, err = shell.run("diff", "orders")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from penstock import Job, seconds
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.recovery import recover
-from penstock.errors import PenstockError, SourceChanged
+from penstock.errors import PenstockError, ReadOtherwise, SourceChanged
 from penstock.runtime.changes import Fate, Finding, when_left
 from penstock.runtime.spark import SparkEngine
 from penstock.sinks import MemorySink
@@ -116,15 +115,15 @@ def test_a_source_that_cannot_be_read_on_is_found_before_a_start(what: str, tmp_
             with pytest.raises(Crashed):
                 h.batch()
         if what == "another file":
-            shutil.copy2(path, tmp_path / "kept")
             path.write_text(other)
         finding = found(make_job(path, **REFUSED[what]), tmp_path, running=not begun)["source rows"]  # type: ignore[arg-type]
-        assert (finding.fate, type(finding.refusal)) == (Fate.INCOMPATIBLE, SourceChanged)
+        error = SourceChanged if what == "another file" else ReadOtherwise
+        assert (finding.fate, type(finding.refusal)) == (Fate.INCOMPATIBLE, error)
         with pytest.raises(PenstockError) as raised:
             h.restart(make_job(path, **REFUSED[what]))  # type: ignore[arg-type]
         assert str(raised.value) == str(finding.refusal)
         if what == "another file":
-            shutil.copy2(tmp_path / "kept", path)
+            path.write_text(ROWS)
         h.restart(make_job(path))
         h.run()
         assert len(h.output()["out"]) == 6

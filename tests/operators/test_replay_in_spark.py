@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock import Job, seconds
-from penstock.errors import BadExpression, ConfigError, SourceChanged
+from penstock.errors import BadExpression, ConfigError, ReadOtherwise, SortedCopyDamaged, SourceChanged
 from penstock.sinks import MemorySink
 from penstock.sources import FileReplay
 from penstock.testing import Crashed, Harness
@@ -76,14 +76,45 @@ def test_a_batch_whose_file_changed_is_not_done_again(path: Path, tmp_path: Path
         h.crash_after("FixOffsets")
         with pytest.raises(Crashed):
             h.run()
-        before = path.stat()
         path.write_text(CSV + "2024-01-01,1,0\n")
         with pytest.raises(SourceChanged, match=r"rows\.csv"):
             h.restart()
-        path.write_text(CSV)
-        import os
+        path.write_text(CSV)  # the same bytes at another time
+        h.restart()
+        h.run()
+        assert sorted(row["v"] for row in h.output()["out"]) == [1, 2, 4, 5]
 
-        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+@pytest.mark.fault("F39")
+def test_a_schema_is_what_it_parses_to(path: Path, tmp_path: Path) -> None:
+    """A5, SEMANTICS 9.1: a space more is no change; another type is one, and each remedy that is told works."""
+    with Harness(job_of(path, rows_per_batch=2), tmp_path / "checkpoints") as h:
+        h.batch()
+        h.restart(job_of(path, rows_per_batch=2, schema=" day DATE,hour  int, v INT"))
+        other = job_of(path, rows_per_batch=2, schema="day date, hour string, v int")
+        with pytest.raises(ReadOtherwise, match="--from empty"):
+            h.restart(other)
+        h.restart(job_of(path, rows_per_batch=2))
+        h.batch()
+        with pytest.raises(ReadOtherwise):
+            h.restore(batch=0, job=other)
+        h.restore(empty=True, job=other)
+        h.run()
+        assert h.commit().sources["rows"].position["row"] == 5
+
+
+@pytest.mark.fault("F14")
+def test_a_changed_byte_of_a_sorted_copy_ends_the_batch_and_a_start_mends_it(path: Path, tmp_path: Path) -> None:
+    """F14: no other value is read; the job retries, and the copy is made anew."""
+    with Harness(job_of(path, rows_per_batch=2), tmp_path / "checkpoints") as h:
+        h.batch()
+        copy = h._running().engine.readers["rows"].prepared  # type: ignore[attr-defined]
+        damaged = bytearray(copy.read_bytes())
+        damaged[len(damaged) // 4] ^= 1
+        copy.write_bytes(damaged)
+        with pytest.raises(SortedCopyDamaged) as raised:
+            h.batch()
+        assert raised.value.exit_code == 75
         h.restart()
         h.run()
         assert sorted(row["v"] for row in h.output()["out"]) == [1, 2, 4, 5]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import gc
+import hashlib
 import json
 import os
 import resource
@@ -18,20 +20,24 @@ import pytest
 from penstock.errors import (
     BadRecordFound,
     ConfigError,
+    FileUnreadable,
+    ReadOtherwise,
     RootUnsafe,
+    SortedCopyDamaged,
     SourceChanged,
     SourceNotFound,
     StorageDenied,
     StorageFull,
     StorageUnavailable,
 )
-from penstock.sources import BadRecord, FileReplay
+from penstock.sources import BadRecord, FileReplay, csv_records
 from penstock.sources import replay as replay_module
 from penstock.sources.base import ERROR, POSITION, RAW, ReadLimit
-from penstock.sources.csv_records import read_csv
+from penstock.sources.csv_records import csv_parts
 from penstock.sources.replay import ReplayReader
 
 NO_LIMIT = ReadLimit()
+SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string())])
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +54,17 @@ def csv(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "rows.csv"
     path.write_text(text)
     return path
+
+
+def read_csv(
+    path: Path, schema: pa.Schema | None, nulls: tuple[str, ...]
+) -> tuple[pa.Table, pa.Array | None, pa.Array | None]:
+    """Return all parts of a CSV file as one."""
+    parts = list(csv_parts(path, schema, nulls))
+    if not any(errors is not None for _, errors, _ in parts):
+        return pa.concat_tables([table for table, _, _ in parts]), None, None
+    said = [[pa.nulls(t.num_rows, pa.string()) if c is None else c for c in columns] for t, *columns in parts]
+    return pa.concat_tables([t for t, _, _ in parts]), *(pa.concat_arrays([one[i] for one in said]) for i in (0, 1))
 
 
 def rows(reader: ReplayReader) -> pa.Table:
@@ -320,14 +337,13 @@ def test_a_file_that_is_read_in_another_way_is_refused(other: dict[str, Any], tm
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """F39: no sorted copy is kept that is neither the old file nor the new one."""
     path = csv(tmp_path, "k\n1\n")
-    prepare = replay_module._prepare
+    order = replay_module._order
 
-    def slow(*args: object) -> pa.Table:
-        table = prepare(*args)  # type: ignore[arg-type]
+    def slow(*args: Any) -> pa.ChunkedArray:
         path.write_text("k\n1\n2\n")
-        return table
+        return order(*args)
 
-    monkeypatch.setattr(replay_module, "_prepare", slow)
+    monkeypatch.setattr(replay_module, "_order", slow)
     with pytest.raises(SourceChanged, match="while it was read"):
         FileReplay(path, order_by="k").open(None)
     monkeypatch.undo()
@@ -343,8 +359,8 @@ def test_the_sorted_copy_is_made_once_in_a_private_folder(tmp_path: Path, privat
     (folder,) = private_temporary_folder.iterdir()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert first.parent == folder
-    made = first.stat().st_mtime_ns
-    assert FileReplay(path, order_by="k").open(None).prepared.stat().st_mtime_ns == made
+    made = first.stat().st_ino
+    assert FileReplay(path, order_by="k").open(None).prepared.stat().st_ino == made
     assert FileReplay(path, order_by="s").open(None).prepared != first
     assert {p.suffix for p in folder.iterdir()} == {".arrow"}
 
@@ -378,6 +394,97 @@ def _other_user_after(me: int) -> object:
     """Return a getuid that names the folder of this user and then is another: the folder is not theirs."""
     answers = iter([me])
     return lambda: next(answers, me + 1)
+
+
+@pytest.mark.fault("F39")
+def test_the_same_bytes_are_the_same_file(tmp_path: Path) -> None:
+    """F39, SEMANTICS 9.1: a copy of the file with another time is read on, beside a reader that runs and after it."""
+    path = csv(tmp_path, "k,s\n1,a\n2,b\n3,c\n")
+    replay = FileReplay(path, order_by="k", rows_per_batch=2)
+    reader = replay.open(None)
+    position = reader.latest(None, NO_LIMIT)
+    span = reader.span(None, position)
+    os.utime(path, ns=(0, 12345))
+    for one in (reader, replay.open(None)):
+        one.verify(span)
+        assert one.latest(position, NO_LIMIT)["row"] == 3
+
+
+@pytest.mark.fault("F22", "F39")
+def test_a_position_of_an_older_release_is_read_on(tmp_path: Path) -> None:
+    """F22: it has the file's time and no digest; another time, or another way to read, is refused as it was."""
+    path = csv(tmp_path, "k,s\n1,a\n2,b\n3,c\n")
+    os.utime(path, ns=(0, 12345))
+    read_as = hashlib.sha256(json.dumps(["k", None, [""]]).encode()).hexdigest()[:16]
+    known = {"row": 2, "length": path.stat().st_size, "modified_ns": 12345, "read_as": read_as}
+    reader = FileReplay(path, order_by="k").open(None)
+    assert reader.latest(known, NO_LIMIT)["row"] == 3
+    with pytest.raises(ReadOtherwise, match="the first 2 rows"):
+        reader.latest({**known, "read_as": "0" * 16}, NO_LIMIT)
+    with pytest.raises(SourceChanged, match="modified_ns"):
+        reader.latest({**known, "modified_ns": 5}, NO_LIMIT)
+
+
+@pytest.mark.fault("F14")
+def test_a_byte_of_the_sorted_copy_that_has_changed_is_an_error(tmp_path: Path) -> None:
+    """F14: whichever it is, no task reads another value; the remedy, to start again, makes the copy anew."""
+    replay = FileReplay(csv(tmp_path, "k,s\n2,a\n1,b\n"), order_by="k")
+    reader = replay.open(None)
+    whole = reader.prepared.read_bytes()
+    for place in range(0, len(whole), 7):
+        reader.prepared.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(SortedCopyDamaged, match="Start again") as raised:
+            rows(reader)
+        assert raised.value.exit_code == 75
+    again = replay.open(None)
+    assert rows(again)["k"].to_pylist() == [1, 2]
+    assert again.prepared.read_bytes() == whole
+
+
+def test_copies_that_nobody_holds_are_deleted_after_an_hour(tmp_path: Path) -> None:
+    """Also what a crash has left of one; what a process holds stays, however old it is."""
+    path = csv(tmp_path, "k,s\n2,a\n1,b\n")
+    held = FileReplay(path, order_by="k").open(None)
+    left, young = (FileReplay(path, order_by=by, nulls=("", by)).open(None).prepared for by in ("k", "s"))
+    torn = left.with_suffix(".0.tmp")
+    torn.touch()
+    gc.collect()
+    for old in (held.prepared, left, torn):
+        os.utime(old, (0, 0))
+    other = FileReplay(path, order_by="s").open(None)
+    assert set(left.parent.iterdir()) == {held.prepared, young, other.prepared}
+    assert rows(held)["k"].to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize("schema", [None, SCHEMA])
+def test_line_breaks_in_quotes_are_part_of_the_value(
+    schema: pa.Schema | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C8: however many blocks the file has; records that cannot be split keep their places among them."""
+    monkeypatch.setattr(csv_records, "_BLOCK", 1_000)
+    count, broken = 3_000 if schema is not None else 60_000, {7, 1_500, 2_999}
+    lines = [f'{i},"a\nb{i}"' if i not in broken or schema is None else f"{i}" for i in range(count)]
+    table, errors, raw = read_csv(csv(tmp_path, "k,s\n" + "\n".join(lines) + "\n"), schema, ("",))
+    assert table["s"].to_pylist() == [None if schema is not None and i in broken else f"a\nb{i}" for i in range(count)]
+    if schema is not None:
+        assert errors is not None
+        assert raw is not None
+        said = {int(e.split()[1]) - 1 for e in errors.to_pylist() if e is not None}
+        assert said == {int(r) for r in raw.to_pylist() if r is not None} == broken
+
+
+def test_a_file_that_cannot_be_split_is_told_with_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C8: the remedy names no option that is there already, or that there is not; a file corrected by it is read."""
+    monkeypatch.setattr(csv_records, "_BLOCK", 1_000)
+    path = tmp_path / "rows.csv"
+    path.write_text("k,s\n" + '1,"never closed' + "x" * 5_000)
+    monkeypatch.setattr(replay_module, "arrow_schema", lambda _: SCHEMA)
+    replay = FileReplay(path, order_by="k", schema="k long, s string")
+    with pytest.raises(FileUnreadable, match="each quote is closed") as raised:
+        replay.open(None)
+    assert "on_bad_record" not in raised.value.remedy
+    path.write_text('k,s\n1,"closed"\n')
+    assert rows(replay.open(None))["s"].to_pylist() == ["closed"]
 
 
 @pytest.mark.parametrize("damage", ["empty", "torn", "zeros"])

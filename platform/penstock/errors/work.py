@@ -75,9 +75,31 @@ class SourceChanged(SourceError):
     remedy = "Put the file back as it was; a range that was fixed must replay."
 
 
+class ReadOtherwise(SourceChanged):
+    """A file is read in another order, or as other columns, than up to the job's position."""
+
+    code = "PEN-SRC-005"
+    remedy = "Set order_by, schema and nulls as they were, or read the file from its beginning with --from empty."
+
+
 class BadRecordFound(SourceError, ValueError):
     code = "PEN-SRC-004"
     remedy = "Correct the record, or set on_bad_record=BadRecord.QUARANTINE."
+
+
+class FileUnreadable(BadRecordFound):
+    """A file cannot be split into records at all."""
+
+    code = "PEN-SRC-006"
+    remedy = "Correct the file: Parquet, or CSV in UTF-8 in which each quote is closed and no record exceeds 16 MiB."
+
+
+class SortedCopyDamaged(SourceError):
+    """A byte of the sorted copy of a replayed file has changed."""
+
+    code = "PEN-SRC-007"
+    remedy = "Start again: a copy that is damaged is made anew from the file."
+    exit_code = EXIT_RETRY
 
 
 class UserFunctionError(PenstockError):

@@ -5,36 +5,38 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
-import tempfile
-import uuid
+import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.checkpoint.local import storage_errors
 from penstock.errors import (
     BadRecordFound,
     ConfigError,
-    RootUnsafe,
+    FileUnreadable,
+    ReadOtherwise,
+    SortedCopyDamaged,
     SourceChanged,
     SourceNotFound,
 )
 from penstock.graph.policies import BadRecord, OnEnd
-from penstock.sources.base import ERROR, HIDDEN, Position, ReadLimit, Span, with_hidden
-from penstock.sources.csv_records import read_csv
+from penstock.sources.base import ERROR, RAW, Position, ReadLimit, Span, with_hidden
+from penstock.sources.csv_records import csv_parts
+from penstock.sources.external_sort import ROW, externally_sorted, pieces
 from penstock.sources.records import arrow_schema, cast_columns
+from penstock.sources.sorted_copy import SortedCopy, copies_folder, hold, sweep, write_copy
 
 __all__ = ["FileReplay"]
 
 _ROWS_A_SPLIT = 50_000
-_ROW, _ORDER = "_penstock_row", "_penstock_order"
+_ROWS_A_PIECE = 32_768
+_ORDER = "_penstock_order"
 
 
 @dataclass(frozen=True)
@@ -74,38 +76,45 @@ class FileReplay:
                 object.__setattr__(self, name, value)
 
     def open(self, spark: Any) -> ReplayReader:
-        """Sort the file once into a cache that the tasks map, and return the reader."""
+        """Sort the file once into a copy that the tasks map, and return the reader."""
         path = Path(self.path)
         if not path.is_file():
             raise SourceNotFound("there is no file to replay", where=str(path))
-        facts: dict[str, Any] = _fingerprint(path)
-        facts["read_as"] = _read_as(self)
-        prepared = _cache_path(path, facts)
-        if not _whole(prepared):
-            table = _prepare(self, path, spark)
-            if {**_fingerprint(path), "read_as": facts["read_as"]} != facts:
-                raise SourceChanged("the file changed while it was read", where=str(path))
-            _write_atomically(prepared, table)
-        return ReplayReader(self, path, prepared, facts)
+        folder = copies_folder()
+        sweep(folder)
+        stamp, read_as = _stamp(path), _read_as(self)
+        prepared = _copy_path(folder, path, stamp, read_as)
+        found = SortedCopy.opened(prepared)
+        if found is None or not found.is_whole:
+            found = _sorted(self, path, prepared, stamp, spark)
+        return ReplayReader(self, path, found, stamp, read_as)
 
 
 class ReplayReader:
     """Follow a sorted file by row number."""
 
-    def __init__(self, spec: FileReplay, path: Path, prepared: Path, facts: dict[str, Any]) -> None:
+    def __init__(
+        self, spec: FileReplay, path: Path, copy: SortedCopy, stamp: dict[str, int], read_as: tuple[str, str]
+    ) -> None:
         self.spec = spec
         self.path = path
-        self.prepared = prepared
-        self.facts = facts
-        with pa.memory_map(str(prepared)) as file:
-            table = pa.ipc.open_file(file).read_all()
-            self.count = table.num_rows
-            self.schema = pa.schema([f for f in table.schema if f.name not in HIDDEN])
-            self._refuse_bad(table)
+        self.prepared = copy.path
+        weakref.finalize(self, os.close, hold(copy.path))
+        self._stamp = stamp
+        self._read_as = read_as
+        self.facts: dict[str, Any] = {
+            "length": stamp["length"],
+            "digest": copy.facts["digest"],
+            "read_as": read_as[0],
+        }
+        self.count = copy.rows
+        self.schema = copy.schema
+        if spec.on_bad_record is BadRecord.FAIL and copy.facts["bad"] is not None:
+            raise BadRecordFound(copy.facts["bad"], where=str(path))
         self.splits = max(1, min(os.cpu_count() or 1, -(-spec.rows_per_batch // _ROWS_A_SPLIT)))
 
     def latest(self, after: Position | None, limit: ReadLimit) -> Position:
-        """Return the row number at most one batch further, with the length and time of the file.
+        """Return the row number at most one batch further, with what tells the file from others.
 
         Raises SourceChanged where the file is not the one that was read up to `after`: its rows have other numbers.
         """
@@ -128,7 +137,7 @@ class ReplayReader:
         return {"0": self.count - int(position["row"] if position else 0)}
 
     def span(self, start: Position | None, end: Position) -> Span:
-        """Return the rows' numbers, with the length and time of the file (F39)."""
+        """Return the rows' numbers, with the length and digest of the file (F39)."""
         return {"from": start["row"] if start else 0, "to": end["row"], **self.facts}
 
     def verify(self, span: Span) -> None:
@@ -136,16 +145,25 @@ class ReplayReader:
         self._refuse_other(span, f"rows {span['from']} to {span['to']} were fixed")
 
     def _refuse_other(self, known: Position, when: str) -> None:
-        found = _fingerprint(self.path) if self.path.is_file() else {}
-        wanted = {name: known[name] for name in ("length", "modified_ns")}
-        if known["read_as"] != self.facts["read_as"]:
-            raise SourceChanged(
-                f"{when} with another order_by, schema or nulls, and now its rows have other numbers",
-                where=str(self.path),
-            )
-        if found != wanted:
+        if known["read_as"] not in self._read_as:
+            what = f"{when} with another order_by, schema or nulls, and now its rows have other numbers"
+            raise ReadOtherwise(what, where=str(self.path))
+        found = self._found()
+        # A position of an older release has the time of the file, and no digest.
+        wanted = {name: known[name] for name in ("length", "digest", "modified_ns") if name in known}
+        if {name: found.get(name) for name in wanted} != wanted:
             now = f"now it has {found}" if found else "now it is gone"
             raise SourceChanged(f"{when} when the file had {wanted}, and {now}", where=str(self.path))
+
+    def _found(self) -> dict[str, Any]:
+        """Return what tells the file from others as it is now; nothing where it is gone."""
+        if not self.path.is_file():
+            return {}
+        stamp = _stamp(self.path)
+        digest = self.facts["digest"] if stamp == self._stamp else _digest(self.path)
+        if digest == self.facts["digest"]:
+            self._stamp = stamp  # the same bytes, written or copied again
+        return {**stamp, "digest": digest}
 
     def ended(self, position: Position | None) -> bool:
         """Return whether all rows were read."""
@@ -163,15 +181,10 @@ class ReplayReader:
         """Return the reader of the sorted copy."""
         return ReplayTaskReader(str(self.prepared))
 
-    def _refuse_bad(self, table: pa.Table) -> None:
-        if self.spec.on_bad_record is BadRecord.FAIL and table[ERROR].null_count < table.num_rows:
-            row = pc.index(pc.is_valid(table[ERROR]), value=True).as_py()
-            raise BadRecordFound(f"{table[ERROR][row].as_py()}", where=str(self.path))
-
 
 @dataclass(frozen=True)
 class ReplayTaskReader:
-    """Map the sorted copy inside a task; reads no more than its rows."""
+    """Map the sorted copy inside a task; reads no more than the pieces that its rows lie in."""
 
     prepared: str
 
@@ -181,106 +194,116 @@ class ReplayTaskReader:
         start = first + (last - first) * split // splits
         stop = first + (last - first) * (split + 1) // splits
         if stop > start:
-            with pa.memory_map(self.prepared) as file:
-                yield pa.ipc.open_file(file).read_all().slice(start, stop - start)
+            copy = SortedCopy.opened(Path(self.prepared))
+            if copy is None:
+                raise SortedCopyDamaged("a sorted copy cannot be read", where=self.prepared)
+            yield from copy.read(start, stop)
 
 
-def _fingerprint(path: Path) -> dict[str, int]:
+def _stamp(path: Path) -> dict[str, int]:
     found = path.stat()
     return {"length": found.st_size, "modified_ns": found.st_mtime_ns}
 
 
-def _read_as(spec: FileReplay) -> str:
-    """Digest what decides which row has which number, beside the file."""
-    said = json.dumps([spec.order_by, spec.schema, list(spec.nulls)])
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
+def _digest(path: Path) -> str:
+    """Return what tells the bytes of a file from others."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
-def _cache_path(path: Path, facts: dict[str, Any]) -> Path:
-    said = json.dumps([str(path.resolve()), facts], sort_keys=True)
-    return _cache_folder() / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.arrow"
+def _read_as(spec: FileReplay) -> tuple[str, str]:
+    """Digest what decides which row has which number, beside the file; the second is as older releases said it.
+
+    A schema is what it parses to: a space more in its text changes nothing.
+    """
+    schema = None if spec.schema is None else str(arrow_schema(spec.schema))
+    return _said([spec.order_by, schema, list(spec.nulls)]), _said([spec.order_by, spec.schema, list(spec.nulls)])
 
 
-def _cache_folder() -> Path:
-    """Return the folder of sorted copies; one that another user could have filled is refused (F65)."""
-    with storage_errors("TMPDIR"):
-        folder = Path(tempfile.gettempdir()) / f"penstock-replay-{os.getuid()}"
-    with storage_errors(str(folder)):
-        with suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-        found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise RootUnsafe("the folder of sorted copies is not private", where=str(folder))
-    return folder
+def _said(words: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(words).encode()).hexdigest()[:16]
 
 
-def _whole(path: Path) -> bool:
-    """Return whether the sorted copy is there and can be read; after a power cut a part of it may have its name."""
-    try:
-        with pa.memory_map(str(path)) as file:
-            pa.ipc.open_file(file).read_all()
-    except (OSError, pa.ArrowException):
-        return False
-    return True
+def _copy_path(folder: Path, path: Path, stamp: dict[str, int], read_as: tuple[str, str]) -> Path:
+    said = json.dumps([str(path.resolve()), stamp, read_as[0]], sort_keys=True)
+    return folder / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.arrow"
 
 
-def _write_atomically(path: Path, table: pa.Table) -> None:
-    temporary = path.with_suffix(f".{uuid.uuid4().hex}.tmp")
-    with storage_errors(str(path)):
-        try:
-            with temporary.open("xb") as file:
-                with pa.ipc.new_file(file, table.schema) as writer:
-                    writer.write_table(table)
-                file.flush()
-                os.fsync(file.fileno())  # a power cut could leave the name without the rows
-            temporary.rename(path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
+def _sorted(spec: FileReplay, path: Path, prepared: Path, stamp: dict[str, int], spark: Any) -> SortedCopy:
+    """Sort a file into its copy; memory is bounded, but for a CSV file without a schema."""
+    facts: dict[str, Any] = {"bad": None, "digest": _digest(path)}
+    parts = _parts(spec, path, facts)
+    head = next(parts)
+    visible = pa.schema([f for f in head.schema if f.name not in (ERROR, RAW, ROW)])
+    given = chain([head], parts)
+    tables = externally_sorted(given, lambda part: _order(spec, part, spark), prepared.parent)
+
+    def placed() -> Iterator[pa.Table]:
+        first = 0
+        for table in pieces(tables, _ROWS_A_PIECE):
+            positions = pa.array(np.arange(first, first + table.num_rows))
+            yield with_hidden(table.select(visible.names), 0, positions, table[ERROR], table[RAW])
+            first += table.num_rows
+        if _stamp(path) != stamp:
+            raise SourceChanged("the file changed while it was read", where=str(path))
+
+    write_copy(prepared, visible, placed(), facts)
+    found = SortedCopy.opened(prepared)
+    assert found is not None
+    return found
 
 
-def _prepare(spec: FileReplay, path: Path, spark: Any) -> pa.Table:
-    table, errors, raw = _load(spec, path)
-    order = _order(spec, table, spark)
-    positions = pa.array(range(table.num_rows), pa.int64())
-    sort = pc.sort_indices(
-        pa.table({"k": order, "row": positions}), sort_keys=[("k", "ascending"), ("row", "ascending")]
-    )
-    chosen = table.take(sort)
-    return with_hidden(
-        chosen,
-        0,
-        positions,
-        None if errors is None else errors.take(sort),
-        None if raw is None else raw.take(sort),
-    ).combine_chunks()
-
-
-def _order(spec: FileReplay, table: pa.Table, spark: Any) -> pa.ChunkedArray:
-    if spec.order_by in table.column_names:
-        return table[spec.order_by]
+def _order(spec: FileReplay, part: pa.Table, spark: Any) -> pa.ChunkedArray:
+    if spec.order_by in part.column_names:
+        return part[spec.order_by]
     from pyspark.sql.functions import expr
 
-    numbered = table.append_column(_ROW, pa.array(range(table.num_rows), pa.int64()))
-    frame = spark.createDataFrame(numbered).select(_ROW, expr(spec.order_by).alias(_ORDER))
-    return frame.toArrow().sort_by(_ROW)[_ORDER]
+    frame = spark.createDataFrame(part.drop_columns([ERROR, RAW])).select(ROW, expr(spec.order_by).alias(_ORDER))
+    return frame.toArrow().sort_by(ROW)[_ORDER]
 
 
-def _load(spec: FileReplay, path: Path) -> tuple[pa.Table, pa.Array | None, pa.Array | None]:
+def _parts(spec: FileReplay, path: Path, facts: dict[str, Any]) -> Iterator[pa.Table]:
+    """Yield the rows of the file in its order, at least one table, with ERROR, RAW and their number ROW.
+
+    What was wrong with the first bad record is noted in `facts`.
+    """
+    first = 0
+    for table, errors, raw in _load(spec, path):
+        n = table.num_rows
+        found = table.append_column(ERROR, pa.nulls(n, pa.string()) if errors is None else errors)
+        found = found.append_column(RAW, pa.nulls(n, pa.string()) if raw is None else raw)
+        if errors is not None and facts["bad"] is None and errors.null_count < n:
+            facts["bad"] = next(said for said in errors.to_pylist() if said is not None)
+        yield found.append_column(ROW, pa.array(np.arange(first, first + n)))
+        first += n
+
+
+def _load(spec: FileReplay, path: Path) -> Iterator[tuple[pa.Table, pa.Array | None, pa.Array | None]]:
     wanted = None if spec.schema is None else arrow_schema(spec.schema)
     if path.suffix not in (".parquet", ".csv"):
         raise ConfigError("only .parquet and .csv files can be replayed", where=str(path))
     try:
         if path.suffix == ".csv":
-            return read_csv(path, wanted, spec.nulls)
-        table = pq.read_table(path)
-        if wanted is None:
-            return _micros(table), None, None
-        return cast_columns(table.select(wanted.names), wanted, where=str(path))
+            yield from csv_parts(path, wanted, spec.nulls)
+            return
+        for table in _parquet(path):
+            yield (
+                (_micros(table), None, None)
+                if wanted is None
+                else cast_columns(table.select(wanted.names), wanted, where=str(path))
+            )
     except KeyError as why:
         raise ConfigError(f"the file has no such column: {why}", where=str(path)) from why
     except pa.ArrowInvalid as why:
-        raise BadRecordFound(f"the file cannot be read: {why}", where=str(path)) from why
+        raise FileUnreadable(f"the file cannot be read: {why}", where=str(path)) from why
+
+
+def _parquet(path: Path) -> Iterator[pa.Table]:
+    """Yield the rows of a Parquet file, at least one table."""
+    with pq.ParquetFile(path) as file:
+        yield file.schema_arrow.empty_table()
+        for batch in file.iter_batches():
+            yield pa.Table.from_batches([batch])
 
 
 def _micros(table: pa.Table) -> pa.Table:
