@@ -95,9 +95,9 @@ def test_people_see_only_warnings_of_the_log(capsys):
     assert capsys.readouterr() == ("", "warning: log.entry_given_up slot=3\n")
 
 
-def screen() -> tuple[Console, io.StringIO]:
+def screen(width: int = 200) -> tuple[Console, io.StringIO]:
     text = io.StringIO()
-    return Console(file=text, force_terminal=True, width=200, color_system=None), text
+    return Console(file=text, force_terminal=True, width=width, color_system=None), text
 
 
 def test_people_see_a_bar_that_moves(recovered):
@@ -113,6 +113,19 @@ def test_people_see_a_bar_that_moves(recovered):
     assert "100%" in shown
     assert "stopping; what runs has 30 s to end" in shown
     assert shown.rstrip().endswith("stopped  2 batches · 100 rows · 1.2 s")
+
+
+def test_on_a_narrow_terminal_the_words_give_way_and_not_the_share(recovered):
+    """80 columns, and a batch about which there is much to say."""
+    console, text = screen(80)
+    progress = BarProgress("orders", console)
+    progress.took_over(recovered, {"s": 50})
+    progress.committed(commit(2, **BATCH), ms=1_234_567.0, timings={}, left={"s": 0})
+    progress.close()
+    last = text.getvalue().splitlines()[-2]
+    assert "orders" in last
+    assert "100%" in last
+    assert "50/50 batch 2" in last
 
 
 def test_without_bounded_sources_there_is_no_per_cent(recovered):

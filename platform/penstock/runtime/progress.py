@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import structlog
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn
+from rich.table import Column
 
 from penstock.checkpoint.entries import Commit
 from penstock.checkpoint.recovery import Recovered
@@ -218,7 +219,9 @@ class BarProgress:
         columns = [TextColumn("[bold]{task.description}"), BarColumn(bar_width=24)]
         shares = [TaskProgressColumn(), MofNCompleteColumn()] if self._whole is not None else []
         self.close()
-        self._bar = Progress(*columns, *shares, TextColumn("{task.fields[said]}"), console=self._console)
+        # What is said gives way where the terminal is narrow, and not the numbers before it.
+        said = TextColumn("{task.fields[said]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+        self._bar = Progress(*columns, *shares, said, console=self._console, expand=True)
         self._bar.add_task(self._job, total=self._whole, completed=0, said="waiting for the first batch")
         self._bar.start()
 
