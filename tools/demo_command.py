@@ -96,7 +96,8 @@ class ByAirflow:
     def running(cls, home: Path, dags: Path, env: Mapping[str, str], say: Say) -> Iterator[ByAirflow]:
         """Start Airflow on loopback, and end it with the block."""
         began = time.monotonic()
-        with Standalone(home, dags, env=env) as airflow:
+        # So that the task which follows the stream has a process that can be killed: it is deferred else.
+        with Standalone(home, dags, env={**env, "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE": "False"}) as airflow:
             for dag in (_DAG, _REPORTS):
                 airflow.until(partial(airflow.has_dag, dag), f"the DAG {dag}", seconds=_PATIENCE)
             say(f"Airflow is up at {airflow.url} after {time.monotonic() - began:,.0f} s")

@@ -1,0 +1,59 @@
+"""The fields of trigger forms: what Airflow takes of each, from a form and from a program (F63)."""
+
+from __future__ import annotations
+
+import pytest
+from apart import run_apart
+
+pytestmark = [pytest.mark.slow]
+
+SCRIPT = r"""
+import json, sys
+from airflow.sdk import Param
+from airflow.sdk.exceptions import AirflowException
+from penstock.airflow.forms import NAME, count_param, exactly, job_param, note_param, rows_param, words_param
+
+def takes(param, *values):
+    found = []
+    for value in values:
+        try:
+            param.resolve(value)
+            found.append(True)
+        except (AirflowException, ValueError):
+            found.append(False)
+    return found
+
+words = words_param(f"{NAME}={NAME}", title="t", description="d")
+print(json.dumps({
+    "rows": takes(rows_param(), None, 1, 10**12, 10**12 + 1, 10**30, 0, -1, "7", 1.5),
+    "note": takes(note_param(), None, "", "why", "x" * 500, "x" * 501, 7),
+    "words": takes(words, None, [], ["a=b"], ["a=b", ""], ["a=b\n"], ["a=../b"], "a=b", ["a=b"] * 51),
+    "name": takes(Param(type="string", pattern=exactly(NAME)), "friday", "friday\n", "Friday", "", None),
+    "job": takes(job_param(["orders"]), "orders", "orders\n", "other", None),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """What each field takes."""
+    return run_apart(SCRIPT, tmp_path_factory.mktemp("forms"))[1]
+
+
+@pytest.mark.fault("F63")
+def test_a_number_has_a_least_and_a_most(said):
+    """One that is too large for Airflow's own messages failed every try with an empty log (review 17.17)."""
+    assert said["rows"] == [True, True, True, *[False] * 6]
+
+
+@pytest.mark.fault("F63")
+def test_a_text_is_matched_to_its_end(said):
+    """A newline behind it is a character like any other (review 17.17)."""
+    assert said["name"] == [True, False, False, False, False]
+    assert said["job"] == [True, False, False, False]
+    assert said["words"] == [True, True, True, True, False, False, False, False]
+
+
+def test_what_may_stay_empty_takes_null(said):
+    """Airflow's form sends null for an empty field (review 17.1)."""
+    assert said["note"] == [True, True, True, True, False, False]
