@@ -310,7 +310,7 @@ def test_rows_left_are_counted_down():
 
     class Recovered:
         commit = commit(0, sources={"s": progress})
-        kept = ()
+        held = ()
         last_takeover = None
         next_batch = 1
 
