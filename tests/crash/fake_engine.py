@@ -404,8 +404,13 @@ class FakeEngine:
             raise after
         return done
 
-    def discard(self, sink: str, files: Sequence[StagedFile]) -> None:
-        """Leave staged files to the janitor."""
+    def dedupes(self, sink: str) -> bool:
+        """Return that each table knows its batches."""
+        return True
+
+    def place(self, sink: str) -> str | None:
+        """Return none: the tables of a world have no place."""
+        return None
 
     @staticmethod
     def _at(position: Position | None) -> int:

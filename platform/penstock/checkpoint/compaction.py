@@ -74,6 +74,7 @@ def compaction_of(log: Log, recovered: Recovered, owned: OwnedLog, decided_on: C
         saves=dict(recovered.saves.refs),
         held={str(batch): ref for batch, ref in held.items()},
         commands=dict(list(commands.items())[-COMMANDS:]),
+        skipped={sink: sorted(b for b in found if b >= recovered.floor) for sink, found in recovered.skipped.items()},
     )
 
 

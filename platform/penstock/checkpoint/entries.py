@@ -50,6 +50,8 @@ class Takeover(EntryBase):
     """A driver owns the log from here; `partitions` are those of its stateful steps.
 
     `described` are the settings of its job that its state does not show: what a diff compares later code with.
+    `sinks` says where the rows of each sink go that can tell: a sink that shows less there has lost batches, and one
+    that goes elsewhere since has not.
     """
 
     kind: Literal["takeover"] = "takeover"
@@ -58,6 +60,7 @@ class Takeover(EntryBase):
     code_version: str
     partitions: dict[str, int]
     described: dict[str, dict[str, str]] = {}
+    sinks: dict[str, str] = {}
 
 
 class StepWatermarks(Record):
@@ -229,7 +232,7 @@ class Compaction(EntryBase):
     in force, of the Commit to publish again, and of Offsets without a Commit. `kept` and `restores` are the slots of
     what can be gone back to and of the Restores between; `others` of what any of them stands on, as Takeovers.
     `held` are held batches, by their ids, that somebody may still decide on. `commands` are the ids of commands that
-    have caused a Restore, the newest last, with its slot.
+    have caused a Restore, the newest last, with its slot. `skipped` are the batches that sinks go on without.
     """
 
     kind: Literal["compaction"] = "compaction"
@@ -246,6 +249,7 @@ class Compaction(EntryBase):
     saves: dict[str, SavedRef]
     held: dict[str, HeldRef]
     commands: dict[str, int]
+    skipped: dict[str, list[int]] = {}
 
     @property
     def entries(self) -> set[int]:
@@ -298,7 +302,16 @@ class Arrival(EntryBase):
     source: str
 
 
-Entry = Takeover | Offsets | Commit | Restore | Save | Unsave | Compaction | Void | Release | Moved | Arrival
+class Skip(EntryBase):
+    """A sink goes on without the rows of these batches: a person has said so (SEMANTICS 9.5, 9.6)."""
+
+    kind: Literal["skip"] = "skip"
+    sink: str
+    batches: list[int]
+    rows: int = Field(ge=0)
+
+
+Entry = Takeover | Offsets | Commit | Restore | Save | Unsave | Compaction | Void | Release | Moved | Arrival | Skip
 _BODY = b'{"epoch":'
 """How the body of every entry begins."""
 _ENTRY: TypeAdapter[Any] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])

@@ -23,7 +23,7 @@ from penstock.errors import EntryRefused, FormatTooNew
 
 FORMAT_VERSION = 1
 _ENTRIES = ("takeover", "offsets", "commit", "restore", "save", "unsave", "compaction", "void", "release")
-LATER_KINDS = dict.fromkeys((*_ENTRIES, "moved", "arrival"), 2)
+LATER_KINDS = dict.fromkeys((*_ENTRIES, "moved", "arrival", "skip"), 2)
 """Kinds that have a later version: a Penstock that does not know it refuses, and writes nothing behind them.
 
 Entries of version 1 know no Compaction: whoever does not, would take the holes that one leaves for a loss."""

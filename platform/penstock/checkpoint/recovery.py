@@ -6,7 +6,7 @@ The entries from the floor to the tail are read once backwards (`walk`) and appl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -51,6 +51,7 @@ class Recovered:
     `last_published_commit`: the newest Commit, whose publication must be done again at start; None when a Restore
     follows it, because who restores publishes first, and publishing again would undo a truncated sink.
     `published`: the newest batch that each sink is known to show, where the last driver left on purpose.
+    `skipped`: the batches that a person has let go of, by sink.
     `partitions`: of the stateful steps, as a Restore fixed them or as the Commit was written; None when nothing did.
     `kept`: the Commits that can be restored, oldest first; `floor` is the batch below which none can.
     `damaged`: entries at the end that cannot be read; the owner appends a Void for each before anything else, once no
@@ -87,11 +88,25 @@ class Recovered:
     commands: Mapping[str, int] = field(default_factory=dict)
     compaction: int | None = None
     decided: Commit | Restore | None = None
+    skipped: Mapping[str, Collection[int]] = field(default_factory=dict)
 
     @property
     def lost_saves(self) -> dict[str, str]:
         """Return the named checkpoints whose entry cannot be read, and why; reads them all."""
         return self.saves.lost()
+
+    @property
+    def known(self) -> Mapping[str, int]:
+        """Return the newest batch that each sink is known to show: by the last Release, or the newest Commit."""
+        last = self.last_published_commit
+        return self.published or ({} if last is None else last.published)
+
+    def to_publish(self, sink: str) -> Commit | None:
+        """Return the Commit whose rows a sink may not show yet; None where it is known to, or goes on without."""
+        last = self.last_published_commit
+        if last is None or self.published.get(sink, -1) >= last.batch or last.batch in self.skipped.get(sink, ()):
+            return None
+        return last
 
     @property
     def truncation(self) -> Restore | None:
@@ -164,6 +179,7 @@ def _read_once(log: Log, damage: Damage, newest: int | None) -> Recovered:
         commands=standing.commands,
         decided=standing.decided,
         compaction=None if walked.base is None else _place(walked.base).slot,
+        skipped=standing.skipped,
     )
 
 

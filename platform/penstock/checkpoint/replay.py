@@ -17,6 +17,7 @@ from penstock.checkpoint.entries import (
     Restore,
     Save,
     SavedRef,
+    Skip,
     Takeover,
     Unsave,
     Void,
@@ -26,8 +27,9 @@ from penstock.checkpoint.store import corrupt
 from penstock.checkpoint.walk import Unreadable, Walk
 from penstock.errors import CheckpointCorrupt
 
-_GIVEN_UP = {"offsets", "takeover", "release", "void", "save", "unsave"}
-"""Kinds that decide nothing of the stream. A name that is lost with its Save is a loss that is told, and no more."""
+_GIVEN_UP = {"offsets", "takeover", "release", "void", "save", "unsave", "skip"}
+"""Kinds that decide nothing of the stream. A name that is lost with its Save is a loss that is told, and no more; what
+a lost Skip let go, the next start asks for again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +86,8 @@ class Standing:
     """Where a job stands after the entries applied so far.
 
     `decided` is the Commit or Restore that gives the state, None before the first; `saved_then` what a name meant
-    when a Restore to it was written; `redo` the Commit to publish again,
-    and `published` what the Release behind it says of each sink.
+    when a Restore to it was written; `redo` the Commit to publish again, and `published` what the Release behind it
+    says of each sink. `skipped` are the batches that sinks go on without.
     `used` is the highest batch id that was or may have been used, `time` the latest batch time; None while no entry
     has told.
     `saves`, `held` and `commands` are as in a Compaction, of the entries since the walk began.
@@ -101,6 +103,7 @@ class Standing:
     pending: Offsets | None = None
     redo: Commit | None = None
     published: dict[str, int] = field(default_factory=dict)
+    skipped: dict[str, set[int]] = field(default_factory=dict)
     restores: list[Restore] = field(default_factory=list)
     commits: list[Kept] = field(default_factory=list)
     saves: dict[str, SavedRef] = field(default_factory=dict)
@@ -125,6 +128,7 @@ class Standing:
             else:
                 found[slot] = entry
         self.used, self.time, self.published = base.used, base.time, dict(base.published)
+        self.skipped = {sink: set(batches) for sink, batches in base.skipped.items()}
         self.saves, self.commands = dict(base.saves), dict(base.commands)
         self.held = {int(batch): ref for batch, ref in base.held.items()}
         decided = found.get(-1 if base.decided is None else base.decided)
@@ -147,7 +151,7 @@ class Standing:
             return
         self._check_owner(slot, entry)
         match entry:
-            case Offsets() | Commit() | Save() | Unsave() | Compaction():
+            case Offsets() | Commit() | Save() | Unsave() | Compaction() | Skip():
                 self._close("the log went on after it")
             case Restore():
                 self._restore(slot, entry)
@@ -164,10 +168,17 @@ class Standing:
                 self._commit(slot, entry)
             case Release():
                 self.published = entry.published
+            case Save() | Unsave() | Skip():
+                self._by_person(slot, entry)
+
+    def _by_person(self, slot: int, entry: Save | Unsave | Skip) -> None:
+        match entry:
             case Save():
                 self.saves[entry.name] = saved_ref(slot, entry.commit)
             case Unsave():
                 self.saves.pop(entry.name, None)
+            case Skip():
+                self.skipped.setdefault(entry.sink, set()).update(entry.batches)
 
     def finish(self) -> None:
         """Judge what is damaged at the end of the log (F13)."""

@@ -19,6 +19,7 @@ from penstock.cli.options import (
     State,
     TruncateSinks,
 )
+from penstock.cli.sink_commands import sinks_app
 from penstock.cli.supervision import supervision
 
 __all__ = ["app"]
@@ -369,6 +370,7 @@ def config_check(*, json: Json = False, project: ProjectFolder = None, debug: De
 
 
 app.add_typer(held_app, name="held")
+app.add_typer(sinks_app, name="sinks")
 app.add_typer(config_app, name="config")
 app.add_typer(checkpoint_commands)
 app.add_typer(supervision)

@@ -152,6 +152,13 @@ class CannotSave(CheckpointError, ValueError):
     remedy = "Choose another name, or save when a batch was committed."
 
 
+class CannotSkip(CheckpointError, ValueError):
+    """There is nothing that a sink could go on without, or the log cannot be added to."""
+
+    code = "PEN-CKP-028"
+    remedy = "Look at `penstock sinks JOB list`, which says what each sink lacks."
+
+
 class CannotCopy(CheckpointError, ValueError):
     """A checkpoint cannot be exported from, or imported to, where that was asked for."""
 

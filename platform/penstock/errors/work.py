@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock.errors.root import EXIT_PERSON, EXIT_RETRY, PenstockError
 
 
@@ -165,11 +167,30 @@ class SinkConflict(SinkError):
 
 
 class SinkBehind(SinkError):
-    """The sink no longer shows batches that it was known to show (SEMANTICS 9.5)."""
+    """The sink no longer shows batches that it was known to show (SEMANTICS 9.5).
+
+    `shown` is the newest that it shows, -1 for none; `missing` are the others.
+    """
+
+    shown: int = -1
+    missing: Sequence[int] = ()
 
     code = "PEN-SNK-006"
     remedy = (
-        "Go back to a batch that the sink shows: `penstock restore JOB --from batch=N` publishes those after it again."
+        "`penstock sinks JOB redo SINK` publishes them again where their files are there. Else `penstock restore JOB "
+        "--from batch=N`, to a batch before them, has them computed and published again, and `penstock sinks JOB skip "
+        "SINK` goes on without them, with a count."
+    )
+    exit_code = EXIT_PERSON
+
+
+class SinkRefused(SinkError):
+    """A sink raised on what it was given; the batch is committed, and each start publishes it again (SEMANTICS 9.6)."""
+
+    code = "PEN-SNK-007"
+    remedy = (
+        "Correct the sink and start again, or have it go on without that batch: `penstock sinks JOB skip SINK`, which "
+        "the log counts."
     )
     exit_code = EXIT_PERSON
 

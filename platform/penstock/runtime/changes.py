@@ -254,7 +254,6 @@ def _unforeseen(name: str, kind: Kind, recovered: Recovered) -> PenstockError | 
 
 def _sinks(graph: JobGraph, recovered: Recovered, unfit: Mapping[str, PenstockError]) -> Iterator[Finding]:
     """Yield what becomes of sinks; one may go once its last rows are known to be published, as a Release says."""
-    last = recovered.last_published_commit
     names = [node.name for node in graph.sinks]
     known = _sinks_of(recovered)
     for name in names:
@@ -265,9 +264,8 @@ def _sinks(graph: JobGraph, recovered: Recovered, unfit: Mapping[str, PenstockEr
             yield Finding(kind=Kind.SINK, name=name, fate=Fate.KEPT if name in known else Fate.NEW)
     for name in known:
         if name not in names:
-            files = last.staged.get(name, []) if last is not None else []
-            lost = last is not None and files and recovered.published.get(name, -1) < last.batch
-            yield _gone(name, last if lost else None)
+            lost = recovered.to_publish(name)
+            yield _gone(name, lost if lost is not None and lost.staged.get(name) else None)
 
 
 def _gone(name: str, last: Commit | None) -> Finding:
@@ -277,7 +275,8 @@ def _gone(name: str, last: Commit | None) -> Finding:
     rows = sum(file.rows for file in last.staged[name])
     what = (
         f"batch {last.batch} has {rows:,} rows for sink {name!r}, which may not have been published, and the "
-        "job has no such sink any more; start it once as it was and stop it"
+        "job has no such sink any more; start it once as it was and stop it, or let them go with "
+        f"`penstock sinks JOB skip {name}`"
     )
     says = (f"{rows:,} rows of batch {last.batch} may not have been published",)
     return Finding(kind=Kind.SINK, name=name, fate=Fate.GONE, says=says, refusal=StepsChanged(what))

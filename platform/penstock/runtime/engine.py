@@ -90,14 +90,17 @@ class Engine(Protocol):
     def version(self, sink: str, app: str) -> int | None:
         """Return the newest batch of the app that a sink shows, None where it cannot be told."""
 
+    def dedupes(self, sink: str) -> bool:
+        """Return whether a sink tells which batches it shows, and takes none twice."""
+
+    def place(self, sink: str) -> str | None:
+        """Return where the rows of a sink go, None where that has no name."""
+
     def put_back(self, sink: str, target: Target, version: int, *, slot: int, newest: int) -> bool:
         """Put a version of a sink's table in force again, once for the Restore in `slot`; False where it was done.
 
         Raises CannotTruncate.
         """
-
-    def discard(self, sink: str, files: Sequence[StagedFile]) -> None:
-        """Delete staged files that were published, or that nothing names."""
 
     def cancel(self) -> None:
         """End a computation that runs; safe from a signal handler's thread."""

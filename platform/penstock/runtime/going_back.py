@@ -12,7 +12,7 @@ from penstock.errors import Fenced
 from penstock.runtime.changes import lost_rows, refuse
 from penstock.runtime.gaps import close_gaps
 from penstock.runtime.rewriting import Restored, restored, with_partitions
-from penstock.runtime.sink_evidence import refuse_unpublished
+from penstock.runtime.sink_evidence import refuse_missing, refuse_unpublished
 from penstock.runtime.stages import Hook
 from penstock.runtime.truncating import plan_truncation
 
@@ -44,6 +44,7 @@ def go_back(driver: Driver, start: StartFrom) -> Iterator[Hook]:
         if commit is not None:
             last = recovered.last_published_commit
             refuse_unpublished(driver.damaged, last, commit.batch)
+            refuse_missing(driver.behind.values(), commit.batch)
             if last is not None and commit.batch >= last.batch:  # else they are computed again
                 refuse(lost_rows(driver.engine.graph, recovered))
         truncate = plan_truncation(driver.engine.graph, driver.app, recovered, start, driver.log, driver.janitor.root)
@@ -64,6 +65,8 @@ def go_back(driver: Driver, start: StartFrom) -> Iterator[Hook]:
     entry = start.entry(owned, brought, command, partitions, truncate, held=held)
     yield Hook("Restore", "before", entry.batch)
     owned.append(entry)
+    # It makes up for what sinks have lost, which nobody is to miss from here on.
+    driver.published |= {sink: why.shown for sink, why in driver.behind.items()}
     yield Hook("Restore", "after", entry.batch)
     yield from driver.release()
 

@@ -6,7 +6,7 @@ and the fencing test schedules two drivers against each other. There is one loop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -16,7 +16,7 @@ from penstock.checkpoint.log import Log, OwnedLog
 from penstock.checkpoint.recovery import Damage, Recovered, recover
 from penstock.checkpoint.replay import Damaged
 from penstock.checkpoint.takeover import View, claim, confirm, refuse_moved, survey
-from penstock.errors import CheckpointCorrupt, Fenced, SinkAhead
+from penstock.errors import CheckpointCorrupt, Fenced, SinkBehind
 from penstock.runtime.commit import Decision, decide
 from penstock.runtime.data_checkpoints import DataCheckpoints
 from penstock.runtime.engine import Engine
@@ -28,7 +28,8 @@ from penstock.runtime.outcome import check_accounting, collect
 from penstock.runtime.restoring import StartFrom
 from penstock.runtime.saving import save
 from penstock.runtime.settings import DriverSettings, Identity
-from penstock.runtime.sink_evidence import find_damaged, refuse_lost_commit, refuse_old_copy
+from penstock.runtime.sink_evidence import find_behind, refuse_lost_commit
+from penstock.runtime.sink_redo import settle_sinks
 from penstock.runtime.stages import (
     AckSources,
     CommitBatch,
@@ -43,7 +44,7 @@ from penstock.runtime.stages import (
 )
 from penstock.runtime.ticking import TickClock
 from penstock.runtime.triggers import Trigger
-from penstock.runtime.truncating import redo_truncation
+from penstock.sinks.base import place_of
 from penstock.state import check_sizes
 from penstock.time.clock import Clock
 
@@ -89,6 +90,7 @@ class Driver:
         self._between = between
         self.partitions = {step.name: step.partitions for step in engine.graph.steps}
         self.sinks = tuple(s.name for s in engine.graph.sinks)
+        self.places = {s.name: place for s in engine.graph.sinks if (place := place_of(s.sink)) is not None}
         self.owned: OwnedLog | None = None
         self.stopping = False
         self.draining = self.settings.drain
@@ -99,8 +101,9 @@ class Driver:
         self.zero: int | None = None
         self.last_time: int | None = None
         self._since: int | None = None
-        self._published: dict[str, int] = {}
+        self.published: dict[str, int] = {}
         self.damaged: CheckpointCorrupt | None = None
+        self.behind: dict[str, SinkBehind] = {}
         self._decision: Decision | None = None
         self._timings: dict[str, float] = {}
         self._target: Mapping[str, Any] | None = None
@@ -160,7 +163,7 @@ class Driver:
             refuse_moved(self.log, view)
             if view.damaged and damage is Damage.FAIL:
                 recover(self.log)  # what must not be given up is refused before anything stands behind it
-            slot = claim(self.log, view, self.identity.takeover(view, self.partitions))
+            slot = claim(self.log, view, self.identity.takeover(view, self.partitions, self.places))
             yield Hook("TakeOver", "claimed")
             if slot is not None:
                 self.owned = confirm(self.log, slot)
@@ -174,19 +177,7 @@ class Driver:
             self.engine.accept(recovered, self.settings.drop)
         self.engine.prepare()
         recovered = self._adopt(recovered, damage)
-        refuse_old_copy(self.engine, self.sinks, self.app, recovered)
-        yield from redo_truncation(self.engine, self.app, recovered, damage)
-        last = recovered.last_published_commit
-        self.damaged = None if last is None else find_damaged(self.engine, self.sinks, self.app, last)
-        if self.damaged is not None and damage is Damage.FAIL:
-            raise self.damaged
-        if last is not None and self.damaged is None:
-            try:
-                yield from self._run_stage(PublishSinks(last.batch, self.sinks), commit=last)
-            except SinkAhead:
-                # A later Commit, which cannot be read any more, was published, and this one before it.
-                if not (recovered.problems or recovered.damaged):
-                    raise
+        yield from settle_sinks(self, recovered, damage)
         return recovered
 
     def restore(self, start: StartFrom) -> Iterator[Hook]:
@@ -210,7 +201,7 @@ class Driver:
         if self.owned is not None:
             yield Hook("Release", "before")
             reason = "finished" if self.finished else "stopped"
-            owned, published = self.owned, dict(self._published)
+            owned, published = self.owned, dict(self.published)
             self.janitor.compact(owned)
             owned.append(Release(epoch=owned.epoch, writer=owned.writer, reason=reason, published=published))
             self.owned = None
@@ -267,12 +258,13 @@ class Driver:
 
     def _run_stages(self, stages: tuple[Stage, ...]) -> Iterator[Hook]:
         for stage in stages:
-            yield from self._run_stage(stage)
+            yield from self.run_stage(stage)
         assert self.commit is not None
         self.tell("on_data_checkpoint", self.data.said())
         self.tell("on_batch_completed", self.commit)
 
-    def _run_stage(self, stage: Stage, commit: Commit | None = None) -> Iterator[Hook]:
+    def run_stage(self, stage: Stage, commit: Commit | None = None) -> Iterator[Hook]:
+        """Run one stage; `commit` is what to publish again."""
         name = type(stage).__name__
         batch = None if isinstance(stage, TakeOver) else stage.batch
         yield Hook(name, "before", batch)
@@ -285,7 +277,7 @@ class Driver:
             case CommitBatch():
                 self._commit()
             case PublishSinks():
-                yield from self._publish(commit or self._committed())
+                yield from self._publish(commit or self._committed(), stage.sinks)
             case AckSources():
                 for source, progress in self._committed().sources.items():
                     self.engine.ack(source, progress.position)
@@ -333,7 +325,7 @@ class Driver:
         commit = Commit(
             epoch=owned.epoch,
             writer=owned.writer,
-            published=dict(self._published),
+            published=dict(self.published),
             timings=dict(self._timings),
             # Asked at the last moment: a batch that somebody has named meanwhile must not be purged.
             floor=self.janitor.floor(decision.fields["batch"]),
@@ -344,10 +336,14 @@ class Driver:
         self.data.committed(self.commit)
         self.next_id = commit.batch + 1
 
-    def _publish(self, commit: Commit) -> Iterator[Hook]:
-        for sink in self.sinks:
-            self.engine.publish(sink, self.app(sink), commit.batch, commit.staged.get(sink, []))
-            self._published[sink] = commit.batch
+    def _publish(self, commit: Commit, sinks: Sequence[str]) -> Iterator[Hook]:
+        for sink in sinks:
+            try:
+                self.engine.publish(sink, self.app(sink), commit.batch, commit.staged.get(sink, []))
+            except SinkBehind as why:
+                told = find_behind(self.engine, [sink], self.app, recover(self.log, Damage.LIST))
+                raise told.get(sink, why) from why
+            self.published[sink] = commit.batch
             yield Hook("PublishSinks", f"published {sink}", commit.batch)
 
     def app(self, sink: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.checkpoint.compaction import compact
-from penstock.checkpoint.entries import Release
+from penstock.checkpoint.entries import Release, Takeover
 from penstock.checkpoint.log import Log, OwnedLog
 from penstock.checkpoint.recovery import Recovered, recover
 from penstock.checkpoint.takeover import View, claim, confirm, survey
@@ -31,10 +31,16 @@ def own_at_rest(
         refuse_torn(found, refusal)
         view = survey(log)
         may_take_over(view)
-        slot = claim(log, view, identity.takeover(view, found.partitions or {}))
+        slot = claim(log, view, _takeover(identity, view, found))
         if slot is not None:
             return confirm(log, slot), recover(log)
     raise Fenced("other drivers kept taking the log over")
+
+
+def _takeover(identity: Identity, view: View, found: Recovered) -> Takeover:
+    """Return the entry of a command, which changes neither partitions nor where rows go."""
+    sinks = {} if found.committed_by is None else found.committed_by.sinks
+    return identity.takeover(view, found.partitions or {}, sinks)
 
 
 def refuse_torn(recovered: Recovered, refusal: type[CheckpointError]) -> None:

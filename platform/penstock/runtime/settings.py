@@ -25,8 +25,8 @@ class Identity:
     command: str | None = None
     described: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def takeover(self, view: View, partitions: Mapping[str, int]) -> Takeover:
-        """Return the entry by which this driver owns a log; `partitions` are those of the stateful steps."""
+    def takeover(self, view: View, partitions: Mapping[str, int], sinks: Mapping[str, str]) -> Takeover:
+        """Return the entry by which this driver owns a log; `partitions` and `sinks` as the entry has them."""
         return Takeover(
             epoch=view.next_epoch,
             writer=self.writer,
@@ -37,6 +37,7 @@ class Identity:
             code_version=self.code_version,
             partitions=dict(partitions),
             described=self.described,
+            sinks=dict(sinks),
         )
 
 

@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
-from penstock.checkpoint.entries import Commit
+from penstock.checkpoint.entries import Commit, StagedFile
 from penstock.checkpoint.recovery import Recovered
 from penstock.checkpoint.replay import Damaged
-from penstock.errors import CannotRestore, CheckpointCorrupt, SinkAhead
+from penstock.errors import CannotRestore, CheckpointCorrupt, SinkAhead, SinkBehind
 from penstock.runtime.engine import Engine
 
-__all__ = ["find_damaged", "refuse_lost_commit", "refuse_old_copy", "refuse_unpublished"]
+__all__ = [
+    "Sinks",
+    "find_behind",
+    "find_damaged",
+    "missing_batches",
+    "refuse_lost_commit",
+    "refuse_missing",
+    "refuse_old_copy",
+    "refuse_unpublished",
+]
 
 AppOf = Callable[[str], str]
+
+
+class Sinks(Protocol):
+    """What is asked of sinks: an `Engine` can tell, and so can the sinks of a job that nobody runs (`sink_repair`)."""
+
+    def version(self, sink: str, app: str) -> int | None:
+        """Return the newest batch of the app that a sink shows."""
+
+    def dedupes(self, sink: str) -> bool:
+        """Return whether a sink tells which batches it shows."""
+
+    def place(self, sink: str) -> str | None:
+        """Return where the rows of a sink go."""
+
+    def verify_staged(self, sink: str, files: Sequence[StagedFile]) -> None:
+        """Raise CheckpointCorrupt where staged files are not what a Commit says."""
 
 
 def refuse_old_copy(engine: Engine, sinks: Sequence[str], app: AppOf, recovered: Recovered) -> None:
@@ -44,12 +70,65 @@ def refuse_lost_commit(engine: Engine, sinks: Sequence[str], app: AppOf, damaged
             )
 
 
-def find_damaged(engine: Engine, sinks: Sequence[str], app: AppOf, commit: Commit) -> CheckpointCorrupt | None:
-    """Return what is wrong with files of a Commit that a sink does not show yet: they are read before it takes them."""
+def missing_batches(sinks: Sinks, sink: str, app: str, recovered: Recovered) -> list[Commit]:
+    """Return the kept Commits with rows that a sink was known to show and does not show, oldest first.
+
+    Of batches below the floor the log does not say any more which had rows. A sink that goes elsewhere since, or that
+    cannot tell, misses nothing.
+    """
+    known = recovered.known.get(sink)
+    if known is None or not sinks.dedupes(sink):
+        return []
+    skipped = recovered.skipped.get(sink, ())
+    commits = (kept.commit for kept in recovered.kept if kept.batch <= known and kept.batch not in skipped)
+    had = [commit for commit in commits if commit.staged.get(sink)]
+    seen = sinks.version(sink, app) if had else None
+    if not had or (seen is not None and seen >= had[-1].batch):
+        return []
+    before = None if recovered.committed_by is None else recovered.committed_by.sinks.get(sink)
+    moved = before != sinks.place(sink) if before is not None else seen is None
+    return [] if moved else [commit for commit in had if seen is None or commit.batch > seen]
+
+
+def find_behind(sinks: Sinks, names: Iterable[str], app: AppOf, recovered: Recovered) -> dict[str, SinkBehind]:
+    """Return what is wrong with sinks that show less than the log says was published (SEMANTICS 9.5)."""
+    found = {}
+    for sink in names:
+        missing = missing_batches(sinks, sink, app(sink), recovered)
+        if missing:
+            said = ", ".join(f"{c.batch} ({_whether_there(sinks, sink, c)})" for c in missing)
+            seen = sinks.version(sink, app(sink))
+            shows = "no batch" if seen is None else f"batch {seen}"
+            found[sink] = SinkBehind(
+                f"sink {sink!r} shows {shows} of this checkpoint as the newest, and has shown batch "
+                f"{missing[-1].batch}; missing: {said}",
+                where=sinks.place(sink),
+                sink=sink,
+                shown=-1 if seen is None else seen,
+                missing=[commit.batch for commit in missing],
+            )
+    return found
+
+
+def _whether_there(sinks: Sinks, sink: str, commit: Commit) -> str:
+    files = commit.staged[sink]
+    rows = sum(file.rows for file in files)
+    try:
+        sinks.verify_staged(sink, files)
+    except CheckpointCorrupt:
+        return f"{rows:,} rows, whose files are gone"
+    return f"{rows:,} rows, whose files are there"
+
+
+def find_damaged(engine: Engine, sinks: Sequence[str], app: AppOf, recovered: Recovered) -> CheckpointCorrupt | None:
+    """Return what is wrong with files of a Commit that a sink may not show yet: they are read before it takes them."""
     for sink in sinks:
-        files = commit.staged.get(sink)
-        seen = engine.version(sink, app(sink)) if files else None
-        if files and (seen is None or seen < commit.batch):
+        commit = recovered.to_publish(sink)
+        files = None if commit is None else commit.staged.get(sink)
+        if commit is None or not files:
+            continue
+        seen = engine.version(sink, app(sink))
+        if seen is None or seen < commit.batch:
             try:
                 engine.verify_staged(sink, files)
             except CheckpointCorrupt as why:
@@ -61,3 +140,11 @@ def refuse_unpublished(damaged: CheckpointCorrupt | None, commit: Commit | None,
     """Raise CannotRestore for a batch whose rows could never be published, because their files are damaged."""
     if damaged is not None and commit is not None and batch >= commit.batch:
         raise CannotRestore(f"the rows of batch {commit.batch} are damaged ({damaged}): go back to one before it")
+
+
+def refuse_missing(behind: Iterable[SinkBehind], batch: int) -> None:
+    """Raise CannotRestore for a batch that a sink has lost: its rows, and those since, would be missing for good."""
+    for why in behind:
+        first = min(why.missing)
+        if batch >= first:
+            raise CannotRestore(f"{why.what}: go back to a batch before {first}")

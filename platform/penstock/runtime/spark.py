@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import errors
 from penstock.checkpoint.entries import Commit, ManifestRef, StagedFile
-from penstock.checkpoint.places import remove_file
 from penstock.checkpoint.recovery import Recovered
 from penstock.errors import (
     CannotTruncate,
@@ -19,6 +18,7 @@ from penstock.errors import (
     EngineGone,
     GateError,
     PenstockError,
+    SinkRefused,
     StateMissing,
     UserFunctionError,
 )
@@ -40,7 +40,7 @@ from penstock.runtime.partition_state import PartitionState
 from penstock.runtime.plan import JobPlan, plan_job
 from penstock.runtime.rows import receipts_of
 from penstock.runtime.staging import verify_staged
-from penstock.sinks.base import Publication, Publisher, Staged
+from penstock.sinks.base import Publication, Publisher, Staged, place_of
 from penstock.sinks.delta_history import Target
 from penstock.sources.base import Position, ReadLimit, SourceReader, Span
 
@@ -269,12 +269,25 @@ class SparkEngine:
         named = [
             Staged(path=f.path, size=f.size, rows=f.rows, checksum=f.checksum, fails=tuple(f.fails)) for f in files
         ]
-        schema = self.built.sink_schemas[sink]
-        self._publishers[sink].publish(Publication(app=app, batch=batch, files=named, schema=schema))
+        asked = Publication(app=app, batch=batch, files=named, schema=self.built.sink_schemas[sink])
+        try:
+            self._publishers[sink].publish(asked)
+        except (PenstockError, ConnectionError):  # the second is of a JVM that is gone
+            raise
+        except Exception as why:
+            raise SinkRefused(f"sink {sink!r} cannot take batch {batch}: {type(why).__name__}: {why}") from why
 
     def version(self, sink: str, app: str) -> int | None:
         """Return the newest batch of the app that a sink shows."""
         return self._publishers[sink].version(app)
+
+    def dedupes(self, sink: str) -> bool:
+        """Return whether a sink tells which batches it shows, and takes none twice."""
+        return self._publishers[sink].idempotent
+
+    def place(self, sink: str) -> str | None:
+        """Return where the rows of a sink go, None where that has no name."""
+        return place_of(next(node.sink for node in self.graph.sinks if node.name == sink))
 
     def put_back(self, sink: str, target: Target, version: int, *, slot: int, newest: int) -> bool:
         """Put a version of a sink's table in force again, and open it anew: what was loaded of it is old."""
@@ -284,12 +297,6 @@ class SparkEngine:
         done: bool = node.sink.put_back(target, version, slot=slot, newest=newest)
         self._publishers[sink] = node.sink.open(self._staging[sink], self.spark)
         return done
-
-    def discard(self, sink: str, files: Sequence[StagedFile]) -> None:
-        """Delete staged files below the checkpoint; those in a table's own folder belong to the table."""
-        if self._own_folder[sink]:
-            for file in files:
-                remove_file(self._staging[sink] / file.path)
 
 
 _OURS = re.compile(r"penstock\.errors\.(?:\w+\.)?(\w+): (?:PEN-[A-Z]+-\d+ )?(.*)")

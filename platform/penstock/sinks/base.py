@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from penstock.checkpoint.mirror import mirrored
 from penstock.checkpoint.places import have_file
 from penstock.time.arrival import ARRIVAL, arrival_order
 
-__all__ = ["Publication", "Publisher", "Sink", "Staged", "stage_table"]
+__all__ = ["Publication", "Publisher", "Sink", "Staged", "place_of", "stage_table"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +65,9 @@ class Sink(Protocol):
     """Describe where rows go.
 
     A sink may have more, and is asked for it by name: `check(schema)` raises SinkSchemaMismatch and writes nothing, so
-    that a diff can tell; `find_version` and `put_back`, as in `sinks.delta_history`, take back what was published; with
-    `in_order = True` its files tell where each row stands, and `read_staged` returns rows in order of arrival.
+    that a diff can tell; `place()` says where its rows go, the same for as long as it is the same table;
+    `find_version` and `put_back`, as in `sinks.delta_history`, take back what was published; with `in_order = True` its
+    files tell where each row stands, and `read_staged` returns rows in order of arrival.
     """
 
     def staging(self, folder: Path) -> Path:
@@ -128,6 +128,7 @@ def read_staged(folder: Path, files: Sequence[Any]) -> pa.Table:
     return rows.take(arrival_order(rows[ARRIVAL])).drop_columns([ARRIVAL])
 
 
-def sink_files(receipts: Sequence[str]) -> list[Staged]:
-    """Return the staged files that receipts in JSON name."""
-    return [Staged(**json.loads(r)) for r in receipts]
+def place_of(sink: Any) -> str | None:
+    """Return where the rows of a sink go, None where it does not say."""
+    place: str | None = getattr(sink, "place", lambda: None)()
+    return place

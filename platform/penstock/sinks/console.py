@@ -55,8 +55,9 @@ class ConsolePublisher:
 
         rows = read_staged(self.staging, publication.files)
         table = Table(*rows.column_names)
-        for row in rows.slice(0, self.sink.rows).to_pylist():
-            table.add_row(*(str(v) for v in row.values()))
+        shown = rows.slice(0, self.sink.rows)
+        for row in zip(*(map(_texts, shown.columns)), strict=True) if shown.num_columns else ():
+            table.add_row(*row)
         terminal = Terminal(file=sys.stdout)
         terminal.print(f"batch {publication.batch}")
         terminal.print(table)
@@ -66,3 +67,16 @@ class ConsolePublisher:
     def version(self, app: str) -> int | None:
         """Return None: what was printed cannot be told."""
         return None
+
+
+def _texts(column: pa.ChunkedArray) -> list[str]:
+    """Return the values of a column as text, also those that no Python object can hold (F74)."""
+    return [_text(value) for value in column]
+
+
+def _text(value: pa.Scalar[Any]) -> str:
+    try:
+        return str(value.as_py())
+    except (OverflowError, ValueError):
+        # Arrow's own text, of the one value between brackets.
+        return str(pa.array([value], value.type).to_string(skip_new_lines=True))[1:-1]

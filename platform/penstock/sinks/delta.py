@@ -100,6 +100,10 @@ class Delta:
         with named_errors(self.path):
             return put_back(Path(self.path).resolve(), target, version, slot=slot, newest=newest)
 
+    def place(self) -> str:
+        """Return the table's folder."""
+        return str(Path(self.path).resolve())
+
     def describe(self) -> str:
         """Return one line for `penstock explain`."""
         return f"Delta table {self.path}"
@@ -205,8 +209,8 @@ class DeltaPublisher:
                 raise SinkBehind(
                     f"the table shows {shows} of this checkpoint as the newest, and had batch {known.seen}",
                     where=str(self.sink.path),
-                    seen=found.seen,
-                    known=known.seen,
+                    shown=-1 if found.seen is None else found.seen,
+                    missing=[known.seen],
                 )
             self._known = found
             return found

@@ -1,0 +1,238 @@
+"""What sinks show and what the log says of them agree, or the job stops with a way on (SEMANTICS 9.4 to 9.6, F70)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from harness_jobs import ORDERS, order
+
+from penstock import Job
+from penstock.checkpoint.entries import Skip
+from penstock.checkpoint.local import LocalStore
+from penstock.checkpoint.log import Log
+from penstock.checkpoint.metadata import read_metadata
+from penstock.errors import CannotRestore, CheckpointCorrupt, SinkBehind, SinkError
+from penstock.runtime.fencing import anybody_may
+from penstock.runtime.settings import Identity
+from penstock.runtime.sink_repair import SinksAtRest, redo, skip
+from penstock.sinks import Delta
+from penstock.sinks.base import Publication, read_staged
+from penstock.sinks.delta_entries import entry_name
+from penstock.sources import MemorySource
+from penstock.testing import Crashed, Harness
+
+ME = Identity(holder="test", code_version="test")
+
+
+class Listed:
+    """A sink that cannot tell what it has taken; `broken` names a batch whose rows it cannot hold."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+        self.broken: int | None = None
+        self.staged = Path()
+
+    def staging(self, folder: Path) -> Path:
+        return folder
+
+    def prepare(self, schema: pa.Schema, spark: Any) -> None:
+        pass
+
+    def open(self, staging: Path, spark: Any) -> Listed:
+        self.staged = staging
+        return self
+
+    idempotent = False
+
+    def publish(self, publication: Publication) -> None:
+        if publication.batch == self.broken:
+            raise OverflowError("a value that this sink cannot hold")
+        if publication.files:
+            self.batches += [publication.batch for _ in range(read_staged(self.staged, publication.files).num_rows)]
+
+    def version(self, app: str) -> int | None:
+        return None
+
+    def describe(self) -> str:
+        return "listed"
+
+
+def make_job(sink: Any) -> Job:
+    """Return a job that copies its rows."""
+    job = Job("copied", partitions=1)
+    job.source("orders", MemorySource(ORDERS)).select("user", "v").write("out", sink)
+    return job
+
+
+class World:
+    """A job over a table, one row a batch, of which the newest versions can be taken away."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.table = root / "table"
+
+    @contextmanager
+    def running(self, batches: int = 0) -> Iterator[Harness]:
+        with Harness(make_job(Delta(self.table)), self.root / "checkpoints") as h:
+            self.feed(h, batches)
+            yield h
+
+    def feed(self, h: Harness, batches: int) -> None:
+        for number in range(batches):
+            h.batch({"orders": [order("a", number + 1, number)]})
+
+    def set_back(self, versions: int) -> None:
+        """Take the newest versions of the table away, as a backup or somebody else's commit does."""
+        newest = DeltaTable(str(self.table)).version()
+        for version in range(newest, newest - versions, -1):
+            (self.table / "_delta_log" / entry_name(version)).unlink()
+
+    def shown(self) -> list[int]:
+        return sorted(DeltaTable(str(self.table)).to_pyarrow_table()["v"].to_pylist())
+
+    def at_rest(self) -> tuple[Log, SinksAtRest, str, str]:
+        """Return what a command needs to repair the sink."""
+        folder = self.root / "checkpoints" / "copied"
+        store = LocalStore(folder)
+        graph = make_job(Delta(self.table)).graph()
+        return Log(store), SinksAtRest(graph, folder / "staged", None), "out", read_metadata(store).uuid
+
+    def skips(self) -> list[Skip]:
+        log = self.at_rest()[0]
+        return [entry for _, entry in log.entries_back(log.find_tail()) if isinstance(entry, Skip)]
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+@pytest.mark.fault("F70")
+def test_a_start_finds_that_a_table_has_lost_batches_and_they_are_given_again(world):
+    """SEMANTICS 9.5: the batches are named, nothing is published until they are back, and then all goes on."""
+    with world.running(5) as h:
+        pass
+    world.set_back(3)
+    said = r"shows batch 1 .* has shown batch 4; missing: 2 \(1 rows, whose files are there\), 3 .*, 4 "
+    with pytest.raises(SinkBehind, match=said) as caught, world.running():
+        pass
+    assert (caught.value.exit_code, caught.value.where, world.shown()) == (78, str(world.table), [0, 1])
+    assert [commit.batch for commit in redo(*world.at_rest(), ME, anybody_may).missing] == [2, 3, 4]
+    assert world.shown() == [0, 1, 2, 3, 4]
+    with world.running() as h:
+        h.batch({"orders": [order("a", 6, 5)]})
+    assert world.shown() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.fault("F70")
+def test_a_table_that_loses_a_batch_under_a_driver_stops_it(world):
+    """SEMANTICS 9.5: between batches as at a start, with the missing batch and where its files are."""
+    with world.running(3) as h:
+        world.set_back(1)
+        (world.table / "_delta_log" / entry_name(3)).write_text('{"commitInfo":{"operation":"WRITE"}}\n')
+        with pytest.raises(SinkBehind, match=r"missing: 2 \(1 rows, whose files are there\)"):
+            h.batch({"orders": [order("a", 4, 3)]})
+        redo(*world.at_rest(), ME, anybody_may)
+        h.restart()
+    assert world.shown() == [0, 1, 2, 3]
+
+
+@pytest.mark.fault("F70")
+def test_what_cannot_be_given_again_is_skipped_with_a_count(world):
+    """SEMANTICS 9.5: the files are gone, which is told; the log says how many rows the table goes on without."""
+    with world.running(4):
+        pass
+    world.set_back(2)
+    for file in world.table.glob("000000000002-*.parquet"):
+        file.unlink()
+    with pytest.raises(SinkBehind, match="2 .1 rows, whose files are gone., 3 .1 rows, whose files are there"):
+        world.running().__enter__()
+    with pytest.raises(CheckpointCorrupt, match="the staged file is gone"):
+        redo(*world.at_rest(), ME, anybody_may)
+    assert world.shown() == [0, 1], "nothing is published behind a gap"
+    skip(*world.at_rest(), ME, anybody_may)
+    assert [(one.sink, one.batches, one.rows) for one in world.skips()] == [("out", [2, 3], 2)]
+    with world.running(1):
+        pass
+    with world.running():
+        pass
+    assert world.shown() == [0, 0, 1]
+
+
+@pytest.mark.fault("F70")
+def test_a_restore_goes_back_before_what_is_lost_and_no_further(world):
+    """SEMANTICS 9.5: a batch that the table has lost is nothing to go on from; one before it is the third way on."""
+    with world.running(4):
+        pass
+    world.set_back(2)
+    h = Harness(make_job(Delta(world.table)), world.root / "checkpoints")
+    with pytest.raises(SinkBehind):
+        h.__enter__()
+    for _ in range(2):
+        with pytest.raises(SinkBehind) as caught:  # of the start that follows a restore which was refused
+            h.restore(batch=2)
+        assert isinstance(caught.value.__context__, CannotRestore)
+        assert "go back to a batch before 2" in str(caught.value.__context__)
+    h.restore(batch=1)
+    assert world.shown() == [0, 1]
+    h.batch({"orders": [order("a", 9, 9)]})
+    h.restart()
+    assert world.shown()[-1] == 9
+
+
+def test_a_sink_moved_to_another_table_after_a_clean_stop_goes_on_there(world):
+    """A Release says that the last batch is published, so its files are not needed where the rows go now."""
+    with world.running(2) as h:
+        other = make_job(Delta(world.root / "other"))
+        h.restart(other)
+        h.batch({"orders": [order("a", 3, 2)]})
+        h.restart()
+    assert world.shown() == [0, 1]
+    assert DeltaTable(str(world.root / "other")).to_pyarrow_table()["v"].to_pylist() == [2]
+
+
+def test_a_sink_that_cannot_tell_gets_the_last_batch_once_where_the_job_was_stopped(tmp_path):
+    """SEMANTICS 9.4: after a clean Release it is not published again; after a crash it is."""
+    sink = Listed()
+    with Harness(make_job(sink), tmp_path) as h:
+        for number in range(2):
+            h.batch({"orders": [order("a", number + 1, number)]})
+        for _ in range(3):
+            h.restart()
+        assert sink.batches == [0, 1]
+        h.crash_after("PublishSinks")
+        with pytest.raises(Crashed):
+            h.batch({"orders": [order("a", 3, 2)]})
+        h.restart()
+        assert sink.batches == [0, 1, 2, 2]
+
+
+@pytest.mark.fault("F74")
+def test_a_batch_that_a_sink_cannot_hold_does_not_stop_the_job_for_ever(tmp_path):
+    """SEMANTICS 9.6: each start does it again until a person lets that sink's batch go, which the log counts."""
+    sink = Listed()
+    sink.broken = 1
+    root = tmp_path / "root"
+    h = Harness(make_job(sink), root)
+    with h:
+        h.batch({"orders": [order("a", 1, 0)]})
+        with pytest.raises(SinkError, match="sink 'out' cannot take batch 1: OverflowError"):
+            h.batch({"orders": [order("a", 2, 1), order("a", 2, 1)]})
+        for _ in range(2):
+            with pytest.raises(SinkError, match="penstock sinks JOB skip"):
+                h.restart()
+        log, uuid = Log(LocalStore(root / "copied")), read_metadata(LocalStore(root / "copied")).uuid
+        at_rest = SinksAtRest(make_job(sink).graph(), root / "copied" / "staged", None)
+        skip(log, at_rest, "out", uuid, ME, anybody_may)
+        h.restart()
+        h.batch({"orders": [order("a", 3, 2)]})
+        h.restart()
+    assert sink.batches == [0, 2]
+    found = [entry for _, entry in log.entries_back(log.find_tail()) if isinstance(entry, Skip)]
+    assert [(one.batches, one.rows) for one in found] == [([1], 2)]
