@@ -404,6 +404,9 @@ class FakeEngine:
             raise after
         return done
 
+    def keep_held(self, sink: str, files: Sequence[StagedFile]) -> None:
+        """Do nothing: all files are below the checkpoint."""
+
     def dedupes(self, sink: str) -> bool:
         """Return that each table knows its batches."""
         return True

@@ -20,8 +20,8 @@ from penstock.checkpoint.places import have_file, remove_file
 from penstock.checkpoint.recovery import Recovered
 from penstock.errors import CheckpointCorrupt, HeldDecided, HeldNotFound, PenstockError, UnknownName
 from penstock.graph.graph import JobGraph
+from penstock.runtime.held_files import bring_back, verify_held
 from penstock.runtime.held_records import Decision, HeldRecords, Ruling
-from penstock.runtime.staging import verify_staged
 from penstock.sinks.base import Publication, Staged
 
 __all__ = ["HeldBatch", "HeldPins", "discard", "held_app", "release", "undecided"]
@@ -147,12 +147,13 @@ def release(
         return _decided(records, held, Decision.RELEASE, by=by)
     sinks = {sink: _sink(graph, sink) for sink in held.files}
     for name, files in held.files.items():
-        verify_staged(sinks[name].staging(staged / name), files)
+        verify_held(sinks[name].staging(staged / name), staged / name, files)
     ruling = _decided(records, held, Decision.RELEASE, by=by)
     if ruling.done:
         return ruling
     for name, files in held.files.items():
         folder = sinks[name].staging(staged / name)
+        bring_back(folder, staged / name, files)
         publication = Publication(
             app=held_app(uuid, name, held.batch),
             batch=held.batch,
@@ -167,18 +168,18 @@ def release(
 
 
 def discard(records: HeldRecords, held: HeldBatch, graph: JobGraph, *, staged: Path, by: str) -> Ruling:
-    """Drop a held batch and note it. Files below the checkpoint are deleted; those in a table's folder are the table's.
+    """Drop a held batch and note it. Its files below the checkpoint are deleted; others are their table's.
 
     Raises HeldDecided when it was released.
     """
-    sinks = {sink: _sink(graph, sink) for sink in held.files}
+    for sink in held.files:
+        _sink(graph, sink)
     ruling = _decided(records, held, Decision.DISCARD, by=by)
     if ruling.done:
         return ruling
     for name, files in held.files.items():
-        if sinks[name].staging(staged / name) == staged / name:
-            for file in files:
-                remove_file(staged / name / file.path)
+        for file in files:
+            remove_file(staged / name / file.path)
     records.carried_out(held.batch, ruling, by=by)
     return ruling
 

@@ -34,6 +34,7 @@ from penstock.runtime.dataframes import at_site
 from penstock.runtime.described import described
 from penstock.runtime.facts import PROPERTY, BatchFacts
 from penstock.runtime.gates import UNIT
+from penstock.runtime.held_files import keep_held
 from penstock.runtime.loading import initial_frame, loading_frame, manifests, refuse_unfit, rewritten_tables
 from penstock.runtime.next_batch import spans_of
 from penstock.runtime.partition_state import PartitionState
@@ -263,6 +264,10 @@ class SparkEngine:
     def verify_staged(self, sink: str, files: Sequence[StagedFile]) -> None:
         """Raise CheckpointCorrupt where staged files are not what a Commit says."""
         verify_staged(self._staging[sink], files)
+
+    def keep_held(self, sink: str, files: Sequence[StagedFile]) -> None:
+        """Put files of a batch that a gate holds below the checkpoint."""
+        keep_held(self._staging[sink], self.state_folder.parent / "staged" / sink, files)
 
     def publish(self, sink: str, app: str, batch: int, files: Sequence[StagedFile]) -> None:
         """Make staged files visible under (app, batch)."""
