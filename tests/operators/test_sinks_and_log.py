@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from penstock.checkpoint.entries import Skip
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.metadata import read_metadata
-from penstock.errors import CannotRestore, CheckpointCorrupt, SinkBehind, SinkError
+from penstock.errors import CannotRestore, CheckpointCorrupt, SinkAhead, SinkBehind, SinkError
 from penstock.runtime.fencing import anybody_may
 from penstock.runtime.settings import Identity
 from penstock.runtime.sink_repair import SinksAtRest, redo, skip
@@ -184,6 +185,29 @@ def test_a_restore_goes_back_before_what_is_lost_and_no_further(world):
     h.batch({"orders": [order("a", 9, 9)]})
     h.restart()
     assert world.shown()[-1] == 9
+
+
+@pytest.mark.fault("F31")
+def test_a_checkpoint_from_a_backup_is_refused_while_the_table_is_ahead(world):
+    """F31: both numbers are told and nothing is written; with the newer checkpoint in its place all goes on."""
+    here, backup, newer = (world.root / name for name in ("checkpoints", "backup", "newer"))
+    with world.running(2):
+        pass
+    shutil.copytree(here, backup)
+    with world.running(2):
+        pass
+    here.rename(newer)
+    shutil.copytree(backup, here)
+    said = "out shows batch 3 of this checkpoint, and its log ends before batch 2 is committed"
+    with pytest.raises(SinkAhead, match=said) as caught, world.running(1):
+        pass
+    assert (caught.value.exit_code, "restore the newer checkpoint" in str(caught.value)) == (78, True)
+    assert world.shown() == [0, 0, 1, 1]
+    shutil.rmtree(here)
+    newer.rename(here)
+    with world.running(1):
+        pass
+    assert world.shown() == [0, 0, 0, 1, 1]
 
 
 def test_a_sink_moved_to_another_table_after_a_clean_stop_goes_on_there(world):

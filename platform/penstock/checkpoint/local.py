@@ -135,16 +135,12 @@ class LocalStore:
 
     def _make_root(self) -> None:
         parent = os.path.dirname(self._root)
-        os.makedirs(parent, exist_ok=True)
+        make_folders(parent)
         try:
             os.mkdir(self._root, 0o700)
         except FileExistsError:
             return
-        descriptor = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        make_durable(parent)
 
     def _check_root(self) -> None:
         found = os.lstat(self._root)
@@ -224,6 +220,18 @@ def create_beside(folder: str | os.PathLike[str], name: str, data: bytes) -> boo
     finally:
         os.close(descriptor)
     return created
+
+
+def make_folders(folder: str | os.PathLike[str]) -> None:
+    """Make a folder, and those above it that are missing, durably, for any user; raises OSError."""
+    missing, path = [], os.path.abspath(os.fspath(folder))
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for made in reversed(missing):
+        with suppress(FileExistsError):
+            os.mkdir(made)
+        make_durable(os.path.dirname(made))
 
 
 def make_durable(path: str | os.PathLike[str]) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from penstock.checkpoint.local import make_durable
 from penstock.checkpoint.mirror import is_on_hdfs
 from penstock.checkpoint.places import carry, files_before, files_below, have_file, read_whole, remove_files
 from penstock.errors import Fenced
@@ -56,7 +57,12 @@ def working_copy(path: Path) -> Iterator[Path]:
     written the version; then nothing of it is in the table.
     """
     if not is_on_hdfs(path):
+        before = set(_written(path))
         yield path
+        made_here = [path / made for made in set(_written(path)) - before]
+        # delta-rs syncs nothing, and the next Commit names the version (F73).
+        for made in (*made_here, *sorted({file.parent for file in made_here}), path, path.parent):
+            make_durable(made)
         return
     with tempfile.TemporaryDirectory(prefix="penstock-table-") as place:
         copy = Path(place)

@@ -13,12 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.checkpoint.files import sync_folder
-from penstock.checkpoint.local import storage_errors
+from penstock.checkpoint.local import make_durable, make_folders, storage_errors
 from penstock.checkpoint.mirror import mirrored
 from penstock.checkpoint.places import have_file
 from penstock.time.arrival import ARRIVAL, arrival_order
 
 __all__ = ["Publication", "Publisher", "Sink", "Staged", "place_of", "stage_table"]
+
+
+_durable: set[Path] = set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +107,7 @@ def stage_table(table: pa.Table, folder: Path, name: str) -> dict[str, Any]:
 
 def _write(path: Path, data: pa.Buffer) -> None:
     with storage_errors(str(path)):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(path.parent)
         file = path.open("xb")
         try:
             with file:
@@ -115,6 +118,16 @@ def _write(path: Path, data: pa.Buffer) -> None:
             path.unlink(missing_ok=True)
             raise
     sync_folder(path.parent)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder, durably; one that is there too, once a process: whoever made it may have died before that."""
+    if folder in _durable and folder.is_dir():
+        return
+    make_folders(folder)
+    for made in (folder, *folder.parents[:2]):
+        make_durable(made)
+    _durable.add(folder)
 
 
 def read_staged(folder: Path, files: Sequence[Any]) -> pa.Table:

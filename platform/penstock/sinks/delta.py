@@ -15,9 +15,10 @@ from typing import Any
 import pyarrow as pa
 import structlog
 
-from penstock.checkpoint.local import create_beside, make_durable
+from penstock.checkpoint.local import create_beside, make_folders
 from penstock.errors import JobError, SinkAhead, SinkBehind, SinkConflict, SinkError, SinkSchemaMismatch
 from penstock.sinks.base import Publication, Publisher
+from penstock.sinks.delta_durability import find_commit, make_entries_durable, make_table_durable
 from penstock.sinks.delta_entries import appended, entry_name
 from penstock.sinks.delta_history import Target, find_version, put_back
 from penstock.sinks.delta_tables import is_plain, load, named_errors, refuse_unfit
@@ -63,6 +64,7 @@ class Delta:
         if load(Path(self.path)) is None:
             self._create(schema)
             self.check(schema)  # another job may have been faster, and its columns are the table's then (F70)
+        make_table_durable(Path(self.path).resolve())  # also where somebody has made it who died before it was
 
     def check(self, schema: pa.Schema) -> None:
         """Raise SinkSchemaMismatch where the rows do not fit the table that is there, or that would be made."""
@@ -114,15 +116,12 @@ class Delta:
 
         columns, path = Schema.from_arrow(schema), str(self.path)
         with named_errors(path):
-            Path(path).mkdir(parents=True, exist_ok=True)
+            make_folders(path)
             try:
                 DeltaTable.create(path, columns, mode="ignore", partition_by=list(self.partition_by) or None)
             except DeltaError:
                 if not DeltaTable.is_deltatable(path):  # else somebody has made it at the same time
                     raise
-            log_folder = Path(self.path).resolve() / "_delta_log"
-            for made in (log_folder / entry_name(0), log_folder, log_folder.parent, log_folder.parent.parent):
-                make_durable(made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +176,7 @@ class DeltaPublisher:
                 )
             with named_errors(self.sink.path):
                 if view.seen == publication.batch:
-                    make_durable(self._log)  # whoever made the entry may have died before it was
+                    self._make_durable(view, publication)  # whoever made the entry may have died before it was
                     return
                 try:
                     self._commit(view, publication)
@@ -244,6 +243,9 @@ class DeltaPublisher:
         # Files lie where the table was found to want them at the start; delta-spark copies those that lie elsewhere.
         if not view.plain or self.staging != self._path:
             self._commit_by_spark(publication)
+            table = load(self._path)
+            newest = view.version if table is None else table.version()
+            make_entries_durable(self._path, range(view.version + 1, newest + 1))
             return
         from deltalake.exceptions import CommitFailedError
 
@@ -252,6 +254,12 @@ class DeltaPublisher:
         if not create_beside(self._log, entry_name(version), appended(publication, int(time.time() * 1000))):
             raise CommitFailedError(f"version {version} was taken")
         self._known = replace(view, seen=publication.batch, version=version, entry=self._entry(version))
+
+    def _make_durable(self, view: _View, publication: Publication) -> None:
+        found = None
+        if not view.plain or self.staging != self._path:  # an entry of ours was durable before it had its name
+            found = find_commit(self._path, view.version, publication.app, publication.batch)
+        make_entries_durable(self._path, [] if found is None else [found])
 
     def _fold_log(self) -> None:
         """Have the table's log folded now and then; where that fails it is told, and tried again later."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from penstock.errors import CannotTruncate, SinkConflict
+from penstock.sinks.delta_durability import find_commit, make_entries_durable
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -118,12 +119,16 @@ def put_back(path: Path, target: Target, version: int, *, slot: int, newest: int
         table = DeltaTable(str(path))
         done = table.transaction_version(target.truncation)
         if done is not None and done >= slot:
+            # Who did it may have died before it was durable.
+            found = find_commit(path, table.version(), target.truncation, done)
+            make_entries_durable(path, [] if found is None else [found])
             return False
         seen = table.transaction_version(target.app)
         if seen is not None and seen > newest:
             raise CannotTruncate(f"the table has batch {seen} already, of a driver that came later", where=str(path))
         since = [(number, *_whose(actions, target)) for number, actions in _history(path, table.version(), version)]
         _refuse_others([(number, said) for number, whose, said in since if whose is _Whose.OTHER], path)
+        before = table.version()
         said = CommitProperties(app_transactions=[Transaction(target.truncation, slot)])
         try:
             # It lands right behind the version that was looked at, or fails: delta-rs puts no restore on a newer one.
@@ -132,6 +137,7 @@ def put_back(path: Path, target: Target, version: int, *, slot: int, newest: int
             continue
         except DeltaError as why:
             raise CannotTruncate(f"delta-rs cannot restore version {version}: {why}", where=str(path)) from why
+        make_entries_durable(path, range(before + 1, DeltaTable(str(path)).version() + 1))
         return True
     raise SinkConflict(f"putting version {version} back lost {_TRIES} races", where=str(path))
 

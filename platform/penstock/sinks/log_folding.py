@@ -71,12 +71,24 @@ def _fold(path: str) -> None:
     if table.protocol().min_writer_version > _PLAIN_WRITER:
         return  # it has become a table that delta-rs must not write; who made it one folds it
     table.create_checkpoint()
+    log = Path(path) / "_delta_log"
+    # Before entries go that it has taken in: delta-rs syncs nothing.
+    for made in (log / f"{table.version():020}.checkpoint.parquet", log / "_last_checkpoint", log):
+        _sync(made)
     if str(table.metadata().configuration.get("delta.enableExpiredLogCleanup")).lower() != "false":
         table.cleanup_metadata()
     for found in (Path(path) / "_delta_log").iterdir():
         # What a process left that died between writing an entry and giving it its name (F15).
         if _TEMP.fullmatch(found.name) and found.stat().st_mtime < time.time() - _GRACE:
             found.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 if __name__ == "__main__":
