@@ -404,6 +404,9 @@ class FakeEngine:
             raise after
         return done
 
+    def refuse_values(self, sink: str, files: Sequence[StagedFile]) -> None:
+        """Take any row."""
+
     def keep_held(self, sink: str, files: Sequence[StagedFile]) -> None:
         """Do nothing: all files are below the checkpoint."""
 

@@ -77,3 +77,19 @@ def test_a_sink_that_refuses_a_batch_and_one_that_lost_some_have_a_way_on(shell)
     assert shell.json("sinks", "orders", "list")["sinks"][0]["missing"] == {}
     code, out, _ = shell.run("sinks", "orders", "skip", "totals")
     assert (code, out) == (78, ""), "a sink that shows all has nothing to go on without"
+
+
+def test_what_a_job_will_need_is_looked_at_before_its_first_commit(shell):
+    """Without the jars of delta-spark a partitioned table takes nothing; with them in .jars, as is said, it does."""
+    job = JOB.replace('Delta(conf.table("totals"))', 'Delta(conf.table("totals"), partition_by=("user",))')
+    (shell.root / "jobs" / "orders.py").write_text(job)
+    jars = shell.root / ".jars"
+    there = jars.readlink()
+    jars.unlink()
+    code, _, err = shell.run("run", "orders")
+    assert (code, "PEN-ENV-003" in err, "into .jars of the project" in err) == (78, True, True), err
+    assert not (shell.root / "tables").exists()
+    jars.symlink_to(there)
+    code, _, err = shell.run("run", "orders")
+    assert code == 0, err
+    assert shell.totals() == expected_totals()

@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field, Schema
+from deltalake.schema import PrimitiveType
 from harness_jobs import ORDERS, order
 
 from penstock import Job
@@ -18,7 +19,7 @@ from penstock.checkpoint.entries import Skip
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.metadata import read_metadata
-from penstock.errors import CannotRestore, CheckpointCorrupt, SinkAhead, SinkBehind, SinkError
+from penstock.errors import CannotRestore, CheckpointCorrupt, SinkAhead, SinkBehind, SinkError, SinkValueRefused
 from penstock.runtime.fencing import anybody_may
 from penstock.runtime.settings import Identity
 from penstock.runtime.sink_repair import SinksAtRest, redo, skip
@@ -260,3 +261,24 @@ def test_a_batch_that_a_sink_cannot_hold_does_not_stop_the_job_for_ever(tmp_path
     assert sink.batches == [0, 2]
     found = [entry for _, entry in log.entries_back(log.find_tail()) if isinstance(entry, Skip)]
     assert [(one.batches, one.rows) for one in found] == [([1], 2)]
+
+
+@pytest.mark.fault("F74")
+@pytest.mark.parametrize("rule", ["check", "required"])
+def test_a_row_that_a_table_refuses_fails_the_batch_before_the_commit(world, rule):
+    """SEMANTICS 9.6: named with the row; with the rule taken away the batch is done again, and nothing is lost."""
+    required = Field("v", PrimitiveType("integer"), nullable=rule != "required")
+    DeltaTable.create(str(world.table), Schema([Field("user", PrimitiveType("string")), required]))
+    if rule == "check":
+        DeltaTable(str(world.table)).alter.add_constraint({"small": "v < 100"})
+    bad = order("a", 2, 500 if rule == "check" else None)
+    said = r"constraint 'small', v < 100: {'user': 'a', 'v': 500}" if rule == "check" else "column 'v' is NOT NULL: "
+    with world.running(1) as h:
+        with pytest.raises(SinkValueRefused, match=said) as caught:
+            h.batch({"orders": [bad, order("b", 2, 1)]})
+        assert (caught.value.exit_code, h.commit().batch, world.shown()) == (78, 0, [0])
+        if rule == "check":
+            DeltaTable(str(world.table)).alter.drop_constraint("small")
+            h.restart()
+            h.batch({"orders": [order("c", 3, 2)]})
+            assert world.shown() == [0, 1, 2, 500]

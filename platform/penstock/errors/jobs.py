@@ -78,6 +78,16 @@ class EnvironmentUnfit(PenstockError, RuntimeError):
     remedy = "Run `make setup`; it says what is missing."
 
 
+class DeltaJarsMissing(EnvironmentUnfit):
+    """A sink needs delta-spark, whose jars are no part of the package."""
+
+    code = "PEN-ENV-003"
+    remedy = (
+        "Put the jars delta-spark_4.2_2.13, delta-storage and delta-kernel-api, version 4.4.0 of io.delta on Maven, "
+        "into .jars of the project (`make setup` does), or write to a table without partition_by and constraints."
+    )
+
+
 class ClusterUnavailable(PenstockError, ConnectionError):
     """The master of the cluster does not answer, or gives no executor."""
 

@@ -195,6 +195,14 @@ class SinkRefused(SinkError):
     exit_code = EXIT_PERSON
 
 
+class SinkValueRefused(SinkError, ValueError):
+    """A row breaks a rule of the sink's table; nothing was committed (SEMANTICS 9.6)."""
+
+    code = "PEN-SNK-008"
+    remedy = "Filter such rows, or check them in a gate, or take the rule from the table; the batch is done again."
+    exit_code = EXIT_PERSON
+
+
 class SinkForgets(SinkError):
     """The table forgets which batches it was given (F59)."""
 

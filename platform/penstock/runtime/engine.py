@@ -84,6 +84,9 @@ class Engine(Protocol):
     def verify_staged(self, sink: str, files: Sequence[StagedFile]) -> None:
         """Raise CheckpointCorrupt where staged files are not what a Commit says."""
 
+    def refuse_values(self, sink: str, files: Sequence[StagedFile]) -> None:
+        """Raise SinkValueRefused for rows that a sink does not take, before they are committed."""
+
     def keep_held(self, sink: str, files: Sequence[StagedFile]) -> None:
         """Put files of a batch that a gate holds where nothing but the checkpoint's own sweep removes them."""
 

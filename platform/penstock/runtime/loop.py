@@ -322,6 +322,8 @@ class Driver:
         owned, decision = self._owned(), self._decision
         assert decision is not None
         decision.stop_if_gate_says_so()
+        for sink, files in decision.fields["staged"].items():
+            self.engine.refuse_values(sink, files)
         for sink, files in decision.fields["held"].items():
             self.engine.keep_held(sink, files)
         commit = Commit(

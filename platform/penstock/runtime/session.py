@@ -86,7 +86,9 @@ def session_settings(
     own = (settings or {}).get(_OPTIONS)
     chosen = {"spark.driver.memory": "2g", **_FIXED}
     if found:
-        chosen |= {"spark.jars": ",".join(str(j) for j in found), **_DELTA}
+        chosen["spark.jars"] = ",".join(str(j) for j in found)
+    if any(jar.name.startswith("delta-spark") for jar in found):
+        chosen |= _DELTA
     if not is_local(master):
         chosen |= _PLACED
         chosen[_WAIT] = "1.0"  # the first job begins with the executors that were asked for, or after half a minute

@@ -106,6 +106,7 @@ class SparkEngine:
         for node in self.graph.sinks:
             try:
                 getattr(node.sink, "check", lambda _: None)(self.built.sink_schemas[node.name])
+                getattr(node.sink, "ready", lambda _: None)(self.spark)
             except PenstockError as why:
                 unfit[node.name] = why
         unread = dict(self._unread(recovered))
@@ -264,6 +265,10 @@ class SparkEngine:
     def verify_staged(self, sink: str, files: Sequence[StagedFile]) -> None:
         """Raise CheckpointCorrupt where staged files are not what a Commit says."""
         verify_staged(self._staging[sink], files)
+
+    def refuse_values(self, sink: str, files: Sequence[StagedFile]) -> None:
+        """Raise SinkValueRefused for rows that a sink's table does not take."""
+        getattr(self._publishers[sink], "refuse_values", lambda _: None)(files)
 
     def keep_held(self, sink: str, files: Sequence[StagedFile]) -> None:
         """Put files of a batch that a gate holds below the checkpoint."""

@@ -68,9 +68,11 @@ class Sink(Protocol):
     """Describe where rows go.
 
     A sink may have more, and is asked for it by name: `check(schema)` raises SinkSchemaMismatch and writes nothing, so
-    that a diff can tell; `place()` says where its rows go, the same for as long as it is the same table;
-    `find_version` and `put_back`, as in `sinks.delta_history`, take back what was published; with `in_order = True` its
-    files tell where each row stands, and `read_staged` returns rows in order of arrival.
+    that a diff can tell; `ready(spark)` raises where the session lacks what publishing will need; `place()` says where
+    its rows go, the same for as long as it is the same table; `find_version` and `put_back`, as in
+    `sinks.delta_history`, take back what was published; with `in_order = True` its files tell where each row stands,
+    and `read_staged` returns rows in order of arrival. A publisher may have `refuse_values(files)`, which raises
+    SinkValueRefused for rows that are not committed yet and that it would not take.
     """
 
     def staging(self, folder: Path) -> Path:

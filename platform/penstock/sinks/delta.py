@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,21 @@ import pyarrow as pa
 import structlog
 
 from penstock.checkpoint.local import create_beside, make_folders
-from penstock.errors import JobError, SinkAhead, SinkBehind, SinkConflict, SinkError, SinkSchemaMismatch
-from penstock.sinks.base import Publication, Publisher
+from penstock.errors import (
+    DeltaJarsMissing,
+    JobError,
+    SinkAhead,
+    SinkBehind,
+    SinkConflict,
+    SinkError,
+    SinkSchemaMismatch,
+)
+from penstock.sinks.base import Publication, Publisher, Staged
 from penstock.sinks.delta_durability import find_commit, make_entries_durable, make_table_durable
 from penstock.sinks.delta_entries import appended, entry_name
 from penstock.sinks.delta_history import Target, find_version, put_back
-from penstock.sinks.delta_tables import is_plain, load, named_errors, refuse_unfit
+from penstock.sinks.delta_tables import has_delta, is_plain, load, named_errors, refuse_unfit
+from penstock.sinks.delta_values import refuse_values
 from penstock.sinks.log_folding import LogFolding
 
 __all__ = ["Delta"]
@@ -77,6 +87,14 @@ class Delta:
                 )
             return
         refuse_unfit(table, schema, partition_by=self.partition_by, where=str(self.path))
+
+    def ready(self, spark: Any) -> None:
+        """Raise DeltaJarsMissing where delta-spark must commit to the table, and the session has it not."""
+        table = load(Path(self.path))
+        if not (bool(self.partition_by) if table is None else not is_plain(table)) or has_delta(spark):
+            return
+        why = "partition_by" if table is None else "what the table asks of who writes to it"
+        raise DeltaJarsMissing(f"{why} needs delta-spark, and the session has no jars of it", where=str(self.path))
 
     def open(self, staging: Path, spark: Any) -> Publisher:
         """Return the publisher."""
@@ -186,6 +204,15 @@ class DeltaPublisher:
             self._fold_log()
             return
         raise SinkConflict(f"batch {publication.batch} lost {_TRIES} races", where=str(self.sink.path))
+
+    def refuse_values(self, files: Sequence[Staged]) -> None:
+        """Raise SinkValueRefused for rows that the table does not take; asked before they are committed."""
+        if self.staging == self._path and (self._known is None or self._known.plain):
+            return  # a table that looks at values is not plain
+        table = load(self._path)
+        if table is not None:
+            paths = [self.staging / file.path for file in files]
+            refuse_values(table, paths, self.spark, where=str(self.sink.path))
 
     def version(self, app: str) -> int | None:
         """Return the newest batch of the app in the table as it is now."""

@@ -18,7 +18,7 @@ from penstock.sinks.delta_history import ASKS_FOR_MORE, PLAIN_WRITER
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Field
 
-__all__ = ["is_plain", "load", "named_errors", "refuse_unfit"]
+__all__ = ["has_delta", "is_plain", "load", "named_errors", "refuse_unfit"]
 
 _FORGETS = "delta.setTransactionRetentionDuration"
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
@@ -75,6 +75,11 @@ def _as_delta(schema: pa.Schema) -> pa.Schema:
     from deltalake import Schema
 
     return pa.schema(Schema.from_arrow(schema).to_arrow())
+
+
+def has_delta(spark: Any) -> bool:
+    """Return whether a Spark session can write Delta tables."""
+    return "DeltaSparkSessionExtension" in str(spark.conf.get("spark.sql.extensions", ""))
 
 
 def load(path: Path) -> DeltaTable | None:
