@@ -155,7 +155,7 @@ class CannotSave(CheckpointError, ValueError):
 class CannotSkip(CheckpointError, ValueError):
     """There is nothing that a sink could go on without, or the log cannot be added to."""
 
-    code = "PEN-CKP-028"
+    code = "PEN-CKP-030"
     remedy = "Look at `penstock sinks JOB list`, which says what each sink lacks."
 
 
