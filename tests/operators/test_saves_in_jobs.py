@@ -90,3 +90,50 @@ def test_a_saved_checkpoint_keeps_its_partitions(tmp_path):
         h.restore(empty=True)
     with Harness(counting(4), tmp_path) as h, pytest.raises(PartitionsChanged, match="2.*4|4.*2"):
         h.restore(saved="two")
+
+
+def test_a_saved_checkpoint_is_deleted_while_the_job_runs(tmp_path):
+    """Its files go with the next sweeps, also behind a restart, and the job goes on from what it has."""
+    asked: set[str] = set()
+    settings = DriverSettings(keep=KEEP, unsaves=lambda: tuple(asked))
+
+    def files():
+        return {path for path in (tmp_path / "saved" / "state").rglob("*") if path.name.startswith("000000000002")}
+
+    with Harness(counting(), tmp_path, settings=settings) as h:
+        for _ in range(3):
+            h.batch({"rows": [{"k": "a"}, {"k": "b"}]})
+        h.save("three")
+        for _ in range(LONG):
+            h.batch({"rows": [{"k": "a"}, {"k": "b"}]})
+        h.restart()
+        for _ in range(LONG):
+            h.batch({"rows": [{"k": "a"}, {"k": "b"}]})
+        assert files()
+        asked.add("three")
+        for _ in range(LONG):
+            h.batch({"rows": [{"k": "a"}, {"k": "b"}]})
+        assert not files()
+        with pytest.raises(CannotRestore, match="'three' was never saved"):
+            h.restore(saved="three")
+        asked.clear()
+        h.save("three")
+        assert recover(job_log(tmp_path / "saved")).saves["three"].batch == h.commit().batch
+        assert sorted((r["k"], r["n"]) for r in h.state("step")) == [("a", 3 + 3 * LONG), ("b", 3 + 3 * LONG)]
+
+
+def test_a_sweep_reads_some_saved_checkpoints_and_until_then_deletes_nothing_that_they_may_name(tmp_path, monkeypatch):
+    """A start waits for none of them, however many there are."""
+    from penstock.runtime import janitor
+
+    monkeypatch.setattr(janitor, "SAVES_AT_ONCE", 1)
+    with Harness(counting(), tmp_path, settings=DriverSettings(keep=KEEP)) as h:
+        for n in range(4):
+            h.batch({"rows": [{"k": "a"}, {"k": "b"}]})
+            h.save(f"at_{n}")
+        h.restart()
+        for _ in range(6 * EVERY):
+            h.batch({"rows": [{"k": "a"}]})
+        for n in range(4):
+            h.restore(saved=f"at_{n}")
+            assert sorted((r["k"], r["n"]) for r in h.state("step")) == [("a", n + 1), ("b", n + 1)]

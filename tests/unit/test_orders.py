@@ -282,3 +282,11 @@ def test_what_was_asked_of_a_driver_before_is_done_only_when_it_is_asked_for_aga
     assert watch.saves() == ()
     watch.look()
     assert watch.saves() == ("old",)
+
+
+def test_names_to_delete_are_heard_in_the_same_way():
+    """And not taken for names to give."""
+    watch, _, _ = watching(Order(), Order(saves={"a": 1}, unsaves={"b": 1}))
+    watch.look()
+    watch.look()
+    assert (watch.saves(), watch.unsaves()) == (("a",), ("b",))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from checkpoint_samples import commit, leave, offsets, own, run_batch
 
-from penstock.checkpoint.entries import Release, Save, Takeover
+from penstock.checkpoint.entries import Release, Save, Takeover, Unsave
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.memory import MemoryStore
 from penstock.checkpoint.recovery import find_restorable, recover
 from penstock.checkpoint.takeover import View
-from penstock.errors import CannotSave, Fenced, HolderAlive, JobError
-from penstock.runtime.saving import save_at_rest
+from penstock.errors import CannotRestore, CannotSave, Fenced, HolderAlive, JobError
+from penstock.runtime.saving import save_at_rest, unsave_at_rest
 from penstock.runtime.settings import Identity
 
 ME = Identity(holder="me", code_version="c")
@@ -128,3 +128,20 @@ def test_a_driver_that_begins_in_between_is_asked_after_again(log: Log) -> None:
     assert len(asked) == 2
     assert isinstance(entries(log)[-1], Takeover)
     assert recover(log).saves == {}
+
+
+def test_a_name_is_deleted_at_rest_and_free_again(log: Log) -> None:
+    """Nobody can go back to it; what the job goes on from, and what is known of the sinks, stays."""
+    before = save_at_rest(log, "first", ME, anybody).commit
+    known = recover(log)
+    unsave_at_rest(log, "first", ME, anybody)
+    after = recover(log)
+    assert [type(entry) for entry in entries(log)[-3:]] == [Takeover, Unsave, Release]
+    assert (dict(after.saves), after.commit, after.published) == ({}, known.commit, known.published)
+    with pytest.raises(CannotRestore, match="'first' was never saved"):
+        find_restorable(after, saved="first")
+    assert save_at_rest(log, "first", ME, anybody).commit.batch == before.batch
+    for name, said in (("other", "there is no saved checkpoint 'other'"), ("../x", "'../x'")):
+        with pytest.raises((CannotSave, JobError), match=said):
+            unsave_at_rest(log, name, ME, anybody)
+    assert list(recover(log).saves) == ["first"]

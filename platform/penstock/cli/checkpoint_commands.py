@@ -127,23 +127,26 @@ def save(
     job: JobName,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits and _.", show_default=False)],
     *,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the saved checkpoint of that name instead.")] = False,
     json: Json = False,
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
-    """Give the newest checkpoint a name, under which it is kept.
+    """Give the newest checkpoint a name, under which it is kept (a savepoint).
 
     However many batches come after it, state and positions of that batch stay, and the job can go back to them. The
-    job may run: its driver saves between two batches. A name stands for one batch and is not given twice.
+    job may run: its driver saves between two batches. A name stands for one batch and is not given twice, unless it
+    was deleted. With --delete nothing is kept for the name any more.
 
     \b
     Examples:
       penstock save flights before_the_new_suite
       penstock run flights --from saved=before_the_new_suite
+      penstock save flights before_the_new_suite --delete
     """  # noqa: D301 - click knows the character, not the two
     from penstock.cli.save import save_command
 
-    save_command(job, name, json=json, project=project, debug=debug)
+    save_command(job, name, delete=delete, json=json, project=project, debug=debug)
 
 
 @checkpoint_commands.command()

@@ -1,4 +1,4 @@
-"""Run `penstock save JOB NAME`: name the newest checkpoint, by the driver that runs or in its place."""
+"""Run `penstock save JOB NAME`: name the newest checkpoint, or delete a name, by the driver or in its place."""
 
 from __future__ import annotations
 
@@ -13,20 +13,26 @@ from penstock.runtime.events import configure_events
 from penstock.runtime.project import find_project
 from penstock.runtime.roots import job_log
 from penstock.supervise.control import StreamControl
-from penstock.supervise.saving import save
+from penstock.supervise.saving import save, unsave
 from penstock.time.clock import SystemClock
 
 __all__ = ["save_command"]
 
 
-def save_command(job: str, name: str, *, json: bool, project: Path | None, debug: bool) -> None:
-    """Print which batch the name stands for, once the log says so."""
+def save_command(job: str, name: str, *, delete: bool, json: bool, project: Path | None, debug: bool) -> None:
+    """Print which batch the name stands for, or that it is deleted, once the log says so."""
     configure_events(json=False)
     with outcome(debug=debug):
         settings = find_project(given=project).settings(job)
         if job_log(settings.root / job) is None:
             raise CannotSave(f"{job} has no checkpoint yet", where=shown(settings.root))
         control = StreamControl(settings.root, job, SystemClock())
+        if delete:
+            unsave(control, name, patience=settings.takeover_after)
+            print(
+                jsonlib.dumps({"job": job, "deleted": name}) if json else f"{job}: saved checkpoint {name} is deleted"
+            )
+            return
         commit = save(control, None, name, patience=settings.takeover_after)
         if json:
             print(jsonlib.dumps({"job": job, "saved": name, "batch": commit.batch}))

@@ -149,7 +149,7 @@ class CannotTruncate(CannotRestore):
 
 class CannotSave(CheckpointError, ValueError):
     code = "PEN-CKP-024"
-    remedy = "Choose another name, or save when a batch was committed."
+    remedy = "Choose another name (`penstock checkpoints JOB` lists those in use), or save when a batch was committed."
 
 
 class CannotSkip(CheckpointError, ValueError):

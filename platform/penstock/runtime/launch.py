@@ -177,6 +177,7 @@ def _launched(
                     caps={step.name: settings.state_limit for step in graph.steps} if settings.state_limit else {},
                     row_cap=settings.state_row_limit,
                     saves=orders.saves,
+                    unsaves=orders.unsaves,
                 ),
                 identity=identity,
                 may_take_over=watch.may_take_over,

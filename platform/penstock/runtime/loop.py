@@ -26,7 +26,7 @@ from penstock.runtime.janitor import Janitor
 from penstock.runtime.next_batch import NextBatch, available, facts_of, next_batch, spans_of
 from penstock.runtime.outcome import check_accounting, collect
 from penstock.runtime.restoring import StartFrom
-from penstock.runtime.saving import save
+from penstock.runtime.saving import SavedNames
 from penstock.runtime.settings import DriverSettings, Identity
 from penstock.runtime.sink_evidence import find_behind, refuse_lost_commit
 from penstock.runtime.sink_redo import settle_sinks
@@ -108,7 +108,7 @@ class Driver:
         self._timings: dict[str, float] = {}
         self._target: Mapping[str, Any] | None = None
         self._ticks = TickClock(self.settings.clock_patience)
-        self._saved: set[str] = set()
+        self._names = SavedNames(janitor)
 
     # --- the loop ----------------------------------------------------------------------------
 
@@ -187,8 +187,7 @@ class Driver:
 
     def save(self, name: str) -> None:
         """Give the newest checkpoint a name that keeps it (SEMANTICS 10.2); raises CannotSave."""
-        self.janitor.pin(name, save(self._owned(), name, self.commit, self._saved).commit)
-        self._saved.add(name)
+        self._names.save(self._owned(), name, self.commit)
 
     def run_batch(self, offsets: Offsets) -> Iterator[Hook]:
         """Run one planned batch through its stages."""
@@ -250,8 +249,7 @@ class Driver:
 
     def _hear(self) -> None:
         """Do what others ask of the driver between batches, because only one process may do it (SEMANTICS 9.4)."""
-        for name in set(self.settings.saves()) - self._saved if self.commit is not None else ():
-            self.save(name)
+        self._names.hear(self.settings, self._owned(), self.commit)
         self._between()
 
     # --- stages ------------------------------------------------------------------------------
@@ -374,7 +372,7 @@ class Driver:
         self.last_time = recovered.time
         self.janitor.adopt(recovered)
         self.data.adopt(recovered)
-        self._saved = {*recovered.saves}
+        self._names.adopt(recovered)
         self.tell("on_takeover", recovered)
         return recovered
 

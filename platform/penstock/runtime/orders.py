@@ -37,7 +37,8 @@ class Order:
 
     `begins` is the batch that the newer generation begins at, None where it goes on from the last.
     `limit` is None where nothing was ever said: then the configuration's holds. `saves` are the names that were asked
-    for the newest checkpoint, each with a number that changes as often as it is asked for.
+    for the newest checkpoint, each with a number that changes as often as it is asked for; `unsaves` in the same way
+    those that are to be deleted.
     """
 
     stop: bool = False
@@ -46,6 +47,7 @@ class Order:
     begins: int | None = None
     limit: ReadLimit | None = None
     saves: Mapping[str, int] = field(default_factory=dict)
+    unsaves: Mapping[str, int] = field(default_factory=dict)
 
 
 class Orders(Protocol):
@@ -68,7 +70,7 @@ class OrderWatch:
         self._switch = switch
         self._first = first
         self._order: Order | None = None
-        self._heard: dict[tuple[str, int], float] = {}
+        self._heard: dict[tuple[str, str, int], float] = {}
         self._drain: Callable[[], None] | None = None
         self._failing = False
         self._end = threading.Event()
@@ -84,9 +86,18 @@ class OrderWatch:
         No two clocks are compared. What was asked before this driver first looked may be of somebody who was killed
         since, so it counts from when it is asked again.
         """
+        return self._asked("saves")
+
+    def unsaves(self) -> tuple[str, ...]:
+        """Return the names that are to be deleted, in the same way."""
+        return self._asked("unsaves")
+
+    def _asked(self, what: str) -> tuple[str, ...]:
         since = time.monotonic() - FRESH
         # What is no name was not written by us, and must not end a driver.
-        return tuple(name for (name, _), at in self._heard.items() if at > since and is_name(name))
+        return tuple(
+            name for (kind, name, _), at in self._heard.items() if kind == what and at > since and is_name(name)
+        )
 
     def needed(self) -> set[int]:
         """Look whether the next driver is to begin at a batch, which must not be purged then; empty if it is not."""
@@ -135,7 +146,8 @@ class OrderWatch:
 
     def _pass_on(self, order: Order) -> None:
         now = -math.inf if self._order is None else time.monotonic()
-        self._heard = {ask: self._heard.get(ask, now) for ask in order.saves.items()}
+        asks = [("saves", *ask) for ask in order.saves.items()] + [("unsaves", *ask) for ask in order.unsaves.items()]
+        self._heard = {ask: self._heard.get(ask, now) for ask in asks}
         before, self._order = self._order or Order(), order
         if order.limit != before.limit:
             log.info("orders.limit", rows=self.limit().rows)

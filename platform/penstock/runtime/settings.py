@@ -59,6 +59,8 @@ class DriverSettings:
     """What bounds the next batch; asked before each."""
     saves: Callable[[], Collection[str]] = tuple
     """The names that were asked for the newest checkpoint; looked at between batches."""
+    unsaves: Callable[[], Collection[str]] = tuple
+    """The names that are to be deleted; looked at between batches."""
     data: DataCheckpointPolicy = field(default_factory=DataCheckpointPolicy)
     """When data checkpoints are made, and by what."""
     drop: Collection[str] = ()

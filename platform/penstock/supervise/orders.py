@@ -35,7 +35,7 @@ class StreamOrders:
 
     def _order(self, stream: Stream) -> Order:
         limit = ReadLimit(rows=stream.limits.rows) if stream.limits is not None else None
-        return replace(self._wanted(stream, limit), saves=dict(stream.saves))
+        return replace(self._wanted(stream, limit), saves=dict(stream.saves), unsaves=dict(stream.unsaves))
 
     def _wanted(self, stream: Stream, limit: ReadLimit | None) -> Order:
         if not self._generation:

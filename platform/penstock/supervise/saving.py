@@ -1,4 +1,4 @@
-"""Name the newest checkpoint of a stream, by the driver that runs or in its place (SEMANTICS 10.2)."""
+"""Save the newest checkpoint of a stream, or delete a saved one, by its driver or in its place (SEMANTICS 10.2)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.checkpoint.takeover import survey
 from penstock.errors import CannotSave, Fenced, HolderAlive
 from penstock.runtime.holder import HolderWatch, holder_name
 from penstock.runtime.roots import job_log
-from penstock.runtime.saving import refuse_save, save_at_rest
+from penstock.runtime.saving import refuse_save, refuse_unsave, save_at_rest, unsave_at_rest
 from penstock.runtime.settings import Identity
 from penstock.runtime.status import StatusRecords
 from penstock.supervise.commands import generation_of
@@ -21,7 +21,7 @@ from penstock.supervise.control import StreamControl
 from penstock.supervise.requests import Request
 from penstock.supervise.stream import Answered, Stream
 
-__all__ = ["save"]
+__all__ = ["save", "unsave"]
 
 _POLL = 0.3
 _AGAIN = 5.0
@@ -46,44 +46,59 @@ def save(control: StreamControl, by: str | None, name: str, *, patience: float) 
     refuse_save(name, recovered.commit, _names(recovered))
     if by is not None:
         control.records.update(lambda stream: (_remembering(stream, by), None))
-    try:
-        return _until_saved(control, log, name, patience)
-    finally:
-        control.records.update(partial(_asking, name=name, at=None))
+    _until(control, log, name, patience, wanted=True)
+    return recover(log, Damage.LIST).saves[name]
 
 
-def _until_saved(control: StreamControl, log: Log, name: str, patience: float) -> Commit:
+def unsave(control: StreamControl, name: str, *, patience: float) -> None:
+    """Delete a named checkpoint, by the driver that runs or in its place, and return once the log says so.
+
+    Raises CannotSave where there is no such name, and JobError for what is none.
+    """
+    log = job_log(control.root / control.job)
+    if log is None:
+        raise CannotSave(f"{control.job} has no checkpoint yet", where=shown(control.root))
+    refuse_unsave(name, _names(recover(log, Damage.LIST)))
+    _until(control, log, name, patience, wanted=False)
+
+
+def _until(control: StreamControl, log: Log, name: str, patience: float, *, wanted: bool) -> None:
+    """Have a name given or deleted, whoever does it."""
     asked: float | None = None
     clock = control.clock
-    while (found := recover(log, Damage.LIST).saves.get(name)) is None:
-        # A new watch each time: a holder that gave signs of life for a while may give none any more.
-        watch = HolderWatch(
-            look=lambda: survey(log),
-            heartbeats=StatusRecords(control.store, control.job),
-            clock=clock,
-            patience=patience,
-        )
-        me = Identity(holder=holder_name(), code_version="penstock save")
-        try:
-            return save_at_rest(log, name, me, watch.may_take_over).commit
-        except HolderAlive:
-            if asked is None or clock.monotonic() - asked > _AGAIN:
-                asked = clock.monotonic()
-                control.records.update(partial(_asking, name=name, at=clock.wall()))
-            clock.sleep(_POLL)  # until the batch that runs is done
-        except (CannotSave, Fenced):
-            if name not in recover(log, Damage.LIST).saves:
-                raise
-    return found
+    do = save_at_rest if wanted else unsave_at_rest
+    try:
+        while (name in recover(log, Damage.LIST).saves) is not wanted:
+            # A new watch each time: a holder that gave signs of life for a while may give none any more.
+            watch = HolderWatch(
+                look=lambda: survey(log),
+                heartbeats=StatusRecords(control.store, control.job),
+                clock=clock,
+                patience=patience,
+            )
+            me = Identity(holder=holder_name(), code_version="penstock save")
+            try:
+                do(log, name, me, watch.may_take_over)
+            except HolderAlive:
+                if asked is None or clock.monotonic() - asked > _AGAIN:
+                    asked = clock.monotonic()
+                    control.records.update(partial(_asking, name=name, at=clock.wall(), wanted=wanted))
+                clock.sleep(_POLL)  # until the batch that runs is done
+            except (CannotSave, Fenced):
+                if (name in recover(log, Damage.LIST).saves) is not wanted:
+                    raise
+    finally:
+        control.records.update(partial(_asking, name=name, at=None, wanted=wanted))
 
 
 def _names(recovered: Recovered) -> Collection[str]:
     return {*recovered.saves}
 
 
-def _asking(stream: Stream, *, name: str, at: int | None) -> tuple[Stream, None]:
-    others = {known: asked for known, asked in stream.saves.items() if known != name}
-    return stream.having(saves=others if at is None else {**others, name: at}), None
+def _asking(stream: Stream, *, name: str, at: int | None, wanted: bool) -> tuple[Stream, None]:
+    asks = stream.saves if wanted else stream.unsaves
+    others = {known: asked for known, asked in asks.items() if known != name}
+    return stream.having(**{"saves" if wanted else "unsaves": others if at is None else {**others, name: at}}), None
 
 
 def _remembering(stream: Stream, by: str) -> Stream:

@@ -133,7 +133,7 @@ class Stream(Record):
     `command` is the id of the command that began it; its restore, if `start` and `options` are one, is done once.
     `asked_by` is the id of the command that the wish in force came with, at `asked_at`.
     `limits` is None where nobody set any: then the configuration's hold. `saves` are names that the newest checkpoint
-    is to have, and has not yet, with the time at which that was asked for.
+    is to have, and has not yet, with the time at which that was asked for; `unsaves` those that are to be deleted.
     `version` names the code that runs, None for "take the newest"; `stable` the last that was healthy long enough.
     """
 
@@ -149,6 +149,7 @@ class Stream(Record):
     note: str | None = None
     limits: Limits | None = None
     saves: dict[str, int] = Field(default_factory=dict)
+    unsaves: dict[str, int] = Field(default_factory=dict)
     answered: tuple[Answered, ...] = ()
     # what became of it
     generation: int = 0
