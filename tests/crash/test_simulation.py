@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -34,7 +34,7 @@ from fake_engine import (
 from oracle import judge
 
 from penstock.checkpoint import compaction
-from penstock.checkpoint.entries import Commit, Entry
+from penstock.checkpoint.entries import Commit, Entry, Restore, Save, Takeover
 from penstock.checkpoint.faulty import Fault, FaultyStore, Lasting, Plan
 from penstock.checkpoint.format import read_header
 from penstock.checkpoint.log import Log, OwnedLog
@@ -47,6 +47,7 @@ from penstock.errors import (
     CommitUnknown,
     Fenced,
     HolderAlive,
+    LogGap,
     PenstockError,
     SinkError,
     SlotTaken,
@@ -54,8 +55,10 @@ from penstock.errors import (
     StorageUnavailable,
 )
 from penstock.runtime import janitor
+from penstock.runtime.janitor import Janitor
 from penstock.runtime.loop import Driver, DriverSettings
 from penstock.runtime.restoring import StartFrom
+from penstock.runtime.stages import Hook
 
 NAMED = (CannotRestore, Fenced, CommitUnknown, StorageFull, StorageUnavailable, SinkError)
 """What a driver may end with when nothing is damaged."""
@@ -77,10 +80,16 @@ class Storm:
         self.coming = [max(0.0, i * rng.choice([1, 1, 2]) - rng.random() * jitter) for i in range(rng.randint(1, 14))]
         self.world = World(root=self.root, closed=False, batch_rows=rng.randint(1, 4))
         self.store = Witness()
-        self.graph = windowed_job(out_of_order=rng.choice([0, 1, 4]), world=self.world)
         self.keep = rng.choice([1, 2, 20])
         self.stride = rng.choice([2, 4, 4_096])
         self.restores = rng.random() < 0.3
+        # A sink that cannot tell what it shows takes nothing back either.
+        self.blind = rng.random() < (0.1 if self.restores else 0.4)
+        self.world.blind = frozenset({"heard"} if self.blind else ())
+        self.graph = windowed_job(out_of_order=rng.choice([0, 1, 4]), world=self.world)
+        self.asked: list[str] = []
+        self.commands: dict[str, StartFrom] = {}
+        self.sweepers: list[Janitor] = []
         self.drivers: list[Driver | None] = [None] * rng.randint(2, 3)
         self.points = [iter(()) for _ in self.drivers]
         self.born = 0
@@ -105,7 +114,11 @@ class Storm:
         if self.drivers[place] is None:
             driver = self.drivers[place] = self.born_driver()
             person = self.restores and rng.random() < 0.25
-            self.points[place] = driver.restore(self.way_back()) if person else driver.run()
+            self.points[place] = self.person(driver) if person else driver.run()
+        if rng.random() < 0.05:
+            self.asked.append(f"s{len(self.asked)}")
+        if rng.random() < 0.1:
+            self.sweep()
         if rng.random() < 0.02:
             self.drivers[place] = None
             return
@@ -120,10 +133,32 @@ class Storm:
             if not isinstance(error, NAMED) and not (self.torn and isinstance(error, CheckpointCorrupt)):
                 raise AssertionError(self.said(error)) from error
 
+    def person(self, driver: Driver) -> Iterator[Hook]:
+        """Have somebody go back by a command, which another try may carry out at the same time or has long before."""
+        again = self.commands and self.rng.random() < 0.25
+        command = self.rng.choice(list(self.commands)) if again else f"c{len(self.commands)}"
+        start = self.commands.setdefault(command, self.way_back())
+        driver.identity = replace(driver.identity, command=command)
+        return driver.restore(start)
+
     def way_back(self) -> StartFrom:
         """Return what a person goes back to, and whether tables are to show it."""
-        batch = self.rng.choice(self.committed())
-        return StartFrom(restore=True, batch=batch, truncate=self.rng.random() < 0.5)
+        truncate = not self.blind and self.rng.random() < 0.5
+        names = [entry.name for entry in self.store.entries() if isinstance(entry, Save)]
+        if names and self.rng.random() < 0.15:
+            return StartFrom(restore=True, saved=self.rng.choice(names), truncate=truncate)
+        return StartFrom(restore=True, batch=self.rng.choice(self.committed()), truncate=truncate)
+
+    def sweep(self) -> None:
+        """Let `penstock upkeep` look at the log, or delete by what it saw however long ago."""
+        log = Log(self.store, stride=self.stride)
+        if self.sweepers and self.rng.random() < 0.5:
+            self.sweepers.pop(self.rng.randrange(len(self.sweepers))).sweep_all(log, now=0.0)
+            return
+        found = Janitor(self.root, keep=self.keep)
+        with suppress(CheckpointCorrupt, LogGap):  # which it names, and sweeps nothing
+            found.adopt(recover(log))
+            self.sweepers.append(found)
 
     def committed(self) -> list[int | None]:
         """Return the newest batches that have a Commit, and None."""
@@ -142,7 +177,7 @@ class Storm:
             store = FaultyStore(self.store, Plan(fault, at=rng.randint(1, 12), lasting=lasting))
         engine = FakeEngine(self.world, self.graph, name, on_publish=self.broken_sink())
         log = Log(store, stride=self.stride, read_back=ReadBack.VERIFY)
-        settings = DriverSettings(keep=self.keep)
+        settings = DriverSettings(keep=self.keep, saves=lambda: tuple(self.asked))
         return make_driver(
             self.world,
             store,
@@ -189,6 +224,15 @@ class Storm:
             raise AssertionError(self.said(error)) from error
         self.ends["finished"] += 1
         self.judge(finished=True)
+        entries = self.store.entries()
+        done = Counter(entry.command for entry in entries if isinstance(entry, Restore) and entry.command is not None)
+        assert not done or max(done.values()) == 1, self.said(f"restored more than once: {done}")
+        self.ends["saved"] += sum(isinstance(entry, Save) for entry in entries)
+        self.ends["answered"] += sum(count > 1 for count in Counter(self.tried(entries)).values())
+
+    def tried(self, entries: list[Entry]) -> Iterator[str]:
+        """Yield the command of each Takeover that has one."""
+        yield from (entry.command for entry in entries if isinstance(entry, Takeover) and entry.command is not None)
 
     def sound(self, name: str) -> Driver:
         """Return a driver whose store and sinks do not break."""
@@ -199,7 +243,8 @@ class Storm:
         kept = recover(Log(self.store, stride=self.stride), Damage.LIST).kept
         try:
             # A batch whose rows were taken back is gone back to only so that they come again.
-            start = StartFrom(restore=True, batch=kept[-1].batch if kept else None, truncate=self.restores)
+            back = kept[-1].batch if kept else None
+            start = StartFrom(restore=True, batch=back, truncate=self.restores and not self.blind)
             for _ in self.sound("person").restore(start):
                 pass
             run_to_end(self.sound("after"))
@@ -276,7 +321,8 @@ def test_storms_do_no_harm(root: Path, monkeypatch: pytest.MonkeyPatch, every: i
     monkeypatch.setattr(janitor, "EVERY", every)
     ends = simulate_all(seeds, root)
     assert ends["finished"] == len(seeds)
-    assert min(ends[name] for name in ("Fenced", "StorageUnavailable", "StorageFull", "SinkError")) > 5
+    assert min(ends[name] for name in ("Fenced", "StorageUnavailable", "StorageFull", "SinkError", "saved")) > 5
+    assert ends["answered"] > 0
 
 
 def test_a_seed_gives_the_same_storm_again(root: Path) -> None:
@@ -309,6 +355,7 @@ def pushy(owned: OwnedLog, slot: int, entry: Entry) -> None:
         ("penstock.checkpoint.log.OwnedLog._put", pushy),
         ("penstock.runtime.loop.redo_truncation", lambda *_: iter(())),
         ("penstock.runtime.truncating._refuse_taken_back", lambda *_: None),
+        ("penstock.runtime.going_back.find_restore", lambda *_: None),
     ],
     ids=[
         "a table that forgets versions",
@@ -317,6 +364,7 @@ def pushy(owned: OwnedLog, slot: int, entry: Entry) -> None:
         "a fence that is none",
         "nothing taken back",
         "what was taken back is missed by nobody",
+        "a command that is done as often as it is tried",
     ],
 )
 def test_the_simulation_sees_what_is_broken(
@@ -325,4 +373,4 @@ def test_the_simulation_sees_what_is_broken(
     """Each part of the protocol that is taken out is noticed by some seed, and the seed is named."""
     monkeypatch.setattr(name, broken)
     with pytest.raises(AssertionError, match=r"^seed \d+: "):
-        simulate_all(range(80), root)
+        simulate_all(range(240), root)

@@ -8,11 +8,11 @@ import structlog
 
 from penstock.checkpoint.entries import Void
 from penstock.checkpoint.log import Log
-from penstock.checkpoint.recovery import Damage, recover
+from penstock.checkpoint.recovery import Damage, Recovered, recover
 from penstock.errors import LogGap
 from penstock.runtime.restoring import StartFrom
 
-__all__ = ["close_gaps"]
+__all__ = ["close_gaps", "refuse_gaps"]
 
 log = structlog.get_logger()
 
@@ -36,6 +36,13 @@ def close_gaps(entries: Log, start: StartFrom, folder: Path, writer: str) -> Non
         log.warning("log.gap_closed", slot=slot)
         used = found.used + len(missing) if slot == missing[-1] > newest else None
         entries.append_at(slot, Void(epoch=1, writer=writer, slot=slot, reason=reason, batch=used))
+
+
+def refuse_gaps(recovered: Recovered) -> None:
+    """Raise LogGap where an entry has gone since, because a Restore alone does not make up for it."""
+    for problem in recovered.problems:
+        if isinstance(problem, LogGap):
+            raise problem
 
 
 def _slots(gap: LogGap) -> list[int]:

@@ -10,7 +10,7 @@ from penstock.checkpoint.entries import Commit, Takeover
 from penstock.checkpoint.recovery import Damage, Recovered, takeover_of
 from penstock.errors import Fenced
 from penstock.runtime.changes import lost_rows, refuse
-from penstock.runtime.gaps import close_gaps
+from penstock.runtime.gaps import close_gaps, refuse_gaps
 from penstock.runtime.rewriting import Restored, restored, with_partitions
 from penstock.runtime.sink_evidence import refuse_missing, refuse_unpublished
 from penstock.runtime.stages import Hook
@@ -40,6 +40,7 @@ def go_back(driver: Driver, start: StartFrom) -> Iterator[Hook]:
         return
     found = None
     try:
+        refuse_gaps(recovered)
         commit = start.commit(recovered, driver.janitor.root)
         if commit is not None:
             last = recovered.last_published_commit
