@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.runtime.dataframes import ChainFrame, hash_of, normalised, quoted, refuse_functions
+from penstock.runtime.specs import FATE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -98,9 +99,15 @@ class Projection:
         computed = {name: column for name, column in self._columns.items() if column is not None}
         frame = self.chain.frame.withColumns(computed) if computed else self.chain.frame
         # As texts: each is one call to Java, a column made in Python is several.
-        return frame.selectExpr(*map(quoted, self._columns), *self._hidden)
+        return frame.selectExpr(*map(self._crossing, self._columns), *self._hidden)
 
     # --- inside ------------------------------------------------------------------------------
+    def _crossing(self, name: str) -> str:
+        """Return a column as it crosses into Python: of rows that a filter has dropped nothing does but their count."""
+        if not self.chain.filters:
+            return quoted(name)
+        return f"CASE WHEN {FATE} <= 0 THEN {quoted(name)} END AS {quoted(name)}"
+
     def _column(self, name: str) -> Any:
         from pyspark.sql import functions as F
 
