@@ -75,8 +75,16 @@ TABLE = {
     "function": _change(_FUNCTIONS, "only the function's code is another", Cell.ON),
     "windows longer": _change(_WINDOWS, "windows have another length", Cell.STEPS),
     "another kind of windows": _change(_WINDOWS, "windows are of another kind", Cell.STEPS),
-    "another aggregate": _change(_WINDOWS, "an aggregate is another", Cell.STEPS),
-    "an aggregate more": _change(_WINDOWS, "there is one aggregate more", Cell.STEPS),
+    "an aggregate more": _change(_WINDOWS, "there is one aggregate more", Cell.ON),
+    "an aggregate gone": _change(_WINDOWS, "an aggregate is gone", Cell.ON),
+    "another aggregate": _change(_WINDOWS, "an aggregate is another: one that is gone and one that is new", Cell.ON),
+    "an aggregate cast": _change(
+        _WINDOWS, "a sum of integers is cast to decimal or double, and keeps its sums", Cell.ON
+    ),
+    "aggregates elsewhere": _change(_WINDOWS, "aggregates stand in another order, or have other names", Cell.ON),
+    "blanks": _change(_WINDOWS, "an expression has other blanks or letter case", Cell.ON),
+    "another type": _change(_WINDOWS, "what an aggregate reads has a narrower type", Cell.STEPS),
+    "another window key": _change(_WINDOWS, "another column is the key", Cell.STEPS),
     "late rows": _change(_WINDOWS, "late rows are handed over instead of dropped", Cell.ON),
     "step new": _change(_JOB, "a step is new, and begins with nothing", Cell.ON),
     "step gone": _change(_JOB, "a step with state is gone", Cell.DROP),
@@ -111,6 +119,7 @@ TAIL = """## What else counts
 - A sink may go when its last rows are known to be published, as a driver says that leaves on purpose. Behind one that was killed, start once as it was: from the last commit, and from anything that is of that batch, that is asked for with `PEN-CKP-016`. A restore to a batch before it goes on: the rows are computed again, for the sinks that there are.
 - A source or a step that is new is refused as long as a batch is begun and not committed: start once as it was, or give that batch up with `--from batch=N`.
 - A restore that is refused changes neither state nor positions. Where a changed job has gone on, the code of before can go back to any batch that is kept from before.
+- An aggregate that is new counts the rows that come from then on, in windows that are open as well; windows that begin later have it whole. One that needs only what is kept already, as a mean beside a sum of doubles, has it whole at once. `penstock diff` says which is which.
 - What a table of a sink does not take is refused with `PEN-SNK-003`, whichever way the job starts.
 """
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from harness_jobs import ORDERS, order, plain, windowed_job
 
-from penstock import Job, seconds
-from penstock.errors import StepsChanged
+from penstock import Job, agg, seconds
+from penstock.errors import IntegerOverflow, StepsChanged
 from penstock.runtime.loop import DriverSettings
-from penstock.sinks import MemorySink
+from penstock.sinks import Delta, MemorySink
 from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
+
+ZERO = seconds(0)
 
 
 class Parts:
@@ -99,3 +104,32 @@ def test_a_restore_that_drops_a_step_drops_it_for_good(tmp_path: Path) -> None:
         assert (h.commit().batch, h.commit().state) == (0, {})
         h.batch({"orders": [order("a", 3, 5)]})
         assert h.commit().batch > 1
+
+
+@pytest.mark.parametrize(
+    ("cast", "table", "expected"),
+    [("DECIMAL(20,0)", "wide", Decimal(2**63 + 41)), ("DOUBLE", "wide", float(2**63 + 41))],
+)
+def test_the_remedy_of_an_overflow_works(cast: str, table: str, expected: object, tmp_path: Path) -> None:
+    """PEN-STA-004, SEMANTICS 3.3: the cast keeps the sums of rows that came before, and the batch is done again."""
+
+    def job(total: str, table: str) -> Job:
+        made = Job("sums", partitions=1)
+        rows = made.source("rows", MemorySource("k string, t timestamp, v long"), event_time="t", max_out_of_order=ZERO)
+        summed = rows.key_by("k").window("w", Tumbling(seconds(100)).drop_late()).aggregate(total=agg.sum(total))
+        summed.write("out", Delta(tmp_path / table))
+        return made
+
+    def row(t: float, v: int) -> dict[str, object]:
+        return {"k": "a", "t": datetime.fromtimestamp(t, UTC), "v": v}
+
+    with Harness(job("v", "narrow"), tmp_path / "root") as h:
+        h.batch({"rows": [row(1, 2**62), row(2, 41)]})
+        h.batch({"rows": [row(3, 2**62)]})
+        with pytest.raises(IntegerOverflow, match=r"total = sum\(v\).*CAST the column to decimal or double"):
+            h.batch({"rows": [row(100, 1)]})
+        with pytest.raises(IntegerOverflow):
+            h.restart()  # the batch is done again, with the code as it was
+        h.restart(job(f"CAST(v AS {cast})", table))
+    found = DeltaTable(tmp_path / table).to_pyarrow_table().to_pylist()
+    assert [row["total"] for row in found] == [expected]

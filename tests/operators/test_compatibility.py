@@ -54,7 +54,8 @@ def make_job(
     function: Callable[..., Any] = counted,
     window: TimeWindow = WINDOW,
     total: str = "v",
-    more: bool = False,
+    worst: str = "",
+    turned: bool = False,
     steps: tuple[str, ...] = ("seen",),
     sources: tuple[str, ...] = ("orders",),
     sinks: tuple[str, ...] = (),
@@ -69,8 +70,9 @@ def make_job(
     keyed = orders.with_columns(number=key).key_by(by)
     for step in steps:
         if step.startswith("w"):
-            worst = {"worst": agg.max("v")} if more else {}
-            made = keyed.window(step, window).aggregate(rows=agg.count(), total=agg.sum(total), **worst)
+            kept = {"rows": agg.count(), "total": agg.sum(total)} | ({"worst": agg.max(worst)} if worst else {})
+            kept = {f"{name}_too": kept[name] for name in reversed(kept)} if turned else kept
+            made = keyed.window(step, window).aggregate(**kept)
         else:
             bound = {"timeout": idle(seconds(timeout))} if timeout else {"unbounded": True}
             made = keyed.map_with_state(step, function, state=state, output="n int", **bound)
@@ -108,8 +110,14 @@ CASES = {
     "function": Case({"function": counted_otherwise}, adds=10),
     "windows longer": Case({"window": Tumbling(seconds(200)).drop_late()}, WINDOWS),
     "another kind of windows": Case({"window": Sliding(seconds(100), every=seconds(50)).drop_late()}, WINDOWS),
+    "an aggregate more": Case({"worst": "v"}, WINDOWS),
+    "an aggregate gone": Case({"worst": ""}, WINDOWS | {"worst": "v"}),
     "another aggregate": Case({"total": "v + 1"}, WINDOWS),
-    "an aggregate more": Case({"more": True}, WINDOWS),
+    "an aggregate cast": Case({"total": "CAST(v AS DECIMAL(20, 2))"}, WINDOWS),
+    "aggregates elsewhere": Case({"turned": True}, WINDOWS | {"worst": "v"}),
+    "blanks": Case({"total": "V  +1"}, WINDOWS | {"total": "v + 1"}),
+    "another type": Case({"key": "CAST(ascii(user) AS SMALLINT)"}, WINDOWS | {"by": "user", "worst": "number"}),
+    "another window key": Case({"by": "user"}, WINDOWS),
     "late rows": Case({"window": Tumbling(seconds(100)).late_to("late")}, WINDOWS),
     "step new": Case({"steps": ("seen", "fresh")}),
     "step gone": Case({"steps": ("w",)}, {"steps": ("w", "seen")}),

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import agg
+from penstock.graph.aggregates import Aggregate
 from penstock.graph.windows import TimeWindow
 from penstock.operators import window_blocks
 from penstock.operators.aggregates import AggregatePlan
@@ -44,7 +45,7 @@ def delta(spec: WindowStep, rows: list[dict], batch: int) -> pa.Table:
             "p": pa.array(range(len(rows)), pa.int64()),
         }
     )
-    inputs = {a.name: a.expression for a in spec.plan.aggregates if a.expression}
+    inputs = {a.name: "d" for a in spec.plan.aggregates if a.expression}
     order = (batch, 0, 0, "p")
     return preaggregate(
         table,
@@ -64,7 +65,7 @@ def rows_of(batch: int) -> list[dict]:
     return [{"k": (batch * 5 + i) % 7, "t": t, "d": float(batch + i) / 4} for i, t in enumerate(times)]
 
 
-def assert_right(batch: Batch, expected, aggregates=AGGREGATES) -> None:
+def assert_right(batch: Batch, expected) -> None:
     found = {(row["k"], round(row["window_end"].timestamp() * 1e6)): row for row in batch.output.to_pylist()}
     wanted = {(w.key[0], w.end): w.results for w in expected.windows}
     assert found.keys() == wanted.keys()
@@ -88,6 +89,52 @@ def test_state_of_two_stacks_goes_on(tmp_path: Path) -> None:
     for batch in range(WRITTEN_BEFORE, WRITTEN_BEFORE + 30):
         expected = model.batch(rows_of(batch), late=batch - 1, close=batch - 1)
         assert_right(disk.batch([delta(spec, rows_of(batch), batch)], late=batch - 1, close=batch - 1), expected)
+
+
+CHANGED = {
+    "blanks and letters": {"n": agg.count(), "total": agg.sum(" D"), "low": agg.min("d "), "last": agg.last("`d`")},
+    "another order": {name: AGGREGATES[name] for name in ("last", "low", "total", "n")},
+    "other names": {"a": agg.count(), "b": agg.sum("d"), "c": agg.min("d"), "e": agg.last("d")},
+    "fewer": {"low": agg.min("d")},
+    "more of the same partials": AGGREGATES | {"mean": agg.mean("d"), "some": agg.count("d")},
+    "more": AGGREGATES | {"high": agg.max("d"), "first": agg.first("d"), "spread": agg.var_pop("d")},
+}
+NEW = {"high", "first", "spread"}
+"""Counts the rows from the change on."""
+
+
+@pytest.mark.fault("F51")
+@pytest.mark.parametrize("version", ["before", "now"])
+@pytest.mark.parametrize("change", CHANGED)
+def test_aggregates_are_added_reordered_dropped_and_renamed(change: str, version: str, tmp_path: Path) -> None:
+    """DESIGN 5: what is kept of an aggregate is found by what it aggregates; what is new counts from now on."""
+    aggregates = {name: Aggregate(a.kind, a.expression) for name, a in CHANGED[change].items()}
+    plain = {name: Aggregate(a.kind, a.expression and "d") for name, a in aggregates.items()}
+    model = WindowModel(WINDOW, ("k",), {n: a for n, a in plain.items() if n not in NEW}, time=lambda row: row["t"])
+    fresh = WindowModel(WINDOW, ("k",), {n: a for n, a in plain.items() if n in NEW}, time=lambda row: row["t"])
+    if version == "before":
+        shutil.copytree(STORED / "state", tmp_path / "state")
+        disk = SliceDisk(spec_of(), tmp_path / "state", json.loads((STORED / "ref.json").read_text()), WRITTEN_BEFORE)
+    else:
+        disk = SliceDisk(spec_of(), tmp_path / "state")
+    for batch in range(WRITTEN_BEFORE):
+        model.batch(rows_of(batch), late=batch - 1, close=batch - 1)
+        if version == "now":
+            disk.batch([delta(spec_of(), rows_of(batch), batch)], late=batch - 1, close=batch - 1)
+    spec = spec_of(aggregates=aggregates)
+    disk = SliceDisk(spec, tmp_path / "state", disk.ref, WRITTEN_BEFORE)
+    assert disk.work.evolution(disk.state()).refused == ()
+    for batch in range(WRITTEN_BEFORE, WRITTEN_BEFORE + 40):
+        expected = model.batch(rows_of(batch), late=batch - 1, close=batch - 1)
+        newer = fresh.batch(rows_of(batch), late=batch - 1, close=batch - 1)
+        found = disk.batch([delta(spec, rows_of(batch), batch)], late=batch - 1, close=batch - 1)
+        assert_right(found, expected)
+        since = {(w.key, w.end): w.results for w in newer.windows}
+        at = {((row["k"],), round(row["window_end"].timestamp() * 1e6)): row for row in found.output.to_pylist()}
+        for place, results in since.items():
+            assert all(value.matches(at[place][name]) for name, value in results.items()), place
+        for place in at.keys() - since.keys():  # windows whose rows had all come before
+            assert [at[place][name] for name in NEW & aggregates.keys()] == [None] * len(NEW & aggregates.keys())
 
 
 @st.composite

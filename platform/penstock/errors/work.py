@@ -35,8 +35,13 @@ class NondeterministicStep(StateError):
 
 
 class IntegerOverflow(StateError, OverflowError):
+    """A sum does not fit the type of its result."""
+
     code = "PEN-STA-004"
-    remedy = "Aggregate a wider type: CAST the column to decimal or double."
+    remedy = (
+        "Aggregate a wider type: CAST the column to decimal or double. The step keeps its sums; give the aggregate "
+        "another name, or the sink another table, where the table has a column of the narrow type."
+    )
 
 
 class SegmentExists(StateError, FileExistsError):

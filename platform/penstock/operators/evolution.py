@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-__all__ = ["Evolution", "evolve"]
+__all__ = ["Evolution", "evolve", "widens"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def _unfit(stored: pa.Schema, columns: pa.Schema) -> Iterator[str]:
     for field in stored:
         if field.name not in columns.names:
             yield f"column {field.name} {field.type} is gone"
-        elif not _widens(field.type, columns.field(field.name).type):
+        elif not widens(field.type, columns.field(field.name).type):
             yield f"column {field.name} was {field.type} and is {columns.field(field.name).type}"
 
 
@@ -66,7 +66,7 @@ def _in_order(names: Iterable[str], known: Iterable[str]) -> list[str]:
     return [name for name in names if name in both]
 
 
-def _widens(old: pa.DataType, new: pa.DataType) -> bool:
+def widens(old: pa.DataType, new: pa.DataType) -> bool:
     """Return whether every value of the old type has one of the new type."""
     if old == new:
         return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -36,6 +36,7 @@ from penstock.runtime.specs import HASHED, MAIN, TIME, TIMERS, Piece, Rebuilt, S
 from penstock.sources.base import PARTITION, POSITION
 from penstock.state import DELETED, EXPIRES, LATEST, Combine, live_rows
 from penstock.state.keys import Bools, Ints
+from penstock.state.reader import Adapters
 from penstock.state.rows import conform
 from penstock.time.arrival import ARRIVAL, arrival_order, described, of_source, split
 
@@ -209,6 +210,14 @@ class FunctionWork:
     def described(self) -> Mapping[str, Any]:
         """Return nothing: the newest row of a key is its state, and columns say what they are."""
         return {}
+
+    def adapters(self, facts: Mapping[str, Any]) -> Adapters:
+        """Return nothing: a column is found by its name, and one that is new is null."""
+        return {}
+
+    def adapted(self, table: str, layout: str) -> Callable[[pa.Table], pa.Table]:
+        """Return rows as they are, for the same reason."""
+        return lambda rows: rows
 
     @property
     def hash_column(self) -> str:

@@ -100,22 +100,25 @@ def rewritten_tables(
         elif snapshot is not None:
             files = snapshot.files if name == MAIN else snapshot.timer_files
             # Not as a version of the table: how long Delta keeps its log is no matter of ours.
-            tables[name] = _snapshot([table_path(folder, step, name) / file for file in files], work, name, spark)
+            paths = [table_path(folder, step, name) / file for file in files]
+            tables[name] = _snapshot(paths, work, name, snapshot.layout, spark)
         else:
             tables[name] = _segments(step, work, name, commit, spark, folder / "state")
     return tables
 
 
-def _snapshot(files: list[Path], work: StepWork, table: str, spark: SparkSession) -> DataFrame:
+def _snapshot(files: list[Path], work: StepWork, table: str, layout: str, spark: SparkSession) -> DataFrame:
     """Return the rows of a snapshot's files, a task for each; a task has them brought where it runs."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    schema = pq.read_schema(have_file(files[0])).remove_metadata() if files else storable(work.tables[table])
+    adapt = work.adapted(table, layout)
+    stored = pq.read_schema(have_file(files[0])).remove_metadata() if files else storable(work.tables[table])
+    schema = storable(adapt(stored.empty_table()).schema)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in [row for batch in batches for row in batch.column(0).to_pylist()]:
             for rows in pq.ParquetFile(have_file(files[number])).iter_batches():
-                yield from pa.Table.from_batches([rows]).cast(schema).to_batches()
+                yield from adapt(pa.Table.from_batches([rows])).cast(schema).to_batches()
 
     count = len(files)
     return spark.range(0, count, 1, max(1, count)).mapInArrow(read, from_arrow_schema(schema))

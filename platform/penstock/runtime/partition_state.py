@@ -28,9 +28,10 @@ from penstock.state import (
 from penstock.state import ManifestRef as StateRef
 from penstock.state.keys import Bools, Ints
 
-__all__ = ["PartitionState"]
+__all__ = ["LAYOUT", "PartitionState"]
 
-_LAYOUT = "layout"
+LAYOUT = "layout"
+"""The fact that says in words what a partition's state was written as."""
 
 
 class PartitionState:
@@ -62,13 +63,14 @@ class PartitionState:
             return cls(StateReader(folder, Manifest(step=step, partition=partition, keys=tuple(work.keys.names))), work)
         manifest = _read(folder, ref)
         if base is None:
-            return cls(StateReader(folder, manifest), work)
-        return cls(StateReader(folder, manifest.rebased(_read(folder, base))), work, rebased=True)
+            return cls(StateReader(folder, manifest, work.adapters(manifest.facts)), work)
+        rebased = manifest.rebased(_read(folder, base))
+        return cls(StateReader(folder, rebased, work.adapters(manifest.facts)), work, rebased=True)
 
     @property
     def written_as(self) -> str:
         """Return in words what the state was written as."""
-        return str(self.facts.get(_LAYOUT, self.work.layout_name))
+        return str(self.facts.get(LAYOUT, self.work.layout_name))
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -99,7 +101,8 @@ class PartitionState:
 
     def at(self, written: Written) -> PartitionState:
         """Return the state as a batch has left it."""
-        return PartitionState(StateReader(self.reader.folder, written.manifest), self.work)
+        manifest = written.manifest
+        return PartitionState(StateReader(self.reader.folder, manifest, self.work.adapters(manifest.facts)), self.work)
 
     def refuse_strangers(
         self, tables: Sequence[pa.Table], partition: int, partitions: int, step: str, *, hashes: str | None = None
@@ -119,7 +122,7 @@ class PartitionState:
         # What stands there already stays as it is, so that a batch that changes nothing writes nothing.
         kept = self.facts if change.facts is None else change.facts
         if change.append or change.replace or change.floors or change.facts is not None:
-            change = replace(change, facts={**kept, **self.work.described, _LAYOUT: self.work.layout_name})
+            change = replace(change, facts={**kept, **self.work.described, LAYOUT: self.work.layout_name})
         for tables in (change.append, change.replace):
             for part, table in tables.items():
                 check_rows(table, self.work.keys.names, step=self.reader.manifest.step, part=part, cap=facts.row_cap)

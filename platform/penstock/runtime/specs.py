@@ -13,6 +13,7 @@ from penstock.operators.evolution import Evolution
 from penstock.runtime.facts import BatchFacts
 from penstock.state import Change, Combine
 from penstock.state.keys import Ints
+from penstock.state.reader import Adapters
 from penstock.time.arrival import ARRIVAL, Stand
 
 if TYPE_CHECKING:
@@ -234,6 +235,12 @@ class StepWork(Protocol):
     @property
     def described(self) -> Mapping[str, Any]:
         """Return what those who read the state without the job's code must know, as JSON values."""
+
+    def adapters(self, facts: Mapping[str, Any]) -> Adapters:
+        """Return what makes of rows that were stored with these facts those of today, by part."""
+
+    def adapted(self, table: str, layout: str) -> Callable[[pa.Table], pa.Table]:
+        """Return what does the same to rows of a table that was written when a `layout_name` was this."""
 
     @property
     def hash_column(self) -> str:

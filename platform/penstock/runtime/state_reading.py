@@ -19,9 +19,13 @@ from penstock.checkpoint.places import have_file
 from penstock.checkpoint.recovery import Damage, recover
 from penstock.errors import CannotRestore, CheckpointCorrupt, RootMissing, UnknownName
 from penstock.operators.aggregates import AGGREGATES, AggregatePlan
+from penstock.operators.aggregates.naming import PARTIALS
 from penstock.operators.key_ledger import STATE, readable
-from penstock.operators.partial_tables import GROUP, HASH, PartialTables
+from penstock.operators.partial_tables import PartialTables
 from penstock.operators.slice_state import SLICES
+from penstock.operators.stored_partials import StoredPartials
+from penstock.operators.window_evolution import names_in
+from penstock.runtime.partition_state import LAYOUT
 from penstock.runtime.restoring import StartFrom, parse_start
 from penstock.runtime.roots import job_log
 from penstock.runtime.snapshot_tables import find_snapshot, table_path, verify_snapshot
@@ -100,7 +104,13 @@ def _readers(root: Path, step: str, commit: Commit) -> Iterator[tuple[StateReade
     for partition, ref in sorted(commit.state[step].items(), key=lambda named: int(named[0])):
         folder = root / step / partition
         manifest = Manifest.read(folder / ref.path, StateRef(ref.path, ref.size, ref.checksum))
-        yield StateReader(folder, manifest), folder / ref.path
+        reader = StateReader(folder, manifest)
+        if reader.stored(SLICES) is not None:
+            old = manifest.facts.get(PARTIALS)
+            names = names_in(str(manifest.facts.get(LAYOUT, ""))) if old is None else old
+            adapt = StoredPartials(_layout(reader, folder / ref.path), names)
+            reader = StateReader(folder, manifest, {SLICES: adapt})
+        yield reader, folder / ref.path
 
 
 def _schema(reader: StateReader, path: Path) -> list[pa.Schema]:
@@ -125,7 +135,7 @@ def _readable(reader: StateReader, path: Path, part: str) -> Callable[[pa.Table]
 
 def _layout(reader: StateReader, path: Path) -> PartialTables:
     """Return how a partition's slices are kept, as its manifest describes it."""
-    schema = reader.schema(SLICES)
+    schema = reader.stored(SLICES)
     assert schema is not None
     try:
         plan = AggregatePlan.read(reader.facts[AGGREGATES])
@@ -134,6 +144,4 @@ def _layout(reader: StateReader, path: Path) -> PartialTables:
             "its manifest does not say how slices are merged; a batch that changes it, written by this version, does",
             where=shown(path),
         ) from why
-    partials = {field.name for field in plan.fields}
-    keys = pa.schema([field for field in schema if field.name not in partials | {GROUP, HASH}])
-    return PartialTables(plan=plan, keys=keys)
+    return PartialTables(plan=plan, keys=pa.schema([schema.field(name) for name in reader.manifest.keys]))

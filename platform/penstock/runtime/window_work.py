@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,21 +12,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.graph.durations import Duration
 from penstock.operators.aggregates import AGGREGATES
+from penstock.operators.aggregates.naming import PARTIALS
 from penstock.operators.evolution import Evolution
 from penstock.operators.key_ledger import Moment
 from penstock.operators.partial_tables import GROUP, HASH, SLICE_START
-from penstock.operators.slice_state import FRONT, LATE, LATE_NEXT, SLICES
+from penstock.operators.slice_state import FRONT, LATE, LATE_NEXT, RUNNING, SLICES, TOTAL
 from penstock.operators.slices import BEGINNING_OF_TIME, END_OF_TIME
+from penstock.operators.stored_partials import StoredPartials
 from penstock.operators.time_windows import WINDOW_END, StepResult, WindowStep, begin, step
 from penstock.operators.window_blocks import sorted_front
+from penstock.operators.window_evolution import changed_windows, kept_now, names_in
 from penstock.runtime.facts import BatchFacts
-from penstock.runtime.partition_state import PartitionState
+from penstock.runtime.partition_state import LAYOUT, PartitionState
 from penstock.runtime.specs import HASHED, MAIN, TIME, Piece, Rebuilt, StepDone
 from penstock.runtime.window_order import ranked_together
 from penstock.state import Change, Combine
 from penstock.state.hashing import content_hashes
+from penstock.state.reader import Adapters
 from penstock.time.arrival import BY_TIME, Stand
 
 __all__ = ["WindowWork"]
@@ -56,7 +58,7 @@ class WindowWork:
     def layout_name(self) -> str:
         """Return in words what this step keeps: keys, aggregates and windows."""
         keys = ", ".join(f"{field.name} {field.type}" for field in self.spec.keys)
-        kept = ", ".join(f"{a.kind.value}({a.expression or ''}) {a.result}" for a in self.spec.plan.aggregates)
+        kept = ", ".join(f"{aggregate} {result}" for aggregate, result in kept_now(self.spec.plan))
         window = self.spec.window
         return f"[{keys}] {kept} in windows of {window.size} us every {window.every} us from {window.offset}"
 
@@ -64,6 +66,15 @@ class WindowWork:
     def described(self) -> Mapping[str, Any]:
         """Return what tells others how slices of the same key are merged."""
         return {AGGREGATES: self.spec.plan.described()}
+
+    def adapters(self, facts: Mapping[str, Any]) -> Adapters:
+        """Return what reads partials of other aggregates as those of today; of state of an older version, by place."""
+        read = StoredPartials(self.spec.layout, _old_names(facts))
+        return dict.fromkeys(_OF_PARTIALS, read)
+
+    def adapted(self, table: str, layout: str) -> Callable[[pa.Table], pa.Table]:
+        """Return what does the same to rows of a snapshot."""
+        return StoredPartials(self.spec.layout, names_in(layout))
 
     @property
     def hash_column(self) -> str:
@@ -82,15 +93,18 @@ class WindowWork:
         return {SLICES: layout.combine, LATE: layout.combine, FRONT: lambda fronts: sorted_front(fronts, layout)}
 
     def evolution(self, state: PartitionState) -> Evolution:
-        """Return how this state differs: windows go on from the same keys, partials and slices only."""
-        return self.evolved(state.written_as, state.reader.manifest.keys, pa.schema([]))
+        """Return how this state differs: windows go on from the same keys and slices, and from other aggregates."""
+        stored = state.reader.stored(SLICES)
+        read = StoredPartials(self.spec.layout, _old_names(state.facts))
+        return changed_windows(state.written_as, self.layout_name, read, stored)
 
     def evolved(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> Evolution:
-        """Return the same of what was kept as a layout says: partials are named by their places, slices by windows."""
-        return Evolution() if layout == self.layout_name else Evolution(refused=_differences(layout, self.layout_name))
+        """Return the same of what was kept as a layout says."""
+        read = StoredPartials(self.spec.layout, names_in(layout))
+        return changed_windows(layout, self.layout_name, read, stored)
 
     def lost(self, state: PartitionState) -> tuple[str, ...]:
-        """Return nothing: a window reads all that a window of this layout has written."""
+        """Return nothing: a window reads all that a window of these keys and bounds has written."""
         return ()
 
     def run(self, state: PartitionState, tables: list[pa.Table], facts: BatchFacts) -> Generator[Piece, None, StepDone]:
@@ -105,7 +119,7 @@ class WindowWork:
             append=result.append,
             replace=result.replace,
             floors=dict.fromkeys((SLICES, FRONT, LATE, LATE_NEXT), result.floor),
-            facts=result.facts,
+            facts={**result.facts, PARTIALS: _old_names(state.facts)},
         )
         return StepDone(change=change, due=result.next_due, due_time=None, rows=result.rows)
 
@@ -129,7 +143,8 @@ class WindowWork:
         placed = given.append_column(GROUP, given[SLICE_START].cast(pa.int64())).append_column(HASH, given[HASHED])
         slices = placed.select(schema.names).cast(schema)
         begun = begin(slices, self.spec, closed_to=moment.watermark)
-        change = Change(append=begun.append, floors={SLICES: begun.floor}, facts=begun.facts)
+        facts = {**begun.facts, PARTIALS: {}}
+        change = Change(append=begun.append, floors={SLICES: begun.floor}, facts=facts)
         return Rebuilt(change=change, due=begun.next_due, due_time=None)
 
     def whole(self, state: PartitionState) -> pa.Table:
@@ -163,26 +178,13 @@ def _stand(closed: pa.Table, keys: pa.Schema) -> Stand:
     return Stand(rows=by_time, times=closed[TIME].to_numpy(), hashes=hashes)
 
 
-_LAYOUT = re.compile(r"\[(.*?)\] (.*) in windows of (\d+) us every (\d+) us from (-?\d+)")
+_OF_PARTIALS = (SLICES, LATE, RUNNING, FRONT, TOTAL, LATE_NEXT)
 
 
-def _differences(was: str, now: str) -> tuple[str, ...]:
-    """Say part by part what two layouts differ in, and as a whole where one of them is of no window."""
-    old, new = _LAYOUT.fullmatch(was), _LAYOUT.fullmatch(now)
-    if old is None or new is None:
-        return (f"it keeps {now}, and its state is {was}",)
-    parts = (
-        ("keys", f"[{old[1]}]", f"[{new[1]}]"),
-        ("aggregates", old[2], new[2]),
-        ("windows", _window(old), _window(new)),
-    )
-    return tuple(f"its {what} were {before} and are {after}" for what, before, after in parts if before != after)
-
-
-def _window(layout: re.Match[str]) -> str:
-    size, every, offset = (Duration(int(layout[number])) for number in (3, 4, 5))
-    begin = f" from {offset}" if offset.micros else ""
-    return f"of {size} every {every}{begin}"
+def _old_names(facts: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the names by place that partials of a state may have, where it was begun by an older version."""
+    known: Mapping[str, str] | None = facts.get(PARTIALS)
+    return names_in(str(facts.get(LAYOUT, ""))) if known is None else known
 
 
 class _Slices:

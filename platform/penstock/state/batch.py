@@ -88,7 +88,9 @@ def write_batch(
     after = after.drop(*emptied).at(batch)
     with SegmentWriter(reader.folder, name, step=before.step, partition=before.partition, batch=batch) as writer:
         written = sum(writer.add(part, table).size for part, table in rows)
-        merged, rewritten = _merge(StateReader(reader.folder, after), writer, merge, budget(written, slack), behind)
+        merged, rewritten = _merge(
+            StateReader(reader.folder, after, reader.adapt), writer, merge, budget(written, slack), behind
+        )
         segment = writer.publish()
     after = merged.append(segment)
     ref = write_manifest(reader.folder, name, after)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,10 @@ from penstock.state.refs import Piece
 from penstock.state.rows import Bound, conform, position, start_of_group
 from penstock.state.sections import Block, Section, open_section, retain
 
-__all__ = ["Span", "StateReader"]
+__all__ = ["Adapters", "Span", "StateReader"]
+
+Adapters: TypeAlias = Mapping[str, Callable[[pa.Table], pa.Table]]
+NO_ADAPTERS: Adapters = MappingProxyType({})
 
 
 class Span(NamedTuple):
@@ -34,12 +38,14 @@ class StateReader:
     """The state of one partition after a batch, read by memory map.
 
     What is read costs memory for what is asked for, never for what the state holds.
+    `adapt` has, by part, what makes of stored rows those that the step's code has now; whatever is scanned is so.
     All methods raise `StateMissing` for a file that is gone and `CheckpointCorrupt` for one that is not as written.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, adapt: Adapters = NO_ADAPTERS) -> None:
         self.folder = folder
         self.manifest = manifest
+        self.adapt = adapt
         retain(folder, manifest.sizes)
 
     @property
@@ -49,6 +55,11 @@ class StateReader:
 
     def schema(self, part: str) -> pa.Schema | None:
         """Return the columns of a part, as its newest rows have them; None for a part without rows."""
+        stored = self.stored(part)
+        return stored if stored is None or part not in self.adapt else self.adapt[part](stored.empty_table()).schema
+
+    def stored(self, part: str) -> pa.Schema | None:
+        """Return the columns that the newest rows of a part were written with; None for a part without rows."""
         chain = self.manifest.chain(part)
         return self._section(chain[-1].pieces[-1]).schema if chain else None
 
@@ -113,6 +124,10 @@ class StateReader:
         batches = [block.rows.slice(start, end - start) for block, start, end in self.spans(part, run, low, high)]
         if not batches:
             return None
+        if part in self.adapt:
+            adapt = self.adapt[part]
+            adapted = pa.concat_tables([adapt(pa.Table.from_batches([batch])) for batch in batches])
+            return adapted if schema is None else conform(adapted, schema)
         if any(not batch.schema.equals(batches[0].schema) for batch in batches[1:]):
             # A merge over several batches that went on behind a change of schema.
             newest = self.schema(part) if schema is None else schema

@@ -14,6 +14,7 @@ from penstock.operators.aggregates.cells import Cell, Column, Ids, Partials, Row
 from penstock.operators.aggregates.edges import Edge
 from penstock.operators.aggregates.extremes import Extreme
 from penstock.operators.aggregates.moments import Moments
+from penstock.operators.aggregates.naming import PARTS, cells_of, partial_name, plain_sql
 from penstock.operators.aggregates.sums import DecimalSum, FloatSum, IntegerSum
 
 __all__ = ["AGGREGATES", "ROWS", "AggregatePlan", "BoundAggregate"]
@@ -24,12 +25,6 @@ AGGREGATES = "aggregates"
 ROWS = "_rows"
 """The partial that every plan has: how many rows were aggregated, so that a key without rows is known."""
 _Invertible = ValueCount | IntegerSum | DecimalSum
-_VARIANCES = (
-    AggregateKind.VAR_POP,
-    AggregateKind.VAR_SAMP,
-    AggregateKind.STDDEV_POP,
-    AggregateKind.STDDEV_SAMP,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +91,16 @@ class AggregatePlan:
         Raises BadExpression where a type has no such aggregate.
         """
         return _Planner().plan(aggregates, input_types)
+
+    def partials(self) -> dict[str, tuple[str, str]]:
+        """Return what each partial of an expression is: its part, as in `naming.PARTS`, and the expression."""
+        return {
+            partial_name(part, a.expression): (part, a.expression)
+            for a in self.aggregates
+            if a.expression is not None
+            for cell in cells_of(a.kind, str(a.result))
+            for part, _ in PARTS[cell]
+        }
 
     def described(self) -> list[list[str | None]]:
         """Return name, kind, expression and input type of each aggregate, from which `read` makes the same plan."""
@@ -184,16 +189,13 @@ class _Planner:
         self.edges: dict[AggregateKind, list[tuple[str, str, pa.DataType]]] = {}
 
     def plan(self, aggregates: Mapping[str, Aggregate], input_types: Mapping[str, pa.DataType | None]) -> AggregatePlan:
-        bound = tuple(
-            self._bind(index, name, aggregate, input_types.get(name))
-            for index, (name, aggregate) in enumerate(aggregates.items())
-        )
+        bound = tuple(self._bind(name, aggregate, input_types.get(name)) for name, aggregate in aggregates.items())
         edges = (Edge(f"_{kind.value}", tuple(kept), kind is AggregateKind.LAST) for kind, kept in self.edges.items())
         cells = (*self.cells.values(), *edges)
         fields = tuple(field for cell in cells for field in cell.fields)
         return AggregatePlan(aggregates=bound, inputs=self.inputs, cells=cells, fields=fields)
 
-    def _bind(self, index: int, name: str, aggregate: Aggregate, given: pa.DataType | None) -> BoundAggregate:
+    def _bind(self, name: str, aggregate: Aggregate, given: pa.DataType | None) -> BoundAggregate:
         result = results.result_type(aggregate.kind, given, what=_described(name, aggregate.kind, aggregate.expression))
         source = None if aggregate.expression is None else self._input(aggregate.expression)
         return BoundAggregate(
@@ -203,41 +205,41 @@ class _Planner:
             source=source,
             given=given,
             result=result,
-            columns=(ROWS,) if source is None else self._columns(aggregate.kind, source, given, f"_p{index}"),
+            columns=(ROWS,) if source is None else self._columns(aggregate.kind, source, given, result),
         )
 
     def _input(self, expression: str) -> str:
         for column, known in self.inputs.items():
-            if known == expression:
+            if plain_sql(known) == plain_sql(expression):
                 return column
         column = f"_in{len(self.inputs)}"
         self.inputs[column] = expression
         return column
 
-    def _columns(self, kind: AggregateKind, source: str, given: pa.DataType, prefix: str) -> tuple[str, ...]:
+    def _columns(self, kind: AggregateKind, source: str, given: pa.DataType, result: pa.DataType) -> tuple[str, ...]:
         """Return the columns that an aggregate is computed from, adding the cells that are not there yet."""
-        match kind:
-            case AggregateKind.FIRST | AggregateKind.LAST:
-                kept = self.edges.setdefault(kind, [])
-                for known, column, _ in kept:
-                    if known == source:
-                        return (column,)
-                kept.append((source, f"{prefix}_{kind.value}", given))
-                return (f"{prefix}_{kind.value}",)
-            case AggregateKind.MIN | AggregateKind.MAX:
-                greatest = kind is AggregateKind.MAX
-                return self._cell((kind.value, source), Extreme(f"{prefix}_{kind.value}", source, given, greatest))
-            case _ if kind in _VARIANCES:
-                cell = Moments(f"{prefix}_n", f"{prefix}_mean", f"{prefix}_squares", source)
-                return self._cell(("moments", source), cell)[::2]
-        count = self._cell(("count", source), ValueCount(f"{prefix}_n", source))
-        if kind is AggregateKind.COUNT:
-            return count
-        if pa.types.is_decimal(given):
-            return count + self._cell(("decimal", source), DecimalSum(f"{prefix}_sum", source, given.scale))
-        if kind is AggregateKind.SUM and pa.types.is_integer(given):
-            return count + self._cell(("integer", source), IntegerSum(f"{prefix}_sum", f"{prefix}_carry", source))
-        return count + self._cell(("double", source), FloatSum(f"{prefix}_double", source))
+        found: tuple[str, ...] = ()
+        for cell in cells_of(kind, str(result)):
+            names = [partial_name(part, self.inputs[source]) for part, _ in PARTS[cell]]
+            match cell:
+                case "first" | "last":
+                    kept = self.edges.setdefault(kind, [])
+                    if (source, names[0], given) not in kept:
+                        kept.append((source, names[0], given))
+                    found += tuple(names)
+                case "min" | "max":
+                    found += self._cell((cell, source), Extreme(names[0], source, given, cell == "max"))
+                case "moments":
+                    found += self._cell((cell, source), Moments(names[0], names[1], names[2], source))[::2]
+                case "count":
+                    found += self._cell((cell, source), ValueCount(names[0], source))
+                case "decimal":
+                    found += self._cell((cell, source), DecimalSum(names[0], source, given.scale))
+                case "integer":
+                    found += self._cell((cell, source), IntegerSum(names[0], names[1], source))
+                case _:
+                    found += self._cell((cell, source), FloatSum(names[0], source))
+        return found
 
     def _cell(self, key: tuple[str, ...], cell: Cell) -> tuple[str, ...]:
         return tuple(field.name for field in self.cells.setdefault(key, cell).fields)
