@@ -8,10 +8,20 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PlainSerializer,
+    TypeAdapter,
+    ValidationError,
+)
 
 from penstock.checkpoint import format as fileformat
 from penstock.checkpoint.store import corrupt
+from penstock.checkpoint.verdicts import packed, unpacked
 from penstock.errors import CheckpointCorrupt
 
 END_OF_TIME = 2**63 - 1
@@ -147,7 +157,7 @@ class Commit(EntryBase):
     state: dict[str, dict[str, ManifestRef]]
     staged: dict[str, list[StagedFile]]
     held: dict[str, list[StagedFile]]
-    verdicts: list[dict[str, JsonValue]]
+    verdicts: Annotated[list[dict[str, JsonValue]], BeforeValidator(unpacked), PlainSerializer(packed)]
     sources: dict[str, SourceProgress]
     watermarks_out: dict[str, int | None]
     due: dict[str, int | None]

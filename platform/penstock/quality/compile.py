@@ -140,6 +140,11 @@ class CompiledGate:
         """Return the names of the rules whose bits a row's mask holds."""
         return tuple(r.name for r in self.rules if r.bit is not None and mask >> r.bit & 1)
 
+    @property
+    def certain(self) -> int:
+        """Return the bits of the rules that fail wherever one row fails them: no `mostly` forgives it."""
+        return sum(1 << r.bit for r in self.rules if r.bit is not None and r.mostly == 1)
+
     def _check_typed(self) -> None:
         if not self.typed:
             raise GateError(f"gate {self.name} was compiled without the types of its columns")

@@ -52,12 +52,20 @@ def stage_checked(alive: pa.Table, leaf: SinkLeafSpec, files: TaskFiles) -> Iter
 
 
 def _stage_apart(rows: pa.Table, masks: Ints, leaf: SinkLeafSpec, files: TaskFiles) -> Iterator[Item]:
-    """Stage rows apart by the window and the rules they fail: the verdict takes or leaves whole files."""
+    """Stage rows apart by the window and the rules they fail: the verdict takes or leaves whole files.
+
+    Rows that no verdict can spare are of one file, whatever their windows; the first one's window stands for all.
+    """
     units: Ints = rows[UNIT].to_numpy() if leaf.by_window else np.zeros(rows.num_rows, dtype=np.int64)
-    for unit, mask in sorted({(int(u), int(m)) for u, m in zip(units, masks, strict=True)}):
-        chosen = rows.filter(pa.array((masks == mask) & (units == unit))).select(leaf.staged)
-        fails = leaf.gate.rules_of(mask)
-        at = unit if leaf.by_window else None
+    certain = np.zeros(len(masks), dtype=np.bool_) if files.facts.apart else masks & leaf.gate.certain != 0
+    apart = np.where(certain, 0, units)
+    order = np.lexsort((masks, apart, certain))
+    edges = [key[order][1:] != key[order][:-1] for key in (masks, apart, certain)]
+    begins = np.flatnonzero(np.r_[True, np.logical_or.reduce(edges)][: len(order)])
+    for group in np.split(order, begins[1:]) if len(order) else ():
+        chosen = rows.take(pa.array(group)).select(leaf.staged)
+        fails = leaf.gate.rules_of(int(masks[group[0]]))
+        at = int(units[group[0]]) if leaf.by_window else None
         yield from files.stage(chosen, leaf.sinks, ordered=leaf.ordered, fails=fails, unit=at, check=leaf.check)
         if fails and leaf.quarantine is not None:
             n = chosen.num_rows
