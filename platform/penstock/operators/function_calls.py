@@ -178,7 +178,7 @@ class Calls(ABC):
 
 def ints(values: Iterable[int]) -> Ints:
     """Return numbers as an array."""
-    return np.fromiter(values, dtype=np.int64)
+    return np.array(values if isinstance(values, list) else list(values), dtype=np.int64)
 
 
 def is_nested(schema: pa.Schema) -> bool:

@@ -38,8 +38,10 @@ class RowCalls(Calls):
         """Call for each row, timer and timeout; return the state columns of all keys."""
         step, ledger = self.step, self.ledger
         self.batch_times = self.now(times)
-        columns = dict.fromkeys(step.state.names)
-        self.state = State(columns, step.timeout, event=step.event, nested=is_nested(step.state))
+        self.state = State(
+            dict.fromkeys(step.state.names), step.timeout, event=step.event, nested=is_nested(step.state)
+        )
+        self.columns = set(step.output.names)
         self.copied: Callable[[Any], Any] = deepcopy if is_nested(step.output) else dict
         self.check_output = checker(step.output, f"what step {step.name!r} put out")
         self.check_state = checker(step.state, f"the state of step {step.name!r}")
@@ -48,7 +50,8 @@ class RowCalls(Calls):
         self.names: dict[int, Any] = {}
         self.olds: dict[int, Any] = {}
         self.last_due: dict[int, int] = {}
-        self.put_out: list[tuple[Mapping[str, Any], int, int, tuple[int, int]]] = []
+        self.unfit_rows = self.unfit_keys = False
+        self._begin_output()
         self.waiting: list[_Timer] = []
         self.set: set[_Timer] = set()
         for part, at, key in ledger.due_timers():
@@ -58,20 +61,26 @@ class RowCalls(Calls):
             keys = ledger.row_ids[piece]
             self._take_up(np.unique(keys))
             given = python_rows(rows.slice(start, PIECE))
+            self.unfit_rows = any(type(row) is Unfit for row in given)
             each = zip(given, keys.tolist(), times[piece].tolist(), strict=True)
             for place, (row, key, time) in enumerate(each, start):
                 self._call(key, row, time, place)
+        self.unfit_rows = False
         self._fire()
         self._time_out()
         self._fire()
         ledger.touch()
         self._flush()
-        return ledger.with_new(ints(self.values), self.state_columns(list(self.values.values())))
+        keys, columns = ints(self.values), self.state_columns(list(self.values.values()))
+        # What is done with the batch from here on holds this object: not its dicts as well.
+        self.values, self.names, self.olds = {}, {}, {}
+        return ledger.with_new(keys, columns)
 
     def _take_up(self, keys: Ints) -> None:
         """Have these keys, and the state they had before the batch, as Python objects, and let go of the others."""
         self.names = dict(zip(keys.tolist(), self.ledger.key_values(keys), strict=True))
         self.olds = dict(zip(keys.tolist(), self.ledger.states(keys), strict=True))
+        self.unfit_keys = any(type(one) is Unfit for kept in (self.names, self.olds) for one in kept.values())
 
     def _time_out(self) -> None:
         ledger, over = self.ledger, self.ledger.timing_out()
@@ -128,21 +137,22 @@ class RowCalls(Calls):
         if place is None:  # what a key emits stands in the order of its calls
             due = self.last_due[key] = max(due, self.last_due.get(key, due))
         try:
-            if isinstance(row, Unfit):
-                raise self.unfit(row, self.where(place or 0))
-            if lost := first_unfit((name, kept)):
-                raise self.unfit(lost, "a key" if lost is name else f"the state of key {name!r}")
+            if self.unfit_rows or self.unfit_keys:
+                self._refuse_unfit(row, name, kept, place)
             deadline = int(ledger.deadlines[key])
             state.begin(kept, None if deadline == NONE else deadline, timing_out=timing_out, firing=firing)
             found = self._checked(self.step.fn(self.time, name, row, state), name)
             touched, values, until, timers = state.end()
-            if touched and values is not None:
+            if values is not None and touched:
                 self.check_state(values, name)
         except Exception as why:  # noqa: BLE001 - whatever a function of the user's raises
             self.fail(why, name, [(place, key, due, kept)])
             return
-        stand = (BY_TIME if place is None else place, due)
-        self.put_out += ((one, key, time, stand) for one in found)
+        for one in found:
+            self.put_out.append(one)
+            self.put_for.append(key)
+            self.put_at.append(time)
+            self.stands.append((BY_TIME if place is None else place, due))
         if len(self.put_out) >= PIECE:
             self._flush()
         if touched:
@@ -157,13 +167,20 @@ class RowCalls(Calls):
                 self._await(at, clock, key)
             # At the end of time every timer is due: one that sets the next would never come to an end.
 
+    def _refuse_unfit(self, row: Any, name: Any, kept: Any, place: int | None) -> None:
+        """Raise UnfitValue where the call would need an object that Python has not."""
+        if type(row) is Unfit:
+            raise self.unfit(row, self.where(place or 0))
+        if lost := first_unfit((name, kept)):
+            raise self.unfit(lost, "a key" if lost is name else f"the state of key {name!r}")
+
     def _checked(self, found: object, name: Any) -> list[Mapping[str, Any]]:
         """Return the rows of a call; raises WrongOutput for what is not as declared."""
         if found is None:
             return []
         rows = []
         for row in found if isinstance(found, list | tuple) else (found,):
-            if not isinstance(row, Mapping) or row.keys() != set(self.step.output.names):
+            if not (type(row) is dict or isinstance(row, Mapping)) or row.keys() != self.columns:
                 said = f"columns {list(row)}" if isinstance(row, Mapping) else f"a {type(row).__name__}"
                 raise WrongOutput(
                     f"step {self.step.name!r} returned {said} for key {name!r}, not a dict of {self.step.output.names}"
@@ -176,8 +193,14 @@ class RowCalls(Calls):
         """Make columns of the rows put out so far."""
         if not self.put_out:
             return
-        rows, keys, times, stands = zip(*self.put_out, strict=True)
-        self.put_out, output = [], self.step.output
-        what = f"what step {self.step.name!r} put out"
-        columns = [made_column([row[field.name] for row in rows], field, what) for field in output]
-        self.made.append((pa.table(columns, schema=output), ints(times), self.stand(stands, keys)))
+        output, what = self.step.output, f"what step {self.step.name!r} put out"
+        columns = [made_column([row[field.name] for row in self.put_out], field, what) for field in output]
+        made = pa.table(columns, schema=output)
+        self.made.append((made, ints(self.put_at), self.stand(self.stands, self.put_for)))
+        self._begin_output()
+
+    def _begin_output(self) -> None:
+        self.put_out: list[Mapping[str, Any]] = []
+        self.put_for: list[int] = []
+        self.put_at: list[int] = []
+        self.stands: list[tuple[int, int]] = []

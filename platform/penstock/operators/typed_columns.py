@@ -60,18 +60,27 @@ def checker(schema: pa.Schema, what: str) -> Check:
 
     Called for each row that a function returns, so that a row that does not fit is known by its call.
     """
-    columns = [(field.name, field.type, _fits(field.type)) for field in schema]
+    columns = [(field.name, field.type, _exact(field.type), _fits(field.type)) for field in schema]
 
     def check(row: Mapping[str, Any], key: Any) -> None:
-        for name, kind, fits in columns:
+        for name, kind, exact, fits in columns:
             value = row[name]
-            if value is not None and not fits(value):
+            if value is not None and type(value) is not exact and not fits(value):
                 raise WrongOutput(
                     f"column {name!r} of {what} is {kind} and got a {type(value).__name__} for key {key!r}: "
                     f"{value!r:.80}"
                 )
 
     return check
+
+
+def _exact(kind: pa.DataType) -> type | None:
+    """Return the type of which every value fits, None where some do not."""
+    if pa.types.is_float64(kind):
+        return float
+    if pa.types.is_boolean(kind):
+        return bool
+    return datetime if pa.types.is_timestamp(kind) and kind.unit == "us" else None
 
 
 def _fits(kind: pa.DataType) -> Callable[[Any], bool]:
@@ -86,14 +95,8 @@ def _fits(kind: pa.DataType) -> Callable[[Any], bool]:
     if pa.types.is_signed_integer(kind):
         most = 1 << (kind.bit_width - 1)
         return lambda value: -most <= value < most if type(value) is int else wholly(value)
-    if pa.types.is_float64(kind):
-        return lambda value: type(value) is float or wholly(value)
-    if pa.types.is_boolean(kind):
-        return lambda value: type(value) is bool or wholly(value)
     if pa.types.is_string(kind):
         return lambda value: (type(value) is str and value.isascii()) or wholly(value)
-    if pa.types.is_timestamp(kind) and kind.unit == "us":
-        return lambda value: type(value) is datetime or wholly(value)
     return wholly
 
 
