@@ -235,14 +235,32 @@ def test_maps_of_files_that_no_manifest_names_are_let_go(segment):
     assert list(sections._open[folder]) == []
 
 
-def test_the_maps_of_few_folders_are_kept(tmp_path):
-    """A worker that serves many partitions in turn does not hold them all."""
-    with mock.patch.object(sections, "MOST_FOLDERS", 2):
-        for number in range(4):
-            folder = tmp_path / str(number)
-            ref = write_segment(folder, fresh_name(1), PARTS, step="s", partition=number, batch=1)
-            StateReader(folder, empty_manifest(("user",)).append(ref)).scan("late")
-        assert list(sections._open) == [tmp_path / "2", tmp_path / "3"]
+def in_turn(folder, partitions, rounds):
+    """Read so many partitions in turn, and return how many files were mapped in the last round."""
+    sections.forget()
+    readers = []
+    for number in range(partitions):
+        place = folder / str(number)
+        ref = write_segment(place, fresh_name(1), PARTS, step="s", partition=number, batch=1)
+        readers.append(StateReader(place, empty_manifest(("user",)).append(ref)))
+    for _ in range(rounds):
+        with mock.patch.object(sections, "map_file", side_effect=sections.map_file) as mapped:
+            for reader in readers:
+                reader.scan("late")
+    return mapped.call_count
+
+
+def test_a_worker_that_serves_many_partitions_keeps_their_maps(tmp_path):
+    """Hundreds of partitions in turn are mapped and checked once, not once a batch."""
+    assert in_turn(tmp_path, 300, 2) == 0
+
+
+def test_one_partition_too_many_costs_little(tmp_path):
+    """The number of maps has a bound; beyond it some are made again, and not all."""
+    with mock.patch.object(sections, "MOST_FILES", 40):
+        assert 0 < in_turn(tmp_path, 44, 6) < 22
+        assert sections._mapped == sum(map(len, sections._open.values())) <= 40
+    sections.forget()
 
 
 def test_a_file_that_changes_under_a_reader_is_checked_anew(segment):

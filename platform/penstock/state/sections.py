@@ -12,11 +12,11 @@ import json
 import threading
 import zlib
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +32,8 @@ from penstock.state.segment import FACTS, FORMAT_VERSION
 
 __all__ = ["Block", "Section", "forget", "open_section", "retain"]
 
-MOST_FOLDERS = 256
+MOST_FILES = 16_384
+"""Files that stay mapped in a process. Linux allows 65,530 maps, and a partition has some ten files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,9 @@ class _OpenFile:
 
 
 _lock = threading.Lock()
-_open: OrderedDict[Path, dict[str, _OpenFile]] = OrderedDict()
+_open: dict[Path, dict[str, _OpenFile]] = {}
+_mapped = 0
+_dice = Random(0)  # noqa: S311 - no secret hangs on it
 
 
 def open_section(folder: Path, piece: Piece, size: int) -> Section:
@@ -165,16 +168,32 @@ def open_section(folder: Path, piece: Piece, size: int) -> Section:
     """
     path = folder / piece.file
     with _lock:
-        files = _open.setdefault(folder, {})
-        _open.move_to_end(folder)
-        while len(_open) > MOST_FOLDERS:
-            _open.popitem(last=False)
-        known = files.get(piece.file)
+        known = _open.get(folder, {}).get(piece.file)
     if known is None or known.signature != signature(path):
         known = _OpenFile(path, size)
         with _lock:
+            files = _open.setdefault(folder, {})
+            _count(piece.file not in files)
             files[piece.file] = known
+            _make_room(folder)
     return known.section(piece)
+
+
+def _make_room(folder: Path) -> None:
+    """Let maps of other folders go while there are too many, of folders drawn by lot.
+
+    A worker goes through its partitions in turn. If the one that was used longest ago went, and there were one too
+    many, each would be gone when its turn came.
+    """
+    while _mapped > MOST_FILES and len(_open) > 1:
+        others = [known for known in _open if known != folder]
+        for drawn in _dice.sample(others, max(1, len(others) // 16)):
+            _count(-len(_open.pop(drawn)))
+
+
+def _count(more: int) -> None:
+    global _mapped  # noqa: PLW0603 - as many as `_open` holds; to count them takes long where folders are thousands
+    _mapped += more
 
 
 def retain(folder: Path, sizes: Mapping[str, int]) -> None:
@@ -184,6 +203,7 @@ def retain(folder: Path, sizes: Mapping[str, int]) -> None:
         if files:
             for name in files.keys() - sizes.keys():
                 del files[name]
+                _count(-1)
     let_go(folder, sizes.keys())
 
 
@@ -191,3 +211,4 @@ def forget() -> None:
     """Let all maps go; what is read next is mapped and checked anew."""
     with _lock:
         _open.clear()
+        _count(-_mapped)
