@@ -55,7 +55,7 @@ def walk(yard: Yard, airflow: Standalone, browser: Browser) -> None:
     browser.until(lambda: browser.see("select").get_attribute("value") == f"batch={wanted}", "the form to be filled in")
     browser.see("input[name=note]").send_keys("seen in the pages")
     look(browser, "restart")
-    portrait(browser, "ui-restart", (1280, 640))
+    portrait(browser, "ui-restart", (1280, 960))
     before = yard.stream().generation
     refused(browser)
     browser.click("#ask button:enabled")
@@ -108,7 +108,7 @@ def begun_anew(yard: Yard, airflow: Standalone, browser: Browser, *, first: int)
     begun = f"of the stream begun with {first}"
     browser.until(lambda: begun in browser.see("dl.facts").text, "the new generation")
     browser.until(lambda: "undone by a restore" in browser.see("main").text, "the batches that were undone")
-    portrait(browser, "ui-job", (1280, 1300))
+    portrait(browser, "ui-job", (1280, 1500))
     browser.click("nav a")
     browser.see("#job-orders")
     portrait(browser, "ui-streams", (1280, 480))

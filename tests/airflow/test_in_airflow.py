@@ -201,7 +201,7 @@ def test_nobody_without_a_login_gets_anything(airflow):
             answer = httpx.get(f"{airflow.url}/penstock{path}", headers=headers, timeout=PATIENCE)
             assert answer.status_code == (403 if headers else 401), (path, headers, answer.text)
             assert "orders" not in answer.text
-    assert httpx.get(f"{airflow.url}/penstock/static/penstock.css", timeout=PATIENCE).status_code == 404
+    assert httpx.get(f"{airflow.url}/penstock/nothing/penstock.css", timeout=PATIENCE).status_code == 404
     plugins = airflow.call("GET", "/plugins")
     assert [p["source"] for p in plugins["plugins"] if p["name"] == "penstock"] != []
     assert airflow.call("GET", "/plugins/importErrors")["import_errors"] == []

@@ -68,10 +68,10 @@ def test_what_a_restore_has_undone_is_in_no_picture():
 def test_rows_are_told_apart_by_what_became_of_them():
     """What never happens has no line, but for what is read and put out."""
     assert charts(batch(1), batch(2, held={"t": [FILE]}))["rows"].series == {
-        "read": (10.0, 20.0), "put out": (4.0, 4.0), "late": (2.0, 2.0), "quarantined": (4.0, 4.0), "held": (0.0, 4.0),
+        "read": (10.0, 20.0), "output": (4.0, 4.0), "late": (2.0, 2.0), "quarantined": (4.0, 4.0), "held": (0.0, 4.0),
     }  # fmt: skip
     quiet = charts(batch(1, accounting={"source:o": {"read": 3}}, staged={}))
-    assert quiet["rows"].series == {"read": (3.0,), "put out": (0.0,)}
+    assert quiet["rows"].series == {"read": (3.0,), "output": (0.0,)}
 
 
 def test_phases_that_no_commit_can_know_come_from_the_drivers_log():

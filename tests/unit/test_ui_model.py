@@ -176,6 +176,13 @@ def test_the_history_leaves_out_records_that_changed_nothing_one_sees():
     assert [change.generation for change in found] == list(range(29, 9, -1))
 
 
+def test_the_history_names_who_has_asked():
+    """The run and the task of a DAG, or the command of a person."""
+    asked = [Stream(since=n, phase=Phase.RUNNING, generation=n, asked_by=f"restart_from_checkpoint/run-{n}/restart") for n in (1, 2)]  # fmt: skip
+    found = view(history=list(enumerate(asked))).changes
+    assert [change.by for change in found] == ["restart_from_checkpoint/run-2/restart", "restart_from_checkpoint/run-1/restart"]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("by_command", "shown"), [(None, 7), (Limits(), None), (Limits(rows=3), 3)], ids=["configured", "lifted", "set"]
 )

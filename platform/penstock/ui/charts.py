@@ -92,14 +92,14 @@ def _phases(batches: Sequence[Batch], spent: Mapping[int, Spent]) -> dict[str, V
 def _rows(batches: Sequence[Batch]) -> dict[str, Values]:
     counts: dict[str, Callable[[Batch], int]] = {
         "read": lambda batch: batch.report.rows,
-        "put out": lambda batch: sum(batch.report.output.values()),
+        "output": lambda batch: sum(batch.report.output.values()),
         "late": lambda batch: batch.late,
         "quarantined": lambda batch: batch.quarantined,
         "held": lambda batch: batch.held,
     }
     found = {name: tuple(float(count(batch)) for batch in batches) for name, count in counts.items()}
     # A line that never leaves the ground is noise, but for the two that every stream has.
-    return {name: values for name, values in found.items() if name in ("read", "put out") or any(values)}
+    return {name: values for name, values in found.items() if name in ("read", "output") or any(values)}
 
 
 def _left(batches: Sequence[Batch], spent: Mapping[int, Spent]) -> dict[str, Values]:

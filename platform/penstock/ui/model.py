@@ -136,12 +136,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A change of a stream, as its records tell it."""
+    """A change of a stream, as its records tell it; `by` is the command that the wish in force came with."""
 
     at: int
     phase: Phase
     generation: int
     reason: str | None
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +329,13 @@ def _changes(history: Sequence[tuple[int, Stream]]) -> list[Change]:
     """Return where phase, generation or reason changed, newest first."""
     found: list[Change] = []
     for _, stream in history:
-        change = Change(at=stream.since, phase=stream.phase, generation=stream.generation, reason=stream.reason)
+        change = Change(
+            at=stream.since,
+            phase=stream.phase,
+            generation=stream.generation,
+            reason=stream.reason,
+            by=stream.asked_by,
+        )
         if not found or found[-1] != change:
             found.append(change)
     return found[: -_NEWEST_CHANGES - 1 : -1]
