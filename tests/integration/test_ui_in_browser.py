@@ -115,7 +115,7 @@ def screen(browser, request):
 WORST = {
     "wish": Wish.RUN, "phase": Phase.FAILED, "generation": 12_345, "launches": 1_234, "failures": (9_000_000_000_000_000,) * 17,
     "reason": "PEN-OPR-002 The function score() of step 'score' raised ValueError: " + "could not convert it " * 20,
-    "note": "seen " * 90, "since": NOW - 400 * 86_400 * SECOND,
+    "note": "seen " * 90, "version": "0ef3bfd7fbaa" * 5, "since": NOW - 400 * 86_400 * SECOND,
 }  # fmt: skip
 
 
@@ -127,6 +127,10 @@ def test_all_columns_fit_the_screen(site, url, browser, screen):
     assert browser.overflow() <= 0
     wider = "return [...document.querySelectorAll('.box')].filter((box) => box.scrollWidth > box.clientWidth).length"
     assert browser.run(wider) == 0
+    browser.open(f"{url}/jobs/orders")
+    browser.see("dl.facts")
+    assert browser.overflow() <= 0
+    browser.open(f"{url}/")
     assert "17 failures within the hour" in browser.see("tbody td:last-child").text
 
 
