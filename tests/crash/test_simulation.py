@@ -353,7 +353,7 @@ def pushy(owned: OwnedLog, slot: int, entry: Entry) -> None:
         ("fake_engine.FakeEngine._state", lambda *_: {}),
         ("penstock.runtime.loop.Driver._publish", lambda *_: iter(())),
         ("penstock.checkpoint.log.OwnedLog._put", pushy),
-        ("penstock.runtime.loop.redo_truncation", lambda *_: iter(())),
+        ("penstock.runtime.sink_redo.redo_truncation", lambda *_: iter(())),
         ("penstock.runtime.truncating._refuse_taken_back", lambda *_: None),
         ("penstock.runtime.going_back.find_restore", lambda *_: None),
     ],

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Field, Schema
+from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.schema import PrimitiveType
 from harness_jobs import ORDERS, order
 
@@ -19,7 +19,15 @@ from penstock.checkpoint.entries import Skip
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.metadata import read_metadata
-from penstock.errors import CannotRestore, CheckpointCorrupt, SinkAhead, SinkBehind, SinkError, SinkValueRefused
+from penstock.errors import (
+    CannotRestore,
+    CheckpointCorrupt,
+    SinkAhead,
+    SinkBehind,
+    SinkError,
+    SinkSchemaMismatch,
+    SinkValueRefused,
+)
 from penstock.runtime.fencing import anybody_may
 from penstock.runtime.settings import Identity
 from penstock.runtime.sink_repair import SinksAtRest, redo, skip
@@ -220,6 +228,24 @@ def test_a_sink_moved_to_another_table_after_a_clean_stop_goes_on_there(world):
         h.restart()
     assert world.shown() == [0, 1]
     assert DeltaTable(str(world.root / "other")).to_pyarrow_table()["v"].to_pylist() == [2]
+
+
+@pytest.mark.fault("F70")
+def test_a_sink_whose_table_was_changed_can_write_to_a_new_one(world):
+    """What PEN-SNK-003 says: the rows that the old table refused are let go, with a count, and the rest goes on."""
+    h = Harness(make_job(Delta(world.table)), world.root / "checkpoints")
+    with h:
+        world.feed(h, 1)
+        wider = pa.table([["a"], [1], [2]], names=["user", "v", "w"])
+        write_deltalake(str(world.table), wider, mode="append", schema_mode="merge")
+        with pytest.raises(SinkSchemaMismatch, match="penstock sinks JOB skip SINK"):
+            h.batch({"orders": [order("a", 2, 1)]})
+        world.table = world.root / "other"
+        skip(*world.at_rest(), ME, anybody_may)
+        h.restart(make_job(Delta(world.table)))
+        h.batch({"orders": [order("a", 3, 2)]})
+    assert world.shown() == [2]
+    assert [(one.batches, one.rows) for one in world.skips()] == [([1], 1)]
 
 
 def test_a_sink_that_cannot_tell_gets_the_last_batch_once_where_the_job_was_stopped(tmp_path):

@@ -220,5 +220,8 @@ class SinkSchemaMismatch(SinkError, ValueError):
     """The table does not take the stream's columns, also where somebody has changed it between two batches (F70)."""
 
     code = "PEN-SNK-003"
-    remedy = "Give the table the stream's columns again (RESTORE TABLE puts back what it had), or write to a new one."
+    remedy = (
+        "Give the table the stream's columns again (RESTORE TABLE puts back what it had), or write to a new one: rows "
+        "that were committed for the old one go with `penstock sinks JOB skip SINK`, which counts them."
+    )
     exit_code = EXIT_PERSON
