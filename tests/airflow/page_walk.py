@@ -59,7 +59,7 @@ def walk(yard: Yard, airflow: Standalone, browser: Browser) -> None:
     before = yard.stream().generation
     refused(browser)
     browser.click("#ask button:enabled")
-    browser.click("#sure-yes")
+    browser.click("#sure[open] #sure-yes")
     browser.outside()
     page = f"/dags/{BACK}/runs/"
     browser.until(lambda: page in browser.driver.current_url, "the way to the run")
@@ -95,7 +95,7 @@ def refused(browser: Browser) -> None:
     real = browser.run("const form = document.querySelector('#ask'), real = form.dataset.runs;"
                        "form.dataset.runs = real.replace('restart_from', 'nothing_from'); return real")  # fmt: skip
     browser.click("#ask button:enabled")
-    browser.click("#sure-yes")
+    browser.click("#sure[open] #sure-yes")
     browser.until(lambda: "Airflow answered with 404" in browser.see("#said").text, "the refusal")
     browser.run("document.querySelector('#ask').dataset.runs = arguments[0]", real)
 

@@ -187,11 +187,11 @@ def test_a_restart_is_counted_confirmed_once_and_sent(url, airflow, browser, scr
     browser.see("input[name=partitions]").send_keys("4")
     browser.click("#ask button:enabled")
     assert "10 rows of 2 batches are removed" in browser.see("#sure[open]").text
-    browser.click("#sure-no")
+    browser.click("#sure[open] #sure-no")
     assert browser.all("#sure[open]") == []
     assert len(airflow.asked) == before
     browser.click("#ask button:enabled")
-    browser.click("#sure-yes")
+    browser.click("#sure[open] #sure-yes")
     browser.until(lambda: "/dags/restart_from_checkpoint/runs/run-" in browser.driver.current_url, "the way to the run")
     assert airflow.asked[before:] == [
         {"checkpoint": "orders batch=3", "truncate_sinks": True, "partitions": 4, "state": [], "drop": [],
@@ -217,7 +217,7 @@ def test_beginning_anew_is_sent_as_such(url, airflow, browser, screen):
     browser.click("#anew")
     browser.until(lambda: "6 batches" in browser.see("#plan").text, "what comes again")
     browser.click("#ask button:enabled")
-    browser.click("#sure-yes")
+    browser.click("#sure[open] #sure-yes")
     browser.until(lambda: "/runs/run-" in browser.driver.current_url, "the way to the run")
     assert airflow.asked[-1]["checkpoint"] == "orders empty"
 
