@@ -47,7 +47,7 @@ def forms(yard: Yard, airflow: Standalone, browser: Browser) -> None:
     assert done(airflow, DAGS[Request.LIMITS], limit) == "success"
     assert yard.stream().limits is None
     save = send(airflow, browser, DAGS[Request.SAVE])
-    assert done(airflow, DAGS[Request.SAVE], save) == "success"
+    assert done(airflow, DAGS[Request.SAVE], save) == "success", airflow.log(DAGS[Request.SAVE], save, "save")
     back = send(airflow, browser, "restart_from_checkpoint", checkpoint="orders saved=friday")
     yard.until(lambda s: s.first == 2 and s.phase is Phase.RUNNING)
     assert [(r.saved, r.command.split("/")[1]) for r in yard.entries(Restore)] == [("friday", back)]
