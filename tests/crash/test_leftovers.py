@@ -21,6 +21,8 @@ from penstock.runtime import janitor
 from penstock.runtime.janitor import sweep_left
 from penstock.runtime.loop import Driver, DriverSettings
 from penstock.runtime.restoring import StartFrom
+from penstock.runtime.saving import save_at_rest
+from penstock.runtime.settings import Identity
 from penstock.runtime.verify import verify
 
 GRAPH = windowed_job()
@@ -244,3 +246,32 @@ def test_what_a_driver_began_with_is_not_kept_for_the_whole_run(
     assert last is not None
     named = {ref.path for parts in last.state.values() for ref in parts.values()}
     assert [path for path in left if path not in named] == []
+
+
+@pytest.mark.fault("F30")
+@pytest.mark.parametrize("saves", [0, 30])
+def test_runs_that_end_at_once_leave_a_log_that_does_not_grow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saves: int
+) -> None:
+    """Without a row, and so without a batch and a sweep; also behind names that stay, which are looked at no more."""
+    monkeypatch.setattr(compaction, "EVERY", 8)
+    monkeypatch.setattr(janitor, "BURST", 16)
+    world, store = World(root=tmp_path, times=TIMES[:3], closed=False), Witness()
+
+    def runs(number: int) -> int:
+        for one in range(number):
+            driver = make_driver(
+                world, store, f"{number}-{one}", graph=GRAPH, settings=DriverSettings(keep=2, stop_at_end=True)
+            )
+            driver.log = Log(store, stride=16)
+            run_to_end(driver)
+        return sum(int(path[4:]) % 16 > 0 for path in store.list("log"))
+
+    runs(1)
+    for number in range(saves):
+        save_at_rest(Log(store, stride=16), f"n{number}", Identity(holder="me"), lambda _: None)
+    few, many = runs(60), runs(240)
+    assert many <= few + 16 + 8, "but for where the newest milestone and Compaction stand just now"
+    assert many < saves + 16 + 5 * 8
+    found = recover(Log(store, stride=16))
+    assert (len(found.saves), found.problems) == (saves, ())

@@ -1,25 +1,29 @@
 """Delete what no restart and no restore can need any more from a log (DESIGN 4, stage c6).
 
 What stands before the last but one Compaction, is named by neither of the last two and has a milestone behind it goes,
-oldest first. A Takeover goes only with the Release before it: behind any other entry its slot is the next one of a
-driver that may still sleep, and to find a Takeover there is all that tells it (decision 58).
+newest first: so what must stay, and is older, never stands in the way. A Takeover goes only with the Release before it:
+behind any other entry its slot is the next one of a driver that may still sleep, and to find a Takeover there is all
+that tells it (decision 58).
 The rules look at entries that never change, so a purge may be repeated, broken off, or run late by a fenced driver.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 
 from penstock.checkpoint.entries import Compaction, Entry, Release, Restore, Takeover
 from penstock.checkpoint.log import Log
 from penstock.errors import CheckpointCorrupt, NotFound
 
-__all__ = ["AT_MOST", "Purge"]
+__all__ = ["AT_MOST", "BURST", "Purge"]
 
 AT_MOST = 32
 """Entries that one call looks at: a bounded share of a batch, also when a milestone frees thousands at once.
 A batch adds two, so a purge always catches up."""
+
+BURST = 128
+"""Entries that who leaves the log looks at: twice what was appended since the last Compaction, so that a job that only
+ever runs for a moment catches up too."""
 
 _DELETED = {"offsets", "commit", "restore", "save", "unsave", "void", "release", "compaction"}
 
@@ -32,22 +36,27 @@ class Purge:
     """
 
     log: Log
-    _todo: deque[int] = field(default_factory=deque)
+    _todo: list[int] = field(default_factory=list)
     _listed_for: int = 0
     _compactions: tuple[Compaction, ...] = ()
     _before: int = 0
     _needed: set[int] = field(default_factory=set)
 
     def run(self, newest: int | None, *, at_most: int = AT_MOST) -> int:
-        """Delete what may go, oldest first, and return how much; `newest` is the slot of the newest Compaction."""
+        """Delete what may go, newest first, and return how much; `newest` is the slot of the newest Compaction.
+
+        `at_most` is how many entries it looks at; those that a Compaction names are passed over unread.
+        """
         self._judge(newest)
         self._list()
-        deleted = 0
-        for _ in range(at_most):
-            if not self._todo or self._todo[0] >= self._before:
-                break
-            deleted += self._delete(self._todo[0])
-            self._todo.popleft()  # not before: what could not be deleted is tried again
+        may_go = [slot for slot in self._todo if slot < self._before and slot not in self._needed]
+        deleted, looked = 0, set()
+        try:
+            for slot in may_go[: -at_most - 1 : -1]:
+                deleted += self._delete(slot)
+                looked.add(slot)  # not before: what could not be deleted is tried again
+        finally:
+            self._todo = [slot for slot in self._todo if slot not in looked]
         return deleted
 
     def _list(self) -> None:
@@ -56,7 +65,7 @@ class Purge:
         seen = log.seen if log.seen >= 0 else log.find_tail()
         milestone = seen - seen % log.slots.strides[0]
         if milestone > self._listed_for:
-            self._todo = deque(slot for slot in log.slots.listed() if log.slots.expendable(slot, seen))
+            self._todo = [slot for slot in log.slots.listed() if log.slots.expendable(slot, seen)]
             self._listed_for = milestone
 
     def _judge(self, newest: int | None) -> None:

@@ -19,11 +19,11 @@ from penstock.checkpoint.entries import Commit
 from penstock.checkpoint.log import Log, OwnedLog
 from penstock.checkpoint.pinned import Saves
 from penstock.checkpoint.places import files_below, remove_files
-from penstock.checkpoint.purge import AT_MOST, Purge
+from penstock.checkpoint.purge import AT_MOST, BURST, Purge
 from penstock.checkpoint.recovery import Recovered, recover
 from penstock.errors import CheckpointCorrupt, PenstockError, StateMissing
 
-__all__ = ["Janitor", "sweep_left"]
+__all__ = ["Janitor", "purge_at_rest", "sweep_left"]
 
 events = structlog.get_logger()
 
@@ -101,6 +101,11 @@ class Janitor:
         if made is not None:
             self._compaction = owned.compaction
             self._held = {int(batch) for batch in made.held}
+
+    def leave(self, owned: OwnedLog) -> None:
+        """Compact the log for the last time, and purge it: a job that ends by itself may never come to a sweep."""
+        self.compact(owned)
+        purge_at_rest(owned)
 
     def floor(self, batch: int) -> int:
         """Return the oldest batch that can be restored once `batch` is committed."""
@@ -201,6 +206,14 @@ class Janitor:
         """Delete staged files of older batches: published ones are the sink's, others are of no Commit."""
         staged = _batch_files(self.root / "staged")
         return _delete([path for path, batch in staged if batch < newest and batch not in self._held])
+
+
+def purge_at_rest(owned: OwnedLog) -> None:
+    """Delete some of what the log needs no more, before its owner leaves it; what cannot be deleted is a warning."""
+    try:
+        Purge(owned.log).run(owned.compaction, at_most=BURST)
+    except (PenstockError, OSError) as why:
+        events.warning("janitor.not_swept", reason=str(getattr(why, "what", why)), where=getattr(why, "where", None))
 
 
 def sweep_left(folder: Path, log: Log, *, keep: int, now: float) -> int:

@@ -201,7 +201,7 @@ class Driver:
             yield Hook("Release", "before")
             reason = "finished" if self.finished else "stopped"
             owned, published = self.owned, dict(self.published)
-            self.janitor.compact(owned)
+            self.janitor.leave(owned)
             owned.append(Release(epoch=owned.epoch, writer=owned.writer, reason=reason, published=published))
             self.owned = None
             yield Hook("Release", "after")

@@ -10,6 +10,7 @@ from penstock.checkpoint.log import Log, OwnedLog
 from penstock.checkpoint.recovery import Recovered, recover
 from penstock.checkpoint.takeover import View, claim, confirm, survey
 from penstock.errors import CheckpointError, Fenced
+from penstock.runtime.janitor import purge_at_rest
 from penstock.runtime.settings import Identity
 
 __all__ = ["own_at_rest", "refuse_torn", "release_at_rest"]
@@ -60,4 +61,5 @@ def release_at_rest(owned: OwnedLog, recovered: Recovered, reason: str) -> None:
     """Leave the log as the driver before has left it: what was known of the sinks is known still."""
     shown = dict(recovered.published)
     compact(owned.log, owned)
+    purge_at_rest(owned)
     owned.append(Release(epoch=owned.epoch, writer=owned.writer, reason=reason, published=shown))
