@@ -145,6 +145,12 @@ def random_rows(seed: int, sources: str) -> list[dict[str, Rows]]:
     return [{name: [row(batch) for _ in range(draw.randrange(3, 14))] for name in sources} for batch in range(4)]
 
 
+def seeds(first: int, few: int, many: int) -> list[Any]:
+    """Return some seeds for every day, and more for `make soak`."""
+    soak = (pytest.param(seed, marks=pytest.mark.soak) for seed in range(few, many))
+    return [*range(first, few), *soak]
+
+
 def run(job: Job, root: Path, batches: list[dict[str, Rows]], *, restarts: bool = False) -> dict[str, Rows]:
     with Harness(job, root, interval=seconds(1)) as h:
         for batch in batches:
@@ -154,7 +160,7 @@ def run(job: Job, root: Path, batches: list[dict[str, Rows]], *, restarts: bool 
         return h.output()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(0, 3, 12))
 def test_output_and_its_order_do_not_depend_on_partitions_and_restarts(tmp_path: Path, seed: int) -> None:
     """Random graphs of stateful steps and unions put out the same rows in the same order (SEMANTICS 1.6)."""
     batches = random_rows(seed, "ab")
@@ -166,7 +172,7 @@ def test_output_and_its_order_do_not_depend_on_partitions_and_restarts(tmp_path:
     assert one == eight
 
 
-@pytest.mark.parametrize("seed", range(100, 103))
+@pytest.mark.parametrize("seed", seeds(100, 102, 105))
 def test_output_and_its_order_do_not_depend_on_the_cuts(tmp_path: Path, seed: int) -> None:
     """Where only rows cause output, it is the same in the same order in one batch and in many (SEMANTICS 1.6)."""
     rows = [row for batch in random_rows(seed, "a") for row in batch["a"]]
