@@ -270,7 +270,7 @@ def test_a_folder_that_may_not_be_made_is_told(tmp_path: Path, monkeypatch: pyte
     def refused(*_: object, **__: object) -> None:
         raise PermissionError(13, os.strerror(13))
 
-    monkeypatch.setattr(Path, "mkdir", refused)
+    monkeypatch.setattr(os, "mkdir", refused)
     with pytest.raises(StorageDenied, match="Permission denied") as caught:
         prepared(tmp_path / "table")
     assert caught.value.where == str(tmp_path / "table")
