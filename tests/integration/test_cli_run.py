@@ -102,10 +102,6 @@ def test_a_job_is_stopped_killed_and_finished_and_its_table_is_that_of_one_run(s
     saved = shell.json("save", "orders", "half_way")  # by the driver, between two batches
     code, _, err = shell.run("save", "orders", "half_way")
     assert (code, "PEN-CKP-024" in err, "['half_way']" in err) == (78, True, True)
-    assert shell.json("save", "orders", "half_way", "--delete") == {"job": "orders", "deleted": "half_way"}
-    code, _, err = shell.run("save", "orders", "half_way", "--delete")
-    assert (code, "there is no saved checkpoint 'half_way'" in err) == (78, True)
-    saved = shell.json("save", "orders", "half_way")  # the name is free again
     second.kill()
     second.wait(PATIENCE)
     toml.write_text(job_toml(rows_per_batch=50))
@@ -120,6 +116,9 @@ def test_a_job_is_stopped_killed_and_finished_and_its_table_is_that_of_one_run(s
 
     assert shell.json("checkpoints", "orders")["saves"] == {"half_way": saved["batch"]}
     assert shell.json("save", "orders", "done")["batch"] > saved["batch"]  # nobody runs it
+    assert shell.json("save", "orders", "done", "--delete") == {"job": "orders", "deleted": "done"}
+    code, _, err = shell.run("save", "orders", "done", "--delete")
+    assert (code, "there is no saved checkpoint 'done'" in err) == (78, True)
     words = [
         "run",
         "orders",
