@@ -287,6 +287,43 @@ def test_a_status_that_makes_no_sense_is_named_once_and_counts_as_none(mine: Sup
     assert (drivers.killed, records(mine).newest().phase) == ([], Phase.RUNNING)
 
 
+@pytest.mark.fault("F77")
+@pytest.mark.parametrize("life", [Life.RUNS, Life.UNKNOWN])
+@pytest.mark.parametrize("fresh", [False, True], ids=["seen before", "supervisor just begun"])
+@pytest.mark.parametrize("body", [{"generation": 3, "at": "x"}, {}, {"generation": 2, "holder": "old:1:1"}], ids=str)
+def test_a_status_that_is_not_of_the_driver_does_not_end_it(
+    mine: Supervisor, drivers: Drivers, clock: ManualClock, body: dict[str, object], life: Life, *, fresh: bool
+) -> None:
+    """Senseless, empty or another's: long after the start the driver's own record, the one before, stays in force."""
+    slot = DriverSlot(generation=3, at=clock.wall(), handle=HANDLE, version="v")
+    put(mine, Stream(wish=Wish.RUN, phase=Phase.RUNNING, first=3, generation=3, driver=slot, launches=1))
+    drivers.sees = Look(life)
+    clock.now += POLICY.start_within + 1
+    StatusRecords(mine.store, "j").put({"generation": 3, "at": clock.wall()})
+    if not fresh:
+        mine.tick()
+    StatusRecords(mine.store, "j").put(body)
+    mine.tick()
+    mine.tick()
+    assert (drivers.killed, drivers.launched) == ([], [])
+    assert (records(mine).newest().phase, records(mine).newest().driver) == (Phase.RUNNING, slot)
+
+
+def test_a_foreign_driver_out_of_sight_that_another_replaced_is_not_watched_on(
+    mine: Supervisor, drivers: Drivers, clock: ManualClock
+) -> None:
+    """Two persons, two other machines: the heartbeats of the second are no signs of life of the first."""
+    first: Handle = {"host": "elsewhere", "pid": 7, "start": "1"}
+    slot = DriverSlot(generation=3, at=clock.wall(), handle=first, foreign=True)
+    put(mine, Stream(wish=Wish.RUN, phase=Phase.RUNNING, first=3, generation=3, driver=slot, launches=1))
+    drivers.sees = Look(Life.UNKNOWN)
+    clock.now += POLICY.start_within + 1
+    for holder in ("elsewhere:7:1", "third:8:1"):
+        StatusRecords(mine.store, "j").put({"at": clock.wall(), "holder": holder})
+        mine.tick()
+    assert records(mine).newest().driver is None
+
+
 def test_a_driver_that_was_not_looked_at_is_not_killed_for_it(
     mine: Supervisor, drivers: Drivers, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

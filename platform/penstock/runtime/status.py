@@ -60,6 +60,10 @@ class StatusRecords:
         """Return the newest record that can be read."""
         return self._records.newest()
 
+    def recent(self, most: int) -> list[NumberedRecord]:
+        """Return the newest records that can be read, at most so many, oldest first."""
+        return self._records.recent(most)
+
     def newest_of(self, writer: str | None) -> int | None:
         """Return the number of the newest record if this writer wrote it; of any writer where None is asked for."""
         found = self._records.newest()

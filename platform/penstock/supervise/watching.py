@@ -1,17 +1,18 @@
 """Look at the drivers of a control root: their processes, their heartbeats, and who holds their logs.
 
 Whoever may write in the control root may write a record that is well-formed and senseless. One is named and counts as
-no record, so that it ends nothing and hides nothing (F77).
+no record: the driver's own before it stays in force, so that it ends nothing (F77).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from penstock.checkpoint.store import CheckpointStore
 from penstock.checkpoint.takeover import survey
@@ -31,6 +32,9 @@ _BEATS = 6.0
 """Seconds within which the number of a holder's heartbeat, written every two, must have moved for it to live."""
 _LAST = 2**60
 """Microseconds since 1970 that a moment may have; no clock shows more for 36,000 years."""
+
+_EARLIER = 8
+"""Records in which a supervisor that has just begun looks for the newest of a driver."""
 
 Moment = Annotated[int, Field(ge=0, le=_LAST)]
 
@@ -74,10 +78,11 @@ class Watch:
     clock: Clock
     tell: Callable[[str, str], None]
     _pulses: dict[str, _Pulse] = field(default_factory=dict)
+    _lasts: dict[str, _Status] = field(default_factory=dict)
 
     def seen(self, job: str, stream: Stream) -> Seen:
         """Return what one look at a stream shows."""
-        driver = stream.driver
+        driver, is_first = stream.driver, job not in self._pulses
         status = self._status(job)
         if driver is None:
             if not stream.wants_driver:
@@ -86,13 +91,13 @@ class Watch:
             # A command's own first driver takes the log over; one that the supervisor starts again does not.
             return Seen(holder=holder, rival=self._rival(job, holder, status, None) if stream.launches else None)
         look = self.launcher.look(job, driver, logs_of(self.root, job))
-        ours = status is not None and _is_of(status, driver)
-        beat = self._beat(job, driver, status) if status is not None and ours else None
-        handle = _handle_of(status.holder) if status is not None and ours else None
+        ours = self._last_of(job, driver, status, is_first=is_first)
         holder, rival = Holder(), None
-        if look.life is Life.GONE or (status is not None and not ours):
+        if look.life is Life.GONE or (status is not None and status is not ours):
             holder = self._holder(job)
             rival = self._rival(job, holder, status, driver)
+        beat = self._beat(job, driver, ours) if ours is not None and rival is None else None
+        handle = _handle_of(ours.holder) if ours is not None else None
         return Seen(life=look.life, exit=look.exit, handle=look.handle or handle, beat=beat, holder=holder, rival=rival)
 
     def _status(self, job: str) -> _Status | None:
@@ -114,6 +119,22 @@ class Watch:
             key = ".".join(map(str, wrong["loc"]))
             self.tell(job, f"status record {found.seq} is ignored: {key} makes no sense: {wrong['msg']}")
             return None
+
+    def _last_of(self, job: str, driver: DriverSlot, status: _Status | None, *, is_first: bool) -> _Status | None:
+        """Return the newest status of a driver: whatever somebody else writes after it is no end of it (F77).
+
+        At its first look at a job a supervisor has seen none, so it reads the records before the newest. One that a
+        person started has no generation of its own: whoever writes after it may well have taken its place.
+        """
+        known = [status, self._lasts.pop(job, None)]
+        if driver.foreign and status is not None:
+            known = [status]
+        elif is_first:
+            known += [_read(record.body) for record in reversed(StatusRecords(self.store, job).recent(_EARLIER))]
+        found = next((one for one in known if one is not None and _is_of(one, driver)), None)
+        if found is not None:
+            self._lasts[job] = found
+        return found
 
     def _beat(self, job: str, driver: DriverSlot, status: _Status) -> Beat:
         """Return how long the driver's mark has stood, by our own clock and by its."""
@@ -155,6 +176,12 @@ class Watch:
 def logs_of(root: Path, job: str) -> Path:
     """Return the folder in which the drivers of a job write what they say."""
     return root / "_logs" / job
+
+
+def _read(body: dict[str, JsonValue]) -> _Status | None:
+    with suppress(ValidationError):
+        return _Status.model_validate(body)
+    return None
 
 
 def _is_of(status: _Status, driver: DriverSlot) -> bool:
