@@ -167,21 +167,17 @@ class RouteSpec:
     """The vectorised step whose output this is, where its event time is computed behind it."""
 
 
-def _nothing() -> Any:
-    """Stand for what a step without such rows is not asked for."""
-    raise NotImplementedError
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
     """Hold rows that a step emits, with their event time in the column TIME, and how to learn where they stand.
 
-    `stand` tells it in terms of the batch's rows, of which `arrivals` returns the places in the order of arrival.
+    `stand` tells it in terms of the batch's rows, of which `arrivals` returns the places in the order of arrival; None
+    where time causes all of the rows.
     """
 
     rows: pa.Table
     stand: Callable[[], Stand]
-    arrivals: Callable[[], pa.Array] = _nothing
+    arrivals: Callable[[], pa.Array] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,8 +60,8 @@ class Stand:
         parts = {name: np.concatenate([getattr(one, name) for one in stands]) for name in ("rows", "times", "hashes")}
         return cls(**parts)
 
-    def arrivals(self, given: Callable[[], pa.Array], *, depth: int, place: int, before: int = 0) -> pa.Array:
-        """Return the keys of the rows, from those that `given` returns of the batch's rows.
+    def arrivals(self, given: Callable[[], pa.Array] | None, *, depth: int, place: int, before: int = 0) -> pa.Array:
+        """Return the keys of the rows, from those that `given` returns of the batch's rows; None if time causes all.
 
         `depth` is that of the step, counted in stateful steps; `place` that of the stream among all of the graph;
         `before` how many rows the step has emitted already.
@@ -69,6 +69,7 @@ class Stand:
         level = 2 * depth + np.where(self.rows == BY_CALL, 0, 1)  # level 1 is that of sources
         keys = _bytes(len(self.rows), (level, 1), (self.times, 8), (self.hashes, 8), (place, 2))
         if (self.rows >= 0).any():
+            assert given is not None  # whoever names rows of the batch tells their keys
             of_rows = given().take(pa.array(self.rows, mask=self.rows < 0))
             keys = pc.if_else(pa.array(self.rows >= 0), of_rows, keys)
         number = np.arange(before, before + len(keys))
