@@ -97,6 +97,12 @@ def test_the_words_of_another_generation_are_not_its_own(tmp_path):
     assert read_exit(tmp_path, 4, None) == Exit()
 
 
+def test_what_a_job_prints_keeps_nobody_from_its_last_words(tmp_path):
+    """JSON that is nested deeper than Python reads is no event."""
+    said(tmp_path, "[" * 20_000, failed("PEN-OPR-002", what="é"))
+    assert read_exit(tmp_path, 3, None) == Exit(code=75, error="PEN-OPR-002 é")
+
+
 def test_last_words_are_found_at_the_end_of_a_long_file(tmp_path):
     """Only its end is read, wherever in a line or a character that begins; bytes that are no text do not matter."""
     for spare in range(4):

@@ -166,7 +166,8 @@ def test_the_list_says_how_each_job_stands(site, folder):
     assert site.get(f"/reports/orders/{REPORTED}").status_code == 404
 
 
-@pytest.mark.parametrize("said", [None, "", "[]", "{}", '{"runs": 7, "checks": []}', '{"runs": [{}], "checks": []}', '{"runs": [], "checks": []}', "\xff"])  # fmt: skip
+@pytest.mark.parametrize("said", [None, "", "[]", "{}", '{"runs": 7, "checks": []}', '{"runs": [{}], "checks": []}', '{"runs": [], "checks": []}', "\xff", "[" * 100_000,
+                                  '{"runs": [{"verdict": "x", "at": Infinity, "windows": 1, "failed": 0}], "checks": []}'])  # fmt: skip
 def test_reports_of_an_older_version_are_listed_too(site, folder, said):
     """Without what those did not note."""
     if said is not None:

@@ -46,6 +46,14 @@ def test_what_can_be_asked_follows_how_the_stream_stands(site, phase, found, mou
     assert buttons(site, mounted=mounted) == found | held | {"limits"}
 
 
+def test_a_driver_that_somebody_runs_by_hand_can_be_stopped_only(site):
+    """To drain or to suspend would begin a stream of the supervisor's, whose driver takes the job over at once."""
+    site.stream(wish=Wish.STOP, phase=Phase.STOPPED, generation=1)
+    site.says(generation=0)
+    assert "● running" in site.text("/jobs/orders")
+    assert buttons(site) & {"stop", "drain", "suspend", "resume"} == {"stop"}
+
+
 @pytest.mark.parametrize("request_", list(Request), ids=lambda one: one.value)
 def test_each_request_says_what_it_does_and_names_its_dag(site, request_):
     """What it triggers is the DAG that the supervision names for it."""

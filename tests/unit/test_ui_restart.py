@@ -21,6 +21,7 @@ from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.recovery import recover
 from penstock.cli.main import app
+from penstock.ui import restarting
 from penstock.ui.restarting import Wanted
 
 FILE = StagedFile(path="a", size=2_048, rows=5, checksum="x", stats={})
@@ -82,6 +83,14 @@ def test_saved_checkpoints_are_offered(site):
     leave(log)
     page = site.get("/jobs/orders/restart?start=saved%3Dfriday").text
     assert '<option value="saved=friday" selected>friday, saved at batch 5</option>' in page
+
+
+def test_a_start_that_is_not_offered_is_named_as_it_is_written(site, monkeypatch):
+    """An old batch, or a data checkpoint, is not the beginning of all, whatever the list has."""
+    monkeypatch.setattr(restarting, "_OFFERED", 1)
+    said = site.text("/jobs/orders/restart?start=batch%3D3")
+    assert "From batch=3" in said
+    assert "everything is read from the start" not in said
 
 
 def test_beginning_anew_stands_apart(site):

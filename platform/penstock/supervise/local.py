@@ -196,7 +196,7 @@ def events_of(said: bytes) -> Iterator[dict[str, Any]]:
     for line in said.decode("utf-8", "replace").splitlines():
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):  # what a job prints may be anything
             continue
         if isinstance(event, dict):
             yield event

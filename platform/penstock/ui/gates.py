@@ -80,7 +80,7 @@ def read_reported(path: Path) -> Reported:
         said: Any = json.loads(path.read_text())
         runs = [(str(r["verdict"]), int(r["at"]), int(r["windows"]), int(r["failed"])) for r in said["runs"]]
         checks = [(int(one["windows"]), int(one["failed"])) for one in said["checks"]]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ArithmeticError, ValueError, KeyError, TypeError, RecursionError):
         return Reported()
     if not runs:
         return Reported()

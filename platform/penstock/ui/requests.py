@@ -54,8 +54,10 @@ class Ask:
 def possible(view: JobView) -> tuple[Request, ...]:
     """Return what can be asked of the stream as it stands; what is decided on a held batch stands beside that."""
     found: list[Request] = []
-    if view.stream.wants_driver or view.runs:
+    if view.stream.wants_driver:
         found += [Request.STOP, Request.DRAIN, Request.SUSPEND]
+    elif view.runs:  # by hand: the supervisor knows nothing to drain, and would start a driver of its own for it
+        found.append(Request.STOP)
     if view.stream.phase is Phase.SUSPENDED:
         found.append(Request.RESUME)
     if view.newest is not None:

@@ -150,7 +150,7 @@ def plan_of(facts: RestartFacts, wanted: Wanted) -> Plan:
     undone = [] if found is None or recovered is None else _undone(recovered, found.batch)
     return Plan(
         wanted=wanted,
-        back_to=dict(starts_of(facts)).get(wanted.start, "nothing: everything is read from the start"),
+        back_to=_shown_start(facts, wanted.start),
         undone=len(undone),
         read=sum(report.rows for report in undone),
         found=found,
@@ -158,6 +158,13 @@ def plan_of(facts: RestartFacts, wanted: Wanted) -> Plan:
         sinks=_told(found.sinks) if found is not None else {},
         again=_told(found.again) if found is not None else {},
     )
+
+
+def _shown_start(facts: RestartFacts, start: str) -> str:
+    """Return how a person reads a start; one that is not offered, as an old batch or a snapshot, as it is written."""
+    if start == EMPTY:
+        return "nothing: everything is read from the start"
+    return dict(starts_of(facts)).get(start, start)
 
 
 def _undone(recovered: Recovered, target: int | None) -> list[BatchReport]:
