@@ -37,6 +37,8 @@ from penstock.sinks.delta_entries import entry_name
 from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
 
+NO_ROW = -1
+"""The value of a row that the job reads and passes on to no sink."""
 ME = Identity(holder="test", code_version="test")
 
 
@@ -73,10 +75,10 @@ class Listed:
         return "listed"
 
 
-def make_job(sink: Any) -> Job:
-    """Return a job that copies its rows."""
+def make_job(sink: Any, keep: str = "v is null or v >= 0") -> Job:
+    """Return a job that copies its rows, of those that it is to keep."""
     job = Job("copied", partitions=1)
-    job.source("orders", MemorySource(ORDERS)).select("user", "v").write("out", sink)
+    job.source("orders", MemorySource(ORDERS)).filter(keep).select("user", "v").write("out", sink)
     return job
 
 
@@ -191,6 +193,27 @@ def test_a_restore_goes_back_before_what_is_lost_and_no_further(world):
         assert "go back to a batch before 2" in str(caught.value.__context__)
     h.restore(batch=1)
     assert world.shown() == [0, 1]
+    h.batch({"orders": [order("a", 9, 9)]})
+    h.restart()
+    assert world.shown()[-1] == 9
+
+
+@pytest.mark.fault("F70")
+@pytest.mark.parametrize("back", [{"batch": 1}, {"empty": True}], ids=["batch", "empty"])
+def test_what_a_restore_has_left_behind_is_missed_by_nobody(world, back):
+    """SEMANTICS 9.5: batches behind the restore are computed again, also where the next ones have no rows."""
+    with world.running(4):
+        pass
+    if "batch" in back:
+        world.set_back(2)
+    else:
+        shutil.rmtree(world.table)
+    h = Harness(make_job(Delta(world.table)), world.root / "checkpoints")
+    with pytest.raises(SinkBehind):
+        h.__enter__()
+    h.restore(**back, job=make_job(Delta(world.table), "v = 9"))
+    h.batch({"orders": [order("a", 9, NO_ROW)]})
+    h.restart()
     h.batch({"orders": [order("a", 9, 9)]})
     h.restart()
     assert world.shown()[-1] == 9

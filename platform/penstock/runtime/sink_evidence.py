@@ -10,6 +10,7 @@ from penstock.checkpoint.recovery import Recovered
 from penstock.checkpoint.replay import Damaged
 from penstock.errors import CannotRestore, CheckpointCorrupt, SinkAhead, SinkBehind
 from penstock.runtime.engine import Engine
+from penstock.runtime.ways_back import line_of
 
 __all__ = [
     "Sinks",
@@ -74,13 +75,13 @@ def missing_batches(sinks: Sinks, sink: str, app: str, recovered: Recovered) -> 
     """Return the kept Commits with rows that a sink was known to show and does not show, oldest first.
 
     Of batches below the floor the log does not say any more which had rows. A sink that goes elsewhere since, or that
-    cannot tell, misses nothing.
+    cannot tell, misses nothing. Nor does any miss what a restore has left behind: those rows are computed again.
     """
     known = recovered.known.get(sink)
     if known is None or not sinks.dedupes(sink):
         return []
-    skipped = recovered.skipped.get(sink, ())
-    commits = (kept.commit for kept in recovered.kept if kept.batch <= known and kept.batch not in skipped)
+    counted = line_of(recovered) - set(recovered.skipped.get(sink, ()))
+    commits = (kept.commit for kept in recovered.kept if kept.batch <= known and kept.batch in counted)
     had = [commit for commit in commits if commit.staged.get(sink)]
     seen = sinks.version(sink, app) if had else None
     if not had or (seen is not None and seen >= had[-1].batch):
