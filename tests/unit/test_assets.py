@@ -13,6 +13,7 @@ from penstock.checkpoint.control import Records
 from penstock.checkpoint.entries import Commit, Release, Restore, StagedFile
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
+from penstock.checkpoint.metadata import open_or_create
 from penstock.errors import ConfigError
 from penstock.runtime.held_records import Decision, HeldRecords
 from penstock.runtime.roots import control_store
@@ -287,6 +288,32 @@ def test_a_cursor_of_an_earlier_version_makes_no_news_of_old_releases(world):
     poster.look()
     poster.look()
     assert world.listener.heard == []
+
+
+def test_a_checkpoint_that_began_anew_is_told_of_from_its_first_batch(world):
+    """The cursor speaks of the batches of the one before, whose ids come again."""
+    folder = world.root / "orders"
+    name(folder)
+    for batch in range(3):
+        world.run(batch)
+    world.poster().look()
+    assert world.listener.batches() == [1]
+    folder.rename(world.root / "_aside")
+    world.poster().look()
+    world.begin()
+    name(folder)
+    for batch in range(3):
+        world.run(batch)
+    world.poster().look()
+    world.poster().look()
+    assert world.listener.batches() == [1, 1]
+
+
+def name(folder) -> None:
+    """Give a checkpoint a uuid of its own; its driver does that before it takes the log."""
+    log = (folder / "log").rename(folder.parent / "_log")
+    open_or_create(LocalStore(folder), now=1)
+    log.rename(folder / "log")
 
 
 def test_windows_after_a_restore_follow_no_batch_before_it(world):

@@ -15,6 +15,7 @@ from penstock.checkpoint.entries import Restore, StagedFile
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.memory import MemoryStore
+from penstock.checkpoint.metadata import open_or_create
 from penstock.checkpoint.recovery import recover
 from penstock.errors import CheckpointCorrupt, HeldDecided, HeldNotFound, StorageUnavailable, UnknownName
 from penstock.runtime.held import HeldPins, SessionOnDemand, discard, find_held, release, undecided, undone_by_restore
@@ -311,6 +312,42 @@ def test_pins_are_found_again_by_the_next_driver(world):
     pins = HeldPins(HeldRecords(Down(), "orders"))
     pins.on_takeover(recover(world.log))
     assert pins() == {0, 1}
+
+
+@pytest.mark.parametrize("decision", list(Decision))
+def test_what_was_decided_on_a_former_checkpoint_says_nothing_of_the_one_that_stands(tmp_path, decision):
+    """Its folder was put aside, and the job began anew with `--new-lineage`: its batch ids come again (11.5)."""
+    root = tmp_path / "root"
+    control, folder = LocalStore(root), root / "orders"
+    open_or_create(LocalStore(folder), now=1)
+    before = HeldRecords(control, "orders")
+    before.carried_out(3, before.decide(3, decision, {"out": 7}, by="me"), by="me")
+    assert HeldPins(HeldRecords(control, "orders")).decided_on(3)
+    folder.rename(root / "_aside")
+    open_or_create(LocalStore(folder), now=2)
+    records = HeldRecords(control, "orders")
+    assert (records.ruling(3), records.released(), HeldPins(records).decided_on(3)) == (None, [], False)
+    other = Decision.DISCARD if decision is Decision.RELEASE else Decision.RELEASE
+    ruling = records.decide(3, other, {"out": 5}, by="me")
+    assert (ruling.decision, ruling.done, ruling.rows) == (other, False, {"out": 5})
+    records.carried_out(3, ruling, by="me")
+    again = HeldRecords(control, "orders")
+    assert (again.ruling(3).decision, again.ruling(3).done) == (other, True)
+    assert again.released() == ([3] if other is Decision.RELEASE else [])
+
+
+def test_a_decision_of_a_version_that_named_no_checkpoint_holds_for_the_one_that_stands(tmp_path):
+    """Also where it was only begun: what is asked for again is what was decided."""
+    control = LocalStore(tmp_path)
+    old = HeldRecords(control, "orders")  # without metadata it writes where those versions did
+    old.decide(2, Decision.RELEASE, {"out": 7}, by="me")
+    open_or_create(LocalStore(tmp_path / "orders"), now=1)
+    records = HeldRecords(control, "orders")
+    ruling = records.decide(2, Decision.DISCARD, {"out": 7}, by="me")
+    assert (ruling.decision, ruling.done, records.released()) == (Decision.RELEASE, False, [])
+    records.carried_out(2, ruling, by="me")
+    assert records.ruling(2).done
+    assert records.released() == [2]
 
 
 def test_a_session_is_opened_when_a_sink_asks_for_it():

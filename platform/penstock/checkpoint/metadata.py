@@ -76,6 +76,17 @@ def read_metadata(store: CheckpointStore) -> Metadata:
     return _parse(store.read(PATH))
 
 
+def uuid_of(root: CheckpointStore, job: str) -> str | None:
+    """Return the uuid of a job's checkpoint, None where it has none; `root` is the store of the folder of all jobs.
+
+    Raises `CheckpointCorrupt` and `FormatTooNew`.
+    """
+    try:
+        return _parse(root.read(f"{job}/{PATH}")).uuid
+    except NotFound:
+        return None
+
+
 def _parse(data: bytes) -> Metadata:
     _, body = fileformat.decode(data, kind=_KIND, path=PATH)
     try:

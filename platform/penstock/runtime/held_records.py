@@ -1,6 +1,8 @@
-"""Keep what was decided on held batches: `<root>/_control/held/<job>/<batch>/`.
+"""Keep what was decided on held batches: `<root>/_control/held/<job>/<uuid>/<batch>/`.
 
-Record 0 is the decision, and record 1 says that it was carried out. Imports nothing that is slow to load.
+Record 0 is the decision, and record 1 says that it was carried out. The uuid is that of the job's checkpoint: another
+checkpoint of the name counts its batches from 0 again. Versions that knew no such folder kept the batch below the job;
+what they decided holds for the checkpoint that stands. Imports nothing that is slow to load.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any
 
 from penstock.checkpoint import format as fileformat
 from penstock.checkpoint.control import STRIDES, Records
+from penstock.checkpoint.metadata import uuid_of
 from penstock.checkpoint.sequence import Sequence
 from penstock.checkpoint.settle import settle
 from penstock.checkpoint.store import CheckpointStore
@@ -44,10 +47,12 @@ class HeldRecords:
     def __init__(self, store: CheckpointStore, job: str) -> None:
         self._store = store
         self._job = job
+        self._uuid: str | None = None
 
     def ruling(self, batch: int) -> Ruling | None:
         """Return what was decided on a batch, None while nothing was."""
-        found = self._records(batch).newest()
+        kept = (Records(self._store, _KIND, folder).newest() for folder in self._folders(batch))
+        found = next((one for one in kept if one is not None), None)
         return None if found is None else _ruling(found.body)
 
     def decide(self, batch: int, decision: Decision, rows: Mapping[str, int], *, by: str) -> Ruling:
@@ -55,7 +60,9 @@ class HeldRecords:
 
         Raises CheckpointCorrupt when the record that stands there cannot be read.
         """
-        path = Sequence(self._store, f"_control/{_KIND}/{self._folder(batch)}", STRIDES).path(0)
+        sequences = [Sequence(self._store, f"_control/{_KIND}/{at}", STRIDES) for at in self._folders(batch)]
+        # Where an earlier version has decided, also in a record that cannot be read, nothing stands beside it.
+        path = next((one for one in sequences if one.exists(0)), sequences[0]).path(0)
         body = {"decision": decision.value, "done": False, "rows": dict(rows), "by": by}
         data = fileformat.encode(_KIND, {"seq": 0, "id": secrets.token_hex(16), "body": body})
         stands = settle(self._store, path, data)
@@ -71,16 +78,27 @@ class HeldRecords:
 
     def released(self, *, but: Collection[int] = ()) -> list[int]:
         """Return the batches that were released and published, as a listing shows them, without those of `but`."""
-        parts = (path.split("/") for path in self._store.list(f"_control/{_KIND}/{self._job}"))
-        batches = sorted({int(part[3]) for part in parts if len(part) > 4 and part[3].isdecimal()})  # noqa: PLR2004
+        base = f"_control/{_KIND}/{self._job}/"
+        uuid = self.uuid()
+        parts = [path.removeprefix(base).split("/") for path in self._store.list(base.rstrip("/"))]
+        named = {part[1] if part[0] == uuid else part[0] for part in parts if len(part) > 1}
+        batches = sorted(int(name) for name in named if name.isdecimal())
         rulings = ((batch, self.ruling(batch)) for batch in batches if batch not in but)
         return [b for b, ruling in rulings if ruling and ruling.done and ruling.decision is Decision.RELEASE]
 
-    def _records(self, batch: int) -> Records:
-        return Records(self._store, _KIND, self._folder(batch))
+    def uuid(self) -> str | None:
+        """Return the uuid of the job's checkpoint, None where there is none; raises as reading metadata does."""
+        if self._uuid is None:
+            self._uuid = uuid_of(self._store, self._job)
+        return self._uuid
 
-    def _folder(self, batch: int) -> str:
-        return f"{self._job}/{batch:012d}"
+    def _records(self, batch: int) -> Records:
+        return Records(self._store, _KIND, self._folders(batch)[0])
+
+    def _folders(self, batch: int) -> list[str]:
+        """Return the folders that a batch may be decided on in, the one to write to first."""
+        uuid, old = self.uuid(), f"{self._job}/{batch:012d}"
+        return [old] if uuid is None else [f"{self._job}/{uuid}/{batch:012d}", old]
 
 
 def _ruling(body: Mapping[str, Any]) -> Ruling:

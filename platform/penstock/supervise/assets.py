@@ -62,13 +62,19 @@ class AssetPoster(Poster):
         found = cursors.newest()
         newest = _published_to(self.root / job, self.store, job)
         held = HeldRecords(self.store, job)
+        known = found.body.get("uuid") if found is not None else None
+        uuid = held.uuid() or known
+        if found is not None and known not in (None, uuid):
+            # Another checkpoint of the name, which counts its batches from 0: the cursor speaks of none of them.
+            cursors.put({"batch": -1, "released": [], "waiting": found.body["waiting"], "uuid": uuid})
+            found = cursors.newest()
         if found is None:
             # What was published before anybody listened is history, and not news.
             old = self.first_look(job)
             history = {"batch": newest if old else -1, "released": held.released() if old else []}
-            cursors.put({**history, "waiting": []})
+            cursors.put({**history, "waiting": [], "uuid": uuid})
             found = cursors.newest()
-            assert found is not None
+        assert found is not None
         after, waiting = int(found.body["batch"]), list(found.body["waiting"])
         told = found.body.get("released")
         late = held.released(but=told) if told is not None else []
@@ -83,12 +89,13 @@ class AssetPoster(Poster):
                 fresh += _events_of_release(self.root / job, job, batch)
             tables = self._tables(job) if fresh else {}
             waiting = [*waiting, *({**extra, "tables": tables} for extra in fresh)][-_MOST_WAITING:]
-            cursors.put({"batch": max(newest, after), "released": released, "waiting": waiting})
+            cursors.put({"batch": max(newest, after), "released": released, "waiting": waiting, "uuid": uuid})
         for place, extra in enumerate(waiting, start=1):
             if not self.assets.post(asset_uri(job), extra):
                 raise OSError(f"no DAG in Airflow waits for the asset {asset_uri(job)}, or speaks of it")
             log.info("asset.posted", job=job, step=extra["step"], batch=extra["batch"])
-            cursors.put({"batch": max(newest, after), "released": released, "waiting": waiting[place:]})
+            left = {"waiting": waiting[place:], "uuid": uuid}
+            cursors.put({"batch": max(newest, after), "released": released, **left})
         cursors.prune()
 
     def _tables(self, job: str) -> dict[str, int]:
