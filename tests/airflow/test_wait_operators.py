@@ -73,6 +73,14 @@ import penstock.airflow.triggers as triggers
 triggers._POLL = 0.1
 event = asyncio.run(fires())
 said["trigger"] = event
+become(phase=Phase.SUSPENDED, wish=Wish.SUSPEND)
+said["trigger, suspended"] = asyncio.run(fires())
+become(phase=Phase.FAILED, wish=Wish.RUN)
+said["trigger, failed"] = asyncio.run(fires())
+become(phase=Phase.SUSPENDED, wish=Wish.SUSPEND)
+follows = WaitStream(task_id="t", until="end", deferrable=True, **FACTS)
+said["suspended, deferred"] = tries(lambda: follows.execute_complete({}, {"phase": "SUSPENDED"}, first=3))
+become(phase=Phase.SUBMITTING, wish=Wish.RUN)
 late = WaitStream(task_id="t", until="healthy", deferrable=True, **FACTS)
 said["deferred"] = tries(lambda: late.execute_complete({}, event, first=3))
 said["looked at again"] = tries(lambda: late.execute_complete({}, None, first=3))
@@ -121,7 +129,7 @@ def said(tmp_path_factory):
         ("UNHEALTHY", "for good", "again"),
         ("PAUSED", "for good", "again"),
         ("STOPPED", "for good", "done"),
-        ("SUSPENDED", "for good", "done"),
+        ("SUSPENDED", "for good", "again"),
         ("FAILED", "for good", "for good"),
     ],
 )
@@ -129,7 +137,7 @@ def test_a_wait_ends_as_the_stream_stands(said, until, phase, healthy, end):
     """Nobody supervises here: a wait for the end may be tried again, because drivers go on; the other fails for good."""
     active, succeeded, outcome, why = said[f"{until} {phase}"]  # what a try that attaches again returns, or raises
     assert outcome == (healthy if until == "healthy" else end)
-    over = phase in ("FINISHED", "STOPPED", "SUSPENDED", "FAILED")
+    over = phase in ("FINISHED", "STOPPED", "FAILED") or (until, phase) == ("healthy", "SUSPENDED")
     assert (active, succeeded) == (outcome != "done" and not over, outcome == "done")
     if outcome == "done":
         assert (why["job"], why["first"], why["phase"]) == ("orders", 3, phase)
@@ -137,6 +145,13 @@ def test_a_wait_ends_as_the_stream_stands(said, until, phase, healthy, end):
         assert ("PEN-SUP-002" if over else "PEN-SUP-003") in why
     if outcome != "done" and over:
         assert f"orders is {phase}: because" in why
+
+
+def test_a_suspended_stream_has_not_ended(said):
+    """It is to be resumed: the trigger and the task wait on, and see how the stream ends after that."""
+    assert "no supervisor has given a sign of life" in said["trigger, suspended"]["absent"]
+    assert said["trigger, failed"] == {"phase": "FAILED"}
+    assert said["suspended, deferred"] == ["deferred", {"first": 3, "begun": False}]
 
 
 @pytest.mark.parametrize("deferrable", [False, True])

@@ -6,7 +6,7 @@ only the stream that was meant.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from penstock.airflow.asking import ask, asking, command_id, control_of, limits_of, meant_at, options_of
 from penstock.airflow.running import RunsPenstock
-from penstock.airflow.triggers import StreamTrigger
+from penstock.airflow.triggers import StreamTrigger, awaited, through
 from penstock.checkpoint.answered import find_restore
 from penstock.checkpoint.mirror import shown
 from penstock.errors import StreamFailed, SupervisorAbsent
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RestartStream", "StartStream", "StreamOperator", "WaitStream", "generation_of"]
 
-_HEALTHY = (Phase.RUNNING, Phase.DRAINING)
+_RUNS = awaited("healthy")
 
 
 class StreamOperator(BaseOperator):
@@ -61,7 +61,7 @@ class StreamOperator(BaseOperator):
         )
         return asked
 
-    def _wait(self, generation: int, reached: Callable[[Stream], bool]) -> Stream:
+    def _wait(self, generation: int, reached: Callable[[Stream], bool], through: Collection[Phase] = ()) -> Stream:
         """Wait, and log each phase; a stream that came to another end is for a person, and no try helps."""
         told: Phase | None = None
 
@@ -75,7 +75,7 @@ class StreamOperator(BaseOperator):
         begun = False
         while True:
             try:
-                return self._control().wait(generation, look)
+                return self._control().wait(generation, look, through=through)
             except StreamFailed as why:
                 raise AirflowFailException(str(why)) from why
             except SupervisorAbsent as why:
@@ -192,7 +192,7 @@ class RestartStream(StartStream):
         if said["outcome"] == Outcome.STALE.value:
             raise AirflowFailException(f"nothing was restarted: {_newer(self._control().newest())}")
         asked = int(said["generation"])
-        stream = self._wait(asked, lambda found: found.phase in (*_HEALTHY, Phase.FINISHED))
+        stream = self._wait(asked, lambda found: found.phase in _RUNS)
         if stream.first <= asked:
             return said
         return {**said, **self._superseded(stream, asked, command_id(context))}
@@ -200,7 +200,7 @@ class RestartStream(StartStream):
     def _superseded(self, stream: Stream, asked: int, command: str) -> dict[str, Any]:
         """Return what is to be said of a restart after which another came; fails where it was not carried out."""
         control = self._control()
-        if any(s.first == asked and s.phase in (*_HEALTHY, Phase.FINISHED) for _, s in control.records.history()):
+        if any(s.first == asked and s.phase in _RUNS for _, s in control.records.history()):
             self.log.warning("%s ran as asked for; since then %s", self.job, _newer(stream))
             return {"superseded_by": stream.command}
         log = job_log(control.root / self.job)
@@ -212,7 +212,8 @@ class RestartStream(StartStream):
 class WaitStream(ResumableJobMixin, StreamOperator):
     """Follow a stream: `until="healthy"` for a driver that runs, `until="end"` for the end of the stream.
 
-    Fails where the stream comes to another end. A stream that is started again meanwhile is followed on; where a newer
+    Fails where the stream comes to another end; a suspended one has not ended, and is followed on when it is resumed.
+    A stream that is started again meanwhile is followed on; where a newer
     run of the same DAG has started it again, that run follows it, and this task is skipped: what stands behind it in
     the DAG does not start as if the stream had ended. Killing or marking the task changes nothing about the stream.
     Where nobody supervises, a wait for the end fails so that a try may follow: drivers go on meanwhile.
@@ -267,7 +268,8 @@ class WaitStream(ResumableJobMixin, StreamOperator):
 
     def is_job_active(self, status: str) -> bool:
         """Return whether there is something to wait for."""
-        return not Phase(status).is_final and not self._is_there(Phase(status))
+        phase = Phase(status)
+        return phase in through(self.until) or not (phase.is_final or self._is_there(phase))
 
     def is_job_succeeded(self, status: str) -> bool:
         """Return whether what an earlier try waited for is there."""
@@ -279,7 +281,8 @@ class WaitStream(ResumableJobMixin, StreamOperator):
         Raises AirflowFailException where the stream came to another end, and where nobody supervises it.
         """
         first = int(external_id)
-        while (stream := self._wait(first, lambda found: self._is_there(found.phase))).first > first:
+        rests = through(self.until)
+        while (stream := self._wait(first, lambda found: self._is_there(found.phase), rests)).first > first:
             first = self._followed(first, context).first
             if self._is_there(stream.phase):
                 break
@@ -297,9 +300,7 @@ class WaitStream(ResumableJobMixin, StreamOperator):
         return stream
 
     def _is_there(self, phase: Phase) -> bool:
-        if self.until == "healthy":
-            return phase in (*_HEALTHY, Phase.FINISHED)
-        return phase.is_final and phase is not Phase.FAILED
+        return phase in awaited(self.until)
 
     def _give_up(self, why: SupervisorAbsent) -> NoReturn:
         if self.until == "end":

@@ -12,9 +12,21 @@ from penstock.airflow.asking import control_of
 from penstock.errors import SupervisorAbsent
 from penstock.supervise.stream import Phase
 
-__all__ = ["StreamTrigger"]
+__all__ = ["StreamTrigger", "awaited", "through"]
 
 _POLL = 5.0
+
+
+def awaited(until: str) -> tuple[Phase, ...]:
+    """Return the phases that are waited for."""
+    if until == "healthy":
+        return (Phase.RUNNING, Phase.DRAINING, Phase.FINISHED)
+    return (Phase.STOPPED, Phase.FINISHED)
+
+
+def through(until: str) -> tuple[Phase, ...]:
+    """Return the phases at rest that are no end: a suspended stream is to be resumed, and is followed on then."""
+    return (Phase.SUSPENDED,) if until == "end" else ()
 
 
 class StreamTrigger(BaseTrigger):
@@ -39,8 +51,8 @@ class StreamTrigger(BaseTrigger):
         silence = control.silence()
         while True:
             stream = await asyncio.to_thread(control.newest)
-            healthy = self.until == "healthy" and stream.phase in (Phase.RUNNING, Phase.DRAINING)
-            if stream.first > self.first or stream.phase.is_final or healthy:
+            over = stream.phase.is_final and stream.phase not in through(self.until)
+            if stream.first > self.first or over or stream.phase in awaited(self.until):
                 yield TriggerEvent({"phase": stream.phase.value})  # type: ignore[no-untyped-call]
                 return
             try:

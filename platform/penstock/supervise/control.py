@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from penstock.runtime.roots import control_store, job_log
 from penstock.runtime.status import StatusRecords
 from penstock.supervise.commands import Command, Outcome, Verb, fold, generation_of
 from penstock.supervise.records import LeaseRecords, StreamRecords
-from penstock.supervise.stream import Stream, begins_from
+from penstock.supervise.stream import Phase, Stream, begins_from
 from penstock.supervise.supervisor import PATIENCE
 from penstock.time.clock import Clock
 
@@ -93,18 +93,18 @@ class StreamControl:
         """Return the stream as it stands."""
         return self.records.newest()
 
-    def wait(self, generation: int, until: Callable[[Stream], bool]) -> Stream:
+    def wait(self, generation: int, until: Callable[[Stream], bool], *, through: Collection[Phase] = ()) -> Stream:
         """Wait until the stream that a generation is of is as wanted; for ever, as long as it is supervised.
 
         Raises StreamFailed where it came to another end, and SupervisorAbsent where nobody supervises it. A stream that
-        a later command has begun anew is returned as it is.
+        a later command has begun anew is returned as it is. `through` are phases at rest that are no end to who waits.
         """
         silence = self.silence()
         while True:
             stream = self.newest()
             if until(stream) or stream.first > generation:
                 return stream
-            if stream.is_over:
+            if stream.is_over and stream.phase not in through:
                 why = f": {stream.reason}" if stream.reason else ""
                 raise StreamFailed(f"{self.job} is {stream.phase.value}{why}", where=shown(self.root))
             silence.check()
