@@ -8,7 +8,7 @@ from apart import run_apart
 pytestmark = [pytest.mark.slow]
 
 SCRIPT = """
-import asyncio, json, sys
+import asyncio, json, sys, threading
 from pathlib import Path
 from types import SimpleNamespace
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
@@ -73,10 +73,16 @@ import penstock.airflow.triggers as triggers
 triggers._POLL = 0.1
 event = asyncio.run(fires())
 said["trigger"] = event
+opens, threads = triggers.control_of, []
+def opened(project, job):
+    threads.append(threading.current_thread() is threading.main_thread())
+    return opens(project, job)
+triggers.control_of = opened
 become(phase=Phase.SUSPENDED, wish=Wish.SUSPEND)
 said["trigger, suspended"] = asyncio.run(fires())
 become(phase=Phase.FAILED, wish=Wish.RUN)
 said["trigger, failed"] = asyncio.run(fires())
+said["opened in the loop"] = threads
 become(phase=Phase.SUSPENDED, wish=Wish.SUSPEND)
 follows = WaitStream(task_id="t", until="end", deferrable=True, **FACTS)
 said["suspended, deferred"] = tries(lambda: follows.execute_complete({}, {"phase": "SUSPENDED"}, first=3))
@@ -145,6 +151,11 @@ def test_a_wait_ends_as_the_stream_stands(said, until, phase, healthy, end):
         assert ("PEN-SUP-002" if over else "PEN-SUP-003") in why
     if outcome != "done" and over:
         assert f"orders is {phase}: because" in why
+
+
+def test_a_trigger_opens_the_control_root_outside_the_event_loop(said):
+    """A root on HDFS may not answer for long: the loop is that of all triggers of the triggerer."""
+    assert said["opened in the loop"] == [False, False]
 
 
 def test_a_suspended_stream_has_not_ended(said):

@@ -47,7 +47,8 @@ class StreamTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look every few seconds."""
-        control = control_of(self.project, self.job)
+        # Opening asks storage, which may not answer for long, and the loop is that of all triggers.
+        control = await asyncio.to_thread(control_of, self.project, self.job)
         silence = control.silence()
         while True:
             stream = await asyncio.to_thread(control.newest)
