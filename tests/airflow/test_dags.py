@@ -129,9 +129,10 @@ def test_a_form_asks_for_nothing_but_what_somebody_must_choose(project, read):
 
 
 def test_tasks_run_where_the_configuration_says_and_no_stream_keeps_a_command_waiting(project, read):
-    """What follows a stream is deferred, in the pool of such tasks; commands go before it, in Airflow's own pool."""
+    """What waits for a stream is deferred; what follows it has a pool, and commands go before it, in Airflow's own."""
     dags, _ = read()
     assert dags["stream_orders"]["placed"]["supervise"] == ["default_pool", 1, "default", "airflow", True]
+    assert dags["stream_orders"]["placed"]["healthy"] == ["default_pool", 101, "default", "airflow", True]
     assert dags["stream_orders"]["placed"]["deploy"] == ["default_pool", 101, "default", "airflow", None]
     conf = project / "conf" / "penstock.toml"
     conf.write_text(conf.read_text() + '\n[airflow]\npool = "streams"\nqueue = "spark"\nowner = "ann"\npriority = 7\n')
@@ -140,6 +141,7 @@ def test_tasks_run_where_the_configuration_says_and_no_stream_keeps_a_command_wa
     )
     dags, _ = read()
     assert dags["stream_orders"]["placed"]["supervise"] == ["streams", 9, "spark", "ann", False]
+    assert dags["stream_orders"]["placed"]["healthy"] == ["default_pool", 109, "spark", "ann", False]
     assert dags["restart_from_checkpoint"]["placed"] == {
         "restart": ["default_pool", 107, "spark", "ann", None], "supervise": ["streams", 7, "spark", "ann", True]
     }  # fmt: skip

@@ -228,8 +228,10 @@ def _stream_dag(project: Project, job: str, starts: dict[str, str]) -> DAG:
             note="{{ params.note or '' }}",
             **facts,
         )
-        healthy = WaitStream(task_id="healthy", until="healthy", **facts)
-        facts |= {"retries": _TRIES_OF_A_LIFE, **follows(placing)}
+        following = follows(placing)
+        # A driver may wait long for room in the cluster: no slot waits with it.
+        healthy = WaitStream(task_id="healthy", until="healthy", deferrable=following["deferrable"], **facts)
+        facts |= {"retries": _TRIES_OF_A_LIFE, **following}
         deploy >> healthy >> WaitStream(task_id="supervise", until="end", **facts)
     return dag
 

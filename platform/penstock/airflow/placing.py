@@ -1,8 +1,8 @@
 """Say where and how tasks run, from `[airflow]` of the configuration.
 
-A task that follows a stream lasts as long as the stream. It is deferred, so that it takes no worker slot, and where it
-is not, `pool` bounds how many slots such tasks take. Commands wait behind none of them: they stay in Airflow's default
-pool and go before what follows streams.
+A task that follows a stream lasts as long as the stream. It is deferred, so that it takes no worker slot, and so is the
+one that waits until a driver runs. Where a follower is not, `pool` bounds how many slots such tasks take. Commands wait
+behind none of them: they stay in Airflow's default pool and go before what follows streams.
 """
 
 from __future__ import annotations
