@@ -253,6 +253,27 @@ def test_a_sink_moved_to_another_table_after_a_clean_stop_goes_on_there(world):
     assert DeltaTable(str(world.root / "other")).to_pyarrow_table()["v"].to_pylist() == [2]
 
 
+@pytest.mark.parametrize("again", [1, 2])
+def test_a_sink_that_was_moved_goes_on_whatever_the_next_batches_hold(world, again):
+    """SEMANTICS 9.5: what was shown in one table is not missing in another, at no start that follows."""
+    other = make_job(Delta(world.root / "other"))
+    with world.running(2) as h:
+        h.restart(other)
+        for _ in range(again):
+            h.batch({"orders": [order("a", 3, NO_ROW)]})
+            h.restart()
+        h.batch({"orders": [order("a", 4, 2)]})
+        h.batch({"orders": [order("a", 5, 3)]})
+        (world.root / "other" / "_delta_log" / entry_name(2)).unlink()
+        with pytest.raises(SinkBehind, match="missing: ") as caught:
+            h.restart()
+        assert caught.value.fields["missing"] == [3 + again]
+        h.restart(make_job(Delta(world.table)))
+        h.batch({"orders": [order("a", 6, NO_ROW)]})
+        h.restart()
+    assert world.shown() == [0, 1]
+
+
 @pytest.mark.fault("F70")
 def test_a_sink_whose_table_was_changed_can_write_to_a_new_one(world):
     """What PEN-SNK-003 says: the rows that the old table refused are let go, with a count, and the rest goes on."""

@@ -42,7 +42,7 @@ def sinks_command(
         sinks = SinksAtRest(loaded.job.graph(), root / name / "staged", spark)
         try:
             if sink is None:
-                found = stands(sinks, recover(log, Damage.LIST), uuid)
+                found = stands(sinks, recover(log, Damage.LIST), uuid, log)
             else:
                 watch = HolderWatch(
                     look=lambda: survey(log),

@@ -343,7 +343,7 @@ class Driver:
             try:
                 self.engine.publish(sink, self.app(sink), commit.batch, commit.staged.get(sink, []))
             except SinkBehind as why:
-                told = find_behind(self.engine, [sink], self.app, recover(self.log, Damage.LIST))
+                told = find_behind(self.engine, [sink], self.app, recover(self.log, Damage.LIST), self.log)
                 raise told.get(sink, why) from why
             self.published[sink] = commit.batch
             yield Hook("PublishSinks", f"published {sink}", commit.batch)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from penstock.checkpoint.entries import Commit, StagedFile
-from penstock.checkpoint.recovery import Recovered
+from penstock.checkpoint.log import Log
+from penstock.checkpoint.recovery import Recovered, takeover_of
 from penstock.checkpoint.replay import Damaged
 from penstock.errors import CannotRestore, CheckpointCorrupt, SinkAhead, SinkBehind
 from penstock.runtime.engine import Engine
@@ -71,11 +72,12 @@ def refuse_lost_commit(engine: Engine, sinks: Sequence[str], app: AppOf, damaged
             )
 
 
-def missing_batches(sinks: Sinks, sink: str, app: str, recovered: Recovered) -> list[Commit]:
+def missing_batches(sinks: Sinks, sink: str, app: str, recovered: Recovered, log: Log) -> list[Commit]:
     """Return the kept Commits with rows that a sink was known to show and does not show, oldest first.
 
-    Of batches below the floor the log does not say any more which had rows. A sink that goes elsewhere since, or that
-    cannot tell, misses nothing. Nor does any miss what a restore has left behind: those rows are computed again.
+    Of batches below the floor the log does not say any more which had rows. A sink that cannot tell misses nothing, and
+    one that goes elsewhere since not what went to the place before. Nor does any miss what a restore has left behind:
+    those rows are computed again.
     """
     known = recovered.known.get(sink)
     if known is None or not sinks.dedupes(sink):
@@ -84,18 +86,35 @@ def missing_batches(sinks: Sinks, sink: str, app: str, recovered: Recovered) -> 
     commits = (kept.commit for kept in recovered.kept if kept.batch <= known and kept.batch in counted)
     had = [commit for commit in commits if commit.staged.get(sink)]
     seen = sinks.version(sink, app) if had else None
-    if not had or (seen is not None and seen >= had[-1].batch):
-        return []
-    before = None if recovered.committed_by is None else recovered.committed_by.sinks.get(sink)
-    moved = before != sinks.place(sink) if before is not None else seen is None
-    return [] if moved else [commit for commit in had if seen is None or commit.batch > seen]
+    missing = [commit for commit in had if seen is None or commit.batch > seen]
+    return _gone_to(sinks.place(sink), sink, missing, log, unsaid=seen is not None) if missing else []
 
 
-def find_behind(sinks: Sinks, names: Iterable[str], app: AppOf, recovered: Recovered) -> dict[str, SinkBehind]:
+def _gone_to(place: str | None, sink: str, commits: Iterable[Commit], log: Log, *, unsaid: bool) -> list[Commit]:
+    """Return the Commits whose rows went to a place, and with `unsaid` those of which the log does not say where.
+
+    Each is judged by the Takeover that it was written under: a sink may have moved at any start.
+    """
+    places: dict[int | None, str | None] = {}
+    found = []
+    for commit in commits:
+        slot = None if commit.place is None else commit.place.takeover
+        if slot not in places:
+            takeover = takeover_of(log, commit)
+            places[slot] = None if takeover is None else takeover.sinks.get(sink)
+        then = places[slot]
+        if unsaid if then is None else then == place:
+            found.append(commit)
+    return found
+
+
+def find_behind(
+    sinks: Sinks, names: Iterable[str], app: AppOf, recovered: Recovered, log: Log
+) -> dict[str, SinkBehind]:
     """Return what is wrong with sinks that show less than the log says was published (SEMANTICS 9.5)."""
     found = {}
     for sink in names:
-        missing = missing_batches(sinks, sink, app(sink), recovered)
+        missing = missing_batches(sinks, sink, app(sink), recovered, log)
         if missing:
             said = ", ".join(f"{c.batch} ({_whether_there(sinks, sink, c)})" for c in missing)
             seen = sinks.version(sink, app(sink))

@@ -25,7 +25,7 @@ def settle_sinks(driver: Driver, recovered: Recovered, damage: Damage) -> Iterat
     """
     engine, app = driver.engine, driver.app
     refuse_old_copy(engine, driver.sinks, app, recovered)
-    driver.behind = find_behind(engine, driver.sinks, app, recovered)
+    driver.behind = find_behind(engine, driver.sinks, app, recovered, driver.log)
     driver.published = dict(recovered.known)
     if driver.behind and damage is Damage.FAIL:
         raise next(iter(driver.behind.values()))

@@ -97,13 +97,13 @@ class SinkStand:
         return sum(file.rows for file in commit.staged[self.sink])
 
 
-def stands(sinks: SinksAtRest, recovered: Recovered, uuid: str, names: Sequence[str] = ()) -> list[SinkStand]:
+def stands(sinks: SinksAtRest, recovered: Recovered, uuid: str, log: Log, names: Sequence[str] = ()) -> list[SinkStand]:
     """Return how the sinks stand, or those of these names; one that the job has no longer can only wait."""
     known = [node.name for node in sinks.graph.sinks]
     found = []
     for sink in names or known:
         app = f"{uuid}/{sink}"
-        missing = missing_batches(sinks, sink, app, recovered) if sink in known else []
+        missing = missing_batches(sinks, sink, app, recovered, log) if sink in known else []
         waiting = recovered.to_publish(sink)
         if waiting is not None and sink in known and sinks.dedupes(sink):
             seen = sinks.version(sink, app)
@@ -126,7 +126,7 @@ def redo(
     """
     owned, recovered = own_at_rest(log, identity, may_take_over, refusal=CannotSkip)
     try:
-        stand = stands(sinks, recovered, uuid, [sink])[0]
+        stand = stands(sinks, recovered, uuid, log, [sink])[0]
         for commit in stand.missing:
             sinks.verify_staged(sink, commit.staged[sink])
         for commit in stand.missing:
@@ -150,7 +150,7 @@ def skip(
     """
     owned, recovered = own_at_rest(log, identity, may_take_over, refusal=CannotSkip)
     try:
-        stand = stands(sinks, recovered, uuid, [sink])[0]
+        stand = stands(sinks, recovered, uuid, log, [sink])[0]
         if not stand.behind:
             raise CannotSkip(f"sink {sink!r} shows all that the log has for it")
         rows = sum(map(stand.rows, stand.behind))
