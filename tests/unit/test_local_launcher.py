@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from penstock.errors import CommitUnknown, GateStopped, StorageFull, StorageUnavailable
-from penstock.runtime.processes import process_runs, process_start, session_members
+from penstock.runtime.processes import pid_namespace, process_runs, process_start, session_members
 from penstock.supervise.launcher import LaunchOrder, Look, run_words
 from penstock.supervise.local import LocalLauncher, log_files, read_exit
 from penstock.supervise.machine import Exit, Life
@@ -253,7 +253,8 @@ def test_a_driver_runs_in_a_session_of_its_own(small):
     assert (told["cwd"], told["python"]) == (str(small), sys.executable)
     assert os.getsid(handle["pid"]) == handle["pid"] != os.getsid(0)
     start, scratch = process_start(handle["pid"]), handle["scratch"]
-    assert handle == {"host": HERE, "pid": handle["pid"], "start": start, "scratch": scratch}
+    place = {"host": HERE, "namespace": pid_namespace()}
+    assert handle == {**place, "pid": handle["pid"], "start": start, "scratch": scratch}
     assert json.loads(json.dumps(handle)) == handle
     assert sorted(path.name for path in logs.iterdir()) == ["000003.jsonl", "000003.log"]
     assert logs.stat().st_mode & 0o777 == 0o700
@@ -392,6 +393,18 @@ def test_a_handle_of_another_host_is_not_killed_here(small):
     slot, handle, logs = begun(launcher, small)
     launcher.kill(handle | {"host": "elsewhere"})
     assert launcher.look("flights", slot, logs) == Look(Life.RUNS)
+
+
+def test_a_driver_in_another_namespace_of_this_host_is_as_one_on_another_machine(small):
+    """Containers of one host name have different processes under one number: nothing is told, nothing killed (F09)."""
+    launcher = LocalLauncher()
+    slot, handle, logs = begun(launcher, small)
+    for start in (handle["start"], "1"):
+        there = handle | {"namespace": "1", "start": start}
+        assert LocalLauncher().look("flights", slot.model_copy(update={"handle": there}), logs) == Look(Life.UNKNOWN)
+        assert launcher.kill(there) is False
+    unnamed = {key: handle[key] for key in ("host", "pid", "start")}  # as an earlier version wrote it
+    assert launcher.look("flights", slot.model_copy(update={"handle": unnamed}), logs) == Look(Life.RUNS)
 
 
 def test_a_process_that_has_got_the_drivers_number_is_not_the_driver(small):

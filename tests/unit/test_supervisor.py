@@ -309,6 +309,39 @@ def test_a_status_that_is_not_of_the_driver_does_not_end_it(
     assert (records(mine).newest().phase, records(mine).newest().driver) == (Phase.RUNNING, slot)
 
 
+@pytest.mark.fault("F09")
+def test_a_driver_that_holds_its_log_in_another_container_is_looked_for_there(
+    mine: Supervisor, drivers: Drivers, clock: ManualClock
+) -> None:
+    """The name that it holds its log by says in which namespace its number counts, and the launcher is asked so."""
+    slot = DriverSlot(generation=3, at=clock.wall(), host=socket.gethostname(), version="v")
+    put(mine, Stream(wish=Wish.RUN, phase=Phase.SUBMITTING, first=3, generation=3, driver=slot, launches=1))
+    StatusRecords(mine.store, "j").put({"generation": 3, "at": clock.wall(), "holder": "pod:7:1:402"})
+    mine.tick()
+    found = records(mine).newest().driver
+    assert found is not None
+    assert found.handle == {"host": "pod", "pid": 7, "start": "1", "namespace": "402"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [("402", "402", True), ("402", "403", False), ("402", "", True), ("", "402", True)],
+    ids=["one container", "two containers", "an older name", "an older handle"],
+)
+def test_a_foreign_driver_is_told_from_one_of_another_container(
+    mine: Supervisor, drivers: Drivers, clock: ManualClock, one: str, other: str, *, same: bool
+) -> None:
+    """Same host name, number and start: the heartbeats of the other are none of it, once it is late."""
+    handle: Handle = {"host": "pod", "pid": 7, "start": "1", "namespace": one}
+    slot = DriverSlot(generation=3, at=clock.wall(), handle=handle, foreign=True)
+    put(mine, Stream(wish=Wish.RUN, phase=Phase.RUNNING, first=3, generation=3, driver=slot, launches=1))
+    drivers.sees = Look(Life.UNKNOWN)
+    clock.now += POLICY.start_within + 1
+    StatusRecords(mine.store, "j").put({"at": clock.wall(), "holder": f"pod:7:1:{other}"})
+    mine.tick()
+    assert (records(mine).newest().driver == slot) is same
+
+
 def test_a_foreign_driver_out_of_sight_that_another_replaced_is_not_watched_on(
     mine: Supervisor, drivers: Drivers, clock: ManualClock
 ) -> None:

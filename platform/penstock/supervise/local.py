@@ -19,7 +19,15 @@ from typing import Any
 
 from penstock.errors import CommitUnknown, GateStopped, PenstockError, StorageFull, StorageUnavailable
 from penstock.runtime.config_values import is_local
-from penstock.runtime.processes import argv_of, environment_of, kill_session, leaders, process_runs, process_start
+from penstock.runtime.processes import (
+    argv_of,
+    environment_of,
+    kill_session,
+    leaders,
+    pid_namespace,
+    process_runs,
+    process_start,
+)
 from penstock.runtime.project import Project
 from penstock.supervise.autostart import without_airflow
 from penstock.supervise.launcher import Handle, LaunchOrder, Look, run_words
@@ -49,6 +57,7 @@ class LocalLauncher:
     def __init__(self, *, hidden: Collection[str] = ()) -> None:
         self._hidden = frozenset(hidden)
         self._host = socket.gethostname()
+        self._namespace = pid_namespace()
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
     def launch(self, order: LaunchOrder) -> Handle:
@@ -76,12 +85,11 @@ class LocalLauncher:
                 start_new_session=True,
             )
         self._children[child.pid] = child
-        return {"host": self._host, "pid": child.pid, "start": process_start(child.pid), "scratch": scratch}
+        return self._handle(child.pid, scratch)
 
     def look(self, job: str, slot: DriverSlot, logs: Path) -> Look:
         """Return whether the driver's process runs."""
-        host = slot.host if slot.handle is None else slot.handle.get("host")
-        if host != self._host:
+        if not self._is_here({"host": slot.host} if slot.handle is None else slot.handle):
             # It cannot be looked at; what it has said at its end stands where all machines see it.
             said = None if slot.foreign else read_exit(logs, slot.generation, None)
             return Look(Life.UNKNOWN) if said in (None, Exit()) else Look(Life.GONE, said)
@@ -100,7 +108,7 @@ class LocalLauncher:
 
     def kill(self, handle: Handle) -> bool:
         """End all processes of the driver's session, and delete what Spark has left in its temporary folder."""
-        if handle.get("host") != self._host:
+        if not self._is_here(handle):
             return False
         kill_session(int(str(handle["pid"])), str(handle["start"]), within=_DYING)
         scratch = Path(str(handle.get("scratch", "")))
@@ -108,6 +116,17 @@ class LocalLauncher:
         if scratch.parent == Path(tempfile.gettempdir()) and scratch.name.startswith(_SCRATCH):
             shutil.rmtree(scratch, ignore_errors=True)
         return True
+
+    def _handle(self, pid: int, scratch: str) -> Handle:
+        place: Handle = {"host": self._host, "namespace": self._namespace}
+        return {**place, "pid": pid, "start": process_start(pid), "scratch": scratch}
+
+    def _is_here(self, handle: Handle) -> bool:
+        """Return whether the process table that one sees here tells of a handle's process.
+
+        Containers may have one host name, and different processes under one number.
+        """
+        return handle.get("host") == self._host and handle.get("namespace", "") in ("", self._namespace)
 
     def _find(self, job: str, generation: int, root: Path) -> Handle | None:
         """Return the driver of a generation that was started and whose start was not recorded.
@@ -119,7 +138,7 @@ class LocalLauncher:
             ours = any(Path(code).is_relative_to(root) for code in _behind(words, "--code"))
             if ours and job in words and str(generation) in _behind(words, "--generation"):
                 scratch = environment_of(pid).get("TMPDIR", "")
-                return {"host": self._host, "pid": pid, "start": process_start(pid), "scratch": scratch}
+                return self._handle(pid, scratch)
         return None
 
 

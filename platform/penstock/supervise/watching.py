@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -191,12 +191,16 @@ def _is_of(status: _Status, driver: DriverSlot) -> bool:
 
 
 def _same(one: Handle | None, other: Handle | None) -> bool:
-    """Return whether two handles are of one process; a launcher's has more in it."""
-    keys = ("host", "pid", "start")
-    return one is not None and other is not None and all(one.get(key) == other.get(key) for key in keys)
+    """Return whether two handles are of one process; a launcher's has more in it, and an older one no namespace."""
+    if one is None or other is None:
+        return False
+    spaces = one.get("namespace"), other.get("namespace")
+    return all(one.get(key) == other.get(key) for key in ("host", "pid", "start")) and (
+        spaces[0] == spaces[1] or not all(spaces)
+    )
 
 
 def _handle_of(holder: object) -> Handle | None:
     """Return where a driver runs, from the name that it holds its log by."""
     name = HolderName.parse(str(holder)) if holder is not None else None
-    return None if name is None else {"host": name.host, "pid": name.pid, "start": name.start}
+    return None if name is None else asdict(name)
