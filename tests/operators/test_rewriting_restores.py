@@ -225,6 +225,31 @@ def test_partitions_that_changed_without_a_restore_are_refused_with_both_numbers
         assert found[-1] == (("k", "a"), ("n", 7), ("why", "row")), "with the row of batch 1, which came again"
 
 
+@pytest.mark.fault("F13")
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [((0,), "its state has 2"), ((0, 1), "its state has a number that cannot be read any more")],
+    ids=["the Takeover", "the Offsets as well"],
+)
+def test_a_number_of_partitions_that_is_lost_is_not_guessed(tmp_path, lost, said):
+    """Keys would be looked for where their state is not: the batch's Offsets say it, or else a person."""
+    rows = [{"k": f"k{n}", "v": 1} for n in range(9)]
+    with Harness(job_of("idle", partitions=2), tmp_path) as h:
+        h.batch({"rows": rows})
+        h.batch({"rows": rows})
+        for slot in lost:
+            path = h.root / "restored" / "log" / f"{slot:012d}"
+            path.chmod(0o600)
+            path.write_bytes(path.read_bytes()[:-9])
+        other = job_of("idle", partitions=4)
+        with pytest.raises(PartitionsChanged, match=said):
+            h.restore(batch=0, job=other)
+        h.restore(batch=0, partitions=4, job=other)
+        assert [row["n"] for row in h.state("step")] == [1] * 9
+        h.restart()
+        assert {dict(row)["n"] for row in rows_of(h.batch({"rows": rows}))} == {2, 3}
+
+
 @pytest.mark.parametrize("hook", [("Restore", "before"), ("Restore", "after")], ids=" ".join)
 def test_a_restore_that_is_cut_short_is_done_or_not_done(tmp_path, hook):
     """Before its entry the job stands where it stood, with its old partitions; behind it with the new."""

@@ -6,7 +6,7 @@ import os
 import sys
 
 import pytest
-from checkpoint_samples import leave, own, run_batch
+from checkpoint_samples import commit, leave, offsets, own, run_batch
 from project_samples import JOB, make_project
 
 from penstock import Job, agg, seconds
@@ -66,6 +66,23 @@ def test_a_restore_that_names_a_number_means_the_steps_that_name_none(root):
     owned.append(Restore(epoch=2, writer="w2", source="batch", batch=0, saved=None, partitions={"minutely": 6}))
     leave(owned)
     assert partitions(root) == 6
+
+
+@pytest.mark.fault("F13")
+@pytest.mark.parametrize("lost", [(0,), (0, 4)], ids=["the Takeover", "the newest Commit as well"])
+def test_a_job_keeps_its_number_where_the_entry_that_says_it_is_lost(root, lost):
+    """What batches were run with stands in their Offsets too; a restore reads the state by it."""
+    (root / "checkpoints").mkdir(mode=0o700)
+    log = Log(LocalStore(root / "checkpoints" / "orders"))
+    owned = own(log, partitions={"minutely": 3})
+    for batch in range(2):
+        owned.append(offsets(batch, settings={"partitions": {"minutely": 3}}))
+        owned.append(commit(batch))
+    for slot in lost:
+        path = root / "checkpoints" / "orders" / log.path(slot)
+        path.chmod(0o600)
+        path.write_bytes(path.read_bytes()[:-9])
+    assert partitions(root) == 3
 
 
 def test_a_log_that_cannot_be_read_does_not_keep_a_job_from_being_explained(root):

@@ -165,7 +165,7 @@ def _read_once(log: Log, damage: Damage, newest: int | None) -> Recovered:
         pending=standing.pending,
         next_batch=standing.pending.batch if standing.pending else used + 1,
         last_published_commit=standing.redo,
-        partitions=fixed if fixed is not None else committed_by.partitions if committed_by else None,
+        partitions=fixed if fixed is not None else _partitions(log, commit, committed_by),
         restores=tuple(standing.restores),
         kept=tuple(kept for kept in standing.commits if kept.batch >= walked.floor),
         floor=walked.floor,
@@ -253,6 +253,24 @@ def _resolve(log: Log, standing: Standing, saves: Saves, problems: list[Checkpoi
 def takeover_of(log: Log, commit: Commit) -> Takeover | None:
     """Return the Takeover under which a Commit was written, None where it cannot be read."""
     return _takeover_of(log, commit, [])
+
+
+def partitions_of(log: Log, commit: Commit) -> Mapping[str, int] | None:
+    """Return the partitions of the steps when a Commit was written, None where no entry that can be read tells them."""
+    return _partitions(log, commit, takeover_of(log, commit))
+
+
+def _partitions(log: Log, commit: Commit | None, takeover: Takeover | None) -> Mapping[str, int] | None:
+    if takeover is not None or commit is None:
+        return None if takeover is None else takeover.partitions
+    with suppress(CheckpointError):
+        for _, entry in log.entries_back(_place(commit).slot - 1):
+            if isinstance(entry, Offsets) and entry.batch == commit.batch:  # which fix what the batch is run with
+                said = entry.settings.get("partitions")
+                return {step: int(str(n)) for step, n in said.items()} if isinstance(said, dict) else None
+            if isinstance(entry, Commit | Restore):
+                break
+    return None
 
 
 def _place(entry: Entry) -> Place:

@@ -23,7 +23,7 @@ from penstock.checkpoint.log import Log
 from penstock.checkpoint.metadata import Metadata, open_or_create, read_metadata
 from penstock.checkpoint.mirror import open_store, shown
 from penstock.checkpoint.places import have_file, is_taken
-from penstock.checkpoint.recovery import Damage, recover, takeover_of
+from penstock.checkpoint.recovery import Damage, partitions_of, recover
 from penstock.checkpoint.store import CheckpointStore, corrupt
 from penstock.checkpoint.takeover import claim, confirm, survey
 from penstock.errors import CannotCopy, StateMissing
@@ -65,8 +65,8 @@ def export_checkpoint(folder: Path, target: Path, start: StartFrom, *, job: str,
     commit = start.commit(recovered, folder) if start.goes_back else recovered.commit
     if commit is None:
         raise CannotCopy("no batch is in force, so there is nothing to go on from", where=shown(folder))
-    took = recovered if commit is recovered.commit and recovered.partitions else takeover_of(log, commit)
-    partitions = dict(took.partitions) if took is not None and took.partitions else {}
+    known = recovered.partitions if commit is recovered.commit else None
+    partitions = dict(known or partitions_of(log, commit) or {})
     if lost := commit.state.keys() - partitions.keys():
         raise CannotCopy(f"how many partitions step {min(lost)!r} has cannot be read any more", where=shown(folder))
     uuid = read_metadata(log.store).uuid

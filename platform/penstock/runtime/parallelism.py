@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from penstock.checkpoint.recovery import Damage, recover
+from penstock.checkpoint.recovery import Damage, partitions_of, recover
 from penstock.errors import PenstockError
 from penstock.graph.partitions import MOST_PARTITIONS, usable_cores
 from penstock.runtime.config import Settings
@@ -33,7 +33,11 @@ def partition_chooser(settings: Settings, folder: Path, asked: int | None = None
         with suppress(PenstockError):
             log = job_log(folder)
             if log is not None:
-                return recover(log, Damage.LIST).partitions or {}
+                found = recover(log, Damage.LIST)
+                # Where the newest entries are lost, a restore goes on from one of the others.
+                commits = [kept.commit for kept in reversed(found.kept)]
+                told = (one for one in (found.partitions, *(partitions_of(log, commit) for commit in commits)) if one)
+                return next(told, {})
         return {}
 
     def choose(step: str) -> int:

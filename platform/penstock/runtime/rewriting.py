@@ -13,7 +13,7 @@ from pathlib import Path
 
 from penstock.checkpoint.entries import Commit, ManifestRef, Place, Takeover
 from penstock.checkpoint.log import Log
-from penstock.checkpoint.recovery import Recovered, takeover_of
+from penstock.checkpoint.recovery import Recovered, partitions_of
 from penstock.errors import CannotRestore, PartitionsChanged
 from penstock.graph.graph import JobGraph
 from penstock.runtime.engine import Engine
@@ -70,8 +70,7 @@ def planned(
     """Return what a start rewrites and drops; raises CannotRestore and PartitionsChanged, and writes nothing."""
     known = recovered.partitions if commit is recovered.commit else None
     if known is None:
-        took = takeover_of(log, commit)
-        known = {step.name: step.partitions for step in graph.steps} if took is None else took.partitions
+        known = partitions_of(log, commit) or {}
     # What the job has no step for and is to be dropped: no start after this one has to say so again.
     gone = (commit.state.keys() - {step.name for step in graph.steps}) & set(drop)
     return Plan(tuple(_rewrites(start, commit, graph, known, folder)), frozenset(gone), known)
@@ -148,11 +147,13 @@ def _rewrites(
     for found in snapshots.values():
         verify_snapshot(folder, found)
     for name, step in steps.items():
-        was = kept.get(name, step.partitions)
+        # Where no entry says the number any more, the state is not to be read as if it were the job's.
+        was = kept.get(name)
         other = was != step.partitions and bool(commit.state.get(name))
         if other and start.partitions is None and name not in snapshots and name not in given:
             raise PartitionsChanged(
-                f"step {name!r} has {step.partitions} partitions in the job and its state has {was}",
+                f"step {name!r} has {step.partitions} partitions in the job and its state has "
+                f"{'a number that cannot be read any more' if was is None else was}",
                 where=str(step.site),
             )
         if name in given or name in snapshots or other:
