@@ -185,3 +185,19 @@ def test_a_root_remembers_a_job_whose_folder_is_gone(tmp_path, told):
     with pytest.raises(FormerCheckpoint, match="job has had a checkpoint in this root, and it is gone"):
         begun(root / "job", tmp_path / "table")
     assert begun(root / "job", tmp_path / "table", new_lineage=True) == LAST
+
+
+@pytest.mark.fault("F19")
+def test_a_log_without_entries_is_no_log(tmp_path):
+    """A folder that was emptied, and one whose driver was ended before its first entry, which may begin still."""
+    root, table = tmp_path / "root", tmp_path / "table"
+    (root / "job" / "log").mkdir(mode=0o700, parents=True)
+    root.chmod(0o700)
+    (root / "job").chmod(0o700)
+    assert begun(root / "job", table) == LAST
+    StatusRecords(LocalStore(root), "job").put({"last": {"batch": 7}})
+    with pytest.raises(FormerCheckpoint, match="job has had a checkpoint in this root, and it is gone"):
+        begun(root / "job", table)
+    assert begun(root / "job", table, new_lineage=True) == LAST
+    with pytest.raises(CannotRestore, match="no checkpoint to go back to batch 1"):
+        looked(root / "job", BACK)

@@ -37,8 +37,8 @@ def is_there(root: Path) -> bool:
 
 def job_log(folder: Path) -> Log | None:
     """Return the log of a job's checkpoint, None where there is no checkpoint; makes nothing."""
-    if not is_on_hdfs(folder):
-        return Log(open_store(folder)) if (folder / "log").is_dir() else None
+    if not (is_on_hdfs(folder) or (folder / "log").is_dir()):
+        return None
     try:
         log = Log(open_store(folder, make=False))
     except RootMissing:
