@@ -67,6 +67,19 @@ def test_a_window_behind_has_the_rows_of_its_time(tmp_path: Path, said: dict[str
     assert starts(out) == SIX
 
 
+def test_a_filter_behind_may_drop_all_rows_of_a_batch(tmp_path: Path) -> None:
+    """No row is left to be given its event time; the batch goes on all the same."""
+    job = Job("arrow", partitions=2)
+    step = keyed(job).map_with_state_arrow(
+        "step", passing, state="n long", output=COLUMNS, event_time="t + INTERVAL 0 SECONDS", unbounded=True
+    )
+    counted(step.filter("v > 0"))
+    with Harness(job, tmp_path) as h:
+        h.batch({"rows": [row("a", 1, -1), row("b", 2, -1)]})
+        out = h.batch({"rows": TWELVE})["out_w"] + h.batch({"rows": [row("z", 90)]})["out_w"]
+    assert starts(out) == SIX
+
+
 def test_event_time_may_be_another_than_the_rows(tmp_path: Path) -> None:
     """An expression over the output says the time, not the input (SEMANTICS 7.1)."""
 

@@ -124,6 +124,7 @@ def test_other_scalars_are_taken_as_arrow_takes_them() -> None:
         (["1e300", "1e38", "-Infinity"], pa.float32(), [None, 9.999999680285692e37, float("-inf")]),
         (["1e999", "1e300"], pa.float64(), [None, 1e300]),
         ([1.999, 1.1, 0.1 + 0.2], pa.decimal128(10, 2), [None, Decimal("1.10"), None]),
+        ([0.35, 19.99, 0.57, 0.355], pa.decimal128(10, 2), [Decimal("0.35"), Decimal("19.99"), Decimal("0.57"), None]),
         (["1.999", "1.9"], pa.decimal128(10, 2), [None, Decimal("1.90")]),
     ],
 )

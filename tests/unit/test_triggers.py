@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.runtime.ticking import TickClock
 from penstock.runtime.triggers import AsFastAsPossible, FixedInterval, Tick
+from penstock.time.clock import ManualClock
 
 
 def test_the_first_batch_comes_one_interval_after_zero() -> None:
@@ -46,3 +48,14 @@ def test_as_fast_as_possible_uses_wall_time_strictly_increasing(clock: list[int]
         assert tick.time >= now
         assert last is None or tick.time > last
         last = tick.time
+
+
+def test_a_clock_that_is_set_right_in_part_moves_no_batch_time_on() -> None:
+    """F76: a clock that was a day ahead, then a day back, then an hour behind: time goes on from the last batch."""
+    hour, minute = 3_600_000_000, 60_000_000
+    ticks, trigger, last = TickClock(5 * minute), FixedInterval(1_000_000), 100 * hour
+    assert ticks.now(ManualClock(last - 24 * hour), trigger, last) == last
+    assert ticks.now(ManualClock(last - 24 * hour + minute), trigger, last) == last + minute
+    assert ticks.now(ManualClock(last - hour), trigger, last) == last
+    assert ticks.now(ManualClock(last - hour + minute), trigger, last) == last + minute
+    assert ticks.now(ManualClock(last + minute), trigger, last) == last + minute

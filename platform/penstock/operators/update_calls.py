@@ -44,10 +44,10 @@ class UpdateCalls(Calls):
 
     def _pieces(self, called: Ints) -> Iterator[Ints]:
         """Yield keys whose number, and that of their rows, is bounded; the rows of one key stay together."""
-        start = 0
+        start, ends = 0, self.ends[called + 1]
         while start < len(called):
             most = self.ends[called[start]] + PIECE
-            full = int(np.searchsorted(self.ends[called + 1], most, side="right"))
+            full = int(np.searchsorted(ends, most, side="right"))
             end = max(start + 1, min(start + PIECE, full))
             yield called[start:end]
             start = end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -96,10 +97,15 @@ class StepLeaves:
 
     def depth(self, step: StatefulNode) -> int:
         """Return how many steps with state, this one included, stand on the longest way to here."""
-        graph = self.plan.graph
-        above = {id(node) for node in graph.upstream(step)} - {id(step)}
-        # A step stands in the graph behind all that it reads from.
-        return 1 + max((self.depth(other) for other in graph.steps if id(other) in above), default=0)
+        return self._depths[id(step)]
+
+    @cached_property
+    def _depths(self) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for step in self.plan.graph.steps:  # which stands behind all that it reads from
+            above = {id(node) for node in self.plan.graph.upstream(step)}
+            found[id(step)] = 1 + max((depth for known, depth in found.items() if known in above), default=0)
+        return found
 
     def place(self, port: Node) -> int:
         """Return the place of a port in arrival order: sources in graph order, then what the job makes (1.6)."""

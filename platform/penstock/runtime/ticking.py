@@ -25,13 +25,17 @@ class TickClock:
 
     patience: int
     ahead: int = 0
+    _seen: int = 0
 
     def now(self, clock: Clock, trigger: Trigger, last: int | None) -> int:
         """Return the time, where `last` is that of the last batch."""
         wall = clock.wall()
         if last is None or wall >= last or trigger.interval is None:
             self.ahead = 0
+        elif self.ahead and wall - self._seen > self.patience:
+            self.ahead = last - wall  # set right in part: what it has caught up is no time that has passed
         elif last - (wall + self.ahead) > self.patience:
             self.ahead = last - wall
             log.warning("clock.behind", seconds=round(self.ahead / 1_000_000, 1), last_batch=last)
+        self._seen = wall
         return wall + self.ahead

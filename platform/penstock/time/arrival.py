@@ -83,6 +83,8 @@ def of_source(place: int | Ints, partitions: Ints, positions: Ints) -> pa.Array:
 
 def timed(keys: pa.Array, times: Ints) -> pa.Array:
     """Return the keys of rows of calls with many rows, with the event times that are known only behind the step."""
+    if not len(keys):
+        return keys
     made = np.frombuffer(b"".join(keys.to_pylist()), dtype=np.uint8).reshape(len(keys), -1).copy()
     made[:, 1:9] = _as_bytes(times)
     return _binary(made)
