@@ -25,6 +25,12 @@ SMALL = {
 }
 
 
+@pytest.fixture(autouse=True)
+def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the driver look at what is asked between any two batches."""
+    monkeypatch.setattr("penstock.runtime.held_service._LOOK_EVERY", 0.0)
+
+
 @contextmanager
 def held(root: Path) -> Iterator[Harness]:
     """Run a job whose first batch is held, and whose second one is not."""
@@ -49,7 +55,6 @@ def vacuum(root: Path) -> None:
 def decide(h: Harness, root: Path, decision: Decision) -> None:
     asks = HeldAsks(LocalStore(root / "checkpoints"), "kept_back")
     asked = asks.ask(0, decision, by="test", at=h._clock.wall())
-    h.restart()  # a driver looks at what is asked before its first batch
     h.batch({"orders": [order("a", 3, 9)]})
     assert asks.answer(asked) is not None
 

@@ -84,7 +84,7 @@ def _decided(loaded: LoadedJob, batch: int, decision: Decision, spark: SessionOn
     find_held(records, recovered, batch)  # what is not held is said before anybody is asked
     clock = SystemClock()
     asked: str | None = None
-    asked_at = 0
+    asked_at: float | None = None
     while True:
         # A new one each time: who has given signs of life for a while may give none any more.
         watch = HolderWatch(
@@ -94,9 +94,9 @@ def _decided(loaded: LoadedJob, batch: int, decision: Decision, spark: SessionOn
         try:
             return decide_at_rest(work, batch, decision, me, watch.may_take_over, status)
         except HolderAlive:
-            if clock.wall() - asked_at > AGAIN:
-                asked_at = clock.wall()
-                asked = asks.ask(batch, decision, by=me.holder, at=asked_at, again=asked)
+            if asked_at is None or clock.monotonic() - asked_at > AGAIN:
+                asked_at = clock.monotonic()
+                asked = asks.ask(batch, decision, by=me.holder, at=clock.wall(), again=asked)
         for _ in range(_POLLS):
             clock.sleep(_POLL)  # until the batch that runs is done
             ruling = asks.answer(asked) if asked is not None else None

@@ -6,8 +6,9 @@
 - its answer, by the driver: `{"answer": ID, "decision": …, "rows": {SINK: N}, "done": BOOL}`, where `done` says that
   the decision had been carried out before, or `{"answer": ID, "code": …, "what": …, "where": …}` for an error
 
-An ask holds for a minute: who still waits asks again under the same id, and who was killed does not. Only a driver
-answers; where none runs, `penstock held` decides as the owner of the log (`held_service.decide_at_rest`).
+Who still waits asks again under the same id, and who was killed does not. A driver hears what is said after its first
+look, by the order of the records: the clocks of two machines may be a day apart. Only a driver answers; where none
+runs, `penstock held` decides as the owner of the log (`held_service.decide_at_rest`).
 Imports nothing that is slow to load.
 """
 
@@ -26,10 +27,8 @@ from penstock.runtime.held_records import Decision, Ruling
 
 __all__ = ["AGAIN", "HeldAsk", "HeldAsks"]
 
-FRESH = 60_000_000
-"""Microseconds for which an ask holds."""
-AGAIN = 20_000_000
-"""Microseconds after which who waits asks again."""
+AGAIN = 20.0
+"""Seconds of its own clock after which who waits asks again."""
 _KIND = "asks"
 _KEEP = 64
 """Records that are kept, and looked at: more than people ask in a minute."""
@@ -37,7 +36,7 @@ _KEEP = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldAsk:
-    """One wish for a held batch; `at` is when it was last said, microseconds since 1970."""
+    """One wish for a held batch; `at` is when it was last said, microseconds since 1970 by the clock of who asks."""
 
     id: str
     batch: int
@@ -52,7 +51,8 @@ class HeldAsks:
 
     store: CheckpointStore
     job: str
-    _seen: int = -1
+    _seen: int | None = None
+    _heard: set[tuple[str, int]] = field(default_factory=set)
     _answered: set[str] = field(default_factory=set)
 
     def ask(self, batch: int, decision: Decision, *, by: str, at: int, again: str | None = None) -> str:
@@ -75,19 +75,22 @@ class HeldAsks:
                 )
         return None
 
-    def pending(self, now: int) -> list[HeldAsk]:
-        """Return the asks that hold and that nobody has answered, oldest first; `now` as `at`.
+    def pending(self) -> list[HeldAsk]:
+        """Return what was asked, or asked again, since the last call and nobody has answered, oldest first.
 
+        The first call returns nothing: what was asked before may be of somebody who was killed since.
         For the driver: costs one look at the newest number where nothing was asked since the last call.
         """
-        tail = self._records().tail()
-        if tail == self._seen:
+        tail, before = self._records().tail(), self._seen
+        if tail == before:
             return []
         self._seen = tail
         records = self._newest()
         self._answered |= {str(record["answer"]) for record in records if "answer" in record}
         asks = {ask.id: ask for ask in map(_ask, records) if ask is not None}  # the newest of an id
-        return [ask for ask in asks.values() if now - ask.at < FRESH and ask.id not in self._answered]
+        new = [ask for ask in asks.values() if (ask.id, ask.at) not in self._heard and ask.id not in self._answered]
+        self._heard = {(ask.id, ask.at) for ask in asks.values()}
+        return [] if before is None else new
 
     def reply(self, ask: HeldAsk, outcome: Ruling | PenstockError) -> None:
         """Answer an ask."""

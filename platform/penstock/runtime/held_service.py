@@ -71,7 +71,7 @@ class HeldService:
             return
         self._looked = now
         try:
-            for ask in self._asks.pending(self._clock.wall()):
+            for ask in self._asks.pending():
                 self._asks.reply(ask, self._outcome(ask))
         except (PenstockError, OSError) as why:  # storage: who asked asks again
             log.warning("held.not_heard", reason=str(why))
