@@ -44,7 +44,7 @@ def walk(log: Log, tail: int, newest: int | None = None) -> Walk:
     Before the first Compaction the floor is the highest that a Commit read so far states. The walk ends at Offsets at
     or below it; and once past the floor's Commit, or past damage that may have been a Commit with a higher floor, a
     missing slot may have been purged, by a Penstock that knew no Compactions, and is an end too. Where the first
-    Compaction is lost, what it remembered from below the floor is still there, and is read.
+    Compaction is lost, or what may have been it, what it remembered from below the floor is still there, and is read.
     """
     found: list[tuple[int, Entry | Unreadable]] = []
     missing: list[int] = []
@@ -65,7 +65,7 @@ def walk(log: Log, tail: int, newest: int | None = None) -> Walk:
                 break
             missing.append(slot)
         damage = damage or isinstance(entry, Unreadable)
-        lost = lost or (isinstance(entry, Unreadable) and entry.kind == "compaction")
+        lost = lost or (isinstance(entry, Unreadable) and entry.kind in ("compaction", None))
         expected = _compaction_before(entry, slot, expected)
         match entry:
             case Compaction():
