@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from checkpoint_samples import own, run_batch
+from checkpoint_samples import own, purge, run_batch
 
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
-from penstock.checkpoint.purge import purge
 from penstock.errors import CannotRestore, CommandRefused, RootMissing, StreamFailed, SupervisorAbsent
 from penstock.runtime.roots import control_store
 from penstock.supervise.commands import Command, Outcome, Verb
@@ -87,7 +86,7 @@ def checkpoint(control, batches, floor=0):
     owned = own(log)
     for batch in range(batches):
         run_batch(owned, batch, floor=min(batch, floor))
-    purge(log, floor, keep=1)
+    purge(log, owned)
 
 
 # --- asking -------------------------------------------------------------------------------------
@@ -149,7 +148,12 @@ def test_a_restart_that_is_tried_again_does_not_ask_for_its_batch_again(control)
     checkpoint(control, 5)
     begin(control)
     first = control.ask(command(Verb.RESTART, "try", start="batch=1"))
-    purge(Log(LocalStore(control.root / "flights")), 4, keep=1)
+    log = Log(LocalStore(control.root / "flights"))
+    owned = own(log)
+    run_batch(owned, 5, floor=4)
+    purge(log, owned)
+    with pytest.raises(CannotRestore):
+        control.ask(command(Verb.RESTART, "another", start="batch=1"))
     again = control.ask(command(Verb.RESTART, "try", start="batch=1"))
     assert (first.outcome, again.outcome, again.generation) == (Outcome.DONE, Outcome.ALREADY, 2)
 
