@@ -257,6 +257,14 @@ def test_a_stream_that_comes_to_another_end_is_an_error(control, clock, supervis
         control.wait(asked.generation, runs)
 
 
+def test_a_wait_goes_on_through_a_rest_that_is_no_end_to_it(control, clock, supervised):
+    """A stream that is suspended and comes to another end after that is followed until then."""
+    asked = control.ask(command(Verb.START))
+    clock.then = {3: become(control, phase=Phase.SUSPENDED), 6: become(control, phase=Phase.FAILED, reason="spent")}
+    with pytest.raises(StreamFailed, match="flights is FAILED: spent"):
+        control.wait(asked.generation, runs, through=[Phase.SUSPENDED])
+
+
 def test_who_waits_for_the_failure_gets_the_stream(control, clock, supervised):
     """It is what was wanted."""
     asked = control.ask(command(Verb.START))
