@@ -187,10 +187,7 @@ def test_a_damaged_compaction_is_no_loss(harm: str) -> None:
 @pytest.mark.fault("F13", "F68")
 @pytest.mark.parametrize("harm", ["cut", "empty"])
 def test_a_damaged_first_compaction_is_no_loss(harm: str) -> None:
-    """Before it nothing was purged: what it remembers from below the floor is read once more.
-
-    Also where nobody can tell what it was: then the job stops, and a restore reads the same.
-    """
+    """What it remembers from below the floor is read once more, by a restore where nothing tells what it was."""
     store = MemoryStore()
     log = Log(store, stride=8)
     owned = own(log)

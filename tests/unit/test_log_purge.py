@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from checkpoint_samples import leave, offsets, own, run_batch
+from structlog.testing import capture_logs
 
-from penstock.checkpoint.compaction import compact
+from penstock.checkpoint.compaction import EVERY, compact
 from penstock.checkpoint.entries import Restore, Save
 from penstock.checkpoint.faulty import Fault, FaultyStore, Lasting, Plan
 from penstock.checkpoint.log import Log, OwnedLog
@@ -14,6 +15,7 @@ from penstock.checkpoint.purge import Purge
 from penstock.checkpoint.recovery import recover
 from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import StorageUnavailable
+from penstock.runtime.janitor import Janitor
 
 ALL = 1_000
 LEFT = [0, 4, 8, 9, 10, 12, 16, *range(18, 25)]
@@ -192,3 +194,28 @@ def test_a_short_log_is_never_listed() -> None:
     watched.seen = log.seen
     assert Purge(watched).run(None) == 0
     assert not store.fired
+
+
+@pytest.mark.fault("F13")
+def test_a_log_with_damage_is_not_read_again_for_each_batch(tmp_path):
+    """A Compaction stays due; whether it can be made is asked once in so many slots, and told once."""
+    reads = []
+
+    class Seen(MemoryStore):
+        def read(self, path):
+            reads.append(path)
+            return super().read(path)
+
+    log = Log(Seen(), stride=8)
+    owned, janitor, asked = own(log), Janitor(tmp_path, keep=2), []
+    for batch in range(5):
+        run_batch(owned, batch)
+    log.store.delete(log.path(6))
+    with capture_logs() as told:
+        for batch in range(5, 5 + 2 * EVERY):
+            run_batch(owned, batch)
+            reads.clear()
+            janitor.compact(owned)
+            asked.append(bool(reads))
+    assert sum(asked) == 4, "of 128 batches, which are 256 slots"
+    assert [one["event"] for one in told] == ["janitor.not_compacted"]

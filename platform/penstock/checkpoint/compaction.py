@@ -30,15 +30,18 @@ def compact(
     """Append a Compaction where that is due, and return it; None where it is not.
 
     `decided_on` says whether a decision on a held batch was carried out, so that nobody looks for it any more.
-    A log with damage stays as it is: what is lost in it, the entries before may still tell.
+    A log with damage stays as it is: what is lost in it, the entries before may still tell. All of it was read to
+    find that, so it is not tried again before as many slots have followed (`owned.not_compacted`).
     """
-    if owned.next_slot - (-1 if owned.compaction is None else owned.compaction) <= (EVERY if every is None else every):
+    last = max(-1 if owned.compaction is None else owned.compaction, owned.not_compacted)
+    if owned.next_slot - last <= (EVERY if every is None else every):
         return None
     try:
         recovered = recover(log, Damage.LIST)
     except StorageUnavailable:  # whoever appends next says so; nothing is lost by a later one
         return None
     if recovered.problems or recovered.damaged:
+        owned.not_compacted = owned.next_slot
         return None
     return owned.append(compaction_of(log, recovered, owned, decided_on))
 

@@ -161,6 +161,8 @@ class OwnedLog:
         self._next = self._at + 1
         self._doubtful: Entry | None = None
         self._lost: PenstockError | None = None
+        self.not_compacted = -1
+        """The next slot when damage last kept the log from being compacted, -1 where it never did."""
 
     @property
     def takeover_slot(self) -> int:

@@ -96,8 +96,11 @@ class Janitor:
         self._unread = [other for other in self._unread if other != name]
 
     def compact(self, owned: OwnedLog) -> None:
-        """Compact the log of the driver that owns it, where that is due (decision 58)."""
+        """Compact the log of the driver that owns it, where that is due (decision 58); warn once of damage."""
+        knew = owned.not_compacted >= 0
         made = compact(owned.log, owned, decided_on=self._decided_on)
+        if owned.not_compacted >= 0 and not knew:
+            events.warning("janitor.not_compacted", reason="the log has damage: penstock fsck tells it")
         if made is not None:
             self._compaction = owned.compaction
             self._held = {int(batch) for batch in made.held}
