@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,13 @@ from penstock import Job, agg, seconds
 from penstock.checkpoint.entries import Restore, Takeover
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
+from penstock.checkpoint.metadata import read_metadata
 from penstock.checkpoint.recovery import recover
-from penstock.errors import CannotRestore, CannotTruncate
+from penstock.errors import CannotRestore, CannotSkip, CannotTruncate
+from penstock.runtime.fencing import anybody_may
 from penstock.runtime.loop import DriverSettings
+from penstock.runtime.settings import Identity
+from penstock.runtime.sink_repair import SinksAtRest, redo
 from penstock.sinks import Delta, MemorySink
 from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
@@ -240,6 +245,25 @@ def test_who_writes_between_the_decision_and_the_deed_is_not_undone(tmp_path: Pa
             h.restart()
         h.restore(batch=KEPT)
         assert shown(h) == {"raw": THEN["raw"], "sums": sorted([*ALL["sums"], ("theirs", 9)])}
+
+
+@pytest.mark.fault("F70")
+def test_nothing_is_published_at_rest_before_a_truncation_is_done(tmp_path: Path) -> None:
+    """Rows that a command commits in between would keep the table from being put back; after a start it may."""
+    root = tmp_path / "root"
+    with Harness(make_job(tmp_path), root) as h:
+        fed(h)
+        h.crash_at("Truncate", "truncated raw")
+        with pytest.raises(Crashed):
+            h.restore(batch=KEPT, truncate_sinks=True)
+        store = LocalStore(root / "taken_back")
+        sinks = SinksAtRest(make_job(tmp_path).graph(), root / "taken_back" / "staged", None)
+        again = partial(redo, Log(store), sinks, "sums", read_metadata(store).uuid, Identity(holder="me"), anybody_may)
+        with pytest.raises(CannotSkip, match="sink 'sums' is to take rows back.*start the job first"):
+            again()
+        h.restart()
+        assert shown(h) == THEN
+    assert again().missing == ()
 
 
 def test_the_entry_says_what_is_to_be_in_force(tmp_path: Path) -> None:

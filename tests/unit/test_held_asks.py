@@ -5,18 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from test_held import UUID, World
 
 from penstock.checkpoint.control import Records
-from penstock.checkpoint.entries import Release, Takeover
+from penstock.checkpoint.entries import Release, Restore, Takeover
 from penstock.checkpoint.local import LocalStore
-from penstock.errors import Fenced, HeldNotFound, HolderAlive, SinkError
+from penstock.errors import CheckpointError, Fenced, HeldNotFound, HolderAlive, SinkError
 from penstock.runtime.held_asks import HeldAsks
 from penstock.runtime.held_records import Decision
 from penstock.runtime.held_service import HeldService, HeldWork, decide_at_rest
 from penstock.runtime.settings import Identity
 from penstock.runtime.status import StatusRecords
+from penstock.sinks.delta_history import Target
 from penstock.time.clock import ManualClock
 
 pytestmark = pytest.mark.fault("F71")
@@ -164,6 +167,28 @@ def test_an_error_at_rest_releases_the_log(world):
     with pytest.raises(HeldNotFound):
         decide_at_rest(world.work, 0, Decision.RELEASE, Identity(holder="here"), free, status)
     assert isinstance(world.log.read(world.log.find_tail()), Release)
+
+
+def test_what_a_restore_is_to_take_back_is_taken_back_before_anything_is_released(world):
+    """SEMANTICS 10.1: a commit to the table in between would forbid it for ever; once it is done all goes on."""
+    world.hold(0)
+    world.pass_on(1)
+    version = DeltaTable(str(world.table)).version()
+    shown = CommitProperties(app_transactions=[Transaction(f"{UUID}/out", 1)])
+    write_deltalake(str(world.table), pa.table({"v": [1]}), mode="append", commit_properties=shown)
+    target = Target(app=f"{UUID}/out", batch=None, slot=-1)
+    restore = Restore(
+        epoch=1, writer="w1", batch=0, source="batch", saved=None, partitions=None, truncate={"out": version}
+    )
+    slot = world.owned.append(restore).place.slot
+    world.owned.append(Release(epoch=1, writer="w1", reason="restored"))
+    status, me = StatusRecords(world.control, "orders"), Identity(holder="here", code_version="test")
+    with pytest.raises(CheckpointError, match="sink 'out' is to take rows back.*start the job first"):
+        decide_at_rest(world.work, 0, Decision.RELEASE, me, free, status)
+    assert (world.shown(), world.waiting()) == ([1], [0])
+    assert world.sink.put_back(target, version, slot=slot, newest=1)
+    assert decide_at_rest(world.work, 0, Decision.RELEASE, me, free, status).rows == {"out": 3}
+    assert world.shown() == [0, 0, 0]
 
 
 def test_a_driver_that_lives_is_not_pushed_aside(world):

@@ -22,6 +22,7 @@ from penstock.runtime.held_records import Decision, HeldRecords, Ruling
 from penstock.runtime.resting import own_at_rest, release_at_rest
 from penstock.runtime.settings import Identity
 from penstock.runtime.status import EVERY, StatusRecords
+from penstock.runtime.truncating import refuse_before_truncation
 from penstock.time.clock import Clock
 
 __all__ = ["HeldService", "HeldWork", "decide_at_rest"]
@@ -100,10 +101,12 @@ def decide_at_rest(
 ) -> Ruling:
     """Decide on a held batch of a job that nobody runs: own the log meanwhile, so that no driver begins beside it.
 
-    Raises HolderAlive where a driver runs, and what `own_at_rest` and `HeldWork.decide` raise.
+    Raises HolderAlive where a driver runs, CheckpointError where sinks have still to take rows back, and what
+    `own_at_rest` and `HeldWork.decide` raise.
     """
     owned, recovered = own_at_rest(work.log, identity, may_take_over, refusal=CheckpointError)
     try:
+        refuse_before_truncation(work.graph, lambda name: f"{work.uuid}/{name}", recovered, refusal=CheckpointError)
         with _signs_of_life(status, identity):
             return work.decide(batch, decision, by=identity.holder, recovered=recovered)
     finally:

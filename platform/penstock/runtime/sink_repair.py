@@ -20,6 +20,7 @@ from penstock.runtime.resting import own_at_rest, release_at_rest
 from penstock.runtime.settings import Identity
 from penstock.runtime.sink_evidence import missing_batches
 from penstock.runtime.staging import verify_staged
+from penstock.runtime.truncating import refuse_before_truncation
 from penstock.sinks.base import Publication, Publisher, Staged, place_of
 
 __all__ = ["SinkStand", "SinksAtRest", "redo", "skip", "stands"]
@@ -122,10 +123,12 @@ def redo(
 ) -> SinkStand:
     """Publish again what a sink has lost, oldest first; the next start publishes what waits.
 
-    Raises CheckpointCorrupt, before anything is published, where a file is gone; HolderAlive; what publishing raises.
+    Raises CheckpointCorrupt, before anything is published, where a file is gone; CannotSkip where a restore is still
+    to have sinks take rows back; HolderAlive; what publishing raises.
     """
     owned, recovered = own_at_rest(log, identity, may_take_over, refusal=CannotSkip)
     try:
+        refuse_before_truncation(sinks.graph, lambda name: f"{uuid}/{name}", recovered, refusal=CannotSkip)
         stand = stands(sinks, recovered, uuid, log, [sink])[0]
         for commit in stand.missing:
             sinks.verify_staged(sink, commit.staged[sink])

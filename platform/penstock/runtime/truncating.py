@@ -16,14 +16,14 @@ import structlog
 from penstock.checkpoint.entries import Commit, Restore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.recovery import Damage, Recovered
-from penstock.errors import CannotRestore, CannotTruncate, CheckpointCorrupt, NotFound
+from penstock.errors import CannotRestore, CannotTruncate, CheckpointCorrupt, CheckpointError, NotFound
 from penstock.graph.graph import JobGraph
 from penstock.runtime.engine import Engine
 from penstock.runtime.restoring import StartFrom, find_superseded
 from penstock.runtime.stages import Hook
 from penstock.sinks.delta_history import Target
 
-__all__ = ["plan_truncation", "redo_truncation", "was_truncated"]
+__all__ = ["plan_truncation", "redo_truncation", "refuse_before_truncation", "was_truncated"]
 
 log = structlog.get_logger()
 
@@ -116,6 +116,18 @@ def was_truncated(graph: JobGraph, app: Callable[[str], str], restore: Restore) 
     slot = -1 if restore.place is None else restore.place.slot
     told = [sinks[name].truncated(app(name)) for name in restore.truncate if hasattr(sinks.get(name), "truncated")]
     return not told or any(done is not None and done >= slot for done in told)
+
+
+def refuse_before_truncation(
+    graph: JobGraph, app: Callable[[str], str], recovered: Recovered, *, refusal: type[CheckpointError]
+) -> None:
+    """Raise for a command at rest while a sink has still to take rows back: a commit to its table would forbid it."""
+    restore = recovered.truncation
+    if restore is None:
+        return
+    for sink in restore.truncate:
+        if not was_truncated(graph, app, restore.model_copy(update={"truncate": {sink: restore.truncate[sink]}})):
+            raise refusal(f"sink {sink!r} is to take rows back, as a restore has asked for; start the job first")
 
 
 def _refuse_taken_back(
