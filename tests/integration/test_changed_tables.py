@@ -91,6 +91,21 @@ def test_a_table_that_is_changed_between_two_batches_takes_no_rows(
     assert DeltaTable(str(path)).version() == version
 
 
+@pytest.mark.parametrize(("change", "error"), CHANGES, ids=[change.__name__ for change, _ in CHANGES])
+def test_a_table_that_is_changed_while_a_driver_starts_takes_no_rows(
+    tmp_path: Path, change: Callable[[Path], None], error: type[SinkError]
+) -> None:
+    """F70: to ask which batches it shows is no look at its columns."""
+    path = tmp_path / "table"
+    publisher = opened(path)
+    change(path)
+    publisher.version(APP)
+    version = DeltaTable(str(path)).version()
+    with pytest.raises(error):
+        publish(publisher, 0)
+    assert DeltaTable(str(path)).version() == version
+
+
 @pytest.mark.parametrize("change", [renamed, nested, wider], ids=lambda change: change.__name__)
 def test_what_the_error_says_works(tmp_path: Path, change: Callable[[Path], None]) -> None:
     """F70: with its columns back, the table takes the batch that it was refused, at the next start."""

@@ -156,6 +156,8 @@ class _View:
     plain: bool
     every: int
     """Versions from one checkpoint of the table's log to the next."""
+    fits: bool
+    """Whether the rows were found to fit: to ask for the newest batch alone does not tell."""
 
 
 class DeltaPublisher:
@@ -224,7 +226,13 @@ class DeltaPublisher:
         """Return what is known of the table; what the last commit left, if nobody has committed since."""
         with named_errors(self.sink.path):
             known = self._known
-            if known is not None and known.app == publication.app and not reload and self._is_newest(known):
+            if (
+                known is not None
+                and known.app == publication.app
+                and not reload
+                and known.fits
+                and self._is_newest(known)
+            ):
                 return known
             # Somebody else has written what stands there: other columns, a rule, or over what this app had (F70).
             found = self._look(publication.app, publication.schema)
@@ -261,7 +269,7 @@ class DeltaPublisher:
         said = str(table.metadata().configuration.get("delta.checkpointInterval", ""))
         every = int(said) if said.isdecimal() and int(said) else _EVERY
         seen = table.transaction_version(app)
-        return _View(app, seen, version, self._entry(version), folded, is_plain(table), every)
+        return _View(app, seen, version, self._entry(version), folded, is_plain(table), every, schema is not None)
 
     def _entry(self, version: int) -> _File:
         return _file(self._log / entry_name(version))
