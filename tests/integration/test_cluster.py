@@ -24,6 +24,7 @@ pytestmark = pytest.mark.timeout(900)
 ON_CLUSTER = """
 [checkpoint]
 shared = true
+keep = 1000
 
 [spark]
 master = "{url}"

@@ -135,6 +135,10 @@ def test_a_stream_is_suspended_restarted_rolled_back_and_drained(yard):
     assert (code, "PEN-CKP-014" in err, yard.stream()) == (78, True, before)
     job = yard.root / "jobs" / "orders.py"
     job.write_text(JOB.replace('agg.sum("v")', 'agg.sum("no_such_column")'))
+    code, _, err = yard.run("restart", "orders", "--from", "batch=1")
+    assert (code, "PEN-JOB-005" in err, yard.stream()) == (78, True, before)
+    # What only a row shows is found by the driver.
+    job.write_text(JOB.replace("orders.key_by", 'orders.filter("assert_true(v < 0) IS NULL").key_by'))
     yard.json("restart", "orders", "--from", "batch=1", "--truncate-sinks", "--command", "go-back")
     rolled = yard.until(lambda s: s.rolled_back is not None and s.phase is Phase.RUNNING)
     assert (rolled.version, rolled.stable) == (before.version, before.version)

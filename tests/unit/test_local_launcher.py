@@ -283,7 +283,8 @@ def test_a_driver_does_not_get_the_secrets_of_its_supervisor(small, monkeypatch)
     monkeypatch.setenv("OTHER", "seen")
     launcher = LocalLauncher(hidden=["HOOK"])
     _, handle, _ = begun(launcher, small)
-    around = Path(f"/proc/{handle['pid']}/environ").read_bytes()
+    # Between fork(2) and exec(2) it has none that could be read.
+    around = until(Path(f"/proc/{handle['pid']}/environ").read_bytes)
     assert b"OTHER=seen" in around
     assert b"canary" not in around
     launcher.kill(handle)
