@@ -172,5 +172,7 @@ def test_the_end_of_a_log_tells_where_the_job_stands(steps, newest, data):
     whole, end = recover(log, Damage.LIST), recover(log, Damage.LIST, newest=newest)
     for told in ("tail", "commit", "pending", "next_batch", "last_takeover", "last_published_commit", "used", "time"):
         assert getattr(end, told) == getattr(whole, told), told
-    assert end.kept[-newest:] == whole.kept[-newest:]
+    # Of the newest ids: one that a restore has given up counts as one.
+    above = whole.kept[-1].batch - newest if whole.kept else 0
+    assert [kept for kept in end.kept if kept.batch > above] == [kept for kept in whole.kept if kept.batch > above]
     assert end.problems == whole.problems == ()
