@@ -26,9 +26,11 @@ from penstock.checkpoint.pinned import UNKNOWN, HeldCommits, Saves, read_save
 from penstock.checkpoint.replay import Damaged, Kept, Standing, replay
 from penstock.checkpoint.store import corrupt
 from penstock.checkpoint.walk import Unreadable, Walk, walk
-from penstock.errors import CannotRestore, CheckpointCorrupt, CheckpointError, LogGap
+from penstock.errors import CannotRestore, CheckpointCorrupt, CheckpointError, LogGap, NotFound
 
 _READINGS = 5
+_FEWER_THAN_A_RESTORE = 2
+"""Only a restore changes the partitions: its Restore, a Release, the next Takeover and Offsets stand in a row."""
 
 
 class Damage(Enum):
@@ -263,13 +265,27 @@ def partitions_of(log: Log, commit: Commit) -> Mapping[str, int] | None:
 def _partitions(log: Log, commit: Commit | None, takeover: Takeover | None) -> Mapping[str, int] | None:
     if takeover is not None or commit is None:
         return None if takeover is None else takeover.partitions
-    with suppress(CheckpointError):
-        for _, entry in log.entries_back(_place(commit).slot - 1):
-            if isinstance(entry, Offsets) and entry.batch == commit.batch:  # which fix what the batch is run with
-                said = entry.settings.get("partitions")
-                return {step: int(str(n)) for step, n in said.items()} if isinstance(said, dict) else None
-            if isinstance(entry, Commit | Restore):
-                break
+    lost, back_to = 0, None
+    for slot in range(_place(commit).slot - 1, -1, -1):
+        try:
+            entry = log.read(slot)
+        except (NotFound, CheckpointCorrupt):
+            lost += back_to is None
+            if lost > _FEWER_THAN_A_RESTORE:
+                return None
+            continue
+        if back_to is not None:
+            if isinstance(entry, Commit) and entry.batch == back_to:
+                return partitions_of(log, entry)
+        elif isinstance(entry, Offsets):  # which fix what a batch is run with
+            said = entry.settings.get("partitions")
+            return {step: int(str(n)) for step, n in said.items()} if isinstance(said, dict) else None
+        elif isinstance(entry, Takeover):
+            return entry.partitions
+        elif isinstance(entry, Restore):
+            if entry.partitions or entry.source != "batch":
+                return entry.partitions
+            back_to = entry.batch  # with the partitions that it had
     return None
 
 
