@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from penstock.checkpoint.entries import Arrival, Commit, Moved, Release
+from penstock.checkpoint.entries import END_OF_TIME, Arrival, Commit, Moved, Release
 from penstock.checkpoint.places import presence_in
 from penstock.checkpoint.recovery import Damage, Recovered, recover
 from penstock.checkpoint.takeover import View, survey
@@ -155,7 +155,7 @@ def read_status(settings: Settings, job: str, clock: Clock, *, recovered: Recove
     if view.takeover is not None and record.get("writer") != view.takeover.writer:
         record = {}  # of a driver before, or of one that was fenced and does not know it
     at = record.get("at")
-    age = (clock.wall() - at) / 1_000_000 if isinstance(at, int | float) else None
+    age = (clock.wall() - at) / 1_000_000 if isinstance(at, int | float) and abs(at) <= END_OF_TIME else None
     problem = recovered.problems[0] if recovered.problems else None
     said = record.get("error")
     error = said if isinstance(said, Mapping) else None

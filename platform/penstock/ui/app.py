@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import structlog
 from fastapi import FastAPI, Request
 from fastapi.exception_handlers import http_exception_handler
 from fastapi.responses import Response
@@ -19,11 +20,10 @@ from penstock.runtime.project import Project
 from penstock.supervise.requests import Request as StreamRequest
 from penstock.time.clock import Clock, SystemClock
 from penstock.ui.charts import charts_of
-from penstock.ui.driver_log import read_driver_log
 from penstock.ui.files import has_reports
 from penstock.ui.listing import listing_of
 from penstock.ui.model import JobView
-from penstock.ui.reading import NEWEST, Broken, Remembered, look, read_restart, read_streams, reports_of
+from penstock.ui.reading import NEWEST, Broken, Remembered, look, read_drivers, read_restart, read_streams, reports_of
 from penstock.ui.rendering import NOTHING, Renderer
 from penstock.ui.report_pages import ReportPages
 from penstock.ui.requests import ask_of, possible
@@ -31,6 +31,8 @@ from penstock.ui.restarting import Wanted, plan_of, starts_of
 from penstock.ui.trouble import Trouble
 
 __all__ = ["REFRESH", "pages"]
+
+log = structlog.get_logger()
 
 REFRESH = 5
 """Seconds after which a page that shows what goes on renews itself."""
@@ -71,8 +73,12 @@ def pages(
 
     @app.middleware("http")
     async def _guarded(request: Request, call_next: RequestResponseEndpoint) -> Response:
-        """Add what every answer says, whoever made it."""
-        answer = await call_next(request)
+        """Add what every answer says, whoever made it; what nobody foresaw is a page as well."""
+        try:
+            answer = await call_next(request)
+        except Exception as why:  # noqa: BLE001 - an odd record of a job takes no page away
+            log.warning("ui.page_not_shown", path=request.url.path, reason=f"{type(why).__name__}: {why}")
+            answer = renderer.trouble(request, why)
         for name, value in _HEADERS.items():
             answer.headers.setdefault(name, value)
         policy = answer.headers.get("Content-Security-Policy", NOTHING)
@@ -135,7 +141,8 @@ class _StreamPages:
         view = self._view(project, job)
         if isinstance(view, Broken):
             return self._renderer.broken(request, project, view)
-        drivers = self._remembered.get((project.root, job, "log"), lambda: read_driver_log(root, job))
+        read = self._remembered.get((project.root, job, "log"), lambda: read_drivers(root, job))
+        drivers, unread = (None, read.trouble) if isinstance(read, Broken) else (read, None)
         return self._renderer.page(
             request,
             project,
@@ -146,8 +153,9 @@ class _StreamPages:
             now=view.reading.now,
             view=view,
             most=NEWEST,
-            charts=charts_of(view, drivers.batches if drivers is not None else {}),
+            charts=charts_of(view, {} if drivers is None else drivers.batches),
             drivers=drivers,
+            unread=unread,
             requests=[one for one in possible(view) if one is not StreamRequest.LIMITS],
             newest_batches=view.batches[: -_NEWEST - 1 : -1],
             reports=has_reports(reports_of(project, job)),

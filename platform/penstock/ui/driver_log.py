@@ -14,6 +14,7 @@ from typing import Any
 
 from penstock.supervise.local import events_of, log_files
 from penstock.supervise.watching import logs_of
+from penstock.ui.words import finite
 
 __all__ = ["DriverLog", "Spent", "read_driver_log"]
 
@@ -83,7 +84,7 @@ def _batches(events: list[dict[str, Any]]) -> dict[int, Spent]:
     for event in events:
         batch, timings = event.get("batch"), event.get("timings")
         if event.get("event") == "batch.committed" and isinstance(batch, int) and isinstance(timings, dict):
-            known = {str(name): float(ms) for name, ms in timings.items() if isinstance(ms, int | float)}
+            known = {str(name): ms for name, said in timings.items() if (ms := finite(said)) is not None}
             found[batch] = Spent(known, _sum(event.get("rows_left")))
     return found
 

@@ -12,6 +12,7 @@ from penstock.runtime.batch_report import BatchReport
 from penstock.runtime.overview import JobStatus, KeptCheckpoint, State
 from penstock.supervise.stream import Limits, Phase, Stream
 from penstock.ui.trouble import Trouble
+from penstock.ui.words import finite
 
 __all__ = ["Batch", "Change", "JobView", "Judged", "Reading", "Step", "Tone", "Unit", "view_of"]
 
@@ -221,7 +222,7 @@ def view_of(reading: Reading) -> JobView:
         state=stream.phase.value if of_stream else status.state.value,
         tone=_TONES.get(stream.phase, Tone.WAITS) if of_stream else _STATE_TONES.get(status.state, Tone.QUIET),
         newest=newest,
-        rate=float(rate) if runs and isinstance(rate, int | float) else None,
+        rate=finite(rate) if runs else None,
         rows_left=_rows_left(status.record.get("left")),
         idle_for=None if newest is None else reading.now - newest.time,
         watermark=watermark,

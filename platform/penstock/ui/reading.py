@@ -25,12 +25,16 @@ from penstock.runtime.roots import control_store, is_there, job_log, reports_fol
 from penstock.supervise.control import StreamControl
 from penstock.supervise.stream import Limits, Stream
 from penstock.time.clock import Clock
+from penstock.ui.driver_log import DriverLog, read_driver_log
 from penstock.ui.gates import Gate, gates_of
 from penstock.ui.model import JobView, Reading, view_of
 from penstock.ui.restarting import RestartFacts
 from penstock.ui.trouble import Trouble
 
-__all__ = ["NEWEST", "Broken", "Remembered", "look", "read_gates", "read_restart", "read_streams", "reports_of"]
+__all__ = [
+    "NEWEST", "Broken", "Remembered", "look", "read_drivers", "read_gates", "read_restart", "read_streams",
+    "reports_of",
+]  # fmt: skip
 
 log = structlog.get_logger()
 
@@ -67,10 +71,19 @@ def read_restart(project: Project, job: str) -> RestartFacts | Broken:
     return _or_broken(job, lambda: _read_restart(project, job))
 
 
-def read_gates(project: Project, job: str, newest: int) -> list[Gate]:
-    """Return what the gates of a job have decided, as the newest of its batches tell; raises as reading a log does."""
-    log = job_log(project.settings(job).root / job)
-    return [] if log is None else gates_of([one.commit for one in recover(log, Damage.LIST, newest=newest).kept])
+def read_gates(project: Project, job: str, newest: int) -> list[Gate] | Broken:
+    """Return what the gates of a job have decided, as the newest of its batches tell, or why that cannot be told."""
+
+    def found() -> list[Gate]:
+        log = job_log(project.settings(job).root / job)
+        return [] if log is None else gates_of([one.commit for one in recover(log, Damage.LIST, newest=newest).kept])
+
+    return _or_broken(job, found)
+
+
+def read_drivers(root: Path, job: str) -> DriverLog | Broken | None:
+    """Return the end of the log of a job's newest driver, None where there is none, or why it cannot be read."""
+    return _or_broken(job, lambda: read_driver_log(root, job))
 
 
 def reports_of(project: Project, job: str) -> Path:

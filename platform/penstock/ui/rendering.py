@@ -24,7 +24,7 @@ from penstock.ui.reading import Broken, reports_of
 from penstock.ui.trouble import Trouble
 from penstock.ui.words import counted, number, quantity, size, span
 
-__all__ = ["NOTHING", "Airflow", "Renderer", "reported"]
+__all__ = ["NOTHING", "Airflow", "Renderer", "encoded", "reported"]
 
 NOTHING = "default-src 'none'; base-uri 'none'; form-action 'none'"
 _HERE = Path(__file__).parent
@@ -109,7 +109,7 @@ class Renderer:
             **facts,
         )
         allowed = f"style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; img-src data:; connect-src 'self'"
-        return HTMLResponse(text, status, headers={"Content-Security-Policy": f"{NOTHING}; {allowed}"})
+        return HTMLResponse(encoded(text), status, headers={"Content-Security-Policy": f"{NOTHING}; {allowed}"})
 
     def text(self, request: Request, name: str, **facts: Any) -> str:
         """Return what a template makes, without a page around it."""
@@ -134,11 +134,17 @@ class Renderer:
     def trouble(self, request: Request, error: Exception) -> Response:
         """Return the page of what went wrong before there was anything to show."""
         status = _NOT_FOUND if isinstance(error, JobNotFound) else 503
-        here = "trouble" if status == _NOT_FOUND else None
+        # Where there is no project, or its folder does not answer, no other page has more to show.
+        here = None if status != _NOT_FOUND and isinstance(error, PenstockError | OSError) else "trouble"
         title = "No such job" if status == _NOT_FOUND else "Nothing to show"
         return self.page(
             request, None, "trouble.html", status=status, here=here, title=title, trouble=Trouble.of(error)
         )
+
+
+def encoded(text: str) -> bytes:
+    """Return a page as bytes; of half a character, which JSON can hold and no encoding has, a question mark is left."""
+    return text.encode("utf-8", "replace")
 
 
 def _ours(*paths: Path) -> Markup:
@@ -155,5 +161,5 @@ def reported(project: Project) -> Iterable[str]:
         try:
             if has_reports(reports_of(project, job)):
                 yield job
-        except PenstockError:
+        except (PenstockError, OSError):
             continue

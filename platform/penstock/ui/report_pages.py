@@ -8,13 +8,12 @@ from urllib.parse import quote
 from fastapi import Request
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
-from penstock.errors import PenstockError
 from penstock.runtime.project import Project
 from penstock.runtime.roots import REPORTED
 from penstock.ui.files import DOCS_INDEX, INDEX, docs_pages, find_report
 from penstock.ui.gates import Gate, read_reported
 from penstock.ui.reading import NEWEST, Broken, Remembered, read_gates, reports_of
-from penstock.ui.rendering import NOTHING, Renderer, reported
+from penstock.ui.rendering import NOTHING, Renderer, encoded, reported
 from penstock.ui.served import tidied, with_bar
 from penstock.ui.trouble import Trouble
 
@@ -66,11 +65,9 @@ class ReportPages:
         gates = self._gates(project, job, NEWEST) if index else []
         bar = self._renderer.text(request, "report_bar.html", job=job, deep=not index, gates=gates)
         text = tidied(text) if path.startswith("docs/") else text
-        return HTMLResponse(with_bar(text, bar), headers=policy)
+        return HTMLResponse(encoded(with_bar(text, bar)), headers=policy)
 
     def _gates(self, project: Project, job: str, newest: int) -> list[Gate]:
         """Return what the gates of a job decided; nothing where its log cannot be read, as the page of the job says."""
-        try:
-            return self._remembered.get((project.root, job, newest), lambda: read_gates(project, job, newest))
-        except (PenstockError, OSError):
-            return []
+        found = self._remembered.get((project.root, job, newest), lambda: read_gates(project, job, newest))
+        return [] if isinstance(found, Broken) else found

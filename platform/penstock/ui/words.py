@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["counted", "number", "quantity", "size", "span"]
+import sys
+
+__all__ = ["counted", "finite", "number", "quantity", "size", "span"]
 
 _SECOND = 1_000_000
 _UNITS = (
@@ -14,6 +16,13 @@ _UNITS = (
 )
 _SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _KIB = 1024
+
+
+def finite(said: object) -> float | None:
+    """Return what a record says as a number, None where it is none that can be counted with."""
+    if not isinstance(said, int | float) or isinstance(said, bool):
+        return None
+    return float(said) if abs(said) <= sys.float_info.max else None
 
 
 def number(value: float) -> str:
