@@ -208,6 +208,20 @@ def test_a_name_that_is_not_configured_is_refused_at_the_jobs_line(project):
         conf.table("late")
 
 
+def test_a_bare_name_is_a_table_of_the_configuration_and_no_folder(project):
+    """A form takes names and no paths; a person who means a folder writes it as the error says (issue 17, finding 14)."""
+    (project / "conf" / "jobs" / "orders.toml").write_text(JOB)
+    (project / "late").mkdir()
+    _, conf = load_settings(project, "orders")
+    assert conf.path_of("totals") == str(project / "tables" / "totals")
+    with pytest.raises(UnknownName, match=r"\[tables\] has no table 'late'; there is 'totals'") as caught:
+        conf.path_of("late")
+    said = caught.value.what.rpartition(" ")[2]
+    assert said == "./late"
+    assert conf.path_of(said) == str(project / "late")
+    assert conf.path_of("/elsewhere/late") == "/elsewhere/late"
+
+
 @pytest.mark.parametrize(
     ("text", "micros"),
     [("10 seconds", 10_000_000), ("1 second", 1_000_000), ("0.1 seconds", 100_000), ("2 millis", 2_000),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,23 @@ def test_the_container_has_no_port_and_no_network():
         assert service["network_mode"] == "none"
         assert not {"ports", "expose", "privileged"} & set(service)
         assert service["cap_drop"] == ["ALL"]
+
+
+def test_what_the_container_is_said_to_run_needs_no_network_and_no_server():
+    """Its image has what `make setup` makes and nothing else; a command that fetches would fail in it (issue 17, finding 20)."""
+    compose = (ROOT / "docker-compose.yml").read_text()
+    targets = [
+        target or "demo" for target in re.findall(r"#\s+docker compose run --rm penstock(?: make (\w+))?\s", compose)
+    ]
+    assert targets
+    image = (ROOT / "Dockerfile").read_text()
+    assert "make setup" in image
+    assert 'CMD ["make", "demo"]' in image
+    for target in [*targets, "test"]:
+        does = subprocess.run(
+            ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
+        )
+        assert ("tools.jars" in does.stdout) == (target == "test"), target
 
 
 def test_the_airflow_of_the_demo_is_on_loopback_with_a_password_of_its_own(tmp_path):
