@@ -14,8 +14,10 @@ from penstock.checkpoint.entries import Commit, Release, Restore, StagedFile
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.metadata import open_or_create
+from penstock.checkpoint.recovery import recover
 from penstock.errors import ConfigError
-from penstock.runtime.held_records import Decision, HeldRecords
+from penstock.runtime.held import find_held
+from penstock.runtime.held_records import Decision, HeldRecords, Ruling
 from penstock.runtime.roots import control_store
 from penstock.runtime.status import StatusRecords
 from penstock.supervise.assets import AssetPoster, events_of_windows
@@ -239,7 +241,7 @@ def test_a_held_batch_is_told_of_when_it_is_released(world):
     assert [(one["first_batch"], one["batch"], one["rows"]) for one in world.listener.heard] == [(0, 2, {"totals": 3})]
     records = HeldRecords(world.store, "orders")
     decided = {1: Decision.RELEASE, 2: Decision.DISCARD}
-    rulings = {batch: records.decide(batch, said, {"totals": 3}, by="me") for batch, said in decided.items()}
+    rulings = {batch: rule(world, batch, said) for batch, said in decided.items()}
     poster.look()
     assert len(world.listener.heard) == 1
     for batch, ruling in rulings.items():
@@ -259,6 +261,37 @@ def test_a_held_batch_is_told_of_when_it_is_released(world):
             "tables": {},
         }
     ]
+
+
+def rule(world, batch: int, decision: Decision) -> Ruling:
+    """Decide on a held batch as a driver does, which reads it from the log."""
+    records = HeldRecords(world.store, "orders")
+    held = find_held(records, recover(Log(LocalStore(world.root / "orders"))), batch)
+    return records.decide(batch, decision, held.rows, by="me", windows=held.windows)
+
+
+def test_a_release_long_after_its_batch_is_told_of_whatever_became_of_the_log(world):
+    """A purge leaves holes behind the batch, and takes its Commit once the decision was carried out."""
+    world.run(0)
+    held = a_commit(1, action="hold", status="failed")
+    world.owned.append(offsets(1))
+    world.owned.append(held.model_copy(update={"staged": {}, "held": held.staged}))
+    for batch in range(2, 9):
+        world.run(batch)
+    world.tell(8)
+    poster = world.poster()
+    poster.look()
+    told = len(world.listener.heard)
+    ruling = rule(world, 1, Decision.RELEASE)
+    store = LocalStore(world.root / "orders")
+    for path in store.list("log")[1:12]:
+        store.delete(path)
+    HeldRecords(world.store, "orders").carried_out(1, ruling, by="me")
+    poster.look()
+    poster.look()
+    (late,) = world.listener.heard[told:]
+    assert (late["batch"], late["released"], late["rows"]) == (1, True, {"totals": 3})
+    assert late["windows"] == {"after": "1970-01-01T00:01:00Z", "until": "1970-01-01T00:02:00Z"}
 
 
 def test_what_was_released_before_anybody_listened_is_no_news(tmp_path):

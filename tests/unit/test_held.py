@@ -104,6 +104,20 @@ def test_held_batches_are_listed_until_they_are_decided(world):
     assert world.waiting() == []
 
 
+def test_a_decision_says_which_windows_the_batch_has_closed(world):
+    """After those of the batch before it, where that is known; a restore between leaves it open."""
+    for batch in range(3):
+        world.owned.append(offsets(batch))
+        file = StagedFile(path=f"{batch}.parquet", size=9, rows=3, checksum="c", stats={})
+        world.owned.append(commit(batch, held={"out": [file]}, watermarks_in={"w": batch * 60, "later": None}))
+        if batch == 1:
+            world.restore(1)
+    assert [world.found(batch).windows for batch in range(3)] == [{"w": (None, 0)}, {"w": (0, 60)}, {"w": (None, 120)}]
+    ruling = world.records.decide(1, Decision.RELEASE, {"out": 3}, by="me", windows=world.found(1).windows)
+    world.records.carried_out(1, ruling, by="me")
+    assert world.records.ruling(1).windows == {"w": (0, 60)}
+
+
 def test_a_release_publishes_the_rows_and_a_second_one_changes_nothing(world):
     """Under an app id of its own for each batch, so that the order does not matter."""
     world.hold(0)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
-from penstock.checkpoint.entries import Commit, HeldRef, Save, SavedRef
+from penstock.checkpoint.entries import Commit, HeldRef, Restore, Save, SavedRef
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.replay import Standing
 from penstock.checkpoint.store import corrupt
@@ -95,6 +96,19 @@ class HeldCommits(Mapping[int, Commit]):
                 raise corrupt(self._log.path(ref.slot), f"not the Commit of batch {batch}")
             self._read[batch] = found
         return self._read[batch]
+
+    def before(self, batch: int) -> Commit | None:
+        """Return the Commit that a held batch follows, None where a Restore stands between, or the log has let it go.
+
+        Reads a few entries.
+        """
+        with suppress(CheckpointCorrupt):
+            for _, entry in self._log.entries_back(self.refs[batch].slot - 1):
+                if isinstance(entry, Commit):
+                    return entry
+                if isinstance(entry, Restore):
+                    return None
+        return None
 
     def __contains__(self, batch: object) -> bool:
         """Return whether there is such a batch; reads nothing."""

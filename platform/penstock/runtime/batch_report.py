@@ -11,7 +11,10 @@ from typing import Any
 
 from penstock.checkpoint.entries import END_OF_TIME, Commit
 
-__all__ = ["BatchReport", "Totals", "moment", "shown_moment"]
+__all__ = ["BatchReport", "Totals", "Windows", "closed_windows", "moment", "shown_moment"]
+
+Windows = Mapping[str, tuple[int | None, int]]
+"""The windows that were closed, by step: those that end after the first moment, None for unknown, until the second."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 END, BEGINNING = "end of time", "beginning of time"
@@ -127,6 +130,13 @@ class Totals:
         """Return in words what is likely to be wrong with the event times."""
         said = ((self.mostly_late, "late"), (self.mostly_ahead, "too far in the future"))
         return tuple(f"most rows were {what} in {n:,} batch{'' if n == 1 else 'es'}" for n, what in said if n)
+
+
+def closed_windows(last: Commit, before: Commit | None) -> Windows:
+    """Return the windows that batches have closed, up to the `last` of them and after the one `before`, if known."""
+    closed = before.watermarks_in if before is not None else {}
+    ends = sorted(last.watermarks_in.items())
+    return {step: (closed.get(step), end) for step, end in ends if end is not None and end != closed.get(step)}
 
 
 def moment(micros: int | None) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from penstock.checkpoint.places import have_file, remove_file
 from penstock.checkpoint.recovery import Recovered
 from penstock.errors import CheckpointCorrupt, HeldDecided, HeldNotFound, PenstockError, UnknownName
 from penstock.graph.graph import JobGraph
+from penstock.runtime.batch_report import Windows, closed_windows
 from penstock.runtime.held_files import bring_back, verify_held
 from penstock.runtime.held_records import Decision, HeldRecords, Ruling
 from penstock.sinks.base import Publication, Staged
@@ -32,7 +33,8 @@ class HeldBatch:
     """Hold what a Commit keeps back: files by sink, and the checks that held them.
 
     `ruling` is a decision that was begun and not finished. `undone` says that a restore has gone back behind the
-    batch, so that its rows come again in later ones.
+    batch, so that its rows come again in later ones. `windows` are those that the batch has closed; a list of held
+    batches leaves them out.
     """
 
     batch: int
@@ -41,6 +43,7 @@ class HeldBatch:
     checks: tuple[str, ...]
     ruling: Ruling | None = None
     undone: bool = False
+    windows: Windows = field(default_factory=dict)
 
     @property
     def rows(self) -> dict[str, int]:
@@ -119,7 +122,9 @@ def undone_by_restore(recovered: Recovered) -> set[int]:
 def find_held(records: HeldRecords, recovered: Recovered, batch: int) -> HeldBatch:
     """Return a held batch of the log with what was decided on it; raises HeldNotFound."""
     if batch in recovered.held:
-        return _held_batch(recovered.held[batch], records.ruling(batch), undone=batch in recovered.held.undone)
+        commit = recovered.held[batch]
+        held = _held_batch(commit, records.ruling(batch), undone=batch in recovered.held.undone)
+        return replace(held, windows=closed_windows(commit, recovered.held.before(batch)))
     known = [held.batch for held in undecided(records, recovered)]
     raise HeldNotFound(f"batch {batch} is not held; undecided: {known or 'none'}", held=known)
 
@@ -211,7 +216,7 @@ def _held_batch(commit: Commit, ruling: Ruling | None, *, undone: bool = False) 
 
 
 def _decided(records: HeldRecords, held: HeldBatch, wanted: Decision, *, by: str) -> Ruling:
-    ruling = records.decide(held.batch, wanted, held.rows, by=by)
+    ruling = records.decide(held.batch, wanted, held.rows, by=by, windows=held.windows)
     if ruling.decision is not wanted:
         done = "was" if ruling.done else "is being"
         raise HeldDecided(f"batch {held.batch} {done} {_PAST[ruling.decision]}", batch=held.batch)

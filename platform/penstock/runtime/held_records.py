@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -19,6 +19,7 @@ from penstock.checkpoint.metadata import uuid_of
 from penstock.checkpoint.sequence import Sequence
 from penstock.checkpoint.settle import settle
 from penstock.checkpoint.store import CheckpointStore
+from penstock.runtime.batch_report import Windows
 
 __all__ = ["Decision", "HeldRecords", "Ruling"]
 
@@ -34,11 +35,16 @@ class Decision(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruling:
-    """Hold what was decided on a batch, whether it was carried out, and how many rows of each sink it concerns."""
+    """Hold what was decided on a batch, whether it was carried out, and how many rows of each sink it concerns.
+
+    `windows` are those that the batch has closed, as `batch_report.closed_windows` has them; a decision of an earlier
+    version names none.
+    """
 
     decision: Decision
     done: bool
     rows: Mapping[str, int]
+    windows: Windows = field(default_factory=dict)
 
 
 class HeldRecords:
@@ -55,7 +61,9 @@ class HeldRecords:
         found = next((one for one in kept if one is not None), None)
         return None if found is None else _ruling(found.body)
 
-    def decide(self, batch: int, decision: Decision, rows: Mapping[str, int], *, by: str) -> Ruling:
+    def decide(
+        self, batch: int, decision: Decision, rows: Mapping[str, int], *, by: str, windows: Windows | None = None
+    ) -> Ruling:
         """Decide, unless somebody has; return the decision in force.
 
         Raises CheckpointCorrupt when the record that stands there cannot be read.
@@ -63,18 +71,18 @@ class HeldRecords:
         sequences = [Sequence(self._store, f"_control/{_KIND}/{at}", STRIDES) for at in self._folders(batch)]
         # Where an earlier version has decided, also in a record that cannot be read, nothing stands beside it.
         path = next((one for one in sequences if one.exists(0)), sequences[0]).path(0)
-        body = {"decision": decision.value, "done": False, "rows": dict(rows), "by": by}
+        ruling = Ruling(decision=decision, done=False, rows=rows, windows=windows or {})
+        body = _body(ruling, by)
         data = fileformat.encode(_KIND, {"seq": 0, "id": secrets.token_hex(16), "body": body})
         stands = settle(self._store, path, data)
         if stands == data:
-            return _ruling(body)
+            return ruling
         _, record = fileformat.decode(stands, kind=_KIND, path=path)
         return self.ruling(batch) or _ruling(record["body"])
 
     def carried_out(self, batch: int, ruling: Ruling, *, by: str) -> None:
         """Note that a decision was carried out."""
-        body = {"decision": ruling.decision.value, "done": True, "rows": dict(ruling.rows), "by": by}
-        self._records(batch).put(body)
+        self._records(batch).put(_body(replace(ruling, done=True), by))
 
     def released(self, *, but: Collection[int] = ()) -> list[int]:
         """Return the batches that were released and published, as a listing shows them, without those of `but`."""
@@ -101,5 +109,16 @@ class HeldRecords:
         return [old] if uuid is None else [f"{self._job}/{uuid}/{batch:012d}", old]
 
 
+def _body(ruling: Ruling, by: str) -> dict[str, Any]:
+    windows = {step: list(bounds) for step, bounds in ruling.windows.items()}
+    said = {"decision": ruling.decision.value, "done": ruling.done, "rows": dict(ruling.rows), "by": by}
+    return {**said, "windows": windows}
+
+
 def _ruling(body: Mapping[str, Any]) -> Ruling:
-    return Ruling(decision=Decision(body["decision"]), done=bool(body["done"]), rows=dict(body["rows"]))
+    return Ruling(
+        decision=Decision(body["decision"]),
+        done=bool(body["done"]),
+        rows=dict(body["rows"]),
+        windows={step: (after, until) for step, (after, until) in body.get("windows", {}).items()},
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,9 +19,9 @@ from penstock.checkpoint.control import Records
 from penstock.checkpoint.entries import Commit, Release, Restore
 from penstock.checkpoint.store import CheckpointStore
 from penstock.checkpoint.takeover import survey
-from penstock.runtime.batch_report import moment
+from penstock.runtime.batch_report import closed_windows, moment
 from penstock.runtime.config_events import AirflowLogin
-from penstock.runtime.held_records import HeldRecords
+from penstock.runtime.held_records import HeldRecords, Ruling
 from penstock.runtime.roots import job_log
 from penstock.runtime.status import StatusRecords
 from penstock.supervise.posting import Poster
@@ -86,7 +86,7 @@ class AssetPoster(Poster):
             for before, commits in _stretches(self.root / job, after, newest) if newest > after else ():
                 fresh += events_of_windows(job, commits, before=before)
             for batch in late:
-                fresh += _events_of_release(self.root / job, job, batch)
+                fresh += _events_of_release(job, batch, held.ruling(batch))
             tables = self._tables(job) if fresh else {}
             waiting = [*waiting, *({**extra, "tables": tables} for extra in fresh)][-_MOST_WAITING:]
             cursors.put({"batch": max(newest, after), "released": released, "waiting": waiting, "uuid": uuid})
@@ -122,40 +122,30 @@ def events_of_windows(job: str, commits: Sequence[Commit], *, before: Commit | N
         rows.update({sink: sum(f.rows for f in files) for sink, files in commit.staged.items()})
         holding = {v["check"] for v in commit.verdicts if v.get("action") == _HELD}
         verdicts.update(str(v["status"]) for v in commit.verdicts if v["check"] not in holding)
-    closed = before.watermarks_in if before is not None else {}
-    for step, until in sorted(last.watermarks_in.items()):
-        if until is None or until == closed.get(step):
-            continue
-        yield {
-            "job": job,
-            "step": step,
-            "batch": last.batch,
-            "first_batch": first.batch,
-            "windows": {"after": moment(closed.get(step)), "until": moment(until)},
-            "rows": dict(rows),
-            "verdicts": dict(verdicts),
-        }
+    for step, bounds in closed_windows(last, before).items():
+        yield _event(job, step, (first.batch, last.batch), bounds, rows, verdicts)
 
 
-def _events_of_release(folder: Path, job: str, batch: int) -> Iterator[dict[str, Any]]:
-    """Yield what to say of a batch that a gate held and somebody has released; nothing once its Commit is purged."""
-    found = job_log(folder)
-    if found is None:
-        return
-    commit: Commit | None = None
-    before: Commit | None = None
-    for _, entry in found.entries_back(found.find_tail()):
-        if isinstance(entry, Commit) and commit is not None:
-            before = entry
-            break
-        if isinstance(entry, Restore) and commit is not None:
-            break
-        if isinstance(entry, Commit) and entry.batch == batch:
-            commit = entry
-    if commit is not None:
-        shown = commit.model_copy(update={"staged": commit.held, "verdicts": []})
-        for event in events_of_windows(job, [shown], before=before):
-            yield {**event, "released": True}
+def _event(
+    job: str, step: str, batches: tuple[int, int], windows: tuple[int | None, int], rows: Mapping[str, int],
+    verdicts: Mapping[str, int],
+) -> dict[str, Any]:  # fmt: skip
+    return {
+        "job": job,
+        "step": step,
+        "batch": batches[1],
+        "first_batch": batches[0],
+        "windows": {"after": moment(windows[0]), "until": moment(windows[1])},
+        "rows": dict(rows),
+        "verdicts": dict(verdicts),
+    }
+
+
+def _events_of_release(job: str, batch: int, ruling: Ruling | None) -> Iterator[dict[str, Any]]:
+    """Yield what to say of a batch that a gate held and somebody has released, whatever the log still has of it."""
+    if ruling is not None:
+        for step, bounds in ruling.windows.items():
+            yield {**_event(job, step, (batch, batch), bounds, ruling.rows, {}), "released": True}
 
 
 def _published_to(folder: Path, store: CheckpointStore, job: str) -> int:
