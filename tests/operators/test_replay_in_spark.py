@@ -8,9 +8,17 @@ from typing import Any
 import pytest
 
 from penstock import Job, seconds
-from penstock.errors import BadExpression, ConfigError, ReadOtherwise, SortedCopyDamaged, SourceChanged
+from penstock.errors import (
+    BadExpression,
+    ConfigError,
+    ReadByOtherRules,
+    ReadOtherwise,
+    SortedCopyDamaged,
+    SourceChanged,
+)
 from penstock.sinks import MemorySink
-from penstock.sources import FileReplay
+from penstock.sources import FileReplay, records
+from penstock.sources import replay as replay_module
 from penstock.testing import Crashed, Harness
 
 CSV = "day,hour,v\n2024-01-02,5,1\n2024-01-01,23,2\n2024-01-01,x,3\n2024-01-02,,4\n2024-01-01,7,5\n"
@@ -101,6 +109,35 @@ def test_a_schema_is_what_it_parses_to(path: Path, tmp_path: Path) -> None:
         h.restore(empty=True, job=other)
         h.run()
         assert h.commit().sources["rows"].position["row"] == 5
+
+
+@pytest.mark.fault("F22", "F39")
+@pytest.mark.remedy("PEN-SRC-008")
+def test_a_position_that_was_counted_by_older_rules_is_refused_and_each_remedy_works(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F39, SEMANTICS 9.1: 1e300 was inf in a float column and is bad now, so that rows behind it have other numbers."""
+    path.write_text("v,w\n1,1\n2,1e300\n3,3\n4,4\n5,5\n")
+    job = job_of(path, rows_per_batch=3, schema="v int, w float")
+    with Harness(job, tmp_path / "checkpoints") as h:
+        with monkeypatch.context() as older:
+            older.setattr(replay_module, "_RULES", 1)
+            older.setattr(records, "_is_bent", lambda *_: False)
+            h.restart()
+            assert [row["v"] for row in h.batch()["out"]] == [1, 2, 3]
+        with pytest.raises(ReadByOtherRules, match="--from empty"):
+            h.restart()
+        with monkeypatch.context() as older:
+            older.setattr(replay_module, "_RULES", 1)
+            older.setattr(records, "_is_bent", lambda *_: False)
+            h.restart()
+            assert h.commit().sources["rows"].position["row"] == 3
+        h.restore(empty=True, job=job)
+        found = h.run()
+        assert [row["v"] for row in found["out"]] == [1, 3, 4, 5]
+        assert [row["_reason"] for row in found["bad"]] == [
+            "record 2 of the file: column 'w': '1e300' does not fit float"
+        ]
 
 
 @pytest.mark.fault("F14")

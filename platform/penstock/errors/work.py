@@ -89,6 +89,16 @@ class ReadOtherwise(SourceChanged):
     remedy = "Set order_by, schema and nulls as they were, or read the file from its beginning with --from empty."
 
 
+class ReadByOtherRules(SourceChanged):
+    """A position in a file was counted by other rules of which records are bad: its rows may have other numbers."""
+
+    code = "PEN-SRC-008"
+    remedy = (
+        "Read the file from its beginning with --from empty; or go on with the release that wrote the checkpoint, "
+        "which reads by its rules."
+    )
+
+
 class BadRecordFound(SourceError, ValueError):
     code = "PEN-SRC-004"
     remedy = "Correct the record, or set on_bad_record=BadRecord.QUARANTINE."

@@ -20,6 +20,7 @@ from penstock.errors import (
     BadRecordFound,
     ConfigError,
     FileUnreadable,
+    ReadByOtherRules,
     ReadOtherwise,
     SortedCopyDamaged,
     SourceChanged,
@@ -37,6 +38,11 @@ __all__ = ["FileReplay"]
 _ROWS_A_SPLIT = 50_000
 _ROWS_A_PIECE = 32_768
 _ORDER = "_penstock_order"
+_RULES = 2
+"""The version of the rules by which a record is bad or not, and so of which row has which number: a bad record has no
+value to be sorted by, and stands last. Positions that name none have version 1, which bent numbers to fit a float or a
+decimal column, and cut values in quotes at their line breaks.
+"""
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,9 @@ class ReplayReader:
             "length": stamp["length"],
             "digest": copy.facts["digest"],
             "read_as": read_as[0],
+            "rules": _RULES,
         }
+        self._bad = copy.facts["bad"]
         self.count = copy.rows
         self.schema = copy.schema
         if spec.on_bad_record is BadRecord.FAIL and copy.facts["bad"] is not None:
@@ -116,7 +124,8 @@ class ReplayReader:
     def latest(self, after: Position | None, limit: ReadLimit) -> Position:
         """Return the row number at most one batch further, with what tells the file from others.
 
-        Raises SourceChanged where the file is not the one that was read up to `after`: its rows have other numbers.
+        Raises SourceChanged where the file is not the one that was read up to `after`, or is read in another way: its
+        rows have other numbers.
         """
         if after is not None:
             self._refuse_other(after, f"the first {after['row']} rows were read")
@@ -148,12 +157,24 @@ class ReplayReader:
         if known["read_as"] not in self._read_as:
             what = f"{when} with another order_by, schema or nulls, and now its rows have other numbers"
             raise ReadOtherwise(what, where=str(self.path))
+        rules = known.get("rules", 1)
+        if rules > _RULES or (rules < _RULES and self._may_have_moved()):
+            what = (
+                f"{when} by the reading rules of version {rules}; by version {_RULES} its rows may have other numbers"
+            )
+            raise ReadByOtherRules(what, where=str(self.path))
         found = self._found()
         # A position of an older release has the time of the file, and no digest.
         wanted = {name: known[name] for name in ("length", "digest", "modified_ns") if name in known}
         if {name: found.get(name) for name in wanted} != wanted:
             now = f"now it has {found}" if found else "now it is gone"
             raise SourceChanged(f"{when} when the file had {wanted}, and {now}", where=str(self.path))
+
+    def _may_have_moved(self) -> bool:
+        """Return whether version 1 of the rules may have given a row of the file another number; also when in doubt."""
+        fit = self._bad is not None and self.spec.schema is not None  # else no value was made to fit a type
+        bent = fit and any(pa.types.is_floating(kind) or pa.types.is_decimal(kind) for kind in self.schema.types)
+        return bent or (self.path.suffix == ".csv" and _may_break_lines(self.path))
 
     def _found(self) -> dict[str, Any]:
         """Return what tells the file from others as it is now; nothing where it is gone."""
@@ -211,6 +232,12 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
+def _may_break_lines(path: Path) -> bool:
+    """Return whether a CSV file may have values with line breaks: a line has a quote that it does not close."""
+    with path.open(encoding="latin-1") as file:
+        return any(line.count('"') % 2 for line in file)
+
+
 def _read_as(spec: FileReplay) -> tuple[str, str]:
     """Digest what decides which row has which number, beside the file; the second is as older releases said it.
 
@@ -225,7 +252,7 @@ def _said(words: list[Any]) -> str:
 
 
 def _copy_path(folder: Path, path: Path, stamp: dict[str, int], read_as: tuple[str, str]) -> Path:
-    said = json.dumps([str(path.resolve()), stamp, read_as[0]], sort_keys=True)
+    said = json.dumps([str(path.resolve()), stamp, read_as[0], _RULES], sort_keys=True)
     return folder / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.arrow"
 
 
