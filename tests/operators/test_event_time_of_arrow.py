@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from penstock import Job, agg, seconds
-from penstock.errors import BadExpression, JobError, NoEventTime, WrongOutput
+from penstock.errors import BadExpression, EventTimeMissing, JobError, NoEventTime, WrongOutput
 from penstock.graph.job import Stream
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
-from penstock.state import event_time, idle
+from penstock.state import OnError, event_time, idle
 from penstock.testing import Harness
 from penstock.windows import Tumbling
 
@@ -153,17 +153,91 @@ def test_another_number_of_rows_is_a_clear_error(tmp_path: Path) -> None:
         h.batch({"rows": [row("a", t) for t in (1, 2, 3)]})
 
 
-def test_a_row_without_event_time_is_a_clear_error_where_it_is_read(tmp_path: Path) -> None:
-    """A null where event_time= looks is named, with the step (SEMANTICS 2.9, 7.1)."""
+def untimed(rows: pa.Table, state: pa.Table, info: Any) -> Made:
+    """Put out what came in, without the time of rows whose v is 0; count what was put out so far."""
+    times = pa.array([t if v else None for t, v in zip(rows["t"].to_pylist(), rows["v"].to_pylist(), strict=True)])
+    seen = [n or 0 for n in state["n"].to_pylist()]
+    for key in info.key_index.to_pylist():
+        seen[key] += 1
+    return rows.set_column(1, "t", times.cast(rows.schema.field("t").type)), pa.table({"n": seen})
 
-    def nulls(rows: pa.Table, state: pa.Table, info: Any) -> Made:
-        return rows.set_column(1, "t", pa.nulls(rows.num_rows, rows.schema.field("t").type)), state
 
-    with (
-        Harness(window_job(nulls, event_time="t"), tmp_path) as h,
-        pytest.raises(WrongOutput, match="'step' put out 1 rows without event time"),
-    ):
-        h.batch({"rows": [row("a", 1)]})
+@pytest.mark.remedy("PEN-OPR-021")
+@pytest.mark.parametrize("said", ["t", "t + INTERVAL 0 SECONDS"])
+@pytest.mark.parametrize("remedy", ["given a time", "filtered behind the step", "quarantine"])
+def test_a_row_without_event_time_is_told_where_it_is_read_and_each_remedy_works(
+    tmp_path: Path, said: str, remedy: str
+) -> None:
+    """A null where event_time= looks is named, with step, column and row (SEMANTICS 2.9, 7.1)."""
+    more = {"on_error": OnError.QUARANTINE} if remedy == "quarantine" and said != "t" else {}
+    job = window_job(untimed, event_time=said, **more)
+    if more:
+        job.quarantine("step").write("aside", MemorySink())
+    with Harness(job, tmp_path) as h:
+        with pytest.raises(EventTimeMissing) as met:
+            h.batch({"rows": [row("a", 1), row("a", 3, 0)]})
+        assert "step 'step' put out rows without event time, 1 of 2" in met.value.what
+        assert f"event_time={said!r} is null in " in met.value.what
+        assert '"k": "a"' in met.value.what
+        if remedy == "given a time":
+            other = window_job(passing, event_time=said)
+        elif remedy == "filtered behind the step" or said != "t":
+            other = Job("arrow", partitions=2)
+            step = keyed(other).map_with_state_arrow(
+                "step", untimed, state="n long", output=COLUMNS, unbounded=True, event_time=said
+            )
+            counted(step.filter("v > 0"))
+        else:
+            other = window_job(untimed, event_time=said, on_error=OnError.QUARANTINE)
+            other.quarantine("step").write("aside", MemorySink())
+        h.restart(other)
+        h.batch({"rows": [row("z", 90)]})
+        h.batch({"rows": [row("z", 190)]})
+        out = h.output()
+        assert (
+            starts(out["out_w"])[:-1]
+            == {
+                "given a time": [("a", 0.0, 2)],
+                "filtered behind the step": [("a", 0.0, 1)],
+                "quarantine": [] if said == "t" else [("a", 0.0, 1)],
+            }[remedy]
+        )
+        assert starts(out["out_w"])[-1:] == [("z", 90.0, 1)]
+        if remedy == "quarantine" and said == "t":
+            assert [(r["k"], r["v"], r["_error"][:11]) for r in out["aside"]] == [
+                ("a", 1, "step 'step'"),
+                ("a", 0, "step 'step'"),
+            ]
+            assert "is null in" in out["aside"][0]["_error"]
+
+
+def test_rows_without_event_time_are_put_aside_with_the_call_and_its_state_stays(tmp_path: Path) -> None:
+    """With quarantine the batch goes on: what the function was called with is aside, and counted (2.9, 7.1)."""
+    job = Job("arrow", partitions=1)
+    kept = {"state": "n long", "output": COLUMNS, "unbounded": True, "on_error": OnError.QUARANTINE}
+    counted(keyed(job).map_with_state_arrow("step", untimed, event_time="`T`", **kept))
+    job.quarantine("step").write("aside", MemorySink())
+    with Harness(job, tmp_path) as h:
+        h.batch({"rows": [row("a", 1), row("b", 2)]})
+        h.batch({"rows": [row("a", 3), row("a", 4, 0)]})
+        assert [(r["k"], r["v"]) for r in h.output()["aside"]] == [("a", 1), ("a", 0)]
+        assert h.commit().accounting["function:step"]["quarantined"] == 2
+        assert sorted((r["k"], r["n"]) for r in h.state("step")) == [("a", 1), ("b", 1)]
+        h.batch({"rows": [row("a", 5)]})
+        assert sorted((r["k"], r["n"]) for r in h.state("step")) == [("a", 2), ("b", 1)]
+        assert starts(h.batch({"rows": [row("z", 90)]})["out_w"]) == [("a", 0.0, 2), ("b", 0.0, 1)]
+
+
+def test_rows_without_event_time_that_only_sinks_read_are_written(tmp_path: Path) -> None:
+    """Nobody asks when they were: also with quarantine."""
+    job = Job("arrow", partitions=1)
+    kept = {"state": "n long", "output": COLUMNS, "unbounded": True, "on_error": OnError.QUARANTINE}
+    keyed(job).map_with_state_arrow("step", untimed, event_time="t", **kept).write("out", MemorySink())
+    job.quarantine("step").write("aside", MemorySink())
+    with Harness(job, tmp_path) as h:
+        out = h.batch({"rows": [row("a", 1), row("a", 4, 0)]})
+        assert sorted((r["v"], r["t"] is None) for r in out["out"]) == [(0, True), (1, False)]
+        assert not out.get("aside")
 
 
 def test_keys_that_time_out_have_a_row_each_with_the_watermark(tmp_path: Path) -> None:

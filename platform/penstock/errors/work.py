@@ -136,6 +136,16 @@ class WrongOutput(UserFunctionError, TypeError):
     )
 
 
+class EventTimeMissing(WrongOutput):
+    """A vectorised function has put out a row that a step of event time reads, and that has none."""
+
+    code = "PEN-OPR-021"
+    remedy = (
+        "Have the function give each row its event time, or filter such rows behind the step. Where event_time= is a "
+        "column of the output, on_error=OnError.QUARANTINE puts aside what the function was called with."
+    )
+
+
 class UnfitValue(UserFunctionError, ValueError):
     """A row for a state function has a value that no Python object can hold, as a timestamp beyond the year 9999."""
 

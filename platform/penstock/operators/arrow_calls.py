@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import WrongOutput
+from penstock.errors import EventTimeMissing, WrongOutput
 from penstock.operators.function_calls import Calls
 from penstock.operators.function_info import ArrowInfo
 from penstock.operators.key_ledger import NONE
@@ -17,7 +19,10 @@ from penstock.state.hashing import content_hashes
 from penstock.state.keys import Ints
 from penstock.time.arrival import BY_CALL, BY_TIME, Stand
 
-__all__ = ["ArrowCalls"]
+__all__ = ["ArrowCalls", "event_time_missing"]
+
+_LONGEST = 200
+"""Characters of a row that an error shows."""
 
 
 class ArrowCalls(Calls):
@@ -75,6 +80,8 @@ class ArrowCalls(Calls):
             raise WrongOutput(f"step {step.name!r} returned a {type(found).__name__}, not (out, state)")
         out, new = found
         made = None if out is None else typed_table(out, step.output, f"what step {step.name!r} put out")
+        if made is not None and step.timed_by is not None and made[step.timed_by].null_count:
+            raise event_time_missing(step.name, step.timed_by, made[step.timed_by], made)
         if timing_out:
             return made, None
         state = typed_table(new, step.state, f"the state of step {step.name!r}")
@@ -106,6 +113,20 @@ class ArrowCalls(Calls):
             raise WrongOutput(f"step {step.name!r} has same_rows=True and put out {n} rows for {len(times)}")
         nothing = np.zeros(n, dtype=np.int64)
         return times, Stand(rows=np.arange(n, dtype=np.int64), times=nothing, hashes=nothing)
+
+
+def event_time_missing(
+    step: str, event_time: str, times: pa.ChunkedArray, rows: pa.Table | Mapping[str, pa.ChunkedArray]
+) -> EventTimeMissing:
+    """Return the error of rows without event time, which shows the first of them."""
+    first = int(np.flatnonzero(times.is_null())[0])
+    names = rows.column_names if isinstance(rows, pa.Table) else rows
+    shown = json.dumps({name: rows[name][first].as_py() for name in names}, default=str)
+    shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
+    return EventTimeMissing(
+        f"step {step!r} put out rows without event time, {times.null_count:,} of {len(times):,}: "
+        f"event_time={event_time!r} is null in {shown}"
+    )
 
 
 def _has_state(table: pa.Table) -> Any:

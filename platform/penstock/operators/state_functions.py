@@ -50,6 +50,8 @@ class FunctionStep:
     quarantine: bool = False
     same_rows: bool = False
     """Whether the rows that a vectorised function puts out are those it was given, one for one."""
+    timed_by: str | None = None
+    """The column of the output in which no null may stand, because a step reads event time there."""
 
     @property
     def every_batch(self) -> bool:

@@ -276,7 +276,8 @@ class _Builder:
                 end.hide(ERROR, RAW)
         filters = tuple(None if name in self.counted else name for name in end.chain.filters)
         self.counted.update(end.chain.filters)
-        behind = branch.port.name if isinstance(branch.port, FunctionNode) and branch.port.event_time else None
+        port, event_time = branch.port, timed_by(branch.port)
+        behind = (port.name, event_time) if isinstance(port, FunctionNode) and event_time is not None else None
         return end, RouteSpec(source=source, filters=filters, leaves=leaves, timed_by=behind)
 
     def _leaf(self, leaf: Leaf, end: End, branch: Branch) -> WindowLeafSpec | FunctionLeafSpec | SinkLeafSpec:

@@ -111,8 +111,10 @@ class FunctionRows:
         return described(self.arrivals(rows.slice(place, 1))[0].as_py())
 
 
-def function_work(node: FunctionNode, rows: FunctionRows, *, event: bool, behind: tuple[str, ...] = ()) -> FunctionWork:
-    """Return the work of a step; `behind` are the steps that read what it puts out.
+def function_work(
+    node: FunctionNode, rows: FunctionRows, *, event: bool, behind: tuple[str, ...] = (), timed: bool = False
+) -> FunctionWork:
+    """Return the work of a step; `behind` are the steps behind it, `timed` whether one reads its output as it is.
 
     Raises BadExpression and JobError for DDL and names that it cannot have.
     """
@@ -147,8 +149,15 @@ def function_work(node: FunctionNode, rows: FunctionRows, *, event: bool, behind
         touched_only=node.touched_only,
         with_key_time=node.with_key_time,
         same_rows=node.same_rows,
+        timed_by=_column(node.event_time, output) if timed and quarantine else None,
     )
     return FunctionWork(spec, rows, behind)
+
+
+def _column(expression: str | None, columns: pa.Schema) -> str | None:
+    """Return the column that an expression of Spark's is, None where it is none or computes one."""
+    plain = (expression or "").strip().strip("`").lower()
+    return next((name for name in columns.names if name.lower() == plain), None)
 
 
 def _schema_of(ddl: str, what: str, node: FunctionNode) -> pa.Schema:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import WrongOutput
+from penstock.operators.arrow_calls import event_time_missing
 from penstock.operators.partial_tables import column_array
 from penstock.operators.slices import BEGINNING_OF_TIME, judge
 from penstock.operators.time_windows import preaggregate
@@ -81,7 +81,7 @@ def route(table: pa.Table, spec: RouteSpec, facts: BatchFacts, files: TaskFiles)
     yield from _count_filters(fates, spec)
     alive = table if not fates.any() else table.filter(pa.array(fates == 0))
     if spec.timed_by is not None:
-        alive = _timed(alive, spec)
+        alive = _timed(alive, spec, *spec.timed_by)
     for leaf in spec.leaves:
         if isinstance(leaf, WindowLeafSpec):
             yield from _to_window(alive, leaf, facts, files)
@@ -106,16 +106,16 @@ def _account(table: pa.Table, fates: Ints, source: SourceSpec, facts: BatchFacts
         yield from pour(_quarantined(table.filter(pa.array(fates < 0)), source, facts), source.quarantine, files)
 
 
-def _timed(rows: pa.Table, spec: RouteSpec) -> pa.Table:
+def _timed(rows: pa.Table, spec: RouteSpec, step: str, event_time: str) -> pa.Table:
     """Give the output of a vectorised step its order by the event times that were computed behind it.
 
-    Raises WrongOutput for a row without one, where a step reads it.
+    Raises EventTimeMissing for a row without one, where a step reads it.
     """
-    if rows[TIME].null_count and any(not isinstance(leaf, SinkLeafSpec) for leaf in spec.leaves):
-        raise WrongOutput(
-            f"step {spec.timed_by!r} put out {rows[TIME].null_count:,} rows without event time: what it names as "
-            "event_time= is null there"
-        )
+    read = [leaf for leaf in spec.leaves if not isinstance(leaf, SinkLeafSpec)]
+    if rows[TIME].null_count and read:
+        keys = {name: rows[column] for leaf in read for name, column in leaf.keys.items()}
+        seen = {name: rows[name] for name in rows.column_names if not name.startswith("_penstock")}
+        raise event_time_missing(step, event_time, rows[TIME], {**keys, **seen})
     times = rows[TIME].fill_null(BEGINNING_OF_TIME).combine_chunks().to_numpy()
     keys = timed(rows[ARRIVAL].combine_chunks(), times)
     return rows.set_column(rows.schema.get_field_index(ARRIVAL), ARRIVAL, keys)

@@ -163,8 +163,8 @@ class RouteSpec:
     filters: tuple[str | None, ...]
     """The names of the branch's filters in order; None for one that another branch counts."""
     leaves: tuple[WindowLeafSpec | FunctionLeafSpec | SinkLeafSpec, ...]
-    timed_by: str | None = None
-    """The vectorised step whose output this is, where its event time is computed behind it."""
+    timed_by: tuple[str, str] | None = None
+    """The vectorised step whose output this is, and by what, where its event time is computed behind it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

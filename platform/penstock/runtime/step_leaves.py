@@ -88,7 +88,9 @@ class StepLeaves:
                 event = all(source.event_time is not None for source in graph.sources_of(step))
                 event = event and graph.untimed_above(step) is None
                 behind = tuple(n.name for n in graph.steps if n is not step and step in set(graph.upstream(n)))
-                return function_work(step, self._rows_of[step.name], event=event, behind=behind)
+                leaves = [leaf for branch in self.plan.branches() if branch.port is step for leaf in branch.leaves]
+                timed = any(isinstance(leaf, StepLeaf) for leaf in leaves)
+                return function_work(step, self._rows_of[step.name], event=event, behind=behind, timed=timed)
             assert isinstance(step, WindowNode)
             plan, keys = self._aggregates_of[step.name]
             spec = WindowStep(window=step.spec, plan=plan, keys=keys)
