@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from project_samples import expected_totals, make_project
+from project_samples import JOB, expected_totals, make_project
 from shells import Shell
 
 from penstock.checkpoint.entries import Release, Restore, Takeover
@@ -107,3 +107,18 @@ def test_two_tries_of_one_command_restore_once_though_one_was_frozen_while_spark
     restores = [entry for _, entry in log.entries_back(log.find_tail()) if isinstance(entry, Restore)]
     assert [entry.command for entry in restores] == ["dag/run7/task"]
     assert shell.totals() == expected_totals(400)
+
+
+def test_a_batch_from_before_a_change_of_partitions_can_be_gone_back_to(tmp_path: Path) -> None:
+    """SEMANTICS 10.1: where the code names no number, what is gone back to brings its own; rows come once."""
+    shell = Shell(make_project(tmp_path / "project", rows=400, job=JOB.replace(", partitions=2", "")))
+    try:
+        run = ("run", "orders", "--available-now")
+        for more in ((), ("--from", "batch=2", "--partitions", "3"), ("--from", "batch=1", "--truncate-sinks"), ()):
+            code, _, err = shell.run(*run, *more)
+            assert code == 0, err
+        assert shell.totals() == expected_totals(400)
+        recovered = recover(Log(LocalStore(shell.root / "checkpoints" / "orders")))
+        assert recovered.partitions == {"minutely": 2}
+    finally:
+        shell.end()

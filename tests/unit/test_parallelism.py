@@ -16,6 +16,7 @@ from penstock.checkpoint.log import Log
 from penstock.graph.partitions import usable_cores
 from penstock.runtime.parallelism import spark_cores
 from penstock.runtime.project import find_project
+from penstock.runtime.restoring import parse_start
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.windows import Tumbling
@@ -61,11 +62,35 @@ def test_a_job_keeps_its_number_on_another_machine(root):
 def test_a_restore_that_names_a_number_means_the_steps_that_name_none(root):
     """`--partitions 6` needs no edit of the code, and what the Restore wrote holds from then on."""
     log = began(root, 3)
-    assert partitions(root, partitions=6) == 6
+    assert partitions(root, start=parse_start("last").having(partitions=6, state={}, truncate=False)) == 6
     owned = own(log, "w2", partitions={"minutely": 3})
     owned.append(Restore(epoch=2, writer="w2", source="batch", batch=0, saved=None, partitions={"minutely": 6}))
     leave(owned)
     assert partitions(root) == 6
+
+
+def test_a_job_that_goes_back_has_the_number_of_what_it_goes_back_to(root):
+    """Behind a change of partitions as before it; a command that has gone back already goes on from where it is."""
+    log = began(root, 3)
+    owned = own(log, "w2", partitions={"minutely": 3})
+    six = owned.append(Restore(epoch=2, writer="w2", source="batch", batch=0, saved=None, partitions={"minutely": 6}))
+    leave(owned)
+    owned = own(log, "w3", partitions={"minutely": 6})
+    run_batch(owned, 1)
+    leave(owned)
+    assert six.partitions == {"minutely": partitions(root)} == {"minutely": 6}
+    assert partitions(root, start=parse_start("batch=0")) == 3
+    assert partitions(root, start=parse_start("batch=1")) == 6
+    assert partitions(root, start=parse_start("batch=7")) == 6, "the start says that it is not kept"
+    assert partitions(root, start=parse_start("empty")) == 6
+    owned = own(log, "w4", partitions={"minutely": 3}, command="c")
+    owned.append(Restore(epoch=4, writer="w4", source="batch", batch=0, saved=None, partitions=None, command="c"))
+    leave(owned)
+    owned = own(log, "w5", partitions={"minutely": 3})
+    owned.append(Restore(epoch=5, writer="w5", source="batch", batch=1, saved=None, partitions=None))
+    leave(owned)
+    assert partitions(root, start=parse_start("batch=0")) == 3
+    assert partitions(root, start=parse_start("batch=0"), command="c") == 6
 
 
 @pytest.mark.fault("F13")
@@ -97,7 +122,7 @@ def test_a_number_in_the_code_is_nobody_elses_to_choose(root):
     """Also where the checkpoint has another: the start refuses that by its own rule."""
     (root / "jobs" / "orders.py").write_text(JOB.replace("partitions=2", "partitions=4"))
     began(root, 3)
-    assert partitions(root, partitions=6) == 4
+    assert partitions(root, start=parse_start("last").having(partitions=6, state={}, truncate=False)) == 4
 
 
 def test_a_job_outside_of_a_project_has_the_cores_of_this_process():

@@ -94,7 +94,7 @@ def _launched(job: str, order: RunOrder, *, code: Path | None, json: bool, proje
     progress: ProgressView = JsonProgress(job) if machine else BarProgress(job, terminal())
     with outcome(debug=debug, tell=progress.failed):
         try:
-            loaded = find_project(given=project, code=code).load(job, partitions=order.start.partitions)
+            loaded = find_project(given=project, code=code).load(job, start=order.start, command=order.command)
             tables = tuple((step, loaded.conf.path_of(table)) for step, table in order.start.state)
             order = replace(order, start=replace(order.start, state=tables))
             for name in loaded.conf.unused() if order.goes_on else ():

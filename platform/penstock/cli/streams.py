@@ -102,7 +102,7 @@ def _judge(project: Project, job: str, command: Command) -> None:
     from penstock.runtime.preflight import preflight
 
     options = command.options or StartOptions()
-    loaded = project.load(job, partitions=options.partitions)
+    loaded = project.load(job, start=begins_from(command.start, options))
     tables = {step: loaded.conf.path_of(table) for step, table in options.state.items()}
     begins = begins_from(command.start, options.model_copy(update={"state": tables}))
     preflight(loaded, begins, options.drop)

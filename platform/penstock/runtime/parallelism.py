@@ -8,10 +8,13 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from penstock.checkpoint.recovery import Damage, partitions_of, recover
+from penstock.checkpoint.answered import find_restore
+from penstock.checkpoint.log import Log
+from penstock.checkpoint.recovery import Damage, Recovered, partitions_of, recover
 from penstock.errors import PenstockError
 from penstock.graph.partitions import MOST_PARTITIONS, usable_cores
 from penstock.runtime.config import Settings
+from penstock.runtime.restoring import LAST, StartFrom
 from penstock.runtime.roots import job_log
 
 __all__ = ["partition_chooser", "spark_cores"]
@@ -20,11 +23,14 @@ _OF_A_CLUSTER = 8
 """Where nothing says how many cores a cluster gives: two small machines."""
 
 
-def partition_chooser(settings: Settings, folder: Path, asked: int | None = None) -> Callable[[str], int]:
+def partition_chooser(
+    settings: Settings, folder: Path, start: StartFrom = LAST, command: str | None = None
+) -> Callable[[str], int]:
     """Return what chooses the state partitions of a step by its name; `folder` is the job's checkpoint.
 
-    It is `asked`, the number of `--partitions`, otherwise the number that the step has in the checkpoint, otherwise
-    the number of Spark's cores. The log is read once, and only if a step of the job needs it.
+    It is the number of `--partitions`, otherwise the number that the step has in what the start goes back to, or in
+    the checkpoint, otherwise the number of Spark's cores. A restore that its command has caused before is not done
+    again, so the checkpoint tells then. The log is read once, and only if a step of the job needs it.
     A log that cannot be read is no error here: a start reads it again, and reports what is wrong with it.
     """
 
@@ -37,15 +43,30 @@ def partition_chooser(settings: Settings, folder: Path, asked: int | None = None
                 # Where the newest entries are lost, a restore goes on from one of the others.
                 commits = [kept.commit for kept in reversed(found.kept)]
                 told = (one for one in (found.partitions, *(partitions_of(log, commit) for commit in commits)) if one)
-                return next(told, {})
+                return {**next(told, {}), **_gone_back_to(log, found, folder, start, command)}
         return {}
 
     def choose(step: str) -> int:
-        if asked is not None:
-            return asked
+        if start.partitions is not None:
+            return start.partitions
         return recorded().get(step) or spark_cores(settings.master, settings.spark_conf)
 
     return choose
+
+
+def _gone_back_to(
+    log: Log, recovered: Recovered, folder: Path, start: StartFrom, command: str | None
+) -> Mapping[str, int]:
+    """Return the partitions of the state that a start goes back to; of a snapshot it is written anew in any number."""
+    if start.snapshot is not None or not start.goes_back:
+        return {}
+    if command is not None and find_restore(log, command) is not None:
+        return {}
+    with suppress(PenstockError):
+        commit = start.commit(recovered, folder)
+        if commit is not None:
+            return (recovered.partitions if commit is recovered.commit else partitions_of(log, commit)) or {}
+    return {}
 
 
 def spark_cores(master: str, conf: Mapping[str, str]) -> int:

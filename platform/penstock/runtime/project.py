@@ -22,6 +22,7 @@ from penstock.graph.partitions import defaulting_to
 from penstock.runtime.config import JobConf, Settings, load_settings
 from penstock.runtime.config_errors import closest, shown_path
 from penstock.runtime.parallelism import partition_chooser
+from penstock.runtime.restoring import LAST, StartFrom
 
 __all__ = ["LoadedJob", "Project", "code_version", "find_project"]
 
@@ -81,11 +82,14 @@ class Project:
         self._module_path(name)
         return load_settings(self.root, name, code=self.code)[0]
 
-    def load(self, name: str, *, partitions: int | None = None, root: Path | None = None) -> LoadedJob:
+    def load(
+        self, name: str, *, start: StartFrom = LAST, command: str | None = None, root: Path | None = None
+    ) -> LoadedJob:
         """Import `jobs/NAME.py` and build its job.
 
-        Keyed steps whose code names no number of state partitions get `partitions`, the number a restore was told.
-        Without one they get what the checkpoint below `root` has, which by default is the configured root.
+        Keyed steps whose code names no number of state partitions get the number that a restore by `start` was told,
+        otherwise the number they have in what it goes back to, or in the checkpoint below `root`, by default the
+        configured root. `command` is the id under which a restore may have been done before.
 
         Raises JobNotFound; JobError at the user's line for code that cannot be imported or built; ConfigError.
         """
@@ -94,7 +98,7 @@ class Project:
         build = getattr(_imported(self.modules, name, path), "build", None)
         if not callable(build):
             raise JobError("the module has no function build(conf)", where=shown_path(path))
-        with defaulting_to(partition_chooser(settings, (root or settings.root) / name, partitions)):
+        with defaulting_to(partition_chooser(settings, (root or settings.root) / name, start, command)):
             job = _at_users_line(path, lambda: build(conf))
         if not isinstance(job, Job):
             raise JobError(f"build(conf) returned {type(job).__name__}, not a Job", where=shown_path(path))
