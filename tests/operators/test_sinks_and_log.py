@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from checkpoint_samples import own
 from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.schema import PrimitiveType
 from harness_jobs import ORDERS, order
 
 from penstock import Job
-from penstock.checkpoint.entries import Skip
+from penstock.checkpoint.entries import Release, Restore, Skip
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.metadata import read_metadata
+from penstock.checkpoint.takeover import confirm
 from penstock.errors import (
     CannotRestore,
     CheckpointCorrupt,
+    Fenced,
     SinkAhead,
     SinkBehind,
     SinkError,
@@ -140,6 +143,58 @@ def test_a_start_finds_that_a_table_has_lost_batches_and_they_are_given_again(wo
     with world.running() as h:
         h.batch({"orders": [order("a", 6, 5)]})
     assert world.shown() == [0, 1, 2, 3, 4, 5]
+
+
+class Overtaken(SinksAtRest):
+    """The sinks of a command; another takes the log over and goes back when the n-th thing is asked of them."""
+
+    def begin(self, log: Log, at: int, shown: Callable[[], list[int]]) -> None:
+        self.log, self.left, self.shown, self.then = log, at, shown, None
+
+    def _asked(self) -> None:
+        self.left -= 1
+        if self.left == -1:
+            rival = own(self.log, "rival")
+            who = {"epoch": rival.epoch, "writer": "rival"}
+            rival.append(Restore(**who, source="batch", batch=1, saved=None, partitions=None))
+            self.then = self.shown()
+
+    def version(self, sink: str, app: str) -> int | None:
+        self._asked()
+        return super().version(sink, app)
+
+    def verify_staged(self, sink: str, files: Any) -> None:
+        self._asked()
+        super().verify_staged(sink, files)
+
+    def publish(self, sink: str, app: str, batch: int, files: Any) -> None:
+        super().publish(sink, app, batch, files)
+        self._asked()
+
+
+@pytest.mark.fault("F07", "F70")
+def test_a_redo_whose_log_is_taken_over_publishes_nothing_more(world):
+    """Wherever the other begins: what it goes back behind comes again, and must not come beside it."""
+    with world.running(5):
+        pass
+    world.set_back(3)
+    for at in range(20):
+        log, sinks, sink, uuid = world.at_rest()
+        overtaken = Overtaken(sinks.graph, sinks.staged, None)
+        overtaken.begin(log, at, world.shown)
+        try:
+            redo(log, overtaken, sink, uuid, ME, anybody_may)
+        except Fenced:
+            assert world.shown() == overtaken.then
+        else:
+            assert at > 3 + 3, "once to look, to see three files, and to publish them"
+            break
+        for slot in range(log.find_tail(), log.find_tail() - 2, -1):
+            (world.root / "checkpoints" / "copied" / log.path(slot)).unlink()  # as if the other had never been
+        mine = confirm(log, log.find_tail())
+        mine.append(Release(epoch=mine.epoch, writer=mine.writer, reason="stopped", published={"out": 4}))
+        world.set_back(DeltaTable(str(world.table)).version() - 2)
+    assert world.shown() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.fault("F70")

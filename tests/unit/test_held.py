@@ -23,6 +23,7 @@ from penstock.runtime.held_records import Decision, HeldRecords
 from penstock.runtime.janitor import Janitor
 from penstock.sinks import Console, Delta
 from penstock.sinks.base import stage_table
+from penstock.sinks.delta import DeltaPublisher
 from penstock.sources import MemorySource
 
 UUID = "5f0c9bb4-1111-4222-8333-444455556666"
@@ -73,11 +74,19 @@ class World:
 
     def release(self, batch: int, spark=None):
         return release(
-            self.records, self.found(batch), self.graph, uuid=UUID, staged=self.staged, spark=spark, by="test"
-        )
+            self.records, self.found(batch), self.graph, uuid=UUID, staged=self.staged, spark=spark, by="test",
+            still_mine=self.owned.refuse_lost,
+        )  # fmt: skip
 
     def discard(self, batch: int):
-        return discard(self.records, self.found(batch), self.graph, staged=self.staged, by="test")
+        return discard(
+            self.records,
+            self.found(batch),
+            self.graph,
+            staged=self.staged,
+            by="test",
+            still_mine=self.owned.refuse_lost,
+        )
 
     def shown(self) -> list[int]:
         return sorted(DeltaTable(str(self.table)).to_pyarrow_table()["v"].to_pylist())
@@ -210,6 +219,44 @@ def test_a_batch_that_a_restore_has_undone_is_not_released(world):
     with pytest.raises(HeldDecided, match="come again in later batches"):
         world.release(1)
     assert world.discard(1).rows == {"out": 3}
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_a_release_that_was_cut_short_before_a_restore_is_not_finished_behind_it(world, monkeypatch, published):
+    """The rows come again in later batches; a restore that brings the batch back brings the release back as well."""
+    world.pass_on(0)
+    world.hold(1)
+
+    def crash(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        killed_at = (HeldRecords, "carried_out") if published else (DeltaPublisher, "publish")
+        patched.setattr(*killed_at, crash)
+        with pytest.raises(KeyboardInterrupt):
+            world.release(1)
+    world.restore(0)
+    world.pass_on(2)
+    assert world.waiting() == [1]
+    rows = [1, 1, 1] if published else []
+    with pytest.raises(HeldDecided, match="come again in later batches"):
+        world.release(1)
+    assert (world.shown(), world.waiting()) == (rows, [1])
+    world.restore(1)
+    world.release(1)
+    assert (world.shown(), world.waiting()) == ([1, 1, 1], [])
+
+
+def test_a_release_that_a_restore_has_ended_is_discarded(world):
+    """Else the batch would stay on the list for ever."""
+    world.pass_on(0)
+    world.hold(1)
+    world.records.decide(1, Decision.RELEASE, {"out": 3}, by="killed")
+    with pytest.raises(HeldDecided, match="is being released"):
+        world.discard(1)
+    world.restore(0)
+    assert world.discard(1).rows == {"out": 3}
+    assert (world.shown(), world.waiting(), world.found(1).ruling.decision) == ([], [], Decision.DISCARD)
 
 
 def test_what_is_not_held_cannot_be_decided_on(world):

@@ -7,15 +7,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from checkpoint_samples import own
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from test_held import UUID, World
 
 from penstock.checkpoint.control import Records
 from penstock.checkpoint.entries import Release, Restore, Takeover
 from penstock.checkpoint.local import LocalStore
-from penstock.errors import CheckpointError, Fenced, HeldNotFound, HolderAlive, SinkError
+from penstock.checkpoint.log import Log
+from penstock.errors import CheckpointError, Fenced, HeldDecided, HeldNotFound, HolderAlive, SinkError
+from penstock.runtime import held, held_service
 from penstock.runtime.held_asks import HeldAsks
-from penstock.runtime.held_records import Decision
+from penstock.runtime.held_records import Decision, HeldRecords
 from penstock.runtime.held_service import HeldService, HeldWork, decide_at_rest
 from penstock.runtime.settings import Identity
 from penstock.runtime.status import StatusRecords
@@ -39,7 +42,7 @@ class Served(World):
 
     def serve(self) -> None:
         """Look again, as a driver does that runs."""
-        HeldService(self.heard, self.work, self.clock).serve()
+        HeldService(self.heard, self.work, self.clock).serve(self.owned)
 
     def ask(self, batch: int, decision: Decision = Decision.RELEASE, **arguments: Any) -> str:
         return self.asker.ask(batch, decision, by="test", at=self.clock.wall(), **arguments)
@@ -189,6 +192,59 @@ def test_what_a_restore_is_to_take_back_is_taken_back_before_anything_is_release
     assert world.sink.put_back(target, version, slot=slot, newest=1)
     assert decide_at_rest(world.work, 0, Decision.RELEASE, me, free, status).rows == {"out": 3}
     assert world.shown() == [0, 0, 0]
+
+
+def overtake(log: Log, *, back_to: int | None) -> None:
+    """Take the log over as a newer generation does, and go back."""
+    owned = own(log, "w9")
+    source = "empty" if back_to is None else "batch"
+    owned.append(Restore(epoch=owned.epoch, writer="w9", batch=back_to, source=source, saved=None, partitions=None))
+
+
+@pytest.mark.fault("F07")
+@pytest.mark.parametrize("at_rest", [True, False], ids=["the command", "the driver"])
+@pytest.mark.parametrize("hook", ["find", "verify", "decide", "open"])
+@pytest.mark.parametrize("decision", list(Decision))
+def test_who_has_lost_the_log_decides_nothing_more(world, monkeypatch, decision, hook, at_rest):
+    """A newer generation may begin at any moment, and a restore have the rows come again: nothing comes beside them."""
+    world.pass_on(0)
+    world.hold(1)
+    places = {
+        "find": (held_service, "find_held"),
+        "verify": (held, "verify_held"),
+        "decide": (HeldRecords, "decide"),
+        "open": (type(world.sink), "open"),
+    }
+    where, name = places[hook]
+    before, times = getattr(where, name), []
+
+    def overtaken(*args: Any, **kwargs: Any) -> Any:
+        if not times:
+            times.append(1)
+            overtake(world.log, back_to=0)
+        return before(*args, **kwargs)
+
+    monkeypatch.setattr(where, name, overtaken)
+    status, me = StatusRecords(world.control, "orders"), Identity(holder="here", code_version="test")
+    if at_rest:
+        world.owned.append(Release(epoch=1, writer="w1", reason="stopped"))
+    fenced = False
+    try:
+        if at_rest:
+            decide_at_rest(world.work, 1, decision, me, free, status)
+        else:
+            world.ask(1, decision)
+            world.serve()
+    except Fenced:
+        fenced = True
+    assert bool(times) == fenced or (hook == "decide" and decision is Decision.DISCARD)
+    assert world.shown() == []
+    monkeypatch.undo()
+    ruling = world.records.ruling(1)
+    if ruling is not None and ruling.decision is Decision.RELEASE:
+        with pytest.raises(HeldDecided, match="come again"):
+            world.work.decide(1, Decision.RELEASE, owned=own(world.log, "w10"), by="test")
+        assert world.shown() == []
 
 
 def test_a_driver_that_lives_is_not_pushed_aside(world):

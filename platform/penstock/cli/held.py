@@ -130,9 +130,9 @@ def _table(found: list[HeldBatch]) -> Table:
 
 
 def _note(held: HeldBatch) -> str:
-    if held.ruling is not None:
-        return f"{held.ruling.decision.value} was begun and not finished: ask for it again"
-    return "a restore has gone back behind it; its rows come again, so discard it" if held.undone else ""
+    if held.undone:
+        return "a restore has gone back behind it; its rows come again, so discard it"
+    return "" if held.ruling is None else f"{held.ruling.decision.value} was begun and not finished: ask for it again"
 
 
 def _to_json(held: HeldBatch) -> dict[str, object]:

@@ -46,6 +46,11 @@ class HeldBatch:
     windows: Windows = field(default_factory=dict)
 
     @property
+    def is_begun(self) -> bool:
+        """Return whether a release was begun and not finished."""
+        return self.ruling is not None and not self.ruling.done and self.ruling.decision is Decision.RELEASE
+
+    @property
     def rows(self) -> dict[str, int]:
         """Return the rows of each sink."""
         return {sink: sum(f.rows for f in files) for sink, files in self.files.items()}
@@ -138,21 +143,31 @@ def held_app(uuid: str, sink: str, batch: int) -> str:
 
 
 def release(
-    records: HeldRecords, held: HeldBatch, graph: JobGraph, *, uuid: str, staged: Path, spark: Any, by: str
+    records: HeldRecords,
+    held: HeldBatch,
+    graph: JobGraph,
+    *,
+    uuid: str,
+    staged: Path,
+    spark: Any,
+    by: str,
+    still_mine: Callable[[], None],
 ) -> Ruling:
     """Publish a held batch and note it; what was published already stays as it is.
 
     `staged` is the job's folder for sinks without one of their own; `spark` is a session, or what opens one when used.
+    `still_mine` raises Fenced once the log is another's, and is asked before the decision and before each sink.
     Raises HeldDecided when it was discarded, or undone by a restore; CheckpointCorrupt when a file is not what its
     Commit names, before anything is published.
     """
-    if held.undone and held.ruling is None:
+    if held.undone and (held.ruling is None or held.is_begun):
         raise HeldDecided(f"a restore has gone back behind batch {held.batch}: its rows come again in later batches")
     if held.ruling is not None and (held.ruling.done or held.ruling.decision is not Decision.RELEASE):
         return _decided(records, held, Decision.RELEASE, by=by)
     sinks = {sink: _sink(graph, sink) for sink in held.files}
     for name, files in held.files.items():
         verify_held(sinks[name].staging(staged / name), staged / name, files)
+    still_mine()
     ruling = _decided(records, held, Decision.RELEASE, by=by)
     if ruling.done:
         return ruling
@@ -167,19 +182,28 @@ def release(
             ],
             schema=pq.read_schema(have_file(folder / files[0].path)),
         )
-        sinks[name].open(folder, spark).publish(publication)
+        publisher = sinks[name].open(folder, spark)
+        still_mine()  # a restore by who has the log now may have these rows come again
+        publisher.publish(publication)
     records.carried_out(held.batch, ruling, by=by)
     return ruling
 
 
-def discard(records: HeldRecords, held: HeldBatch, graph: JobGraph, *, staged: Path, by: str) -> Ruling:
+def discard(
+    records: HeldRecords, held: HeldBatch, graph: JobGraph, *, staged: Path, by: str, still_mine: Callable[[], None]
+) -> Ruling:
     """Drop a held batch and note it. Its files below the checkpoint are deleted; others are their table's.
 
-    Raises HeldDecided when it was released.
+    A release that was begun, and whose batch a restore has undone since, ends so too.
+    Raises HeldDecided when it was released, and what `still_mine` raises once the log is another's.
     """
     for sink in held.files:
         _sink(graph, sink)
-    ruling = _decided(records, held, Decision.DISCARD, by=by)
+    still_mine()
+    if held.undone and held.is_begun:  # it can never be finished; what it has published stays, as all before a restore
+        ruling = Ruling(decision=Decision.DISCARD, done=False, rows=held.rows)
+    else:
+        ruling = _decided(records, held, Decision.DISCARD, by=by)
     if ruling.done:
         return ruling
     for name, files in held.files.items():

@@ -11,10 +11,10 @@ from typing import Any
 
 import structlog
 
-from penstock.checkpoint.log import Log
+from penstock.checkpoint.log import Log, OwnedLog
 from penstock.checkpoint.recovery import Damage, Recovered, recover
 from penstock.checkpoint.takeover import View
-from penstock.errors import CheckpointError, PenstockError, SinkError
+from penstock.errors import CheckpointError, Fenced, PenstockError, SinkError
 from penstock.graph.graph import JobGraph
 from penstock.runtime.held import discard, find_held, release
 from penstock.runtime.held_asks import HeldAsk, HeldAsks
@@ -47,13 +47,27 @@ class HeldWork:
     staged: Path
     spark: Any
 
-    def decide(self, batch: int, decision: Decision, *, by: str, recovered: Recovered | None = None) -> Ruling:
-        """Release or discard a batch, by who owns the log; raises what `held.release` and `held.discard` raise."""
+    def decide(
+        self, batch: int, decision: Decision, *, owned: OwnedLog, by: str, recovered: Recovered | None = None
+    ) -> Ruling:
+        """Release or discard a batch, by who owns the log.
+
+        Raises Fenced once the log is another's, and what `held.release` and `held.discard` raise.
+        """
         recovered = recovered or recover(self.log, Damage.LIST)
-        held = find_held(self.records, recovered, batch)
+        held, mine = find_held(self.records, recovered, batch), owned.refuse_lost
         if decision is Decision.DISCARD:
-            return discard(self.records, held, self.graph, staged=self.staged, by=by)
-        return release(self.records, held, self.graph, uuid=self.uuid, staged=self.staged, spark=self.spark, by=by)
+            return discard(self.records, held, self.graph, staged=self.staged, by=by, still_mine=mine)
+        return release(
+            self.records,
+            held,
+            self.graph,
+            uuid=self.uuid,
+            staged=self.staged,
+            spark=self.spark,
+            by=by,
+            still_mine=mine,
+        )
 
 
 class HeldService:
@@ -65,22 +79,26 @@ class HeldService:
         self._clock = clock
         self._looked: float | None = None
 
-    def serve(self) -> None:
-        """Look at what is asked, once a second at most, and do it."""
+    def serve(self, owned: OwnedLog) -> None:
+        """Look at what is asked, once a second at most, and do it; raises Fenced once the log is another's."""
         now = self._clock.monotonic()
         if self._looked is not None and now - self._looked < _LOOK_EVERY:
             return
         self._looked = now
         try:
             for ask in self._asks.pending():
-                self._asks.reply(ask, self._outcome(ask))
+                self._asks.reply(ask, self._outcome(ask, owned))
+        except Fenced:
+            raise
         except (PenstockError, OSError) as why:  # storage: who asked asks again
             log.warning("held.not_heard", reason=str(why))
 
-    def _outcome(self, ask: HeldAsk) -> Ruling | PenstockError:
+    def _outcome(self, ask: HeldAsk, owned: OwnedLog) -> Ruling | PenstockError:
         said = {"batch": ask.batch, "decision": ask.decision.value, "by": ask.by}
         try:
-            ruling = self._work.decide(ask.batch, ask.decision, by=ask.by)
+            ruling = self._work.decide(ask.batch, ask.decision, owned=owned, by=ask.by)
+        except Fenced:  # who asked asks the next driver
+            raise
         except PenstockError as why:
             log.warning("held.refused", **said, reason=str(why))
             return why
@@ -108,7 +126,7 @@ def decide_at_rest(
     try:
         refuse_before_truncation(work.graph, lambda name: f"{work.uuid}/{name}", recovered, refusal=CheckpointError)
         with _signs_of_life(status, identity):
-            return work.decide(batch, decision, by=identity.holder, recovered=recovered)
+            return work.decide(batch, decision, owned=owned, by=identity.holder, recovered=recovered)
     finally:
         release_at_rest(owned, recovered, f"{decision.value} of held batch {batch}")
 

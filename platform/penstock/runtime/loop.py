@@ -74,7 +74,7 @@ class Driver:
         settings: DriverSettings | None = None,
         may_take_over: Callable[[View], None] = anybody_may,
         listeners: tuple[Any, ...] = (),
-        between: Callable[[], None] = lambda: None,
+        between: Callable[[OwnedLog], None] = lambda _: None,
     ) -> None:
         self.engine = engine
         self.log = log
@@ -250,7 +250,7 @@ class Driver:
     def _hear(self) -> None:
         """Do what others ask of the driver between batches, because only one process may do it (SEMANTICS 9.4)."""
         self._names.hear(self.settings, self._owned(), self.commit)
-        self._between()
+        self._between(self._owned())
 
     # --- stages ------------------------------------------------------------------------------
 

@@ -133,6 +133,7 @@ def redo(
         for commit in stand.missing:
             sinks.verify_staged(sink, commit.staged[sink])
         for commit in stand.missing:
+            owned.refuse_lost()  # who has the log now may have gone back, and these rows come again
             sinks.publish(sink, f"{uuid}/{sink}", commit.batch, commit.staged[sink])
     finally:
         release_at_rest(owned, recovered, f"sink {sink} was given batches again")
