@@ -142,6 +142,18 @@ def test_payloads_of_earlier_stages_pass_through_and_those_of_the_lane_are_opene
     assert carriers == [c for c in split(earlier)[0] if c.port != "a"]
 
 
+def test_what_a_task_has_sent_is_let_go_of() -> None:
+    """Whether it made it or passed it on: a worker lives as long as its job, and would keep each batch."""
+    emitter, table = Emitter(stage=0), rows_of(*range(20_000))
+    before = pa.total_allocated_bytes()
+    for _ in range(3):
+        sent = emitted(emitter, [Item("p", table, pid=0), receipt("read", rows=1)])
+        passed = list(emitter.forward(split(sent)[0]))
+        assert pa.total_allocated_bytes() - before < 2 * table.nbytes, "that of the last round at most"
+        del sent, passed
+    assert pa.total_allocated_bytes() - before < table.nbytes
+
+
 def test_without_a_lane_everything_passes_as_it_is() -> None:
     """A stage that no hop follows forwards what it does not own, in its order."""
     earlier = emitted(Emitter(stage=0), [Item("a", rows_of(1), 0), receipt("x")])

@@ -8,8 +8,9 @@ Only the rows that Spark has to evaluate next travel as columns, beside the payl
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -131,10 +132,9 @@ class Emitter:
 
     def _as_carriers(self, rows: list[Carrier]) -> pa.RecordBatch:
         pids, ports, orders, payloads = zip(*rows, strict=True)
-        payloads = tuple(memoryview(payload) for payload in payloads)
-        columns = [pa.array(c, f.type) for c, f in zip((pids, ports, orders, payloads), CARRIER, strict=True)]
+        heads = [pa.array(c, f.type) for c, f in zip((pids, ports, orders), list(CARRIER)[:-1], strict=True)]
         nulls = [pa.nulls(len(rows), f.type) for f in self.columns or ()]
-        return pa.record_batch([*columns, *nulls], schema=self.schema)
+        return pa.record_batch([*heads, _joined(payloads), *nulls], schema=self.schema)
 
     def _as_columns(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         assert self.columns is not None
@@ -177,6 +177,17 @@ def cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
             size += part.nbytes
     if waiting:
         yield pa.Table.from_batches(waiting)
+
+
+def _joined(payloads: Sequence[pa.Buffer]) -> pa.Array:
+    """Return payloads as an array, with one copy of their bytes.
+
+    `pa.array` takes buffers as memoryviews only, and never lets go of one (Arrow 26): a worker would keep all it sends.
+    """
+    ends = pa.array(accumulate((payload.size for payload in payloads), initial=0), pa.int32())
+    return pa.Array.from_buffers(
+        pa.binary(), len(payloads), [None, ends.buffers()[1], pa.py_buffer(b"".join(payloads))]
+    )
 
 
 def _payloads(body: pa.Table | bytes) -> Iterator[pa.Buffer]:
