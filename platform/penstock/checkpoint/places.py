@@ -30,6 +30,7 @@ __all__ = [
     "remove_files",
     "remove_folder",
     "size_of",
+    "write_for_now",
     "write_whole",
 ]
 
@@ -89,6 +90,17 @@ def write_whole(path: Path, data: bytes) -> None:
         file.write(data)
         file.publish()
     sync_folder(path.parent)
+
+
+def write_for_now(path: Path, data: bytes) -> None:
+    """Write a file that nobody needs once this process is gone, so not durably; its name is used once."""
+    remote = mirrored(path)
+    if remote is not None:
+        remote.create(data)
+        return
+    make_folder(path.parent)
+    with state_errors(path):
+        path.write_bytes(data)
 
 
 def carry(file: Path, path: Path) -> None:

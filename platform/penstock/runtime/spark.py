@@ -32,7 +32,7 @@ from penstock.runtime.build import BuiltJob, build_job
 from penstock.runtime.changes import Finding, Stored, compare, refuse
 from penstock.runtime.dataframes import at_site
 from penstock.runtime.described import described
-from penstock.runtime.facts import PROPERTY, BatchFacts
+from penstock.runtime.facts import PROPERTY, BatchFacts, told
 from penstock.runtime.gates import UNIT
 from penstock.runtime.held_files import keep_held
 from penstock.runtime.loading import initial_frame, loading_frame, manifests, refuse_unfit, rewritten_tables
@@ -60,6 +60,7 @@ class SparkEngine:
         self.graph = graph
         self.state_folder = folder / "state"
         staged = folder / "staged"
+        self._told = staged / "_told"  # no sink has such a name
         self.spark = spark
         self.plan: JobPlan = plan_job(graph)
         self.readers: dict[str, SourceReader] = {}
@@ -219,17 +220,18 @@ class SparkEngine:
 
     def _collect(self, frame: DataFrame, facts: BatchFacts) -> Sequence[Mapping[str, Any]]:
         context = self.spark.sparkContext
-        context.setLocalProperty(PROPERTY, facts.to_json())
-        context.setJobDescription(f"{self.graph.name} batch {facts.batch}")
-        try:
-            self.built.homes.settle()
-            # A select makes a new physical plan: running the same one again would reuse the shuffle files of the batch
-            # before (FACTS 5: 41 of 60 batches were stale).
-            rows = frame.select("_port", "_payload").collect()
-        except Exception as why:
-            raise _explained(why, facts.batch, self.graph) from why
-        finally:
-            context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type] # None removes it
+        with told(facts, self._told) as text:
+            context.setLocalProperty(PROPERTY, text)
+            context.setJobDescription(f"{self.graph.name} batch {facts.batch}")
+            try:
+                self.built.homes.settle()
+                # A select makes a new physical plan: running the same one again would reuse the shuffle files of the
+                # batch before (FACTS 5: 41 of 60 batches were stale).
+                rows = frame.select("_port", "_payload").collect()
+            except Exception as why:
+                raise _explained(why, facts.batch, self.graph) from why
+            finally:
+                context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type] # None removes it
         return list(receipts_of((row[0], bytes(row[1])) for row in rows))
 
     def cancel(self) -> None:

@@ -45,31 +45,39 @@ def run_state(
 def _run_steps(
     mine: Mapping[str, StateSpec], tables: Mapping[str, list[pa.Table]], partition: int, files: TaskFiles
 ) -> Iterator[Item]:
+    refs = files.facts.refs_of(partition)
     for port, spec in mine.items():
         if partition < spec.partitions:
-            yield from _run_step(spec, tables[port], partition, files)
+            yield from _run_step(spec, tables[port], partition, files, refs.get(spec.step, (None, None)))
 
 
-def _run_step(spec: StateSpec, tables: list[pa.Table], partition: int, files: TaskFiles) -> Iterator[Item]:
+def _run_step(
+    spec: StateSpec,
+    tables: list[pa.Table],
+    partition: int,
+    files: TaskFiles,
+    refs: Sequence[Mapping[str, Any] | None],
+) -> Iterator[Item]:
     facts, before = files.facts, fetched()
+    ref, base = refs
     state = PartitionState.open(
         Path(facts.state_folder),
         spec.step,
         partition,
-        facts.manifests.get(spec.step, {}).get(str(partition)),
+        ref,
         work=spec.work,
-        base=facts.bases.get(spec.step, {}).get(str(partition)),
+        base=base,
     )
     state.refuse_strangers(tables, partition, spec.partitions, spec.step)
     done = yield from _pour_output(spec, spec.work.run(state, tables, facts), files)
     written = state.write(done.change, files, partitions=spec.partitions)
-    ref = written.ref
+    new = written.ref
     yield receipt(
         "state",
         step=spec.step,
         counted_as=spec.work.counted_as,
         partition=partition,
-        manifest=None if ref is None else {"path": ref.path, "size": ref.size, "checksum": ref.checksum},
+        manifest=None if new is None else {"path": new.path, "size": new.size, "checksum": new.checksum},
         due=done.due,
         due_time=done.due_time,
         merged=done.rows,
