@@ -35,7 +35,7 @@ demo-engine: setup ## the same without Airflow
 # Two of the long steps take one core each: they run side by side.
 test: machine ## run the checkers, then all tests but those of `make soak`, in two processes
 	@$(MAKE) --jobs=2 setup servers checkers
-	@$(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not soak"
+	@$(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15 -m "not soak"
 
 soak: machine ## run the long storms: what `make test` claims already, over more crashes, changes and batches
 	@$(MAKE) --jobs=2 setup servers

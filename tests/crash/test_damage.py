@@ -217,7 +217,7 @@ def flips(data: bytes, every: int) -> Iterator[tuple[int, bytes]]:
 
 
 EVERY_BYTE = pytest.mark.parametrize(
-    "every", [pytest.param(29, id="some"), pytest.param(1, id="each", marks=pytest.mark.slow)]
+    "every", [pytest.param(29, id="some"), pytest.param(1, id="each", marks=pytest.mark.soak)]
 )
 
 
@@ -239,7 +239,7 @@ def test_a_flipped_byte_of_the_log_is_never_believed(site: Site) -> None:
     assert flip_the_log(site, 29) > 200
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @only("Offsets at the end")
 @pytest.mark.fault("F13", "F14")
 def test_no_flipped_byte_of_the_log_is_believed(site: Site) -> None:

@@ -265,7 +265,7 @@ def back_to_the_newest(found: Left) -> None:
 
 
 @pytest.mark.fault("F13", "F68")
-@pytest.mark.parametrize("every", [pytest.param(29, id="some"), pytest.param(1, id="each", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [pytest.param(29, id="some"), pytest.param(1, id="each", marks=pytest.mark.soak)])
 def test_a_flipped_byte_of_the_last_entry_loses_nothing(left: Left, every: int) -> None:
     """Header or body tells the kind, whichever byte it was: what decided nothing is given up, all else stops."""
     data = left.store._files[left.last]

@@ -101,7 +101,7 @@ def test_a_zombie_whose_acknowledgement_was_lost(scene: Scene) -> None:
     assert set(ends) == {"Fenced", "NoneType"}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.fault("F07", "F08", "F23")
 @pytest.mark.parametrize("scene", LOST.values(), ids=LOST)
 def test_two_drivers_in_every_order_with_a_lost_acknowledgement(scene: Scene) -> None:
@@ -126,7 +126,7 @@ def test_a_sink_that_fails_or_does_not_tell_holds_up_nobody(scene: Scene) -> Non
     assert set(ends) == {"Fenced", "NoneType", "SinkError"}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.fault("F07", "F08", "F55", "F58")
 @pytest.mark.parametrize("scene", BROKEN_SINK.values(), ids=BROKEN_SINK)
 def test_two_drivers_in_every_order_with_a_broken_sink(scene: Scene) -> None:
@@ -139,7 +139,7 @@ LONG = Scene(before=3, rows=20, stride=4, keep=1, batches={"a": 1, "b": 6})
 
 
 @pytest.mark.fault("F07", "F08", "F30")
-@pytest.mark.parametrize("every", [pytest.param(7, id="some"), pytest.param(1, id="each", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [pytest.param(7, id="some"), pytest.param(1, id="each", marks=pytest.mark.soak)])
 def test_a_zombie_wakes_over_a_log_that_was_purged(monkeypatch: pytest.MonkeyPatch, every: int) -> None:
     """Milestones stand at every second slot, one commit is kept, and each batch purges."""
     monkeypatch.setattr(janitor, "EVERY", 1)
@@ -162,7 +162,7 @@ def newcomers(*, every: int) -> Iterator[Play]:
 
 
 @pytest.mark.fault("F07", "F08", "F30")
-@pytest.mark.parametrize("every", [pytest.param(3, id="some"), pytest.param(1, id="each", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [pytest.param(3, id="some"), pytest.param(1, id="each", marks=pytest.mark.soak)])
 def test_a_newcomer_claims_a_slot_that_was_purged(monkeypatch: pytest.MonkeyPatch, every: int) -> None:
     """The slot it saw as the next one was used and is empty again: its Takeover gets in, and nothing else does."""
     monkeypatch.setattr(janitor, "EVERY", 1)

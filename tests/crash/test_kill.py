@@ -64,7 +64,7 @@ def end(group: int) -> None:
     raise AssertionError(f"processes of group {group} do not end")
 
 
-@pytest.fixture(scope="module", params=["on disk", "on HDFS"])
+@pytest.fixture(scope="module", params=["on disk", pytest.param("on HDFS", marks=pytest.mark.soak)])
 def killed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Path:
     """Return the folder of a job that was killed again and again, and then run to its end.
 

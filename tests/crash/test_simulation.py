@@ -314,7 +314,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.fault("F01", "F07", "F08", "F13", "F23", "F24", "F27", "F29", "F30", "F55", "F58")
 @pytest.mark.parametrize("every", [1, 8], ids=["sweep each batch", "sweep each eighth"])
 @pytest.mark.parametrize(
-    "seeds", [range(100), pytest.param(range(100, 400), marks=pytest.mark.slow)], ids=["few", "many"]
+    "seeds", [range(100), pytest.param(range(100, 400), marks=pytest.mark.soak)], ids=["few", "many"]
 )
 def test_storms_do_no_harm(root: Path, monkeypatch: pytest.MonkeyPatch, every: int, seeds: range) -> None:
     """Crashes, zombies, lost acknowledgements, torn and vanished files, a full disk, stale listings, broken sinks."""

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-SEEDS = range(12)
+SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(4, 12))]
 EXPECTATIONS = 25
 
 

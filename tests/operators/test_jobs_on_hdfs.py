@@ -1,6 +1,7 @@
 """Suites of jobs, with their checkpoints on a real HDFS instead of local disk.
 
-The tests are those of other modules; only the folder that they are given stands for one on HDFS.
+The tests are those of other modules; only the folder that they are given stands for one on HDFS. More of them are in
+test_more_jobs_on_hdfs, for `make soak`.
 """
 
 from __future__ import annotations
@@ -29,16 +30,9 @@ from penstock.testing import Harness
 
 pytestmark = pytest.mark.integration
 
-test_7_2_idle_keys = state.test_7_2_a_key_expires_strictly_behind_its_timeout_and_not_with_a_row
-test_7_8_timers = state.test_7_8_timers_fire_once_in_the_order_of_their_times
-test_7_5_update = state.test_7_5_update_state_by_key_calls_for_every_key_in_every_batch
 test_windows = state.test_windows_stand_behind_state_functions_and_before_them
-test_evolution = state.test_state_goes_on_with_a_new_a_wider_and_a_moved_column
 test_10_4_truncation = data.test_10_4_behind_a_data_checkpoint_nothing_older_is_read
-test_crashes = data.test_a_crash_in_the_batch_that_stands_on_a_base_loses_nothing
-test_sweeping = data.test_segments_that_a_base_stands_for_are_swept
 test_rescaling = restores.test_two_steps_are_rescaled_together_whatever_their_numbers
-test_exporting = restores.test_what_was_rescaled_can_be_saved_exported_and_gone_back_to_at_once
 
 
 def test_10_1_snapshots(tmp_path: Path) -> None:

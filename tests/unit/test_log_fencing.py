@@ -224,8 +224,15 @@ def zombie(stop_after: int, others: Iterable[int], before: int) -> Truth:
 
 
 @pytest.mark.fault("F07", "F08", "F30")
-@pytest.mark.parametrize("others", [(0,), (1,), (2,), (5,), (2, 2), (7, 1), (1, 9)], ids=str)
-@pytest.mark.parametrize("before", [0, 2, 6])
+@pytest.mark.parametrize(
+    ("before", "others"),
+    [
+        # Each number of batches before, and each that others run, once a day.
+        pytest.param(before, others, id=f"{others}-{before}", marks=() if (row + column) % 3 == 0 else pytest.mark.soak)
+        for row, before in enumerate([0, 2, 6])
+        for column, others in enumerate([(0,), (1,), (2,), (5,), (2, 2), (7, 1), (1, 9)])
+    ],
+)
 def test_a_driver_that_sleeps_at_any_call_does_no_harm_when_it_wakes(before: int, others: tuple[int, ...]) -> None:
     """Stopped before each of its store calls in turn, while others take over, run on and purge."""
     calls = calls_of(3, before)
