@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.checkpoint.compaction import compact
-from penstock.checkpoint.entries import Commit, Offsets, Release, Takeover, Void
+from penstock.checkpoint.entries import Commit, Offsets, Release, Save, Takeover, Void
 from penstock.checkpoint.log import Log, OwnedLog
 from penstock.checkpoint.purge import Purge
 from penstock.checkpoint.recovery import Recovered, recover
@@ -55,6 +55,11 @@ def run_batch(owned: OwnedLog, batch: int, floor: int = 0) -> Commit:
     """Append the Offsets and the Commit of a batch."""
     owned.append(offsets(batch, owned.epoch, owned.writer))
     return owned.append(commit(batch, owned.epoch, owned.writer, floor=floor))
+
+
+def saved_as(name: str, commit: Commit) -> Save:
+    """Return the entry that names a Commit."""
+    return Save(epoch=1, writer="w1", name=name, commit=commit)
 
 
 def leave(owned: OwnedLog) -> None:

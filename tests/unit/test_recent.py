@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from checkpoint_samples import leave, own, purge, run_batch
+from checkpoint_samples import leave, own, purge, run_batch, saved_as
 
+from penstock.checkpoint.compaction import compact
+from penstock.checkpoint.entries import Unsave
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.memory import MemoryStore
-from penstock.checkpoint.recent import newest_commits
+from penstock.checkpoint.recent import newest_commits, newest_saves
 from penstock.checkpoint.recovery import recover
 
 
@@ -72,3 +74,28 @@ def test_what_cannot_be_read_is_left_out() -> None:
     store.delete(path)
     store.create(path, b"no entry")
     assert batches(log) == [1, 0]
+
+
+@pytest.mark.parametrize("compacted", [None, 2, 4])
+def test_saved_checkpoints_are_those_that_recover_finds(compacted: int | None) -> None:
+    """The newest first; one that was deleted, also before a Compaction, is none. Few files are read."""
+    store = Counting()
+    log = Log(store)
+    assert newest_saves(log) == {}
+    owned = own(log)
+    for batch in range(6):
+        commit = run_batch(owned, batch)
+        if batch % 2 == 0:
+            owned.append(saved_as(f"b{batch}", commit))
+        if batch == 3:
+            owned.append(Unsave(epoch=1, writer="w1", name="b2"))
+        if batch == compacted:
+            compact(log, owned, every=0)
+    found = newest_saves(log)
+    assert list(found) == ["b4", "b0"]
+    assert {name: one.batch for name, one in found.items()} == recover(log).saves.batches == {"b0": 0, "b4": 4}
+    for batch in range(6, 20):
+        run_batch(owned, batch)
+    store.reads = 0
+    assert newest_saves(log) == found
+    assert store.reads <= (3 if compacted is None else 50)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import tempfile
 import threading
 import time
@@ -18,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from penstock.checkpoint.mirror import hurried
-from penstock.checkpoint.recent import newest_commits
+from penstock.checkpoint.recent import Recent, newest_commits, newest_saves
 from penstock.errors import PenstockError, StorageUnavailable
 from penstock.runtime.project import Project
 from penstock.runtime.roots import control_store, job_log
@@ -37,8 +38,8 @@ Starts = dict[str, str]
 def offered(project: Project, jobs: list[str], *, budget: float = BUDGET) -> dict[str, Starts]:
     """Return, for each job, what its stream can start from and how a form says it.
 
-    Kept batches are offered of streams at rest alone: with each batch of one that runs its DAG would be another, and
-    Airflow keeps every version of a DAG.
+    Saved checkpoints are offered always, kept batches of streams at rest alone: with each batch of one that runs its
+    DAG would be another, and Airflow keeps every version of a DAG.
     """
     file = _cache(project)
     before = _read(file)
@@ -53,10 +54,13 @@ def offered(project: Project, jobs: list[str], *, budget: float = BUDGET) -> dic
 
 
 def _ask(project: Project, jobs: list[str], found: dict[str, Starts], budget: float) -> None:
-    """Ask the stores of all jobs, each root until it fails to answer once; a log in trouble offers less."""
+    """Ask the stores of all jobs, each root until it fails to answer once; a log in trouble offers less.
+
+    They are asked in any order, so that no job is always the one that the budget does not reach.
+    """
     silent: set[Path] = set()
     ends = time.monotonic() + budget
-    for job in jobs:
+    for job in random.sample(jobs, len(jobs)):
         left = ends - time.monotonic()
         if left <= 0:
             return
@@ -78,14 +82,16 @@ def _kept(root: Path, job: str) -> Starts:
     log = job_log(root / job)
     if log is None:
         return {}
+    newest_named = list(newest_saves(log).items())[:_OFFERED]
+    kept = {f"saved={name}": f"saved as {name}: {_said(one)}" for name, one in newest_named}
     stream = StreamRecords(control_store(root, make=False), job).newest()
     if stream.driver is not None or stream.wants_driver:
-        return {}
-    return {f"batch={one.batch}": _said(one.batch, one.time) for one in newest_commits(log, _OFFERED)}
+        return kept
+    return {**kept, **{f"batch={one.batch}": _said(one) for one in newest_commits(log, _OFFERED)}}
 
 
-def _said(batch: int, micros: int) -> str:
-    return f"batch {batch}, {datetime.fromtimestamp(micros / 1_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+def _said(one: Recent) -> str:
+    return f"batch {one.batch}, {datetime.fromtimestamp(one.time / 1_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 # --- what was found before -------------------------------------------------------------------------

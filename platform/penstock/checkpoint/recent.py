@@ -1,4 +1,4 @@
-"""Name the newest batches that a job can go back to, at the price of reading those and no more: for forms."""
+"""Name the newest batches and the saved checkpoints that a job can go back to, by reading little: for forms."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections import deque
 from dataclasses import dataclass
 
 from penstock.checkpoint import format as fileformat
+from penstock.checkpoint.entries import Compaction, Entry, Save, Unsave
 from penstock.checkpoint.log import Log
+from penstock.checkpoint.pinned import UNKNOWN, read_save
 from penstock.errors import CheckpointError, NotFound
 
-__all__ = ["Recent", "newest_commits"]
+__all__ = ["Recent", "newest_commits", "newest_saves"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +51,46 @@ def newest_commits(log: Log, most: int) -> list[Recent]:
         if len(found) >= most or found[-1].batch <= floor:
             break
     return [one for one in found if one.batch >= floor]
+
+
+def newest_saves(log: Log) -> dict[str, Recent]:
+    """Return the saved checkpoints by name, the newest first; one that cannot be read is left out.
+
+    Reads what the log got since its newest Compaction, which names those before it; without one, each Save.
+    """
+    found: dict[str, Recent | None] = {}
+    for slot in range(log.find_tail(), -1, -1):
+        try:
+            entry = log.read(slot)
+        except NotFound:
+            break
+        except CheckpointError:
+            continue
+        match entry:
+            case Save():
+                found.setdefault(entry.name, Recent(entry.commit.batch, entry.commit.time))
+            case Unsave():
+                found.setdefault(entry.name, None)
+            case Compaction():
+                for name, ref in reversed(entry.saves.items()):
+                    found.setdefault(name, None if ref.batch == UNKNOWN else Recent(ref.batch, ref.time))
+                break
+        if _stands_before_compactions(entry):
+            for name, behind in reversed(entry.place.saves.items() if entry.place is not None else ()):
+                if name not in found:
+                    found[name] = _saved(log, behind, name)
+            break
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def _stands_before_compactions(entry: Entry) -> bool:
+    """Return whether an entry names all that was saved before it; the first of all names nothing."""
+    return entry.place is not None and entry.place.takeover is not None and entry.place.compaction is None
+
+
+def _saved(log: Log, slot: int, name: str) -> Recent | None:
+    try:
+        commit = read_save(log, slot, name)
+    except CheckpointError:
+        return None
+    return Recent(commit.batch, commit.time)
