@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from checkpoint_samples import own, run_batch
+from checkpoint_samples import own, run_batch, saved_as
 from project_samples import job_toml, make_project
 
 from penstock.checkpoint.local import LocalStore
@@ -143,9 +143,10 @@ def test_tasks_run_where_the_configuration_says_and_no_stream_keeps_a_command_wa
     assert dags["stream_orders"]["placed"]["supervise"] == ["streams", 9, "spark", "ann", False]
     assert dags["stream_orders"]["placed"]["healthy"] == ["default_pool", 109, "spark", "ann", False]
     assert dags["restart_from_checkpoint"]["placed"] == {
-        "restart": ["default_pool", 107, "spark", "ann", None], "supervise": ["streams", 7, "spark", "ann", True]
+        "restart": ["default_pool", 107, "spark", "ann", True], "supervise": ["streams", 7, "spark", "ann", True]
     }  # fmt: skip
-    assert dags["stop_stream"]["placed"] == {"stop": ["default_pool", 107, "spark", "ann", None]}
+    assert dags["stop_stream"]["placed"] == {"stop": ["default_pool", 107, "spark", "ann", True]}
+    assert dags["save_checkpoint"]["placed"] == {"save": ["default_pool", 107, "spark", "ann", None]}
     own = "import os; os.environ['AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE'] = 'False'"
     assert read(own)[0]["restart_from_checkpoint"]["placed"]["supervise"][-1] is False
     assert read("os.environ.pop('AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE')")[0] == dags
@@ -192,6 +193,57 @@ def test_forms_offer_what_can_be_restored_and_a_dag_of_a_stream_that_runs_stands
     newest = [[f"batch={batch}" for batch in range(29, 9, -1)]]
     assert offered[0] == (["last", *newest[0], "empty"], [f"orders {s}" for s in ("last", *newest[0], "empty")])
     assert offered[1] == (["last", "empty"], ["orders last", "orders empty"])
+
+
+def test_forms_offer_saved_checkpoints_also_of_a_stream_that_runs(project, read):
+    """They change when a person saves or deletes one; a stream that runs goes back to them by its restart."""
+    records = StreamRecords(control_store(project / "checkpoints"), "orders")
+    records.update(lambda found: (found.having(phase=Phase.RUNNING, wish=Wish.RUN), None))
+    owned = own(Log(LocalStore(project / "checkpoints" / "orders")))
+    owned.append(saved_as("friday", run_batch(owned, 0)))
+    run_batch(owned, 1)
+    offers = {name: dag["offers"] for name, dag in read()[0].items()}
+    assert offers["stream_orders"]["start"] == ["last", "saved=friday", "empty"]
+    assert offers["restart_from_checkpoint"]["checkpoint"] == [f"orders {s}" for s in ("last", "saved=friday", "empty")]
+
+
+ARGUMENTS = """
+[airflow.default_args]
+retries = 7
+retry_delay = "2 minutes"
+email = "ops@example.org"
+email_on_failure = true
+execution_timeout = "1 hours"
+"""
+BAG = """
+from airflow.dag_processing.dagbag import DagBag
+bag = DagBag(folder)
+found["bag"] = {"errors": bag.import_errors, "dags": {name: {t.task_id: [
+    t.retries, t.retry_delay.total_seconds(), t.email, t.email_on_failure,
+    t.execution_timeout and t.execution_timeout.total_seconds(), t.owner] for t in dag.tasks}
+    for name, dag in bag.dags.items()}}
+"""
+
+
+def test_arguments_of_tasks_come_from_the_configuration(project, read):
+    """All DAGs have the project's; a job says its own, key by key; who follows a stream has no limit of time."""
+    conf = project / "conf" / "penstock.toml"
+    conf.write_text(f"{conf.read_text()}\n[airflow]\nowner = 'ann'\n{ARGUMENTS}")
+    own_job = "\n[airflow.default_args]\nretries = 200\n"
+    (project / "conf" / "jobs" / "orders.toml").write_text(job_toml(more=own_job))
+    bag = read(BAG)[0]["bag"]
+    assert bag["errors"] == {}
+    said = [120.0, "ops@example.org", True]
+    assert bag["dags"]["stream_orders"] == {
+        "deploy": [200, *said, 3_600.0, "ann"],
+        "healthy": [200, *said, 3_600.0, "ann"],
+        "supervise": [200, *said, None, "ann"],
+    }
+    assert bag["dags"]["restart_from_checkpoint"] == {
+        "restart": [7, *said, 3_600.0, "ann"], "supervise": [100, *said, None, "ann"]
+    }  # fmt: skip
+    for dag in ("stop_stream", "quality_reports", "checkpoint_upkeep"):
+        assert list(bag["dags"][dag].values()) == [[7, *said, 3_600.0, "ann"]] * len(bag["dags"][dag])
 
 
 def test_reading_the_dag_files_makes_nothing(project, read):

@@ -12,7 +12,7 @@ import asyncio, json, sys, threading
 from pathlib import Path
 from types import SimpleNamespace
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
-from penstock.airflow import DrainStream, RestartStream, StartStream, StopStream, WaitStream, operators
+from penstock.airflow import DrainStream, RestartStream, StartStream, StopStream, WaitStream, awaiting
 from penstock.airflow.triggers import StreamTrigger
 from penstock.errors import PenstockError
 from penstock.supervise import control
@@ -96,11 +96,11 @@ def starts(project, root):
     begun.append([str(project), str(root)])
     become(phase=Phase.RUNNING, wish=Wish.RUN)
     return 7
-operators.start_supervisor = starts
+awaiting.start_supervisor = starts
 Path(PROJECT, "conf/penstock.toml").open("a").write("\\n[supervise]\\nautostart = true\\n")
 healthy = WaitStream(task_id="t", until="healthy", **FACTS)
 said["autostart"] = tries(lambda: healthy.poll_until_complete(3, {}))
-operators.start_supervisor = lambda project, root: begun.append([str(project), str(root)]) or 8
+awaiting.start_supervisor = lambda project, root: begun.append([str(project), str(root)]) or 8
 become(phase=Phase.SUBMITTING, wish=Wish.RUN)
 said["autostart in vain"] = tries(lambda: healthy.poll_until_complete(3, {}))
 said["deferred, autostart"] = tries(lambda: late.execute_complete({}, event, first=3))

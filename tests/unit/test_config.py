@@ -13,7 +13,7 @@ from penstock.graph.durations import millis, seconds
 from penstock.graph.policies import BadRecord, OnEnd
 from penstock.runtime.config import load_settings
 from penstock.runtime.config_errors import read_model
-from penstock.runtime.config_sections import AirflowSection, JobFile, ProjectFile, ReplaySource
+from penstock.runtime.config_sections import AirflowSection, JobFile, ProjectFile, ReplaySource, TaskDefaults
 from penstock.runtime.config_values import parse_duration, parse_size, parse_trigger
 from penstock.runtime.triggers import AsFastAsPossible, FixedInterval
 
@@ -124,6 +124,18 @@ def test_a_project_file_that_is_gone_or_no_text_is_named(project):
         ('[run]\ntakeover_after = "2 seconds"', 2, "the least is 5 seconds"),
         ("[checkpoint]\nkeep = 0", 2, "the least is 1"),
         ("[sources.orders]\nkind = 'file_replay'", 1, "unknown key 'sources'"),
+        (
+            "[airflow.default_args]\n\nretires = 2",
+            3,
+            "unknown key 'retires' in [airflow.default_args]; did you mean 'retries'?",
+        ),
+        (
+            "[airflow.default_args]\nretries = '2'",
+            2,
+            "retries is '2' in [airflow.default_args]; it takes a whole number",
+        ),
+        ("[airflow.default_args]\nretry_delay = 300", 2, "retry_delay is 300 in [airflow.default_args]; it takes text"),
+        ("[airflow.default_args]\nexecution_timeout = 'an hour'", 2, 'such as "10 seconds"'),
     ],
 )
 def test_the_project_file_is_checked_in_the_same_way(project, text, line, said):
@@ -255,7 +267,7 @@ def test_the_page_shows_every_key_and_its_examples_load(tmp_path):
     listed = set(re.findall(r"^\| `([a-z_]+)`", text, flags=re.MULTILINE))
     known = {
         field.alias or name
-        for section in (*_sections(ProjectFile), AirflowSection, ReplaySource)
+        for section in (*_sections(ProjectFile), AirflowSection, TaskDefaults, ReplaySource)
         for name, field in section.model_fields.items()
     }
     assert listed == known

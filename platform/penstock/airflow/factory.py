@@ -15,8 +15,6 @@ from airflow.sdk import DAG, Asset, AssetAny, Param, task
 
 from penstock.airflow.forms import (
     NAME,
-    RETRY,
-    TRIES,
     count_param,
     exactly,
     new_dag,
@@ -26,7 +24,7 @@ from penstock.airflow.forms import (
 )
 from penstock.airflow.offers import offered
 from penstock.airflow.operators import RestartStream, StartStream, WaitStream
-from penstock.airflow.placing import default_args, follows, placing_of
+from penstock.airflow.placing import commands, default_args, follows, placing_of, waits
 from penstock.airflow.projects import project_of
 from penstock.airflow.upkeep import CheckpointUpkeep, QualityReport
 from penstock.errors import PenstockError
@@ -36,8 +34,6 @@ from penstock.supervise.assets import asset_uri
 
 __all__ = ["configured", "report_dag", "restart_dag", "stream_dags", "upkeep_dag", "windows_asset"]
 
-_TRIES_OF_A_LIFE = 100
-"""Of the task that follows a stream for months: workers are renewed and storage has bad hours in such a time."""
 _START = f"(last|empty|batch=[0-9]{{1,12}}|saved={NAME}|snapshot=({NAME}@)?[0-9]{{1,12}})"
 
 
@@ -66,8 +62,9 @@ def restart_dag(file: str) -> DAG:
                 examples=list(kept),
                 values_display=kept,
                 title="Job and checkpoint",
-                description="JOB last, JOB batch=N, JOB saved=NAME, JOB snapshot=VERSION or JOB empty. The page of a "
-                "stream lists its batches. Rows that its tables got after that are published again.",
+                description="JOB last, JOB batch=N, JOB saved=NAME, JOB snapshot=VERSION or JOB empty. Saved "
+                "checkpoints are offered, and batches of streams at rest; the page of a stream lists its own. "
+                "Rows that its tables got after that are published again.",
             ),
             "truncate_sinks": Param(
                 default=False,
@@ -91,12 +88,10 @@ def restart_dag(file: str) -> DAG:
             "rows": rows_param(),
             "note": note_param(),
         },
-        defaults=default_args(placing),
+        defaults=commands(placing),
     ) as dag:
         picked = "(params.checkpoint or '').partition(' ')"
-        facts: dict[str, Any] = {
-            "job": "{{ " + picked + "[0] }}", "project": str(project.root), "retry_delay": RETRY
-        }  # fmt: skip
+        facts: dict[str, Any] = {"job": "{{ " + picked + "[0] }}", "project": str(project.root)}
         restart = RestartStream(
             task_id="restart",
             start="{{ " + picked + "[2] }}",
@@ -106,10 +101,10 @@ def restart_dag(file: str) -> DAG:
             drop="{{ params.drop | default([], true) | join(' ') }}",
             rows="{{ params.rows or '' }}",
             note="{{ params.note or '' }}",
-            retries=TRIES,
             **facts,
+            **waits(placing),
         )
-        restart >> WaitStream(task_id="supervise", until="end", retries=_TRIES_OF_A_LIFE, **facts, **follows(placing))
+        restart >> WaitStream(task_id="supervise", until="end", **facts, **follows(placing))
     return dag
 
 
@@ -135,11 +130,11 @@ def report_dag(file: str) -> DAG:
             ),
         },
         schedule=AssetAny(*map(windows_asset, jobs)) if jobs else None,
+        defaults=default_args(placing_of(project)),
         runs=1,
     ) as dag:
         QualityReport.partial(
-            task_id="report", project=str(project.root), newest="{{ params.newest or '' }}", retries=2,
-            retry_delay=RETRY, max_active_tis_per_dag=1,
+            task_id="report", project=str(project.root), newest="{{ params.newest or '' }}", max_active_tis_per_dag=1
         ).expand(job=_pick(jobs))  # fmt: skip
     return dag
 
@@ -153,11 +148,12 @@ def upkeep_dag(file: str) -> DAG:
         "Reads every entry and every byte of state that jobs can go back to, and fails where something is damaged.",
         {"job": _job_param(jobs)},
         schedule="@daily",
+        defaults=default_args(placing_of(project)),
         runs=1,
     ) as dag:
-        CheckpointUpkeep.partial(
-            task_id="verify", project=str(project.root), retries=2, retry_delay=RETRY, max_active_tis_per_dag=1
-        ).expand(job=_pick(jobs))
+        CheckpointUpkeep.partial(task_id="verify", project=str(project.root), max_active_tis_per_dag=1).expand(
+            job=_pick(jobs)
+        )
     return dag
 
 
@@ -206,19 +202,19 @@ def _stream_dag(project: Project, job: str, starts: dict[str, str]) -> DAG:
                 examples=list(starts),
                 values_display=starts,
                 title="Start from",
-                description="Where a new driver begins. The batches of a stream that runs are offered by the DAG "
-                "restart_from_checkpoint and the stream's page; batch=N, saved=NAME, snapshot=VERSION work too.",
+                description="Where a new driver begins: last, empty, batch=N, saved=NAME or snapshot=VERSION. Saved "
+                "checkpoints are offered; batches of a stream at rest too, those of one that runs are on its page.",
             ),
             "rows": rows_param(),
             "note": note_param(),
         },
         schedule=schedule,
-        defaults=default_args(placing),
+        defaults=commands(placing),
         runs=1 if schedule is not None else 1_000,
     ) as dag:
         # A command given again is carried out once, and a wait whose worker died attaches again; what failed for good
         # is not tried again.
-        facts: dict[str, Any] = {"job": job, "project": str(project.root), "retries": TRIES, "retry_delay": RETRY}
+        facts: dict[str, Any] = {"job": job, "project": str(project.root)}
         deploy = StartStream(
             task_id="deploy",
             start="{{ params.start }}",
@@ -228,11 +224,9 @@ def _stream_dag(project: Project, job: str, starts: dict[str, str]) -> DAG:
             note="{{ params.note or '' }}",
             **facts,
         )
-        following = follows(placing)
         # A driver may wait long for room in the cluster: no slot waits with it.
-        healthy = WaitStream(task_id="healthy", until="healthy", deferrable=following["deferrable"], **facts)
-        facts |= {"retries": _TRIES_OF_A_LIFE, **following}
-        deploy >> healthy >> WaitStream(task_id="supervise", until="end", **facts)
+        healthy = WaitStream(task_id="healthy", until="healthy", **facts, **waits(placing))
+        deploy >> healthy >> WaitStream(task_id="supervise", until="end", **facts, **follows(placing))
     return dag
 
 

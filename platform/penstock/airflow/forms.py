@@ -6,20 +6,18 @@ that somebody must choose has no default, so that no stream is commanded that no
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow.sdk import DAG, Param
 
 __all__ = [
-    "MOST_ROWS", "NAME", "RETRY", "TRIES", "count_param", "exactly", "job_param", "new_dag", "note_param", "rows_param",
+    "MOST_ROWS", "NAME", "count_param", "exactly", "job_param", "new_dag", "note_param", "rows_param",
     "words_param",
 ]  # fmt: skip
 
 MOST_ROWS = 10**12
 NAME = "[a-z][a-z0-9_]{0,62}"
-TRIES = 3
-RETRY = timedelta(seconds=5)
 _BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 _NOTE = 500
 _MOST_WORDS = 50
@@ -31,7 +29,7 @@ def exactly(pattern: str) -> str:
 
 
 def new_dag(
-    name: str, doc: str, params: dict[str, Param], *, schedule: Any = None, defaults: dict[str, Any] | None = None,
+    name: str, doc: str, params: dict[str, Param], *, defaults: dict[str, Any], schedule: Any = None,
     tags: tuple[str, ...] = (), runs: int = 1_000,
 ) -> DAG:  # fmt: skip
     """Return a DAG that can be triggered at once; without a schedule only people and other programs trigger it.
@@ -46,7 +44,7 @@ def new_dag(
         start_date=_BEGIN,
         catchup=False,
         is_paused_upon_creation=False,
-        default_args=defaults or {},
+        default_args=defaults,
         tags=["penstock", *tags],
         doc_md=doc,
         params=params,

@@ -6,95 +6,28 @@ only the stream that was meant.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.configuration import conf
-from airflow.sdk import BaseOperator, ResumableJobMixin
+from airflow.sdk import ResumableJobMixin
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from penstock.airflow.asking import ask, asking, command_id, control_of, limits_of, meant_at, options_of
+from penstock.airflow.asking import asking, command_id, limits_of, options_of
+from penstock.airflow.awaiting import AskingOperator, StreamOperator, is_deferrable
 from penstock.airflow.running import RunsPenstock
-from penstock.airflow.triggers import StreamTrigger, awaited, through
+from penstock.airflow.triggers import awaited, through
 from penstock.checkpoint.answered import find_restore
-from penstock.checkpoint.mirror import shown
-from penstock.errors import StreamFailed, SupervisorAbsent
-from penstock.runtime.project import find_project
+from penstock.errors import SupervisorAbsent
 from penstock.runtime.roots import job_log
-from penstock.supervise.autostart import start_supervisor
 from penstock.supervise.commands import Command, Outcome, Verb
-from penstock.supervise.control import Asked, StreamControl
 from penstock.supervise.stream import Phase, Stream
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-__all__ = ["RestartStream", "StartStream", "StreamOperator", "WaitStream", "generation_of"]
+__all__ = ["RestartStream", "StartStream", "WaitStream", "generation_of"]
 
 _RUNS = awaited("healthy")
-
-
-class StreamOperator(BaseOperator):
-    """What all have: a job, and the project that it is of."""
-
-    def __init__(self, *, job: str, project: str, **rest: Any) -> None:
-        super().__init__(**rest)
-        self.job = job
-        self.project = project
-
-    def _control(self) -> StreamControl:
-        return control_of(self.project, self.job)
-
-    def _ask(self, context: Context, command: Command) -> Asked:
-        """Ask, and say in the log what became of it."""
-        control = self._control()
-        asked = ask(control, replace(command, meant_at=meant_at(context)))
-        self.log.info(
-            "%s %s: %s; the stream is %s, generation %s",
-            command.verb.value,
-            self.job,
-            asked.outcome.value,
-            asked.stream.phase.value,
-            asked.stream.generation,
-        )
-        return asked
-
-    def _wait(self, generation: int, reached: Callable[[Stream], bool], through: Collection[Phase] = ()) -> Stream:
-        """Wait, and log each phase; a stream that came to another end is for a person, and no try helps."""
-        told: Phase | None = None
-
-        def look(stream: Stream) -> bool:
-            nonlocal told
-            if stream.phase is not told:
-                self.log.info("%s is %s: %s", self.job, stream.phase.value, stream.reason or "")
-                told = stream.phase
-            return reached(stream)
-
-        begun = False
-        while True:
-            try:
-                return self._control().wait(generation, look, through=through)
-            except StreamFailed as why:
-                raise AirflowFailException(str(why)) from why
-            except SupervisorAbsent as why:
-                if begun or not self._supervise():
-                    self._give_up(why)
-                begun = True
-
-    def _supervise(self) -> bool:
-        """Start a supervisor on this machine, if the configuration says so."""
-        project = find_project(given=Path(self.project))
-        if not project.settings(self.job).supervise.autostart:
-            return False
-        pid = start_supervisor(project.root, self._control().root)
-        self.log.warning("nobody supervised, and autostart is set: process %s does now", pid)
-        return True
-
-    def _give_up(self, why: SupervisorAbsent) -> NoReturn:
-        """Fail, at once and for good: what was asked stands, and the next run finds it."""
-        raise AirflowFailException(str(why)) from why
 
 
 class StartStream(RunsPenstock, StreamOperator):
@@ -170,11 +103,12 @@ class StartStream(RunsPenstock, StreamOperator):
         self._penstock("restart", self.job, *words, "--check")
 
 
-class RestartStream(StartStream):
+class RestartStream(StartStream, AskingOperator):
     """End the driver of a stream and start it again from `start`; succeeds when it runs, or has finished.
 
     With `generation` only the stream that is meant is restarted; the task is skipped where a newer command has started
-    another. It fails where a newer command took the stream before this restart was carried out.
+    another. It fails where a newer command took the stream before this restart was carried out. With `deferrable` the
+    wait until the stream runs takes no worker slot; the check and the command do.
     """
 
     template_fields: Sequence[str] = (*StartStream.template_fields, "generation")
@@ -191,8 +125,10 @@ class RestartStream(StartStream):
             raise AirflowSkipException(f"nothing was restarted: generation {generation} of {self.job} is over")
         if said["outcome"] == Outcome.STALE.value:
             raise AirflowFailException(f"nothing was restarted: {_newer(self._control().newest())}")
+        return self._when_so(context, said)
+
+    def _outcome(self, stream: Stream, said: dict[str, Any], context: Context) -> dict[str, Any]:
         asked = int(said["generation"])
-        stream = self._wait(asked, lambda found: found.phase in _RUNS)
         if stream.first <= asked:
             return said
         return {**said, **self._superseded(stream, asked, command_id(context))}
@@ -229,9 +165,7 @@ class WaitStream(ResumableJobMixin, StreamOperator):
         if until not in ("healthy", "end"):
             raise ValueError(f"until={until!r} is neither 'healthy' nor 'end'")
         self.until = until
-        if deferrable is None:
-            deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
-        self.deferrable = deferrable
+        self.deferrable = is_deferrable(deferrable)
 
     def execute(self, context: Context) -> Any:
         """Attach first, then wait."""
@@ -246,14 +180,9 @@ class WaitStream(ResumableJobMixin, StreamOperator):
         """
         stream = self._followed(first, context)
         if self.is_job_active(stream.phase.value):
-            absent = event.get("absent") if isinstance(event, dict) else None
-            if absent and not self._control().is_supervised():
-                if begun or not self._supervise():
-                    self._give_up(SupervisorAbsent(absent, where=shown(self._control().root)))
-                begun = True
-            first = stream.first
-            trigger = StreamTrigger(project=self.project, job=self.job, first=first, until=self.until)
-            self.defer(trigger=trigger, method_name="execute_complete", kwargs={"first": first, "begun": begun})
+            self._wait_without_worker(
+                event, "execute_complete", generation=stream.first, until=self.until, begun=begun, first=stream.first
+            )
         return self._ended(first)
 
     def submit_job(self, context: Any) -> int:

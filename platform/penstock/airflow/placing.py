@@ -8,6 +8,7 @@ behind none of them: they stay in Airflow's default pool and go before what foll
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from typing import Any
 
 from airflow.configuration import conf
@@ -15,10 +16,15 @@ from airflow.configuration import conf
 from penstock.errors import PenstockError
 from penstock.runtime.config import airflow_defaults
 from penstock.runtime.config_sections import AirflowDefaults
+from penstock.runtime.config_values import parse_duration
 from penstock.runtime.project import Project
 
-__all__ = ["default_args", "follows", "placing_of"]
+__all__ = ["commands", "default_args", "follows", "placing_of", "waits"]
 
+TRIES = 3
+RETRY = timedelta(seconds=5)
+_TRIES_OF_A_LIFE = 100
+_DURATIONS = ("retry_delay", "max_retry_delay", "execution_timeout")
 _FIRST = 100
 """By how much commands go before what follows streams."""
 
@@ -32,19 +38,36 @@ def placing_of(project: Project, job: str | None = None) -> AirflowDefaults:
 
 
 def default_args(placing: AirflowDefaults) -> dict[str, Any]:
-    """Return the `default_args` of a DAG, which are those of its commands."""
-    said = {"owner": placing.owner, "queue": placing.queue}
-    priority = {"priority_weight": _FIRST + (placing.priority or 1), "weight_rule": "absolute"}
-    return {**{name: value for name, value in said.items() if value is not None}, **priority}
+    """Return the `default_args` of a DAG: a few tries, and what the configuration says."""
+    said = {"owner": placing.owner, "queue": placing.queue, **placing.default_args.model_dump()}
+    found = {name: _value(name, value) for name, value in said.items() if value is not None}
+    return {"retries": TRIES, "retry_delay": RETRY, **found}
+
+
+def commands(placing: AirflowDefaults) -> dict[str, Any]:
+    """Return the `default_args` of a DAG whose tasks command streams."""
+    return {**default_args(placing), "priority_weight": _FIRST + (placing.priority or 1), "weight_rule": "absolute"}
+
+
+def waits(placing: AirflowDefaults) -> dict[str, Any]:
+    """Return the arguments of a task that waits for a stream: whether it holds a worker slot meanwhile."""
+    deferrable = _said_to_airflow() if placing.deferrable is None else placing.deferrable
+    return {"deferrable": deferrable is not False}
 
 
 def follows(placing: AirflowDefaults) -> dict[str, Any]:
-    """Return the arguments of a task that follows a stream to its end."""
-    deferrable = placing.deferrable
-    if deferrable is None:
-        deferrable = _said_to_airflow()
-    found: dict[str, Any] = {"priority_weight": placing.priority or 1, "deferrable": deferrable is not False}
+    """Return the arguments of a task that follows a stream to its end: it has no time limit, and many tries.
+
+    Workers are renewed and storage has bad hours in the life of a stream.
+    """
+    tries = max(_TRIES_OF_A_LIFE, placing.default_args.retries or 0)
+    found = {"priority_weight": placing.priority or 1, "retries": tries, "execution_timeout": None, **waits(placing)}
     return found if placing.pool is None else {**found, "pool": placing.pool}
+
+
+def _value(name: str, said: Any) -> Any:
+    """Return an argument as Airflow takes it."""
+    return timedelta(microseconds=parse_duration(said).micros) if name in _DURATIONS else said
 
 
 def _said_to_airflow() -> bool | None:

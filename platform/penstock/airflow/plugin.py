@@ -15,7 +15,7 @@ from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk import BaseOperatorLink
 
 from penstock.airflow import request_operators, upkeep  # noqa: F401 - their operators have the button too
-from penstock.airflow.operators import StreamOperator
+from penstock.airflow.awaiting import StreamOperator
 from penstock.airflow.projects import project_of_pages
 from penstock.airflow.running import PenstockOperator
 from penstock.runtime.project import NAME
@@ -44,7 +44,7 @@ class StreamLink(BaseOperatorLink):
     """A button on a task: the page of its stream, there while the task runs as well as after it."""
 
     name = "Stream"
-    operators: ClassVar[list[type[BaseOperator]]] = [*_all(StreamOperator), *_all(PenstockOperator)]
+    operators: ClassVar[list[type[BaseOperator]]] = [*dict.fromkeys((*_all(StreamOperator), *_all(PenstockOperator)))]
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
         """Return the page of the job that the task was given; that of all streams while it is not known."""

@@ -6,9 +6,10 @@ from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, Param
 
+from penstock.airflow.awaiting import AskingOperator
 from penstock.airflow.factory import configured
-from penstock.airflow.forms import MOST_ROWS, NAME, RETRY, TRIES, exactly, job_param, new_dag, rows_param
-from penstock.airflow.placing import default_args, placing_of
+from penstock.airflow.forms import MOST_ROWS, NAME, exactly, job_param, new_dag, rows_param
+from penstock.airflow.placing import commands, placing_of, waits
 from penstock.airflow.projects import project_of
 from penstock.airflow.request_operators import (
     DiscardHeld,
@@ -20,6 +21,7 @@ from penstock.airflow.request_operators import (
     StopStream,
     SuspendStream,
 )
+from penstock.runtime.config_sections import AirflowDefaults
 from penstock.supervise.requests import DAGS, Request
 
 __all__ = ["request_dags"]
@@ -40,17 +42,18 @@ def request_dags(file: str) -> dict[str, DAG]:
     """Return the DAG of each request for the project that a DAG file is in, by id, for its globals."""
     project = project_of(file)
     jobs = configured(project)
-    defaults = default_args(placing_of(project))
-    return {DAGS[request]: _request_dag(request, str(project.root), jobs, defaults) for request in Request}
+    placing = placing_of(project)
+    return {DAGS[request]: _request_dag(request, str(project.root), jobs, placing) for request in Request}
 
 
-def _request_dag(request: Request, project: str, jobs: list[str], defaults: dict[str, Any]) -> DAG:
+def _request_dag(request: Request, project: str, jobs: list[str], placing: AirflowDefaults) -> DAG:
     operator, about = _ABOUT[request]
     fields = _fields(request)
-    with new_dag(DAGS[request], about, {"job": job_param(jobs), **fields}, defaults=defaults) as dag:
+    with new_dag(DAGS[request], about, {"job": job_param(jobs), **fields}, defaults=commands(placing)) as dag:
         said: dict[str, Any] = {name: f"{{{{ params.{name} or '' }}}}" for name in ("job", *fields) if name != "batch"}
         said |= {"batch": "{{ params.batch }}"} if "batch" in fields else {}
-        operator(task_id=request.value, project=project, retries=TRIES, retry_delay=RETRY, **said)
+        said |= waits(placing) if issubclass(operator, AskingOperator) else {}
+        operator(task_id=request.value, project=project, **said)
     return dag
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 
 from penstock.airflow.asking import asking, command_id, limits_of
-from penstock.airflow.operators import StreamOperator, generation_of
+from penstock.airflow.awaiting import AskingOperator, StreamOperator
+from penstock.airflow.operators import generation_of
 from penstock.airflow.running import PenstockOperator
 from penstock.runtime.project import find_project
 from penstock.supervise.commands import Command, Outcome, Verb
-from penstock.supervise.stream import Phase
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -27,15 +27,16 @@ __all__ = [
 ]  # fmt: skip
 
 
-class StopStream(StreamOperator):
+class StopStream(AskingOperator):
     """End a stream after its batch; `generation` is of the one that is meant, None for whatever runs.
 
-    One that a newer command has started is left alone, and the task ends well: what it meant is over.
+    One that a newer command has started is left alone, and the task ends well: what it meant is over. With `deferrable`
+    the wait takes no worker slot.
     """
 
     template_fields: Sequence[str] = ("job", "generation")
     verb = Verb.STOP
-    reached: tuple[Phase, ...] = (Phase.STOPPED, Phase.FINISHED)
+    until = "stopped"
 
     def __init__(self, *, generation: int | str | None = None, **rest: Any) -> None:
         super().__init__(**rest)
@@ -45,30 +46,29 @@ class StopStream(StreamOperator):
         """Ask, and wait until it is so."""
         generation = generation_of(self.generation)
         asked = self._ask(context, Command(verb=self.verb, id=command_id(context), generation=generation))
-        if asked.outcome is not Outcome.STALE:
-            self._wait(asked.generation, lambda stream: stream.phase in self.reached)
-        return {"job": self.job, "generation": asked.generation, "outcome": asked.outcome.value}
+        said = {"job": self.job, "generation": asked.generation, "outcome": asked.outcome.value}
+        return said if asked.outcome is Outcome.STALE else self._when_so(context, said)
 
 
 class DrainStream(StopStream):
     """Have a stream process what is available, close all its windows, and end."""
 
     verb = Verb.DRAIN
-    reached = (Phase.FINISHED,)
+    until = "drained"
 
 
 class SuspendStream(StopStream):
     """End a stream after its batch, so that `ResumeStream` starts it with the same code and limits."""
 
     verb = Verb.SUSPEND
-    reached = (Phase.SUSPENDED,)
+    until = "suspended"
 
 
 class ResumeStream(StopStream):
     """Start a suspended stream again; succeeds when it runs, or has finished."""
 
     verb = Verb.RESUME
-    reached = (Phase.RUNNING, Phase.DRAINING, Phase.FINISHED)
+    until = "healthy"
 
 
 class LimitStream(StreamOperator):

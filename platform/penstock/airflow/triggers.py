@@ -17,11 +17,18 @@ __all__ = ["StreamTrigger", "awaited", "through"]
 _POLL = 5.0
 
 
+_AWAITED = {
+    "healthy": (Phase.RUNNING, Phase.DRAINING, Phase.FINISHED),
+    "end": (Phase.STOPPED, Phase.FINISHED),
+    "stopped": (Phase.STOPPED, Phase.FINISHED),
+    "drained": (Phase.FINISHED,),
+    "suspended": (Phase.SUSPENDED,),
+}
+
+
 def awaited(until: str) -> tuple[Phase, ...]:
     """Return the phases that are waited for."""
-    if until == "healthy":
-        return (Phase.RUNNING, Phase.DRAINING, Phase.FINISHED)
-    return (Phase.STOPPED, Phase.FINISHED)
+    return _AWAITED[until]
 
 
 def through(until: str) -> tuple[Phase, ...]:

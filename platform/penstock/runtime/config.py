@@ -264,7 +264,10 @@ def load_settings(root: Path, job: str, *, code: Path | None = None) -> tuple[Se
             own=tuple(own.reports.suites),
         ),
         schedule=own.airflow.schedule,
-        airflow=AirflowDefaults(**{key: said("airflow", key, None) for key in AirflowDefaults.model_fields}),
+        airflow=AirflowDefaults(
+            **{key: said("airflow", key, None) for key in AirflowDefaults.model_fields if key != "default_args"},
+            default_args=project.airflow.default_args.under(own.airflow.default_args),
+        ),
     )
     conf = JobConf(job=job, root=root, file=job_path, sources=own.sources, tables=own.tables, lines=lines)
     return settings, conf

@@ -25,7 +25,9 @@ from penstock.runtime.config_values import (
     UrlText,
 )
 
-__all__ = ["AirflowDefaults", "AirflowSection", "EventsSection", "JobFile", "ProjectFile", "ReplaySource"]
+__all__ = [
+    "AirflowDefaults", "AirflowSection", "EventsSection", "JobFile", "ProjectFile", "ReplaySource", "TaskDefaults",
+]  # fmt: skip
 
 
 class _Section(BaseModel):
@@ -88,6 +90,30 @@ class ReportsSection(_Section):
     suites: dict[Name, Text] = {}
 
 
+class TaskDefaults(_Section):
+    """`[airflow.default_args]`: arguments of Airflow's operators, under their own names."""
+
+    retries: Annotated[int, Field(ge=0)] | None = None
+    retry_delay: DurationText | None = None
+    retry_exponential_backoff: Annotated[float, Field(ge=0)] | None = None
+    max_retry_delay: DurationText | None = None
+    execution_timeout: DurationText | None = None
+    email: Text | None = None
+    email_on_failure: bool | None = None
+    email_on_retry: bool | None = None
+    depends_on_past: bool | None = None
+    wait_for_downstream: bool | None = None
+    max_active_tis_per_dag: Annotated[int, Field(ge=1)] | None = None
+    max_active_tis_per_dagrun: Annotated[int, Field(ge=1)] | None = None
+    pool_slots: Annotated[int, Field(ge=1)] | None = None
+    executor: Text | None = None
+    run_as_user: Text | None = None
+
+    def under(self, own: TaskDefaults) -> TaskDefaults:
+        """Return these with those of a job, which go before them key by key."""
+        return self.model_copy(update=own.model_dump(exclude_none=True))
+
+
 class AirflowDefaults(_Section):
     """`[airflow]`: where and how the tasks of DAGs run."""
 
@@ -96,6 +122,7 @@ class AirflowDefaults(_Section):
     priority: Annotated[int, Field(ge=1, le=1_000)] | None = None
     pool: Text | None = None
     deferrable: bool | None = None
+    default_args: TaskDefaults = TaskDefaults()
 
 
 class AirflowSection(AirflowDefaults):
