@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.timeout(1_500), pytest.mark.integration]
 DAGS = Path(__file__).resolve().parents[2] / "dags"
 STREAM, EXAMPLE = "stream_orders", "new_windows"
 IN_WORKERS = "\n[airflow]\ndeferrable = false\n"
-"""So that tasks which follow a stream have workers that can be killed."""
+"""So that tasks which wait for a stream have workers that can be killed."""
 KEEP_ALL = "\n[checkpoint]\nkeep = 10000\n"
 SUITE = {
     "name": "sane",
@@ -93,6 +93,8 @@ def airflow(root) -> Iterator[Standalone]:
 def yard(root, airflow) -> Iterator[Yard]:
     """1,000 orders in 250 small batches, with a check."""
     found = begin(root, rows_per_batch=100, job=CHECKED, more=QUICK + KEEP_ALL + IN_WORKERS)
+    with (root / "conf" / "penstock.toml").open("a") as shared:
+        shared.write(IN_WORKERS)
     yield found
     found.end()
     give_up(airflow)
