@@ -300,7 +300,7 @@ def goes_back_once(yard: Yard, airflow: Standalone) -> None:
     dag = "restart_from_checkpoint"
     before = yard.commits()
     # So few rows that the stream outlasts the three tries, and is there to be stopped.
-    back = airflow.trigger(dag, checkpoint="orders batch=2", truncate_sinks=True, drop=["gone"], rows=3, note="again")
+    back = airflow.trigger(dag, checkpoint="orders batch=2", truncate_sinks=True, drop=["gone"], rows=6, note="again")
     reaches(airflow, dag, back, "restart", "running")
     kill(airflow, dag, back, "restart")
     reaches(airflow, dag, back, "restart", "success", attempt=2)
@@ -309,7 +309,7 @@ def goes_back_once(yard: Yard, airflow: Standalone) -> None:
     reaches(airflow, dag, back, "restart", "success", attempt=3)
     assert [(r.batch, bool(r.truncate)) for r in yard.entries(Restore)] == [(2, True)]
     assert yard.stream().options == StartOptions(truncate_sinks=True, drop=("gone",))
-    yard.until_commits(before + 40)  # some windows are published again
+    yard.until_commits(before + 20)  # some windows are published again
     began = yard.stream().first
     stop = airflow.trigger("ends", generation=began)
     reaches(airflow, "ends", stop, "stop", "success")
