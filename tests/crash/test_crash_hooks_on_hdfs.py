@@ -216,6 +216,7 @@ def held_rows(h: Harness) -> Counter[str]:
     )
 
 
+@pytest.mark.remedy("PEN-OPR-002")
 @pytest.mark.fault("F01", "F04")
 def test_a_crash_at_each_hook_is_made_good_from_hdfs_alone(tmp_path: Path, hdfs: HdfsServer) -> None:
     """Watermarks, idle flags, timers, slices, held batches, positions: each step decides as if nothing had happened."""

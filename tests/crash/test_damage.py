@@ -410,6 +410,7 @@ def _batch(store: Witness, path: str) -> int:
     return entry.batch if isinstance(entry, Offsets | Commit) else 2**31
 
 
+@pytest.mark.remedy("PEN-CKP-001", "PEN-CKP-005")
 @pytest.mark.parametrize(
     "site", [CUTS["Commit at the end"], CUTS["Release at the end"]], ids=["kill", "stop"], indirect=True
 )

@@ -336,6 +336,7 @@ def held_all() -> Iterator[Left]:
 NEVER = 10**6
 
 
+@pytest.mark.remedy("PEN-CKP-003")
 @pytest.mark.fault("F16")
 @pytest.mark.parametrize("every", [NEVER, 4], ids=["as it grew", "compacted"])
 def test_a_gap_stops_the_job_and_is_made_up_for_by_going_back(monkeypatch: pytest.MonkeyPatch, every: int) -> None:

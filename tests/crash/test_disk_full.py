@@ -118,6 +118,7 @@ def test_a_full_disk_leaves_nothing_half_written(said: list[dict[str, object]]) 
     assert said[-1]["left"] == []
 
 
+@pytest.mark.remedy("PEN-CKP-007")
 @pytest.mark.fault("F27")
 def test_the_job_goes_on_when_there_is_room_again(said: list[dict[str, object]]) -> None:
     """With the same rows, each once; nothing of a batch without Commit had been shown."""

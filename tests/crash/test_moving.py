@@ -323,6 +323,7 @@ def test_a_driver_that_sleeps_through_the_move_is_fenced(root, undisturbed):
     assert shown(world) == undisturbed
 
 
+@pytest.mark.remedy("PEN-CKP-027")
 def test_a_place_out_of_whose_sight_the_source_lies_waits_for_the_command(root):
     """What cannot be seen may still go on."""
     world = world_at(root / "a" / "job")
@@ -337,6 +338,25 @@ def test_a_place_out_of_whose_sight_the_source_lies_waits_for_the_command(root):
     assert "penstock import DIR JOB --move" in str(caught.value)
     (root / "unmounted").rename(world.root)
     assert goes_on(place)
+
+
+@pytest.mark.remedy("PEN-CKP-026")
+@pytest.mark.parametrize("remedy", ["there", "moved back"])
+def test_a_job_that_has_moved_goes_on_there_or_is_moved_back(root, undisturbed, remedy):
+    """The folder that was left is put aside first; each row is shown once either way."""
+    world = world_at(root / "a" / "job")
+    begin(world, None)
+    left, place = world.root, root / "b" / "job"
+    assert list(moving(left, place))
+    with pytest.raises(CheckpointMoved):
+        run_to_end(driver_of(world, "b"))
+    if remedy == "moved back":
+        left.rename(root / "aside")
+        assert list(moving(place, left, "n"))
+    else:
+        world.root = place
+    run_to_end(driver_of(world, "c"))
+    assert shown(world) == undisturbed
 
 
 def test_decisions_on_held_batches_come_along(root):

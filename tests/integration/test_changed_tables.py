@@ -106,6 +106,7 @@ def test_a_table_that_is_changed_while_a_driver_starts_takes_no_rows(
     assert DeltaTable(str(path)).version() == version
 
 
+@pytest.mark.remedy("PEN-SNK-003")
 @pytest.mark.parametrize("change", [renamed, nested, wider], ids=lambda change: change.__name__)
 def test_what_the_error_says_works(tmp_path: Path, change: Callable[[Path], None]) -> None:
     """F70: with its columns back, the table takes the batch that it was refused, at the next start."""

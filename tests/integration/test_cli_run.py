@@ -218,6 +218,7 @@ def test_a_batch_that_outlasts_the_deadline_is_given_up_and_done_again(shell):
     assert shell.totals() == expected_totals()
 
 
+@pytest.mark.remedy("PEN-QLT-003")
 def test_gates_stop_and_hold_until_a_person_decides(shell):
     """Exit 78 and a way on; held rows are published by a release only (SEMANTICS 11.5)."""
     (shell.root / "jobs" / "orders.py").write_text(GATED)

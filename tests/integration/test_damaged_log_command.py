@@ -44,6 +44,7 @@ def flip(path: Path) -> None:
     path.write_bytes(data[:9] + bytes([data[9] ^ 1]) + data[10:])
 
 
+@pytest.mark.remedy("PEN-CKP-001")
 @pytest.mark.fault("F13", "F68")
 def test_what_the_commands_say_of_a_damaged_end_is_true_and_their_remedy_works(shell: Shell) -> None:
     """A Release is given up by the next start; a Restore stops it, and going back as fsck says brings each row once."""
@@ -80,6 +81,7 @@ def test_what_the_commands_say_of_a_damaged_end_is_true_and_their_remedy_works(s
     assert shell.totals() == whole
 
 
+@pytest.mark.remedy("PEN-CKP-003")
 @pytest.mark.fault("F16")
 def test_a_takeover_that_nothing_needs_any_more_may_be_lost(shell: Shell) -> None:
     """The first slot of all is gone: the job stops, fsck names batches, and going back to one is all that is needed."""
@@ -98,6 +100,7 @@ def test_a_takeover_that_nothing_needs_any_more_may_be_lost(shell: Shell) -> Non
     assert code == 0, out
 
 
+@pytest.mark.remedy("PEN-CKP-028", "PEN-CKP-029")
 @pytest.mark.fault("F17", "F19")
 def test_a_checkpoint_that_is_gone_or_in_part_is_not_begun_anew_unasked(shell: Shell) -> None:
     """Nothing is shown twice by a start that nobody meant; what is put back goes on, and what is meant is done."""

@@ -171,15 +171,18 @@ def test_an_interval_that_is_none_is_passed_over(tmp_path: Path, interval: str) 
     assert shown(path) == [0, 1, 2]
 
 
+@pytest.mark.remedy("PEN-SNK-005")
 @pytest.mark.fault("F59")
-def test_a_table_that_forgets_its_batches_is_refused(tmp_path: Path) -> None:
-    """A batch would be published again once the table has forgotten it."""
+def test_a_table_that_forgets_its_batches_is_refused(tmp_path: Path, spark: SparkSession) -> None:
+    """A batch would be published again once the table has forgotten it; without the property it is taken."""
     path = tmp_path / "table"
     said = {"delta.setTransactionRetentionDuration": "interval 7 days"}
     DeltaTable.create(str(path), Schema.from_arrow(SCHEMA), configuration=said)
     with pytest.raises(SinkForgets, match="interval 7 days") as caught:
         opened(path)
     assert (caught.value.exit_code, caught.value.where) == (78, str(path))
+    spark.sql(f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')")
+    opened(path)
 
 
 @pytest.mark.fault("F59")

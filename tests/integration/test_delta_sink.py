@@ -173,21 +173,26 @@ def test_a_commit_that_landed_and_was_reported_failed_is_found(tmp_path: Path, m
     assert shown(tmp_path / "table") == [1]
 
 
+@pytest.mark.remedy("PEN-SNK-002")
 @pytest.mark.fault("F58")
 def test_a_table_that_never_takes_the_commit_ends_in_a_conflict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SinkConflict: bounded tries, exit 75, and nothing is shown."""
+    """SinkConflict: bounded tries, exit 75, and nothing is shown; once nobody is first, a start publishes it."""
     publisher = opened(prepared(tmp_path / "table"), tmp_path / "staged")
 
     def refused(self: DeltaPublisher, table: DeltaTable, asked: Publication) -> None:
         raise CommitFailedError("somebody else was first")
 
-    monkeypatch.setattr(DeltaPublisher, "_commit", refused)
-    with pytest.raises(SinkConflict, match="batch 3") as caught:
-        publisher.publish(publication(3, stage(tmp_path / "table", "a", 1)))
+    asked = publication(3, stage(tmp_path / "table", "a", 1))
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaPublisher, "_commit", refused)
+        with pytest.raises(SinkConflict, match="batch 3") as caught:
+            publisher.publish(asked)
     assert caught.value.exit_code == 75
     assert shown(tmp_path / "table") == []
+    opened(prepared(tmp_path / "table"), tmp_path / "staged").publish(asked)
+    assert shown(tmp_path / "table") == [1]
 
 
 # --- what the system says --------------------------------------------------------------------
@@ -232,6 +237,7 @@ REFUSALS: list[tuple[str, Exception, type[Exception], str]] = [
 ]
 
 
+@pytest.mark.remedy("PEN-SNK-000", "PEN-CKP-008")
 @pytest.mark.fault("F58")
 @pytest.mark.parametrize("outcome", ["landed", "lost"])
 @pytest.mark.parametrize(("why", "error", "said"), [r[1:] for r in REFUSALS], ids=[r[0] for r in REFUSALS])

@@ -82,6 +82,7 @@ def test_a_source_that_is_new_begins_at_its_beginning(tmp_path: Path) -> None:
         assert plain(h.run()["more_out"]) == [("b", 2.0, 1)]
 
 
+@pytest.mark.remedy("PEN-CKP-016")
 def test_a_restore_that_drops_a_step_drops_it_for_good(tmp_path: Path) -> None:
     """Starts after it need not say so again, as they must where no restore has written it down (DESIGN 5)."""
 
@@ -106,6 +107,7 @@ def test_a_restore_that_drops_a_step_drops_it_for_good(tmp_path: Path) -> None:
         assert h.commit().batch > 1
 
 
+@pytest.mark.remedy("PEN-STA-004")
 @pytest.mark.parametrize(
     ("cast", "table", "expected"),
     [("DECIMAL(20,0)", "wide", Decimal(2**63 + 41)), ("DOUBLE", "wide", float(2**63 + 41))],

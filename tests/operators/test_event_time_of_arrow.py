@@ -92,6 +92,7 @@ def test_event_time_may_be_another_than_the_rows(tmp_path: Path) -> None:
         assert starts(h.batch({"rows": [row("a", 40, 100)]})["out_w"]) == [("a", 0.0, 1), ("a", 10.0, 2)]
 
 
+@pytest.mark.remedy("PEN-JOB-020")
 @pytest.mark.parametrize("behind", ["window", "row function", "timeout"])
 def test_event_time_that_nobody_names_is_refused_at_the_line(behind: str) -> None:
     """A step of event time behind a vectorised function that says neither is refused when built (SEMANTICS 7.1)."""
@@ -113,6 +114,8 @@ def test_event_time_that_nobody_names_is_refused_at_the_line(behind: str) -> Non
     assert __file__ in str(met.value.where)
     assert "event_time=" in met.value.remedy
     assert "same_rows=True" in met.value.remedy
+    window_job(event_time="t").graph()
+    window_job(same_rows=True).graph()
 
 
 def test_same_rows_behind_an_unnamed_time_is_refused_as_well() -> None:

@@ -275,6 +275,7 @@ def test_what_was_decided_on_a_former_checkpoint_of_the_name_is_not_taken_for_th
         imported(tmp_path / "export", tmp_path / "b")
 
 
+@pytest.mark.remedy("PEN-CKP-025")
 def test_an_export_that_was_cut_short_is_done_again(tmp_path):
     """What it had made is beside its place; a folder that is there is somebody's, whatever is in it."""
     with Harness(job_of("idle", partitions=1), tmp_path / "a") as h:
@@ -286,3 +287,4 @@ def test_an_export_that_was_cut_short_is_done_again(tmp_path):
     with pytest.raises(CannotCopy, match="the folder is there already"):
         exported(tmp_path / "a", tmp_path / "other")
     assert (tmp_path / "other" / "state").is_dir()
+    assert exported(tmp_path / "a", tmp_path / "third").commit.batch == 0

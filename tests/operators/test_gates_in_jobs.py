@@ -109,6 +109,7 @@ def test_held_rows_outlast_the_retention(tmp_path: Path) -> None:
         assert (tmp_path / "gated" / "staged" / "gate_out" / file.path).is_file()
 
 
+@pytest.mark.remedy("PEN-QLT-003")
 def test_a_gate_that_stops_the_job_lets_nothing_of_the_batch_out(tmp_path: Path) -> None:
     """No Commit and no row; the same batch is judged again at the next start, and by the suite of then (11.5)."""
     source = MemorySource(ORDERS)
@@ -125,6 +126,7 @@ def test_a_gate_that_stops_the_job_lets_nothing_of_the_batch_out(tmp_path: Path)
         assert sorted(plain(h.output()["gate_out"])) == sorted(BAD)
 
 
+@pytest.mark.remedy("PEN-QLT-002")
 @pytest.mark.fault("F53")
 def test_a_gate_that_raises_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever its policy: an error of its own kind, no Commit and no row; the same batch is judged again (11.8)."""

@@ -193,6 +193,7 @@ def test_a_time_that_is_not_later_than_the_last_is_refused(tmp_path: Path) -> No
 # --- after a failure -------------------------------------------------------------------------
 
 
+@pytest.mark.remedy("PEN-OPR-001")
 def test_after_an_error_the_driver_has_ended_and_says_so(tmp_path: Path) -> None:
     """An ended driver gives no empty results; the restart does the batch again, with other code if given."""
     source = MemorySource("v int")

@@ -76,6 +76,7 @@ def test_a_wrong_replay_is_refused_before_anything_is_written(
     assert not (tmp_path / "checkpoints").exists()
 
 
+@pytest.mark.remedy("PEN-SRC-002")
 @pytest.mark.fault("F39")
 def test_a_batch_whose_file_changed_is_not_done_again(path: Path, tmp_path: Path) -> None:
     """F39, SEMANTICS 9.1: a range that was fixed replays as it was, or the start fails; put back, it goes on."""
@@ -93,6 +94,7 @@ def test_a_batch_whose_file_changed_is_not_done_again(path: Path, tmp_path: Path
         assert sorted(row["v"] for row in h.output()["out"]) == [1, 2, 4, 5]
 
 
+@pytest.mark.remedy("PEN-SRC-005")
 @pytest.mark.fault("F39")
 def test_a_schema_is_what_it_parses_to(path: Path, tmp_path: Path) -> None:
     """A5, SEMANTICS 9.1: a space more is no change; another type is one, and each remedy that is told works."""
@@ -140,6 +142,7 @@ def test_a_position_that_was_counted_by_older_rules_is_refused_and_each_remedy_w
         ]
 
 
+@pytest.mark.remedy("PEN-SRC-007")
 @pytest.mark.fault("F14")
 def test_a_changed_byte_of_a_sorted_copy_ends_the_batch_and_a_start_mends_it(path: Path, tmp_path: Path) -> None:
     """F14: no other value is read; the job retries, and the copy is made anew."""

@@ -204,6 +204,7 @@ def test_a_table_that_somebody_has_edited_is_gone_on_with(tmp_path):
         assert (("k", "timer"), ("n", 1), ("why", "timer")) in rows_of(h.batch({}, at=90))
 
 
+@pytest.mark.remedy("PEN-CKP-015")
 def test_partitions_that_changed_without_a_restore_are_refused_with_both_numbers(tmp_path):
     """By a start, and by a restore that does not say it."""
     with Harness(job_of("idle", partitions=2), tmp_path) as h:

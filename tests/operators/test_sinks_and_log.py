@@ -128,6 +128,7 @@ def world(tmp_path):
     return World(tmp_path)
 
 
+@pytest.mark.remedy("PEN-SNK-006")
 @pytest.mark.fault("F70")
 def test_a_start_finds_that_a_table_has_lost_batches_and_they_are_given_again(world):
     """SEMANTICS 9.5: the batches are named, nothing is published until they are back, and then all goes on."""
@@ -210,6 +211,7 @@ def test_a_table_that_loses_a_batch_under_a_driver_stops_it(world):
     assert world.shown() == [0, 1, 2, 3]
 
 
+@pytest.mark.remedy("PEN-SNK-006")
 @pytest.mark.fault("F70")
 def test_what_cannot_be_given_again_is_skipped_with_a_count(world):
     """SEMANTICS 9.5: the files are gone, which is told; the log says how many rows the table goes on without."""
@@ -232,6 +234,7 @@ def test_what_cannot_be_given_again_is_skipped_with_a_count(world):
     assert world.shown() == [0, 0, 1]
 
 
+@pytest.mark.remedy("PEN-SNK-006")
 @pytest.mark.fault("F70")
 def test_a_restore_goes_back_before_what_is_lost_and_no_further(world):
     """SEMANTICS 9.5: a batch that the table has lost is nothing to go on from; one before it is the third way on."""
@@ -274,6 +277,7 @@ def test_what_a_restore_has_left_behind_is_missed_by_nobody(world, back):
     assert world.shown()[-1] == 9
 
 
+@pytest.mark.remedy("PEN-SNK-001")
 @pytest.mark.fault("F31")
 def test_a_checkpoint_from_a_backup_is_refused_while_the_table_is_ahead(world):
     """F31: both numbers are told and nothing is written; with the newer checkpoint in its place all goes on."""
@@ -388,6 +392,7 @@ def test_a_batch_that_a_sink_cannot_hold_does_not_stop_the_job_for_ever(tmp_path
     assert [(one.batches, one.rows) for one in found] == [([1], 2)]
 
 
+@pytest.mark.remedy("PEN-SNK-008")
 @pytest.mark.fault("F74")
 @pytest.mark.parametrize("rule", ["check", "required"])
 def test_a_row_that_a_table_refuses_fails_the_batch_before_the_commit(world, rule):

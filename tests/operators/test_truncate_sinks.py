@@ -167,6 +167,7 @@ def test_a_sink_that_the_job_has_no_longer_cannot_be_reached(tmp_path: Path) -> 
             h.restore(batch=KEPT, truncate_sinks=True)
 
 
+@pytest.mark.remedy("PEN-SNK-004")
 def test_what_others_have_written_is_not_undone(tmp_path: Path) -> None:
     """Nothing is decided; without truncation the restore is done."""
     with Harness(make_job(tmp_path), tmp_path / "root") as h:

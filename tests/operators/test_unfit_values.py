@@ -56,6 +56,7 @@ def far(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.remedy("PEN-OPR-020")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_moment_beyond_the_calendar_is_named_and_can_be_put_aside(tmp_path: Path, far: Path, form: str) -> None:
     """The error names step, column and row; the remedy lets the same batch through, and only that row aside."""
@@ -126,6 +127,7 @@ def wrong_job(what: str, *, aside: bool) -> Job:
     return job
 
 
+@pytest.mark.remedy("PEN-OPR-004")
 @pytest.mark.parametrize("what", WRONG)
 def test_a_result_that_does_not_fit_is_a_rows_fault(tmp_path: Path, what: str) -> None:
     """Refused with step and column; with quarantine the same batch goes on, and the key's state is as it was."""

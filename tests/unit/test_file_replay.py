@@ -473,6 +473,7 @@ def test_line_breaks_in_quotes_are_part_of_the_value(
         assert said == {int(r) for r in raw.to_pylist() if r is not None} == broken
 
 
+@pytest.mark.remedy("PEN-SRC-006")
 def test_a_file_that_cannot_be_split_is_told_with_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """C8: the remedy names no option that is there already, or that there is not; a file corrected by it is read."""
     monkeypatch.setattr(csv_records, "_BLOCK", 1_000)

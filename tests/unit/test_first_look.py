@@ -172,6 +172,7 @@ def test_rows_of_others_are_no_lineage(tmp_path):
     assert begun(folder, table) == LAST
 
 
+@pytest.mark.remedy("PEN-CKP-029")
 @pytest.mark.fault("F19")
 @pytest.mark.parametrize("told", [{"last": {"batch": 0}}, {"last": None, "next_batch": 3}])
 def test_a_root_remembers_a_job_whose_folder_is_gone(tmp_path, told):

@@ -163,6 +163,7 @@ def test_a_release_that_a_crash_cut_short_is_finished_by_the_next(world, monkeyp
     assert (world.waiting(), world.shown()) == ([], [0, 0, 0])
 
 
+@pytest.mark.remedy("PEN-QLT-006")
 def test_a_decision_is_made_once(world):
     """What was released cannot be discarded, nor the other way round, also when it is not finished."""
     world.hold(0)
@@ -178,6 +179,9 @@ def test_a_decision_is_made_once(world):
     with pytest.raises(HeldDecided, match="batch 2 is being discarded"):
         world.release(2)
     assert world.shown() == [0, 0, 0]
+    assert world.waiting() == [2], "what the list shows is what can be decided"
+    assert world.discard(2).decision is Decision.DISCARD
+    assert world.waiting() == []
 
 
 def test_of_two_people_at_once_the_first_decides(world):
@@ -259,6 +263,7 @@ def test_a_release_that_a_restore_has_ended_is_discarded(world):
     assert (world.shown(), world.waiting(), world.found(1).ruling.decision) == ([], [], Decision.DISCARD)
 
 
+@pytest.mark.remedy("PEN-QLT-007")
 def test_what_is_not_held_cannot_be_decided_on(world):
     """Neither a batch that passed nor one that never was; nor for a sink that the job has no more."""
     world.pass_on(0)
@@ -266,6 +271,7 @@ def test_what_is_not_held_cannot_be_decided_on(world):
     for batch in (0, 7):
         with pytest.raises(HeldNotFound, match=r"undecided: \[1\]"):
             world.found(batch)
+    assert world.found(1).rows == {"out": 3}
     job = Job("orders")
     job.source("orders", MemorySource(schema="v long")).write("other", Console())
     world.graph = job.graph()

@@ -128,6 +128,7 @@ def log():
     return found
 
 
+@pytest.mark.remedy("PEN-CKP-012", "PEN-CKP-013")
 @pytest.mark.fault("F07", "F09")
 def test_a_holder_that_beats_is_left_alone_and_named(log):
     """The second driver ends with exit code 77 as soon as it sees the next heartbeat."""
@@ -137,6 +138,8 @@ def test_a_holder_that_beats_is_left_alone_and_named(log):
     assert caught.value.exit_code == EXIT_FENCED
     assert caught.value.fields == {"holder": HOLDER, "epoch": 1}
     assert clock.monotonic() == 2.0
+    watch(log, clock, Beats(clock, dies=1e9), told=True).may_take_over(survey(log))
+    watch(log, clock, Beats(clock, dies=2.0)).may_take_over(survey(log))
 
 
 @pytest.mark.fault("F09")

@@ -136,6 +136,7 @@ def test_what_is_not_a_plain_file_is_not_read(store: LocalStore, root: Path, mon
         store.read("log/0")
 
 
+@pytest.mark.remedy("PEN-CKP-009")
 def test_a_root_that_went_away_is_not_an_empty_checkpoint(store: LocalStore, root: Path) -> None:
     """An unmounted root must not look like a new job, and is not made again."""
     root.rmdir()
@@ -143,6 +144,9 @@ def test_a_root_that_went_away_is_not_an_empty_checkpoint(store: LocalStore, roo
         with pytest.raises(StorageUnavailable, match="gone"):
             call()
     assert not root.exists()
+    root.mkdir(mode=0o700)  # it is mounted again
+    store.create("log/0", b"x")
+    assert store.read("log/0") == b"x"
 
 
 @pytest.mark.fault("F15")

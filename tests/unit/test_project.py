@@ -54,6 +54,7 @@ def test_the_module_is_read_anew_and_may_import_its_neighbours(root):
     assert find_project(root).job_names() == ["orders"]
 
 
+@pytest.mark.remedy("PEN-JOB-009")
 @pytest.mark.fault("F61")
 @pytest.mark.parametrize("name", ["order", "../orders", "Orders", "", "orders.py", "a" * 64, "conf/../orders"])
 def test_what_is_no_job_is_refused_before_a_path_is_made_of_it(root, name):
@@ -61,6 +62,7 @@ def test_what_is_no_job_is_refused_before_a_path_is_made_of_it(root, name):
     with pytest.raises(JobNotFound) as caught:
         find_project(root).settings(name)
     assert "'orders'" in caught.value.what
+    find_project(root).settings("orders")
 
 
 @pytest.mark.parametrize(

@@ -222,6 +222,7 @@ def test_only_critical_row_rules_have_a_bit():
     assert gate_of("expect_column_values_to_be_unique", "int").rules[0].bit is None
 
 
+@pytest.mark.remedy("PEN-QLT-001")
 def test_a_mask_holds_sixty_three_rules_and_no_more():
     """The mask is a signed 64-bit column; the rule that does not fit is named."""
     rules = [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "v"}}] * 64

@@ -336,6 +336,7 @@ def refused(path: Path, match: str, **wanted) -> None:
         everything(path, **wanted)
 
 
+@pytest.mark.remedy("PEN-QLT-008")
 def test_a_table_that_is_not_there_is_refused(tmp_path):
     """Neither a missing folder nor one with other files holds a table, and none is made."""
     refused(tmp_path / "nowhere", "nothing was published yet")
@@ -343,6 +344,8 @@ def test_a_table_that_is_not_there_is_refused(tmp_path):
     (tmp_path / "files").mkdir()
     pq.write_table(rows_of([0]), tmp_path / "files" / "a.parquet")
     refused(tmp_path / "files", "nothing was published yet")
+    write_deltalake(tmp_path / "nowhere", rows_of([0]))
+    assert len(list(everything(tmp_path / "nowhere").rows(9))) == 1
 
 
 @pytest.mark.parametrize("column", ["window_start", "window_end"])

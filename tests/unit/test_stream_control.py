@@ -102,6 +102,7 @@ def test_a_start_is_written_down_with_a_generation_of_its_own(control, clock):
     assert (again.outcome, again.generation, control.newest().generation) == (Outcome.ALREADY, 1, 1)
 
 
+@pytest.mark.remedy("PEN-SUP-004")
 def test_a_control_root_that_is_not_there_is_named_and_not_made(tmp_path, clock):
     """It may be on a disk that is not mounted: what is written to another folder nobody would ever read."""
     for root in (tmp_path / "root", tmp_path / "mount" / "root"):
@@ -109,6 +110,8 @@ def test_a_control_root_that_is_not_there_is_named_and_not_made(tmp_path, clock)
             StreamControl(root, "flights", clock)
         assert caught.value.where == str(root)
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "root").mkdir(mode=0o700)  # it is mounted
+    assert StreamControl(tmp_path / "root", "flights", clock).records.number() == -1
 
 
 def test_who_runs_and_who_supervises_makes_the_root(tmp_path):
@@ -214,11 +217,13 @@ def test_a_restart_of_a_generation_that_is_over_is_stale_whatever_it_goes_back_t
     assert asked.outcome is Outcome.STALE
 
 
+@pytest.mark.remedy("PEN-SUP-001")
 def test_what_the_phase_does_not_allow_is_refused(control):
     """And nothing is written, not even the id."""
     with pytest.raises(CommandRefused, match="resume is refused"):
         control.ask(command(Verb.RESUME))
     assert control.records.number() == -1
+    assert control.ask(command(Verb.START, "b")).outcome is Outcome.DONE, "what is not there can be started"
 
 
 def test_limits_are_in_the_record(control):
@@ -248,6 +253,7 @@ def test_a_wait_ends_when_it_is_reached(control, clock, supervised):
     assert clock.sleeps == 500
 
 
+@pytest.mark.remedy("PEN-SUP-002")
 @pytest.mark.parametrize("end", [Phase.FAILED, Phase.STOPPED, Phase.SUSPENDED, Phase.FINISHED])
 def test_a_stream_that_comes_to_another_end_is_an_error(control, clock, supervised, end):
     """With the reason; whoever ended it, what is waited for does not come any more."""
@@ -255,6 +261,10 @@ def test_a_stream_that_comes_to_another_end_is_an_error(control, clock, supervis
     clock.then = {3: become(control, phase=end, reason="the driver ended with 78")}
     with pytest.raises(StreamFailed, match=f"flights is {end.value}: the driver ended with 78"):
         control.wait(asked.generation, runs)
+    if end is Phase.FAILED:
+        again = control.ask(command(Verb.START, "again"))
+        clock.then = {clock.sleeps + 3: become(control, phase=Phase.RUNNING)}
+        assert control.wait(again.generation, runs).phase is Phase.RUNNING
 
 
 def test_a_wait_goes_on_through_a_rest_that_is_no_end_to_it(control, clock, supervised):
@@ -272,6 +282,7 @@ def test_who_waits_for_the_failure_gets_the_stream(control, clock, supervised):
     assert control.wait(asked.generation, lambda stream: stream.phase.is_final).phase is Phase.FAILED
 
 
+@pytest.mark.remedy("PEN-SUP-003")
 @pytest.mark.parametrize("leaves", [None, "silently", "properly"], ids=["never", "killed", "left"])
 def test_where_nobody_supervises_nobody_waits_for_ever(control, clock, leaves):
     """After two patiences of the waiter's own clock; what was asked stands."""
@@ -286,6 +297,10 @@ def test_where_nobody_supervises_nobody_waits_for_ever(control, clock, leaves):
         control.wait(asked.generation, runs)
     assert 2 * PATIENCE < clock.seconds - begun < 2 * PATIENCE + 2
     assert control.newest() == asked.stream
+    lease = LeaseWatch(control.store, writer="b", place="h:2", patience=PATIENCE)  # one is started
+    clock.each = lambda: lease.hold(wall=clock.wall(), monotonic=clock.seconds)
+    clock.then = {clock.sleeps + 200: become(control, phase=Phase.RUNNING)}
+    assert control.wait(asked.generation, runs).phase is Phase.RUNNING
 
 
 def test_a_supervisor_that_begins_to_supervise_in_time_is_waited_for(control, clock):
