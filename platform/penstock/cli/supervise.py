@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from penstock.supervise.posting import Poster
 from penstock.supervise.supervisor import Supervisor
 from penstock.time.clock import SystemClock
 
-__all__ = ["supervise_command"]
+__all__ = ["leave_all", "supervise_command"]
 
 log = structlog.get_logger()
 
@@ -63,10 +63,29 @@ def supervise_command(*, json: bool, project: Path | None, debug: bool) -> None:
             for supervisor in supervisors.values():
                 supervisor.tick()
             asked.wait(_EVERY)
-        for supervisor in supervisors.values():
+        leave_all(supervisors.values())
+
+
+def leave_all(supervisors: Iterable[Supervisor]) -> None:
+    """Give back the leases of all roots, then say which drivers go on; what cannot be written or read is told.
+
+    A lease that stays is taken after a while by who stands by.
+    """
+    roots = list(supervisors)
+    for supervisor in roots:
+        try:
             supervisor.leave()
-            going = sorted(job for job, s in supervisor.streams().items() if s.driver is not None)
-            log.info("supervisor.left", root=shown(supervisor.root), go_on=going)
+        except (PenstockError, OSError) as why:
+            log.warning("supervisor.trouble", job=None, reason=str(why))
+    for supervisor in roots:
+        try:
+            going, unread = supervisor.drivers()
+        except (PenstockError, OSError) as why:
+            log.warning("supervisor.trouble", job=None, reason=str(why))
+            continue
+        for job, reason in unread.items():
+            log.warning("supervisor.trouble", job=job, reason=reason)
+        log.info("supervisor.left", root=shown(supervisor.root), go_on=going)
 
 
 def _post_events(settings: EventsSettings, supervisor: Supervisor, asked: threading.Event) -> None:

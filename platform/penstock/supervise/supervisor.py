@@ -99,6 +99,18 @@ class Supervisor:
         """Return all streams as they stand."""
         return {job: StreamRecords(self.store, job).newest() for job in supervised_jobs(self.store)}
 
+    def drivers(self) -> tuple[list[str], dict[str, str]]:
+        """Return the jobs that have a driver, and those whose record cannot be read, with the reason."""
+        going: list[str] = []
+        unread: dict[str, str] = {}
+        for job in supervised_jobs(self.store):
+            try:
+                if StreamRecords(self.store, job).newest().driver is not None:
+                    going.append(job)
+            except (PenstockError, OSError) as why:
+                unread[job] = str(why)
+        return sorted(going), unread
+
     # --- one stream --------------------------------------------------------------------------
     def _tend(self, job: str) -> None:
         try:
