@@ -27,6 +27,7 @@ from penstock.errors import (
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
 from penstock.graph.schedules import AUTO, Schedule
+from penstock.graph.shape import shape_of
 from penstock.runtime.beginning import refuse_to_begin
 from penstock.runtime.config import Settings
 from penstock.runtime.config_values import is_local, reference_of
@@ -142,7 +143,9 @@ def _launched(
         "writer": identity.writer,
         "code_version": identity.code_version,
     }
-    facts |= {"generation": identity.generation, "started": clock.wall(), "tables": _tables(loaded.job.graph())}
+    graph = loaded.job.graph()
+    facts |= {"generation": identity.generation, "started": clock.wall()}
+    facts |= {"tables": _tables(graph), "graph": shape_of(graph)}
     status = RunStatus({"job": name, **facts}, clock)
     clock.napping = status.on_nap
     runner = Runner(switch, clock, progress, status, Heartbeat(records, status))

@@ -11,6 +11,8 @@ from penstock.checkpoint.entries import END_OF_TIME, Commit
 from penstock.runtime.batch_report import BatchReport
 from penstock.runtime.overview import JobStatus, KeptCheckpoint, State
 from penstock.supervise.stream import Limits, Phase, Stream
+from penstock.ui.ends import SinkEnd, SourceEnd, sinks_of, sources_of
+from penstock.ui.flow import Flow, flow_of
 from penstock.ui.trouble import Trouble
 from penstock.ui.words import finite
 
@@ -54,7 +56,8 @@ class Reading:
     """Hold what was read of one job, by the functions that the commands use.
 
     `asked` says whether anybody ever asked anything of the stream; `history` are its kept records, oldest first;
-    `kept` and `commits` go together, oldest first.
+    `kept` and `commits` go together, oldest first. `in_force` is the Commit that the job goes on from, and `published`
+    the newest batch that each sink is known to show.
     """
 
     job: str
@@ -67,6 +70,8 @@ class Reading:
     history: Sequence[tuple[int, Stream]] = ()
     kept: Sequence[KeptCheckpoint] = ()
     commits: Sequence[Commit] = ()
+    in_force: Commit | None = None
+    published: Mapping[str, int] = field(default_factory=dict)
     saves: Mapping[str, int] = field(default_factory=dict)
     problems: Sequence[str] = ()
 
@@ -178,6 +183,9 @@ class JobView:
     steps: tuple[Step, ...]
     units: tuple[Unit, ...]
     changes: tuple[Change, ...]
+    sources: tuple[SourceEnd, ...]
+    sinks: tuple[SinkEnd, ...]
+    flow: Flow | None
 
     @property
     def job(self) -> str:
@@ -234,6 +242,9 @@ def view_of(reading: Reading) -> JobView:
         steps=tuple(_steps(reading)),
         units=tuple(_newest_units(reading.commits)),
         changes=tuple(_changes(reading.history)),
+        sources=sources_of(reading.in_force, status.record.get("left")),
+        sinks=sinks_of(reading.in_force, reading.published, status.record.get("tables")),
+        flow=flow_of(status.record.get("graph")),
     )
 
 

@@ -173,6 +173,8 @@ def _read(project: Project, job: str, *, clock: Clock, newest: int, history: boo
             history=changes,
             kept=kept,
             commits=[one.commit for one in recovered.kept] if recovered is not None else [],
+            in_force=recovered.commit if recovered is not None else None,
+            published=recovered.known if recovered is not None else {},
             saves=recovered.saves.batches if recovered is not None else {},
             problems=[str(problem) for problem in recovered.problems] if recovered is not None else [],
         )

@@ -1,0 +1,22 @@
+"""Say which step of a job reads which, in JSON values: what a driver's record tells pages that load no job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.graph.graph import JobGraph
+
+__all__ = ["shape_of"]
+
+
+def shape_of(graph: JobGraph) -> list[dict[str, Any]]:
+    """Return the `kind` of each step in graph order, its `name`, empty for none, and what it `reads` by place."""
+    places = {id(node): place for place, node in enumerate(graph.nodes)}
+    return [
+        {
+            "kind": type(node).__name__.removesuffix("Node").lower(),
+            "name": str(getattr(node, "name", "")),
+            "reads": sorted({places[id(above)] for above in (*node.parents, *graph.feeders(node))}),
+        }
+        for node in graph.nodes
+    ]
