@@ -20,7 +20,7 @@ from penstock.ui.app import pages
 
 NOW = 1_700_000_000_000_000
 SECOND = 1_000_000
-INLINE = ("a", "code", "span", "strong")
+INLINE = ("a", "code", "span", "strong", "time")
 
 
 def ask(app: FastAPI, path: str, method: str = "GET", root_path: str = "", **more) -> httpx.Response:
@@ -64,12 +64,16 @@ class Site:
         """Return the record of a stream as it stands."""
         return StreamRecords(self.store(), job).newest()
 
-    def batches(self, count: int, job: str = "orders", **more) -> None:
+    def batches(self, count: int, job: str = "orders", *, apart: int = 0, **more) -> None:
         self.store()
         owned = own(Log(LocalStore(self.root / "checkpoints" / job)), holder="elsewhere:1:1")
         for batch in range(count):
             owned.append(offsets(batch, owned.epoch, owned.writer))
-            facts = {"accounting": {"source:orders": {"read": 1_234}}, "time": NOW - SECOND, **more}
+            facts = {
+                "accounting": {"source:orders": {"read": 1_234}},
+                "time": NOW - SECOND - apart * (count - 1 - batch),
+                **more,
+            }
             owned.append(commit(batch, owned.epoch, owned.writer, **facts))
 
     def says(self, **body) -> None:

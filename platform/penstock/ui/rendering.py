@@ -62,14 +62,14 @@ class Renderer:
     def __init__(self, mounted: str | None) -> None:
         self._mounted = mounted
         self._css = _ours(CHART_CSS, _STATIC / "penstock.css")
-        self._js = _ours(_STATIC / "charts.js", _STATIC / "penstock.js")
+        self._js = _ours(_STATIC / "times.js", _STATIC / "charts.js", _STATIC / "penstock.js")
         self._templates = Environment(
             loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined
         )
         self._templates.filters.update(
             counted=lambda counts: counted(dict(counts)),
             fine=lambda counts: set(counts) <= {"passed", "empty"},
-            moment=shown_moment,
+            moment=_moment,
             number=number,
             quantity=quantity,
             size=size,
@@ -140,6 +140,14 @@ class Renderer:
         return self.page(
             request, None, "trouble.html", status=status, here=here, title=title, trouble=Trouble.of(error)
         )
+
+
+def _moment(micros: int | None) -> Markup | str:
+    """Return a time in UTC that the page's script shows in the zone of who reads; one of no calendar as it is."""
+    text = shown_moment(micros)
+    if not text.endswith("Z"):
+        return text
+    return Markup('<time datetime="{}">{}</time>').format(text.replace(" ", "T"), text)
 
 
 def encoded(text: str) -> bytes:

@@ -22,7 +22,7 @@ const plots = (() => {
     if (far < 120) return `${value.toFixed(far < 10 ? 1 : 0)} s`;
     return far < 7200 ? `${(value / 60).toFixed(0)} min` : `${(value / 3600).toFixed(1)} h`;
   };
-  const moment = (value) => `${new Date(value * 1000).toISOString().slice(0, 19).replace("T", " ")}Z`;
+  const moment = (value) => times.shown(value * 1000);
   const says = {
     ms: (value) => (Math.abs(value) < 10000 ? `${Math.round(value).toLocaleString("en")} ms` : seconds(value / 1000)),
     rows: (value) => Math.round(value).toLocaleString("en"),
@@ -56,9 +56,9 @@ const plots = (() => {
     return {
       width: box.clientWidth,
       height: 190,
-      tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
+      tzDate: (at) => uPlot.tzDate(new Date(at * 1000), times.zone),
       cursor: { sync: { key: "batches" }, drag: { x: false, y: false } },
-      scales: { y: { range: (_, low, high) => (said.unit === "moment" ? [low, high > low ? high : low + 1] : [Math.min(0, low), high > 0 ? high * 1.05 : 1]) } },
+      scales: { x: { range: (_, low, high) => (high > low ? [low, high] : [low - 30, low + 30]) }, y: { range: (_, low, high) => (said.unit === "moment" ? [low, high > low ? high : low + 1] : [Math.min(0, low), high > 0 ? high * 1.05 : 1]) } },
       axes: [
         { ...axis, space: 80, values: dated },
         {

@@ -59,6 +59,7 @@
       if (old) fresh.querySelector("#filter")?.replaceWith(old);
       const focused = main.contains(document.activeElement) ? document.activeElement.id : "";
       main.replaceChildren(...fresh.childNodes);
+      times.dress(main);
       plots.draw(main);
       main.querySelectorAll(".box").forEach((box, at) => {
         if (boxes[at]) { box.scrollLeft = boxes[at].left; box.scrollTop = boxes[at].top; }
