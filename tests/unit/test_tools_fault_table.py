@@ -112,3 +112,13 @@ def test_a_table_with_a_mistake_in_it_is_refused(old, new):
 def test_the_table_holds_every_fault():
     """F01 to F79, none left out."""
     assert sorted(read_table(TABLE.read_text()).faults) == [f"F{number:02}" for number in range(1, 80)]
+
+
+def test_a_required_fault_is_shown_each_day():
+    """Not by a test alone that CI does not run; a case of `parametrize` leaves the others."""
+    marked = '@pytest.mark.soak\n@pytest.mark.fault("F01")\ndef test_a(): pass\n'
+    table = read_table(FAULTS)
+    tests, problems = judge(table, {"t.py": marks_of(marked, "t.py")})
+    assert (tests["F01"], problems) == (["t.py::test_a"], ["F01 has no test but in make soak: first"])
+    cases = marked.replace("soak", "parametrize('x', [pytest.param(1, marks=pytest.mark.soak), 2])")
+    assert judge(table, {"t.py": marks_of(cases, "t.py")})[1] == []
