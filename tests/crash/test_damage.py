@@ -415,7 +415,7 @@ def _batch(store: Witness, path: str) -> int:
     "site", [CUTS["Commit at the end"], CUTS["Release at the end"]], ids=["kill", "stop"], indirect=True
 )
 @pytest.mark.fault("F13", "F14", "F18")
-@pytest.mark.parametrize("harm", ["commit", "takeover", "state", "manifest"])
+@pytest.mark.parametrize("harm", ["commit", "takeover", "state", "manifest", "gone"])
 def test_what_stops_the_job_can_be_restored_from(site: Site, harm: str) -> None:
     """The remedy that the error names: an earlier kept batch, from which the source is read again.
 
@@ -426,12 +426,14 @@ def test_what_stops_the_job_can_be_restored_from(site: Site, harm: str) -> None:
         path = max(path for path in files if path.startswith("log/") and kind_of(files, path) == harm)
         files[path] = files[path][:-1]
     else:
-        suffix = {"state": ".arrow", "manifest": ".json"}[harm]
+        suffix = {"state": ".arrow", "manifest": ".json", "gone": ".json"}[harm]
         path = next(
             path for path in state_files(site) if path.suffix == suffix and path.name.startswith("000000000002")
         )
-        path.write_bytes(path.read_bytes()[:-1])
-    assert isinstance(site.again("broken", files).error, CheckpointCorrupt)
+        whole = path.read_bytes()
+        path.unlink() if harm == "gone" else path.write_bytes(whole[:-1])
+    error = StateMissing if harm == "gone" else CheckpointCorrupt
+    assert isinstance(site.again("broken", files).error, error)
 
     store = Witness()
     store._files = files
