@@ -119,7 +119,7 @@ TAIL = """## What else counts
 - A sink may go when its last rows are known to be published, as a driver says that leaves on purpose. It may also write to another table then: what was published stays in the old one. Behind one that was killed, start once as it was, or let the last rows go with `penstock sinks JOB skip SINK`: from the last commit, and from anything that is of that batch, that is asked for with `PEN-CKP-016`. A restore to a batch before it goes on: the rows are computed again, for the sinks that there are.
 - A source or a step that is new is refused as long as a batch is begun and not committed: start once as it was, or give that batch up with `--from batch=N`.
 - A restore that is refused changes neither state nor positions. Where a changed job has gone on, the code of before can go back to any batch that is kept from before.
-- An aggregate that is new counts the rows that come from then on, in windows that are open as well; windows that begin later have it whole. One that needs only what is kept already, as a mean beside a sum of doubles, has it whole at once. `penstock diff` says which is which.
+- An aggregate that is new counts the rows that come from then on, in windows that are open as well; windows that begin later have it whole. So does `first`, which is the first row since then. One that needs only what is kept already, as a mean beside a sum of doubles, has it whole at once. One that is dropped is gone with the first batch without it: added again it is new, whatever the files still have. All ways to make windows, and all ways to start, keep this rule; `penstock diff` says which is which.
 - What a table of a sink does not take is refused with `PEN-SNK-003`, whichever way the job starts.
 """
 

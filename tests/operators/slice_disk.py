@@ -15,7 +15,7 @@ from penstock.runtime.partition_state import PartitionState
 from penstock.runtime.specs import StepDone
 from penstock.runtime.staging import TaskFiles
 from penstock.runtime.window_work import WindowWork
-from penstock.state import Written
+from penstock.state import Change, Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,41 @@ class SliceDisk:
 
     def __init__(self, spec: WindowStep, root: Path, ref: Mapping[str, Any] | None = None, batches: int = 0) -> None:
         self.work, self.root, self.ref, self.batches = WindowWork("w", spec), root, ref, batches
+        self.base: Mapping[str, Any] | None = None
+        """The manifest of a fold on which the next batch stands."""
 
     def state(self) -> PartitionState:
         """Open what the last batch left."""
-        return PartitionState.open(self.root, "w", 0, self.ref, work=self.work)
+        return PartitionState.open(self.root, "w", 0, self.ref, work=self.work, base=self.base)
 
     def batch(self, deltas: Sequence[pa.Table], *, late: int | None, close: int | None) -> Batch:
         """Run a batch, and write what it changed."""
-        facts = BatchFacts(
+        facts = self.facts(late, close)
+        state, pieces = self.state(), []
+        made = self.work.run(state, list(deltas), facts)
+        while True:
+            try:
+                pieces.append(next(made).rows)
+            except StopIteration as end:
+                done: StepDone = end.value
+                break
+        written = self.write(state, done.change)
+        self.batches += 1
+        return Batch(pa.concat_tables(pieces) if pieces else self.work.output.empty_table(), done, written)
+
+    def write(self, state: PartitionState, change: Change) -> Written:
+        """Write a change of the state, as the batch that is next."""
+        written = state.write(change, TaskFiles(self.facts(None, None), self.batches, "0b0"), partitions=1)
+        if written.ref is not None:
+            self.ref, self.base = (
+                {"path": written.ref.path, "size": written.ref.size, "checksum": written.ref.checksum},
+                None,
+            )
+        return written
+
+    def facts(self, late: int | None, close: int | None) -> BatchFacts:
+        """Return what the tasks of the next batch are told."""
+        return BatchFacts(
             batch=self.batches,
             time=self.batches,
             epoch=1,
@@ -51,16 +78,3 @@ class SliceDisk:
             state_folder=str(self.root),
             staging={},
         )
-        state, pieces = self.state(), []
-        made = self.work.run(state, list(deltas), facts)
-        while True:
-            try:
-                pieces.append(next(made).rows)
-            except StopIteration as end:
-                done: StepDone = end.value
-                break
-        written = state.write(done.change, TaskFiles(facts, self.batches, "0b0"), partitions=1)
-        if written.ref is not None:
-            self.ref = {"path": written.ref.path, "size": written.ref.size, "checksum": written.ref.checksum}
-        self.batches += 1
-        return Batch(pa.concat_tables(pieces) if pieces else self.work.output.empty_table(), done, written)

@@ -1,54 +1,116 @@
 """Read partials that were stored for other aggregates than the step has now (schema evolution on restart).
 
-What a step has now is found by the names of its partials. A sum of integers serves for the sum of the same numbers cast
-to decimal or double. What was not aggregated then is as if no row had come: it counts the rows from now on.
+All state is read as if each change of the aggregates had rewritten it. What the code has dropped is gone, also where
+the files still have it; what is new is as of no rows, and counts those from now on. What tells one from another is a
+generation: a number that grows with each change, and that segments carry. For each older one that may still have rows
+the facts say from which of its columns the partials of today are told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.errors import StateError
+from penstock.operators.aggregates import ROWS
 from penstock.operators.aggregates.cells import as_arrow
 from penstock.operators.aggregates.edges import Edge
 from penstock.operators.aggregates.extremes import Extreme
-from penstock.operators.aggregates.naming import cast_of, partial_name
+from penstock.operators.aggregates.naming import names_of, said_in
 from penstock.operators.aggregates.wide import Wide
+from penstock.operators.partial_sources import Told, through, told_from
 from penstock.operators.partial_tables import FROM, GROUP, HASH, SLICE_START, PartialTables, column_array
 
-__all__ = ["StoredPartials"]
+__all__ = ["GENERATION", "OLDER", "StoredPartials"]
 
+GENERATION, OLDER = "generation", "older"
+"""The facts that number the partials a state has, and say how those of older numbers are read."""
 _LIMITS = np.iinfo(np.int64)
+
+
+class _Older(NamedTuple):
+    """How rows of an older generation are read; the batch from which on there are none; None is the next."""
+
+    until: int | None
+    told: Told
 
 
 @dataclass(frozen=True, slots=True)
 class StoredPartials:
-    """Reads tables of partials, of state or of a snapshot, as a layout has them; `old` names those by place."""
+    """Reads tables of partials, of state or of a snapshot, as a layout has them; `old` names those by place.
+
+    `generation` is that of the layout, `told` what tells it from the one that the state was written with last.
+    """
 
     layout: PartialTables
+    told: Told
+    generation: int = 0
+    older: Mapping[int, _Older] = field(default_factory=dict)
     old: Mapping[str, str] = field(default_factory=dict)
 
-    def __call__(self, table: pa.Table) -> pa.Table:
-        """Return the table with the partials of the layout; its other columns are as they are."""
+    @classmethod
+    def of_state(
+        cls, layout: PartialTables, facts: Mapping[str, Any], aggregates: str | None, old: Mapping[str, str]
+    ) -> StoredPartials:
+        """Return what reads state with these facts, whose aggregates were these in words; None where there is none."""
+        generation: int = facts.get(GENERATION, 0)
+        older = {
+            int(number): _Older(until, {name: tuple(columns) for name, columns in told.items()})
+            for number, (until, told) in facts.get(OLDER, {}).items()
+        }
+        now = {f.name for f in layout.plan.fields}
+        before = now
+        if aggregates is not None:
+            before = {ROWS} | names_of(said_in(aggregates), old=GENERATION not in facts)
+        told = told_from(layout.plan, before)
+        if before != now:
+            older = {number: _Older(until, through(told, was)) for number, (until, was) in older.items()}
+            older[generation] = _Older(None, told)
+            generation += 1
+        return cls(layout, told, generation, older, old)
+
+    @classmethod
+    def of_table(cls, layout: PartialTables, names: Iterable[str], old: Mapping[str, str]) -> StoredPartials:
+        """Return what reads a table of its own with these columns."""
+        told = told_from(layout.plan, {old.get(name, name) for name in names})
+        return cls(layout, told, 1, {0: _Older(None, told)}, old)
+
+    def __call__(self, table: pa.Table, generation: int = 0) -> pa.Table:
+        """Return a table of a generation with the partials of the layout; its other columns are as they are."""
         fields = self.layout.plan.fields
-        if not self.old and {f.name for f in fields} <= set(table.column_names) and self._same(table):
-            return table
+        if generation == self.generation:
+            if not self.old and self._same(table):
+                return table
+            told: Told = {f.name: (f.name,) for f in fields}
+        elif generation in self.older:
+            told = self.older[generation].told
+        else:
+            raise StateError(f"rows of generation {generation}, which the manifest does not tell how to read")
         stored = self._stored(table)
         first = [name for name in (GROUP, HASH, *self.layout.keys.names) if name in table.column_names]
         last = [name for name in (FROM, SLICE_START) if name in table.column_names]
-        arrays = {f.name: self._partial(f, stored, table.num_rows) for f in fields}
+        arrays = {f.name: self._partial(f, told.get(f.name, ()), stored, table.num_rows) for f in fields}
         columns = {name: table[name] for name in first} | arrays | {name: table[name] for name in last}
         return pa.table(columns)
 
-    def missing(self, names: Sequence[str]) -> set[str]:
-        """Return the partials of the layout that columns of these names do not tell."""
-        there = {self.old.get(name, name) for name in names}
-        plan = self.layout.plan
-        return {f.name for f in plan.fields if f.name not in there and not self._source(f.name, there)}
+    @property
+    def new(self) -> set[str]:
+        """Return the partials of the layout that nothing which was written last tells."""
+        return {f.name for f in self.layout.plan.fields} - self.told.keys()
+
+    def facts(self, batch: int, oldest: int) -> dict[str, Any]:
+        """Return the facts that a batch leaves; `oldest` is the batch of the oldest file that the state refers to."""
+        ends = {number: (batch if until is None else until, told) for number, (until, told) in self.older.items()}
+        older = {
+            str(number): [until, {name: list(columns) for name, columns in told.items()}]
+            for number, (until, told) in ends.items()
+            if oldest < until
+        }
+        return {GENERATION: self.generation} | ({OLDER: older} if older else {})
 
     # --- inside ------------------------------------------------------------------------------
     def _same(self, table: pa.Table) -> bool:
@@ -63,50 +125,33 @@ class StoredPartials:
             found.setdefault(self.old.get(name, name), table[name])
         return found
 
-    def _partial(self, wanted: pa.Field, stored: Mapping[str, pa.ChunkedArray], rows: int) -> pa.ChunkedArray:
+    def _partial(
+        self, wanted: pa.Field, sources: tuple[str, ...], stored: Mapping[str, pa.ChunkedArray], rows: int
+    ) -> pa.ChunkedArray:
+        if not sources:
+            return pa.chunked_array([self._neutral(wanted, rows)])
+        if missing := [name for name in sources if name not in stored]:
+            raise StateError(f"rows of state have no column {missing[0]!r}, which tells {wanted.name!r}")
         try:
-            if wanted.name in stored:
-                return stored[wanted.name].cast(wanted.type)
-            source = self._source(wanted.name, stored.keys())
-            if not source:
-                return pa.chunked_array([self._neutral(wanted, rows)])
-            if len(source) == 1:
-                return stored[source[0]].cast(wanted.type)
-            return pa.chunked_array([_summed(stored[source[0]], stored[source[1]], wanted.type)])
+            if len(sources) == 1:
+                return stored[sources[0]].cast(wanted.type)
+            return pa.chunked_array([_summed(stored[sources[0]], stored[sources[1]], wanted.type)])
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             what = f"state column {wanted.name!r} does not fit {wanted.type}: {error}"
             raise StateError(what, column=wanted.name) from error
-
-    def _source(self, name: str, there: Container[str]) -> tuple[str, ...]:
-        """Return the partials that tell one which is not there; none where nothing does."""
-        part, expression = self.layout.plan.partials().get(name, ("", ""))
-        for label in filter(None, (cast_of(expression), expression)):
-            for names in _sources(part, label):
-                if all(one in there for one in names):
-                    return names
-        return ()
 
     def _neutral(self, wanted: pa.Field, rows: int) -> pa.Array:
         """Return partials of no rows."""
         for cell in self.layout.plan.cells:
             if wanted.name not in [f.name for f in cell.fields]:
                 continue
-            if isinstance(cell, Extreme) or (isinstance(cell, Edge) and wanted.name not in cell.places):
+            if isinstance(cell, Extreme):
                 return pa.nulls(rows, wanted.type)
             if isinstance(cell, Edge):
+                if wanted.name in [given.column for given in cell.inputs]:
+                    return pa.nulls(rows, wanted.type)
                 return pa.array(np.full(rows, _LIMITS.min if cell.last else _LIMITS.max))
         return pa.array(np.zeros(rows, dtype=np.int64)).cast(wanted.type)
-
-
-def _sources(part: str, expression: str) -> Iterator[tuple[str, ...]]:
-    """Yield what a partial can be told from, of the same numbers under this expression."""
-    whole = (partial_name("sum", expression), partial_name("carry", expression))
-    if part in ("n", "double"):
-        yield (partial_name(part, expression),)
-    if part in ("decimal", "double"):
-        yield whole
-    if part == "double":
-        yield (partial_name("decimal", expression),)
 
 
 def _summed(low: pa.ChunkedArray, carry: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:

@@ -19,18 +19,17 @@ from penstock.checkpoint.places import have_file
 from penstock.checkpoint.recovery import Damage, recover
 from penstock.errors import CannotRestore, CheckpointCorrupt, RootMissing, UnknownName
 from penstock.operators.aggregates import AGGREGATES, AggregatePlan
-from penstock.operators.aggregates.naming import PARTIALS
 from penstock.operators.key_ledger import STATE, readable
 from penstock.operators.partial_tables import PartialTables
 from penstock.operators.slice_state import SLICES
-from penstock.operators.stored_partials import StoredPartials
-from penstock.operators.window_evolution import names_in
+from penstock.operators.window_evolution import reads
 from penstock.runtime.partition_state import LAYOUT
 from penstock.runtime.restoring import StartFrom, parse_start
 from penstock.runtime.roots import job_log
 from penstock.runtime.snapshot_tables import find_snapshot, table_path, verify_snapshot
 from penstock.state import LATEST, Combine, Manifest, StateReader, live_rows
 from penstock.state import ManifestRef as StateRef
+from penstock.state.reader import Adapters
 from penstock.state.rows import conform
 
 __all__ = ["chunks", "read", "stored_steps"]
@@ -106,10 +105,8 @@ def _readers(root: Path, step: str, commit: Commit) -> Iterator[tuple[StateReade
         manifest = Manifest.read(folder / ref.path, StateRef(ref.path, ref.size, ref.checksum))
         reader = StateReader(folder, manifest)
         if reader.stored(SLICES) is not None:
-            old = manifest.facts.get(PARTIALS)
-            names = names_in(str(manifest.facts.get(LAYOUT, ""))) if old is None else old
-            adapt = StoredPartials(_layout(reader, folder / ref.path), names)
-            reader = StateReader(folder, manifest, {SLICES: adapt})
+            read = reads(_layout(reader, folder / ref.path), manifest.facts, manifest.facts.get(LAYOUT))
+            reader = StateReader(folder, manifest, Adapters({SLICES: read}, read.generation))
         yield reader, folder / ref.path
 
 

@@ -19,10 +19,10 @@ from penstock.operators.key_ledger import Moment
 from penstock.operators.partial_tables import GROUP, HASH, SLICE_START
 from penstock.operators.slice_state import FRONT, LATE, LATE_NEXT, RUNNING, SLICES, TOTAL
 from penstock.operators.slices import BEGINNING_OF_TIME, END_OF_TIME
-from penstock.operators.stored_partials import StoredPartials
+from penstock.operators.stored_partials import GENERATION, OLDER, StoredPartials
 from penstock.operators.time_windows import WINDOW_END, StepResult, WindowStep, begin, step
 from penstock.operators.window_blocks import sorted_front
-from penstock.operators.window_evolution import changed_windows, kept_now, names_in
+from penstock.operators.window_evolution import changed_windows, kept_now, names_in, reads
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.partition_state import LAYOUT, PartitionState
 from penstock.runtime.specs import HASHED, MAIN, TIME, Piece, Rebuilt, StepDone
@@ -30,6 +30,7 @@ from penstock.runtime.window_order import ranked_together
 from penstock.state import Change, Combine
 from penstock.state.hashing import content_hashes
 from penstock.state.reader import Adapters
+from penstock.state.refs import batch_of
 from penstock.time.arrival import BY_TIME, Stand
 
 __all__ = ["WindowWork"]
@@ -69,12 +70,13 @@ class WindowWork:
 
     def adapters(self, facts: Mapping[str, Any]) -> Adapters:
         """Return what reads partials of other aggregates as those of today; of state of an older version, by place."""
-        read = StoredPartials(self.spec.layout, _old_names(facts))
-        return dict.fromkeys(_OF_PARTIALS, read)
+        read = self._reads(facts)
+        return Adapters(dict.fromkeys(_OF_PARTIALS, read), read.generation)
 
     def adapted(self, table: str, layout: str) -> Callable[[pa.Table], pa.Table]:
         """Return what does the same to rows of a snapshot."""
-        return StoredPartials(self.spec.layout, names_in(layout))
+        old = names_in(layout)
+        return lambda rows: StoredPartials.of_table(self.spec.layout, rows.column_names, old)(rows)
 
     @property
     def hash_column(self) -> str:
@@ -95,12 +97,11 @@ class WindowWork:
     def evolution(self, state: PartitionState) -> Evolution:
         """Return how this state differs: windows go on from the same keys and slices, and from other aggregates."""
         stored = state.reader.stored(SLICES)
-        read = StoredPartials(self.spec.layout, _old_names(state.facts))
-        return changed_windows(state.written_as, self.layout_name, read, stored)
+        return changed_windows(state.written_as, self.layout_name, self._reads(state.facts), stored)
 
     def evolved(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> Evolution:
         """Return the same of what was kept as a layout says."""
-        read = StoredPartials(self.spec.layout, names_in(layout))
+        read = StoredPartials.of_table(self.spec.layout, stored.names, names_in(layout))
         return changed_windows(layout, self.layout_name, read, stored)
 
     def lost(self, state: PartitionState) -> tuple[str, ...]:
@@ -119,7 +120,7 @@ class WindowWork:
             append=result.append,
             replace=result.replace,
             floors=dict.fromkeys((SLICES, FRONT, LATE, LATE_NEXT), result.floor),
-            facts={**result.facts, PARTIALS: _old_names(state.facts)},
+            facts={**_without_older(result.facts), **self._kept(state, facts.batch)},
         )
         return StepDone(change=change, due=result.next_due, due_time=None, rows=result.rows)
 
@@ -143,7 +144,7 @@ class WindowWork:
         placed = given.append_column(GROUP, given[SLICE_START].cast(pa.int64())).append_column(HASH, given[HASHED])
         slices = placed.select(schema.names).cast(schema)
         begun = begin(slices, self.spec, closed_to=moment.watermark)
-        facts = {**begun.facts, PARTIALS: {}}
+        facts = {**begun.facts, PARTIALS: {}, GENERATION: 0}
         change = Change(append=begun.append, floors={SLICES: begun.floor}, facts=facts)
         return Rebuilt(change=change, due=begun.next_due, due_time=None)
 
@@ -151,6 +152,15 @@ class WindowWork:
         """Return keys, partials and `slice_start`; one row a slice and key."""
         scanned = _Slices(state, self.spec).scan(SLICES, BEGINNING_OF_TIME, END_OF_TIME)
         return self.shown(SLICES, self.spec.layout.combine(scanned))
+
+    def _reads(self, facts: Mapping[str, Any]) -> StoredPartials:
+        return reads(self.spec.layout, facts, facts.get(LAYOUT))
+
+    def _kept(self, state: PartitionState, batch: int) -> dict[str, Any]:
+        """Return the facts that say how what the batch leaves is read."""
+        read, files = self._reads(state.facts), state.reader.manifest.files()
+        oldest = min((found for name in files if (found := batch_of(name)) is not None), default=batch)
+        return {PARTIALS: dict(read.old), **read.facts(batch, oldest)}
 
     def rows(self, state: PartitionState) -> list[dict[str, Any]]:
         """Return the same as rows."""
@@ -181,10 +191,9 @@ def _stand(closed: pa.Table, keys: pa.Schema) -> Stand:
 _OF_PARTIALS = (SLICES, LATE, RUNNING, FRONT, TOTAL, LATE_NEXT)
 
 
-def _old_names(facts: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the names by place that partials of a state may have, where it was begun by an older version."""
-    known: Mapping[str, str] | None = facts.get(PARTIALS)
-    return names_in(str(facts.get(LAYOUT, ""))) if known is None else known
+def _without_older(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return facts without what is said of older generations, which the batch says anew."""
+    return {name: value for name, value in facts.items() if name != OLDER}
 
 
 class _Slices:

@@ -86,7 +86,14 @@ def write_batch(
     if after == before and not emptied and not any(table.num_rows for _, table in rows):
         return Written(manifest=before, ref=None, segment=None, written=0, rewritten=0)
     after = after.drop(*emptied).at(batch)
-    with SegmentWriter(reader.folder, name, step=before.step, partition=before.partition, batch=batch) as writer:
+    with SegmentWriter(
+        reader.folder,
+        name,
+        step=before.step,
+        partition=before.partition,
+        batch=batch,
+        generation=reader.adapt.generation,
+    ) as writer:
         written = sum(writer.add(part, table).size for part, table in rows)
         merged, rewritten = _merge(
             StateReader(reader.folder, after, reader.adapt), writer, merge, budget(written, slack), behind

@@ -41,7 +41,14 @@ def fold(
     Raises what reading and writing state raises; then nothing names what was written.
     """
     manifest = reader.manifest
-    with SegmentWriter(reader.folder, name, step=manifest.step, partition=manifest.partition, batch=batch) as writer:
+    with SegmentWriter(
+        reader.folder,
+        name,
+        step=manifest.step,
+        partition=manifest.partition,
+        batch=batch,
+        generation=reader.adapt.generation,
+    ) as writer:
         pieces: dict[str, tuple[Piece, ...]] = {}
         for part in manifest.chains:
             for number, rows in enumerate(live_rows(reader, part, merge, at_once=at_once)):

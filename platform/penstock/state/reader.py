@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +22,18 @@ from penstock.state.sections import Block, Section, open_section, retain
 
 __all__ = ["Adapters", "Span", "StateReader"]
 
-Adapters: TypeAlias = Mapping[str, Callable[[pa.Table], pa.Table]]
-NO_ADAPTERS: Adapters = MappingProxyType({})
+
+class Adapters(NamedTuple):
+    """Hold, by part, what makes of stored rows of a generation those that the step's code has now.
+
+    `generation` numbers what the code writes: it grows whenever columns come to mean something else. Segments carry it.
+    """
+
+    parts: Mapping[str, Callable[[pa.Table, int], pa.Table]] = MappingProxyType({})
+    generation: int = 0
+
+
+NO_ADAPTERS = Adapters()
 
 
 class Span(NamedTuple):
@@ -38,7 +48,7 @@ class StateReader:
     """The state of one partition after a batch, read by memory map.
 
     What is read costs memory for what is asked for, never for what the state holds.
-    `adapt` has, by part, what makes of stored rows those that the step's code has now; whatever is scanned is so.
+    Whatever is scanned is as `adapt` makes it.
     All methods raise `StateMissing` for a file that is gone and `CheckpointCorrupt` for one that is not as written.
     """
 
@@ -55,8 +65,11 @@ class StateReader:
 
     def schema(self, part: str) -> pa.Schema | None:
         """Return the columns of a part, as its newest rows have them; None for a part without rows."""
-        stored = self.stored(part)
-        return stored if stored is None or part not in self.adapt else self.adapt[part](stored.empty_table()).schema
+        chain = self.manifest.chain(part)
+        if not chain:
+            return None
+        newest, adapt = self._section(chain[-1].pieces[-1]), self.adapt.parts.get(part)
+        return newest.schema if adapt is None else adapt(newest.schema.empty_table(), newest.generation).schema
 
     def stored(self, part: str) -> pa.Schema | None:
         """Return the columns that the newest rows of a part were written with; None for a part without rows."""
@@ -121,20 +134,25 @@ class StateReader:
         self, part: str, run: Run, low: Bound | None, high: Bound | None, schema: pa.Schema | None = None
     ) -> pa.Table | None:
         """Return the live rows of a run with low <= (group, hash) < high, without a copy; None where there are none."""
-        batches = [block.rows.slice(start, end - start) for block, start, end in self.spans(part, run, low, high)]
+        spans = list(self.spans(part, run, low, high))
+        batches = [block.rows.slice(start, end - start) for block, start, end in spans]
         if not batches:
             return None
-        if part in self.adapt:
-            adapt = self.adapt[part]
-            adapted = pa.concat_tables([adapt(pa.Table.from_batches([batch])) for batch in batches])
+        if part in self.adapt.parts:
+            adapt = self.adapt.parts[part]
+            found = [
+                adapt(pa.Table.from_batches([rows]), span.block.generation)
+                for rows, span in zip(batches, spans, strict=True)
+            ]
+            adapted = pa.concat_tables(found)
             return adapted if schema is None else conform(adapted, schema)
         if any(not batch.schema.equals(batches[0].schema) for batch in batches[1:]):
             # A merge over several batches that went on behind a change of schema.
             newest = self.schema(part) if schema is None else schema
             assert newest is not None
             return pa.concat_tables([conform(pa.Table.from_batches([batch]), newest) for batch in batches])
-        found = pa.Table.from_batches(batches)
-        return found if schema is None else conform(found, schema)
+        whole = pa.Table.from_batches(batches)
+        return whole if schema is None else conform(whole, schema)
 
     def count(self, part: str, run: Run, high: Bound) -> int:
         """Return how many live rows of a run stand before a bound, without reading those between."""

@@ -28,7 +28,7 @@ from penstock.errors import FormatTooNew
 from penstock.state.keys import Ints
 from penstock.state.refs import Piece
 from penstock.state.rows import DELETED, Bound, group_hash, position
-from penstock.state.segment import FACTS, FORMAT_VERSION
+from penstock.state.segment import FACTS, FORMAT_VERSION, GENERATION
 
 __all__ = ["Block", "Section", "forget", "open_section", "retain"]
 
@@ -38,12 +38,16 @@ MOST_FILES = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Hold a record batch of a section, checked, and views of its columns `_group`, `_hash` and `_deleted`."""
+    """Hold a record batch of a section, checked, and views of its columns `_group`, `_hash` and `_deleted`.
+
+    `generation` is that of its columns, as in `Adapters`.
+    """
 
     rows: pa.RecordBatch
     groups: Ints
     hashes: Ints
     deleted: pa.Array | None
+    generation: int
 
 
 class Section:
@@ -63,6 +67,7 @@ class Section:
             self._reader = pa.ipc.open_file(data)
             facts = json.loads(self._reader.schema.metadata[FACTS])
             self._check_version(facts)
+            self.generation: int = facts.get(GENERATION, 0)
             rows, self._sizes, self._checksums, *ends = zip(*facts["blocks"], strict=True)
             self.firsts: list[Bound] = list(zip(*ends[:2], strict=True))
             self.lasts: list[Bound] = list(zip(*ends[2:], strict=True))
@@ -86,7 +91,7 @@ class Section:
         try:
             rows = self._reader.get_batch(number)
             deleted = rows.column(DELETED) if DELETED in self.schema.names else None
-            block = Block(rows, *group_hash(rows), deleted)
+            block = Block(rows, *group_hash(rows), deleted, self.generation)
         except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
             raise corrupt(self._path, f"not the block that Penstock writes: {error}") from error
         self._blocks[number] = block

@@ -35,6 +35,7 @@ __all__ = [
     "FACTS",
     "FILE_BYTES",
     "FORMAT_VERSION",
+    "GENERATION",
     "Section",
     "SegmentWriter",
     "write_segment",
@@ -43,6 +44,8 @@ __all__ = [
 FORMAT_VERSION = 1
 FACTS = b"penstock"
 """The key of the schema metadata under which a section says what it is, as JSON."""
+GENERATION = "generation"
+"""What a section says of itself where its columns mean something else than at the beginning; no word where they do."""
 BLOCK_BYTES = 16 * 2**20
 FILE_BYTES = 64 * 2**20
 _ALIGNMENT = 64
@@ -78,6 +81,7 @@ class SegmentWriter:
     step: str = field(kw_only=True)
     partition: int = field(kw_only=True)
     batch: int = field(kw_only=True)
+    generation: int = field(default=0, kw_only=True)
     _files: list[NewFile] = field(default_factory=list, init=False)
     _parts: dict[str, PartRef] = field(default_factory=dict, init=False)
 
@@ -108,6 +112,7 @@ class SegmentWriter:
             "partition": self.partition,
             "batch": self.batch,
             "part": part,
+            **({GENERATION: self.generation} if self.generation else {}),
         }
         yield from _sections(sort_rows(table), facts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,52 +12,83 @@ import pyarrow as pa
 
 from penstock.operators.aggregates.cells import ORDER, Ids, Partials, Rows, as_arrow
 
-__all__ = ["Edge"]
+__all__ = ["Edge", "EdgeInput"]
+
+
+Places: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeInput:
+    """Hold an input of `Edge`: its type, the columns that say where its row stands, and that of the row's value.
+
+    `places` are event time, then ORDER.
+    """
+
+    name: str
+    kind: pa.DataType
+    places: tuple[str, ...]
+    column: str
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Keep where the first or the last row stands, and its values, null or not, of one or more inputs.
+    """Keep where the first or the last row stands, and its value, null or not, of one or more inputs.
 
-    `prefix` starts the names of the columns that say where: event time, then ORDER.
-    `inputs` are triples of input, column and type.
+    Each input has places of its own: one that was added later knows no row before. Where they are the same for all, as
+    they mostly are, the winners are sought once.
     """
 
-    prefix: str
-    inputs: tuple[tuple[str, str, pa.DataType], ...]
+    inputs: tuple[EdgeInput, ...]
     last: bool
 
     @property
-    def places(self) -> tuple[str, ...]:
-        """Return the columns that say where the row stands, greatest first."""
-        return tuple(f"{self.prefix}_{part}" for part in ("time", *ORDER))
+    def places(self) -> tuple[tuple[str, ...], ...]:
+        """Return the columns that say where the row of each input stands, greatest first."""
+        return tuple(given.places for given in self.inputs)
 
     @property
     def fields(self) -> tuple[pa.Field, ...]:
-        """Return five bigints and one column of each input's type."""
-        where = tuple(pa.field(place, pa.int64()) for place in self.places)
-        return where + tuple(pa.field(column, kind) for _, column, kind in self.inputs)
+        """Return for each input five bigints and one column of its type."""
+        return tuple(
+            field
+            for given in self.inputs
+            for field in (*(pa.field(place, pa.int64()) for place in given.places), pa.field(given.column, given.kind))
+        )
 
     def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
         """Find the edge of the rows of each group."""
         places = (rows.times, *rows.order)
-        if len(places) != len(self.places):
+        if len(places) != 1 + len(ORDER):
             raise ValueError(f"first and last need the columns of arrival order: {', '.join(ORDER)}")
         won = _winners(places, ids, groups, last=self.last)
-        found: Partials = {name: place[won] for name, place in zip(self.places, places, strict=True)}
-        index = pa.array(won)
-        return found | {column: rows.inputs[name].take(index) for name, column, _ in self.inputs}
+        standing, index = [place[won] for place in places], pa.array(won)
+        found: Partials = {}
+        for given in self.inputs:
+            found |= dict(zip(given.places, standing, strict=True))
+            found[given.column] = rows.inputs[given.name].take(index)
+        return found
 
     def merge(self, partials: Partials, ids: Ids, groups: int) -> Partials:
         """Find the edge of the partials of each group."""
-        places = [partials[name] for name in self.places]
-        won = _winners(places, ids, groups, last=self.last)
-        found: Partials = {name: place[won] for name, place in zip(self.places, places, strict=True)}
-        index = pa.array(won)
-        return found | {column: as_arrow(partials[column]).take(index) for _, column, _ in self.inputs}
+        found: Partials = {}
+        sought: list[tuple[list[Places], Ids]] = []
+        for given in self.inputs:
+            places = [partials[name] for name in given.places]
+            won = next((known for others, known in sought if _are_equal(places, others)), None)
+            if won is None:
+                won = _winners(places, ids, groups, last=self.last)
+                sought.append((places, won))
+            found |= {name: place[won] for name, place in zip(given.places, places, strict=True)}
+            found[given.column] = as_arrow(partials[given.column]).take(pa.array(won))
+        return found
 
 
-def _winners(places: Sequence[npt.NDArray[np.int64]], ids: Ids, groups: int, *, last: bool) -> Ids:
+def _are_equal(places: list[Places], others: list[Places]) -> bool:
+    return all(np.array_equal(one, other) for one, other in zip(places, others, strict=True))
+
+
+def _winners(places: Sequence[Places], ids: Ids, groups: int, *, last: bool) -> Ids:
     """Return for each group the index of the row whose places come first, or last, compared one after another.
 
     Each place is one pass over the rows that are still equal, so nothing is sorted.

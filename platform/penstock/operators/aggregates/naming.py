@@ -2,7 +2,11 @@
 
 A partial's name is its kind and its expression: `_sum_v`, `_n_v`; of an expression that is no plain name, a hash of it.
 Blanks and letter case outside quotes make no difference.
-Up to format 1 of the fact PARTIALS a name was the place of the first aggregate that used it: `_p0_sum`.
+What an aggregate is computed from is its own but for those that are computed from the same: a count beside a sum does
+not tell how many values the sum has, where one of them was added later than the other.
+
+Older checkpoints have other names. Sums and counts of an expression had one `_n_v`, and all `first` had one place,
+`_first_time` and so on. Before that a name was the place of the first aggregate that used it: `_p0_sum`.
 """
 
 from __future__ import annotations
@@ -12,23 +16,48 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from penstock.graph.aggregates import AggregateKind
+from penstock.operators.aggregates.cells import ORDER
 
-__all__ = ["PARTIALS", "cast_of", "cells_of", "old_names", "partial_name", "plain_sql", "said_in"]
+__all__ = [
+    "PARTIALS",
+    "PARTS",
+    "cast_of",
+    "cells_of",
+    "names_of",
+    "old_names",
+    "partial_name",
+    "plain_sql",
+    "said_in",
+    "shared_places",
+]
 
 PARTIALS = "partials"
 """The fact of a partition's state that maps names of partials that are by place to those of today."""
-PARTS: Mapping[str, tuple[tuple[str, str], ...]] = {
+_PLACES = ("time", *ORDER)
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "count": ("n",),
+    "integer": ("summed", "sum", "carry"),
+    "decimal": ("decimals", "decimal"),
+    "double": ("doubles", "double"),
+    "min": ("min",),
+    "max": ("max",),
+    "moments": ("mn", "mean", "squares"),
+    "first": (*(f"first_{place}" for place in _PLACES), "first_of"),
+    "last": (*(f"last_{place}" for place in _PLACES), "last_of"),
+}
+"""The partials of each kind of cell: of sums first how many values were added, of edges first where the row stands."""
+_OLD_PARTS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "count": (("n", "n"),),
-    "integer": (("sum", "sum"), ("carry", "carry")),
-    "decimal": (("decimal", "sum"),),
-    "double": (("double", "double"),),
+    "integer": (("n", "n"), ("sum", "sum"), ("carry", "carry")),
+    "decimal": (("n", "n"), ("decimal", "sum")),
+    "double": (("n", "n"), ("double", "double")),
     "min": (("min", "min"),),
     "max": (("max", "max"),),
     "moments": (("mn", "n"), ("mean", "mean"), ("squares", "squares")),
     "first": (("first_of", "first"),),
     "last": (("last_of", "last"),),
 }
-"""The partials of each kind of cell: what a name says today, and what it said."""
+"""What older checkpoints have: by what is aggregated, and before that by place."""
 _TOKEN = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`[^`]*`|[^'\"`]+|.", re.DOTALL)
 _CAST = re.compile(r"cast\((.+)\bas (?:decimal|dec|numeric|double)(?:\([\d,]*\))?\)")
 _NAME = re.compile(r"[a-z_]\w{0,39}", re.ASCII)
@@ -83,8 +112,25 @@ def cells_of(kind: AggregateKind, result: str) -> tuple[str, ...]:
         return ("count",)
     if kind in (AggregateKind.SUM, AggregateKind.MEAN):
         family = "decimal" if result.startswith("decimal") else "integer" if result.startswith("int") else "double"
-        return ("count", family)
+        return (family,)
     return ("moments",)
+
+
+def names_of(aggregates: Iterable[tuple[AggregateKind, str, str]], *, old: bool) -> set[str]:
+    """Return the partials of expressions that these aggregates have, or `old`, had; kind, expression, result's type."""
+    names: set[str] = set()
+    for kind, expression, result in aggregates:
+        for cell in cells_of(kind, result) if expression else ():
+            parts = [part for part, _ in _OLD_PARTS[cell]] if old else PARTS[cell]
+            names.update(partial_name(part, expression) for part in parts)
+            if old and cell in ("first", "last"):
+                names.update(shared_places(cell))
+    return names
+
+
+def shared_places(cell: str) -> tuple[str, ...]:
+    """Return the columns that told where the first or last row stands, of all expressions, in older checkpoints."""
+    return tuple(f"_{cell}_{place}" for place in _PLACES)
 
 
 def old_names(aggregates: Iterable[tuple[AggregateKind, str, str]]) -> dict[str, str]:
@@ -93,9 +139,9 @@ def old_names(aggregates: Iterable[tuple[AggregateKind, str, str]]) -> dict[str,
     names: dict[str, str] = {}
     for place, (kind, expression, result) in enumerate(aggregates):
         for cell in cells_of(kind, result) if expression else ():
-            at = first.setdefault((cell, expression), place)
-            for part, was in PARTS[cell]:
-                names[f"_p{at}_{was}"] = partial_name(part, expression)
+            for part, was in _OLD_PARTS[cell]:
+                owner = "count" if part == "n" else cell
+                names[f"_p{first.setdefault((owner, expression), place)}_{was}"] = partial_name(part, expression)
     return names
 
 

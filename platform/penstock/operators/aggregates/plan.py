@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.graph.aggregates import Aggregate, AggregateKind
 from penstock.operators.aggregates import results
 from penstock.operators.aggregates.cells import Cell, Column, Ids, Partials, Rows, ValueCount, as_arrow
-from penstock.operators.aggregates.edges import Edge
+from penstock.operators.aggregates.edges import Edge, EdgeInput
 from penstock.operators.aggregates.extremes import Extreme
 from penstock.operators.aggregates.moments import Moments
 from penstock.operators.aggregates.naming import PARTS, cells_of, partial_name, plain_sql
@@ -92,16 +92,6 @@ class AggregatePlan:
         """
         return _Planner().plan(aggregates, input_types)
 
-    def partials(self) -> dict[str, tuple[str, str]]:
-        """Return what each partial of an expression is: its part, as in `naming.PARTS`, and the expression."""
-        return {
-            partial_name(part, a.expression): (part, a.expression)
-            for a in self.aggregates
-            if a.expression is not None
-            for cell in cells_of(a.kind, str(a.result))
-            for part, _ in PARTS[cell]
-        }
-
     def described(self) -> list[list[str | None]]:
         """Return name, kind, expression and input type of each aggregate, from which `read` makes the same plan."""
         return [[a.name, a.kind.value, a.expression, _type_text(a.given)] for a in self.aggregates]
@@ -131,7 +121,7 @@ class AggregatePlan:
     @property
     def positions(self) -> tuple[str, ...]:
         """Return the partials that tell the order of rows of one batch, last in `ORDER`."""
-        return tuple(cell.places[-1] for cell in self.cells if isinstance(cell, Edge))
+        return tuple(places[-1] for cell in self.cells if isinstance(cell, Edge) for places in cell.places)
 
     def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
         """Aggregate rows into one partial a group; every group has a row.
@@ -186,11 +176,11 @@ class _Planner:
     def __init__(self) -> None:
         self.inputs: dict[str, str] = {}
         self.cells: dict[tuple[str, ...], Cell] = {(): ValueCount(ROWS)}
-        self.edges: dict[AggregateKind, list[tuple[str, str, pa.DataType]]] = {}
+        self.edges: dict[AggregateKind, dict[str, EdgeInput]] = {}
 
     def plan(self, aggregates: Mapping[str, Aggregate], input_types: Mapping[str, pa.DataType | None]) -> AggregatePlan:
         bound = tuple(self._bind(name, aggregate, input_types.get(name)) for name, aggregate in aggregates.items())
-        edges = (Edge(f"_{kind.value}", tuple(kept), kind is AggregateKind.LAST) for kind, kept in self.edges.items())
+        edges = (Edge(tuple(kept.values()), kind is AggregateKind.LAST) for kind, kept in self.edges.items())
         cells = (*self.cells.values(), *edges)
         fields = tuple(field for cell in cells for field in cell.fields)
         return AggregatePlan(aggregates=bound, inputs=self.inputs, cells=cells, fields=fields)
@@ -220,29 +210,35 @@ class _Planner:
         """Return the columns that an aggregate is computed from, adding the cells that are not there yet."""
         found: tuple[str, ...] = ()
         for cell in cells_of(kind, str(result)):
-            names = [partial_name(part, self.inputs[source]) for part, _ in PARTS[cell]]
+            names = [partial_name(part, self.inputs[source]) for part in PARTS[cell]]
             match cell:
                 case "first" | "last":
-                    kept = self.edges.setdefault(kind, [])
-                    if (source, names[0], given) not in kept:
-                        kept.append((source, names[0], given))
-                    found += tuple(names)
+                    edge = EdgeInput(source, given, tuple(names[:-1]), names[-1])
+                    self.edges.setdefault(kind, {}).setdefault(source, edge)
+                    found += (names[-1],)
                 case "min" | "max":
                     found += self._cell((cell, source), Extreme(names[0], source, given, cell == "max"))
                 case "moments":
                     found += self._cell((cell, source), Moments(names[0], names[1], names[2], source))[::2]
                 case "count":
                     found += self._cell((cell, source), ValueCount(names[0], source))
-                case "decimal":
-                    found += self._cell((cell, source), DecimalSum(names[0], source, given.scale))
-                case "integer":
-                    found += self._cell((cell, source), IntegerSum(names[0], names[1], source))
                 case _:
-                    found += self._cell((cell, source), FloatSum(names[0], source))
+                    found += self._cell((cell, source, "count"), ValueCount(names[0], source))
+                    found += self._cell((cell, source), _sum_of(cell, names[1:], source, given))
         return found
 
     def _cell(self, key: tuple[str, ...], cell: Cell) -> tuple[str, ...]:
         return tuple(field.name for field in self.cells.setdefault(key, cell).fields)
+
+
+def _sum_of(cell: str, names: Sequence[str], source: str, given: pa.DataType) -> Cell:
+    match cell:
+        case "decimal":
+            return DecimalSum(names[0], source, given.scale)
+        case "integer":
+            return IntegerSum(names[0], names[1], source)
+        case _:
+            return FloatSum(names[0], source)
 
 
 def _described(name: str, kind: AggregateKind, expression: str | None) -> str:
