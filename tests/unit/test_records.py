@@ -141,6 +141,56 @@ def test_a_column_of_a_file_is_bent_to_no_other_value(values: list[Any], kind: p
     ]
 
 
+F64, F32, MONEY = pa.float64(), pa.float32(), pa.decimal128(10, 2)
+
+
+@pytest.mark.fault("F40", "F43")
+@pytest.mark.parametrize(
+    ("bad", "good", "stored", "kind", "kept"),
+    [
+        ([0.5, 1e300], [0.5], pa.list_(F64), pa.list_(F32), [0.5]),
+        ([0.5, 1e300], [0.5, 1.0], pa.list_(F64, 2), pa.list_(F32), [0.5, 1.0]),
+        (["1e300"], ["inf"], pa.list_(pa.string()), pa.list_(F32), [float("inf")]),
+        ([[], [1e300]], [[0.5], None], pa.list_(pa.list_(F64)), pa.list_(pa.list_(F32)), [[0.5], None]),
+        ([1.999], [0.1], pa.list_(F64), pa.list_(MONEY), [Decimal("0.10")]),
+        ({"a": 1.999}, {"a": 1.1}, pa.struct({"a": F64}), pa.struct({"a": MONEY}), {"a": Decimal("1.10")}),
+        ({"a": 1e300}, {"a": 0.5}, pa.struct({"a": F64, "b": F64}), pa.struct({"a": F32}), {"a": 0.5}),
+        (
+            {"b": 1.0, "a": 1e300},
+            {"b": 1e300, "a": 0.5},
+            pa.struct({"b": F64, "a": F64}),
+            pa.struct({"a": F32, "b": F64, "c": F32}),
+            {"a": 0.5, "b": 1e300, "c": None},
+        ),
+        ([("x", 1e300)], [("x", 0.5)], pa.map_(pa.string(), F64), pa.map_(pa.string(), F32), [("x", 0.5)]),
+        (
+            [(1.999, "x")],
+            [(0.5, "x")],
+            pa.map_(F64, pa.string()),
+            pa.map_(MONEY, pa.string()),
+            [(Decimal("0.50"), "x")],
+        ),
+        (
+            [("x", [{"a": 1e300}])],
+            [("x", [{"a": 0.5}, None])],
+            pa.map_(pa.string(), pa.list_(pa.struct({"a": F64}))),
+            pa.map_(pa.string(), pa.list_(pa.struct({"a": F32}))),
+            [("x", [{"a": 0.5}, None])],
+        ),
+    ],
+)
+def test_no_value_in_a_nested_one_is_bent(bad: Any, good: Any, stored, kind, kept: Any) -> None:
+    """SEMANTICS 9.3, C9: what holds for a number holds for those in lists, maps and structs."""
+    chunks = pa.chunked_array([pa.array([good, bad, None], stored), pa.array([None, good], stored)])
+    found, errors, _ = cast_columns(pa.table({"v": chunks}), pa.schema([("v", kind)]), where="a file")
+    assert found["v"].to_pylist() == [kept, None, None, None, kept]
+    assert errors is not None
+    assert [said is not None for said in errors.to_pylist()] == [False, True, False, False, False]
+    whole, none, _ = cast_columns(pa.table({"v": chunks.slice(2)}), pa.schema([("v", kind)]), where="a file")
+    assert none is None
+    assert whole["v"].to_pylist() == [None, None, kept]
+
+
 def test_no_rows_make_an_empty_table() -> None:
     """An empty chunk has the schema."""
     table, errors, raw = rows_to_table([], SCHEMA)

@@ -178,13 +178,18 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return found
 
 
-def _is_bent(column: pa.ChunkedArray, cast: pa.ChunkedArray) -> bool:
-    """Return whether a cast has made a value infinite, or rounded one to a decimal, where Arrow raises nothing."""
+def _is_bent(column: pa.ChunkedArray | pa.Array, cast: pa.ChunkedArray | pa.Array) -> bool:
+    """Return whether a cast has made a value infinite, or rounded one to a decimal, where Arrow raises nothing.
+
+    What stands in lists, maps and structs counts like what stands alone.
+    """
+    if pa.types.is_nested(cast.type):
+        return any(_is_bent(one, other) for one, other in _inner(_whole(column), _whole(cast)))
     if pa.types.is_floating(cast.type):
         infinite = pc.is_inf(cast)
         if not pc.any(infinite).as_py():
             return False
-        text = pa.types.is_string(column.type)
+        text = any(is_text(column.type) for is_text in (pa.types.is_string, pa.types.is_large_string))
         meant = pc.match_substring_regex(column, _INFINITE) if text else pc.is_inf(column.cast(pa.float64()))
         return bool(pc.any(pc.and_not(infinite, meant)).as_py())
     if pa.types.is_decimal(cast.type) and pa.types.is_floating(column.type):
@@ -192,6 +197,25 @@ def _is_bent(column: pa.ChunkedArray, cast: pa.ChunkedArray) -> bool:
         back = cast.cast(pa.string()).cast(column.type)
         return bool(pc.any(pc.not_equal(back, column)).as_py())
     return False
+
+
+def _inner(nested: pa.Array, cast: pa.Array) -> list[tuple[pa.Array, pa.Array]]:
+    """Return the values in a nested array that are in no null, and what a cast has made of them."""
+    if pa.types.is_struct(cast.type):
+        found, made = (dict(zip(a.type.names, a.flatten(), strict=True)) for a in (nested, cast))
+        return [(found[name], made[name]) for name in made if name in found]
+    return [(_unlisted(nested), _unlisted(cast))]
+
+
+def _unlisted(lists: pa.Array) -> pa.Array:
+    """Return what lists hold; of maps structs of key and item, whatever a file calls them."""
+    if pa.types.is_map(lists.type):
+        lists = lists.cast(pa.list_(pa.struct([("key", lists.type.key_type), ("value", lists.type.item_type)])))
+    return lists.flatten()
+
+
+def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _cast_slowly(column: pa.ChunkedArray, field: pa.Field, errors: dict[int, str]) -> pa.ChunkedArray:
