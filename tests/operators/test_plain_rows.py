@@ -43,7 +43,7 @@ def begins(build: Callable[[Stream], Any], *, aside: bool = False, **source: Any
     job = Job("asked", partitions=1)
     given = {"event_time": "t", **({"max_out_of_order": seconds(0)} if source.get("event_time", "t") else {}), **source}
     build(job.source("rows", MemorySource("user string"), **given))
-    branch = next(b for b in plan_job(job.graph()).ingest if b.leaves)
+    branch = next(b for b in plan_job(job.graph()).branches() if b.leaves)
     return plain_rows(branch, COLUMNS, aside=aside)
 
 
@@ -129,7 +129,7 @@ BATCHES = [
 def is_plain(job: Job) -> list[bool]:
     """Return which branches of a job over `SCHEMA` read rows as they are."""
     columns = arrow_schema(SCHEMA)
-    return [plain_rows(branch, columns, aside=False) is not None for branch in plan_job(job.graph()).ingest]
+    return [plain_rows(branch, columns, aside=False) is not None for branch in plan_job(job.graph()).branches()]
 
 
 def seen(_time: Any, _key: Any, given: dict[str, Any] | None, state: Any) -> dict[str, Any] | None:

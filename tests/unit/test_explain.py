@@ -73,9 +73,9 @@ def test_the_plan_of_the_batch_is_the_one_that_is_built(sections):
     """Where rows are read, shuffled, and staged."""
     assert sections["One Spark job for each batch"] == (
         ("read", "source:left -> filter_1 -> with columns -> select -> rows counted"),
-        ("read", "source:left -> filter_1 -> with columns -> select -> plain -> slices of hourly"),
+        ("fork", "source:left -> filter_1 -> with columns -> select -> plain -> slices of hourly"),
         ("read", "source:right -> filter_1 -> with columns -> select -> rows counted"),
-        ("read", "source:right -> filter_1 -> with columns -> select -> plain -> slices of hourly"),
+        ("fork", "source:right -> filter_1 -> with columns -> select -> plain -> slices of hourly"),
         ("shuffle", "4 tasks, state of hourly"),
         ("hop", "window:hourly -> check quality, then files of out"),
         ("stage", "quarantine:quality as it is for bad"),

@@ -9,7 +9,7 @@ from penstock.errors import JobError
 from penstock.graph.job import Stream
 from penstock.graph.nodes import FilterNode, TransformNode
 from penstock.graph.policies import OnFail
-from penstock.runtime.plan import Hop, JobPlan, Shuffle, SinkLeaf, StepLeaf, plan_job
+from penstock.runtime.plan import Branch, Hop, JobPlan, Shuffle, SinkLeaf, StepLeaf, plan_job
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.windows import Tumbling
@@ -26,9 +26,13 @@ def windowed(stream: Stream, name: str = "w", late: str | None = None) -> Stream
     return stream.key_by("k").window(name, spec).aggregate(n=agg.count())
 
 
+def ingest(plan: JobPlan) -> list[Branch]:
+    return [branch for fork in plan.ingest for branch in fork.branches]
+
+
 def shape(plan: JobPlan) -> list[str]:
     """Return the stages as text: what each reads, and the steps or leaves it leads to."""
-    said = [f"ingest {len(b.chain)}: " + ", ".join(map(leaf, b.leaves)) for b in plan.ingest]
+    said = [f"ingest {len(b.chain)}: " + ", ".join(map(leaf, b.leaves)) for b in ingest(plan)]
     for stage in plan.stages:
         if isinstance(stage, Hop):
             leaves = ", ".join(map(leaf, stage.branch.leaves))
@@ -66,12 +70,12 @@ def test_every_filter_is_counted_by_a_branch_that_ends_before_the_next_transform
     stream.filter("k > 'c'").transform("v", lambda df: df).write("other", MemorySink())
     plan = plan_job(job.graph())
     seen: list[str] = []
-    for branch in plan.ingest:
+    for branch in plan.branches():
         ends = [n for n in branch.chain if isinstance(n, TransformNode)]
         behind = branch.chain[branch.chain.index(ends[-1]) + 1 :] if ends else branch.chain
         seen += [n.predicate for n in behind if isinstance(n, FilterNode)]
     assert sorted(seen) == ["k > 'a'", "k > 'b'", "k > 'c'"]
-    assert [b.accounts for b in plan.ingest].count(True) == 1
+    assert [b.accounts for b in ingest(plan)].count(True) == 1
 
 
 def test_a_stream_united_with_itself_leads_to_its_leaves_twice() -> None:
@@ -92,14 +96,16 @@ def test_leaves_that_read_the_same_columns_share_a_branch() -> None:
     assert shape(plan_job(job.graph())) == ["ingest 1: window one, window two, raw", "shuffle one, two"]
 
 
-def test_forks_with_other_expressions_read_the_source_again_and_one_branch_accounts() -> None:
-    """SEMANTICS 2.10: rows are counted once."""
+def test_branches_with_other_expressions_are_one_fork_and_one_of_them_accounts() -> None:
+    """SEMANTICS 2.10: rows are counted once; what the branches have in common is computed once."""
     job = Job("a")
-    stream = source(job)
+    stream = source(job).filter("k is not null")
     stream.filter("k = 'a'").write("a_out", MemorySink())
     stream.filter("k = 'b'").write("b_out", MemorySink())
     plan = plan_job(job.graph())
-    assert [b.accounts for b in plan.ingest] == [True, False]
+    (fork,) = plan.ingest
+    assert [n.predicate for n in fork.stem if isinstance(n, FilterNode)] == ["k is not null"]
+    assert [b.accounts for b in ingest(plan)] == [True, False]
 
 
 def test_rows_before_a_transform_are_counted_by_a_branch_of_their_own() -> None:
@@ -108,7 +114,8 @@ def test_rows_before_a_transform_are_counted_by_a_branch_of_their_own() -> None:
     source(job).filter("k = 'a'").transform("t", lambda df: df).write("out", MemorySink())
     plan = plan_job(job.graph())
     assert shape(plan) == ["ingest 1: ", "ingest 2: out"]
-    assert [b.accounts for b in plan.ingest] == [True, False]
+    assert [len(fork.stem) for fork in plan.ingest] == [1, 2]
+    assert [b.accounts for b in ingest(plan)] == [True, False]
 
 
 def test_checks_and_expressions_behind_a_window_are_hops_with_lanes_of_their_own() -> None:

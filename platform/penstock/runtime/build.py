@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,22 +27,22 @@ from penstock.quality.compile import CompiledGate, compile_suite
 from penstock.quality.suite import load_suite
 from penstock.runtime.config_values import is_local
 from penstock.runtime.dataframes import (
-    FUTURE,
     PREFIX,
     ChainFrame,
     at_site,
     follow_chain,
     refuse_taken,
-    source_frame,
 )
+from penstock.runtime.forks import SideBySide
 from penstock.runtime.function_work import FunctionWork
 from penstock.runtime.gates import RULES
 from penstock.runtime.placing import Homes
 from penstock.runtime.plain_rows import PlainProjection, PlainRows, plain_rows
-from penstock.runtime.plan import Branch, Hop, JobPlan, Leaf, Shuffle, SinkLeaf, StepLeaf, port_name
+from penstock.runtime.plan import Branch, Fork, Hop, JobPlan, Leaf, Shuffle, SinkLeaf, StepLeaf, port_name
 from penstock.runtime.projection import Projection, map_in_arrow
 from penstock.runtime.route import QUARANTINE_SCHEMA
 from penstock.runtime.rows import CARRIER, Emitter
+from penstock.runtime.source_rows import SourceRows
 from penstock.runtime.specs import (
     FATE,
     TIME,
@@ -55,7 +56,7 @@ from penstock.runtime.specs import (
     WindowLeafSpec,
 )
 from penstock.runtime.step_leaves import End, StepLeaves, check_event_time, timed_by
-from penstock.runtime.tasks import TaskFunction, hop_task, ingest_task, plain_task, read_task, state_task
+from penstock.runtime.tasks import hop_task, ingest_task, plain_task, state_task
 from penstock.sources.base import ERROR, PARTITION, POSITION, RAW, SourceReader
 from penstock.time.arrival import ARRIVAL
 
@@ -109,7 +110,8 @@ class _Builder:
         self.spark = spark
         self.readers = readers
         self.suites = suites
-        self.starts: dict[str, ChainFrame] = {}
+        shared = [name for name, forks in Counter(f.source.name for f in plan.ingest).items() if forks > 1]
+        self.rows = SourceRows(spark, readers, shared)
         self.ports: dict[str, pa.Schema] = {}
         self.counted: set[str] = set()
         self.unions: dict[int, dict[str, str]] = {}
@@ -119,9 +121,8 @@ class _Builder:
         self.built = BuiltJob(homes=Homes(spark, apart=not is_local(master)))
 
     def build(self) -> BuiltJob:
-        parts = [(self._source(b), b) for b in self.plan.ingest]
-        routed = [(b, *self._project(chain, b, ())) for chain, b in parts]
-        frames = [self._ingest(number, *one) for number, one in enumerate(routed)]
+        routed = [self._routed(fork) for fork in self.plan.ingest]
+        frames = [self._ingest(number, fork, *routed[number]) for number, fork in enumerate(self.plan.ingest)]
         frame = reduce(lambda a, b: a.unionAll(b), frames)
         for number, stage in enumerate(self.plan.stages, 1):
             frame = self._hop(frame, stage, number) if isinstance(stage, Hop) else self._shuffle(frame, stage, number)
@@ -130,57 +131,43 @@ class _Builder:
 
     # --- stages ------------------------------------------------------------------------------
 
-    def _source(self, branch: Branch) -> ChainFrame | PlainRows:
-        """Return the rows of a branch; branches of one source share what is analysed up to where they part."""
-        node = branch.port
-        assert isinstance(node, SourceNode)
-        reader = self.readers[node.name]
+    def _routed(self, fork: Fork) -> tuple[SideBySide | End, tuple[RouteSpec, ...]]:
+        """Return the columns that the branches of a fork read, and what the Python stage does with them."""
+        node = fork.source
+        columns = self.readers[node.name].schema
         with at_site(node.site):
-            refuse_taken(reader.schema.names)
-        self.ports.setdefault(port_name(node), reader.schema)
-        aside = branch.accounts and self.plan.graph.quarantine_stream(node.name) is not None
-        plain = plain_rows(branch, reader.schema, aside=aside)
-        if plain is not None:
-            return self._follow(plain, branch)
-        if node.name not in self.starts:
-            self.starts[node.name] = self._start(node)
-        return self._follow(self.starts[node.name], branch)
+            refuse_taken(columns.names)
+        self.ports.setdefault(port_name(node), columns)
+        aside = self.plan.graph.quarantine_stream(node.name) is not None
+        plain = [plain_rows(b, columns, aside=b.accounts and aside) for b in fork.branches]
+        if plain[0] is not None and all(start is not None for start in plain):
+            return self._routed_plainly(self._follow(plain[0], fork.stem), fork)
+        start = self._follow(self.rows.frame(node), fork.stem)
+        if len(fork.branches) == 1:
+            only = Projection(self._ended(start, fork.branches[0]))
+            return only, (self._project(only, fork.branches[0], ()),)
+        side, specs = SideBySide(start), []
+        for branch in fork.branches:
+            end = Projection(self._ended(self._follow(side.begin(), branch.chain[len(fork.stem) :]), branch))
+            spec = self._project(end, branch, ())
+            specs.append(replace(spec, columns=side.end(end)))
+        return side, tuple(specs)
 
-    def _start(self, node: SourceNode) -> ChainFrame:
-        schema = self._as_read(node, self.readers[node.name].schema)
-        frame = self._per_split(node, self._read(node, schema), schema)
-        visible = tuple(self.readers[node.name].schema.names)
-        ahead = node.max_future is not None
-        return source_frame(frame, visible, event_time=node.event_time, bounded_ahead=ahead, site=node.site)
+    def _routed_plainly(self, start: PlainRows, fork: Fork) -> tuple[End, tuple[RouteSpec, ...]]:
+        end, specs = PlainProjection(start), []
+        for branch in fork.branches:
+            end = end.beside(self._ended(self._follow(start, branch.chain[len(fork.stem) :]), branch))
+            specs.append(self._project(end, branch, ()))
+        return end, tuple(specs)
 
-    def _as_read(self, node: SourceNode, columns: pa.Schema) -> pa.Schema:
-        """Return the columns of what is read of a source, hidden ones as well."""
-        hidden = [(PARTITION, pa.int32()), (POSITION, pa.int64()), (ERROR, pa.string()), (RAW, pa.string())]
-        if node.max_future is not None:
-            hidden.append((FUTURE, pa.int64()))
-        # A bad record has no values, whatever its schema promises.
-        plain = [f.with_nullable(nullable=True) for f in columns]
-        return pa.schema([*plain, *(pa.field(n, t) for n, t in hidden)])
-
-    def _read(self, node: SourceNode, schema: pa.Schema) -> TaskFunction:
-        reader = self.readers[node.name]
-        return read_task(node.name, reader.task_reader(), reader.splits, node.max_future, schema)
-
-    def _per_split(self, node: SourceNode, task: TaskFunction, schema: pa.Schema) -> DataFrame:
-        """Run a function once for each part of a source."""
-        splits = self.readers[node.name].splits
-        return map_in_arrow(self.spark.range(0, splits, 1, splits), task, schema)
-
-    def _ingest(self, number: int, branch: Branch, end: End, spec: RouteSpec) -> DataFrame:
-        """Return what a branch of a source sends to the stages behind it."""
+    def _ingest(self, number: int, fork: Fork, end: SideBySide | End, specs: tuple[RouteSpec, ...]) -> DataFrame:
+        """Return what a fork of a source sends to the stages behind it."""
         emitter = self._emitter(0, number)
-        task = ingest_task(spec, emitter)
-        if isinstance(end, Projection):
-            return map_in_arrow(end.frame(), task, emitter.schema)
-        assert isinstance(branch.port, SourceNode)
-        read = self._read(branch.port, self._as_read(branch.port, end.chain.columns))
-        task = plain_task(read, end.columns(), task)
-        return self._per_split(branch.port, task, emitter.schema)
+        task = ingest_task(specs, emitter)
+        if isinstance(end, PlainProjection):
+            frame, rows = self.rows.read(fork.source, end.chain.columns)
+            return map_in_arrow(frame, plain_task(rows, end.columns(), task), emitter.schema)
+        return map_in_arrow(end.frame(), task, emitter.schema)
 
     def _hop(self, frame: DataFrame, stage: Hop, number: int) -> DataFrame:
         from pyspark.sql import functions as F
@@ -192,9 +179,9 @@ class _Builder:
             frame = frame.withColumn(TIME, F.expr(f"CASE WHEN {FATE} = 0 THEN unix_micros({event_time}) END"))
         hidden = (TIME, FATE, ARRIVAL, *CARRIER.names)
         start = ChainFrame(frame, visible, hidden, guarded=True)
-        chain = self._follow(start, stage.branch)
-        end, spec = self._project(chain, stage.branch, tuple(CARRIER.names))
-        assert isinstance(end, Projection)
+        chain = self._ended(self._follow(start, stage.branch.chain), stage.branch)
+        end = Projection(chain)
+        spec = self._project(end, stage.branch, tuple(CARRIER.names))
         emitter = self._emitter(number)
         return map_in_arrow(end.frame(), hop_task(spec, emitter), emitter.schema)
 
@@ -222,12 +209,16 @@ class _Builder:
             snapshots=snapshots,
         )
 
-    def _follow(self, start: Start, branch: Branch) -> Start:
-        """Apply the steps of a branch, and compare the columns wherever it meets another."""
+    def _follow(self, start: Start, chain: tuple[Node, ...]) -> Start:
+        """Apply steps of a branch, and compare the columns wherever it meets another."""
         current = start
-        for node in branch.chain:
+        for node in chain:
             self._meet(node, current)
             current = current.followed(node) if isinstance(current, PlainRows) else follow_chain(current, (node,))
+        return current
+
+    def _ended(self, current: Start, branch: Branch) -> Start:
+        """Return the rows at the end of a branch, whose columns are compared with those of others that end there."""
         for leaf in branch.leaves:
             ends: tuple[Node, ...] = (leaf.step,) if isinstance(leaf, StepLeaf) else leaf.sinks
             for end in (leaf.check,) if isinstance(leaf, SinkLeaf) and leaf.check is not None else ends:
@@ -258,11 +249,8 @@ class _Builder:
 
     # --- the end of a branch -----------------------------------------------------------------
 
-    def _project(
-        self, chain: ChainFrame | PlainRows, branch: Branch, carriers: tuple[str, ...]
-    ) -> tuple[End, RouteSpec]:
-        """Return the columns that the leaves of a branch read, and what the Python stage does with them."""
-        end = Projection(chain) if isinstance(chain, ChainFrame) else PlainProjection(chain)
+    def _project(self, end: End, branch: Branch, carriers: tuple[str, ...]) -> RouteSpec:
+        """Collect the columns that the leaves of a branch read; return what the Python stage does with them."""
         placed = (PARTITION, POSITION) if isinstance(branch.port, SourceNode) else (ARRIVAL,)
         end.hide(TIME, FATE, *placed, *carriers)
         leaves = tuple(self._leaf(leaf, end, branch) for leaf in branch.leaves)
@@ -278,7 +266,7 @@ class _Builder:
         self.counted.update(end.chain.filters)
         port, event_time = branch.port, timed_by(branch.port)
         behind = (port.name, event_time) if isinstance(port, FunctionNode) and event_time is not None else None
-        return end, RouteSpec(source=source, filters=filters, leaves=leaves, timed_by=behind)
+        return RouteSpec(source=source, filters=filters, leaves=leaves, timed_by=behind)
 
     def _leaf(self, leaf: Leaf, end: End, branch: Branch) -> WindowLeafSpec | FunctionLeafSpec | SinkLeafSpec:
         if isinstance(leaf, StepLeaf):

@@ -92,6 +92,8 @@ class ChainFrame:
         self.hidden = hidden
         self.guarded = guarded
         self.filters: list[str] = []
+        self.untouched = frozenset(visible)
+        """Those of the visible columns that no step has computed since the fork."""
 
     def types(self) -> Mapping[str, Any]:
         """Return the Spark type of each visible column."""
@@ -193,7 +195,7 @@ def _filter(current: ChainFrame, node: FilterNode) -> ChainFrame:
     known, kept, dropped = (F.expr(text) for text in (FATE, "0", str(number)))
     fate = F.when(F.expr(f"{FATE} <> 0"), known).when(predicate.cast("boolean"), kept).otherwise(dropped)
     frame = current.frame.withColumn(FATE, fate)
-    return _next(current, frame, current.visible, [*current.filters, node.name])
+    return _next(current, frame, current.visible, [*current.filters, node.name], current.visible)
 
 
 def _select(current: ChainFrame, expressions: tuple[str, ...]) -> ChainFrame:
@@ -201,24 +203,27 @@ def _select(current: ChainFrame, expressions: tuple[str, ...]) -> ChainFrame:
 
     columns: list[Any] = []
     names: list[str] = []
+    same: set[str] = set()
     for expression in expressions:
         star = _STAR.search(expression) is not None
         found = [c for c in current.frame.selectExpr(expression).columns if not (star and c in current.hidden)]
         refuse_taken(found)
         if not star:
             columns.append(current.alive(expression).alias(found[0]))
-        elif set(found) <= set(current.visible):
+        elif expression.lstrip().startswith("*"):
             columns.extend(F.col(quoted(name)) for name in found)
         else:
             columns.append(F.expr(expression))  # the fields of a struct
         names.extend(found)
+        if expression.lstrip().startswith("*") or expression.strip("` ") == found[0]:
+            same.update(found)
     lower = [name.lower() for name in names]
     twice = next((n for n in names if lower.count(n.lower()) > 1), None)
     if twice is not None:
         raise JobError(f"select makes column {twice!r} twice; upper and lower case are the same to Spark")
     frame = current.frame.select(*columns, *current.hidden)
     refuse_functions(frame, expressions)
-    return _next(current, frame, tuple(names), current.filters)
+    return _next(current, frame, tuple(names), current.filters, same)
 
 
 def _with_columns(current: ChainFrame, columns: Mapping[str, str]) -> ChainFrame:
@@ -228,7 +233,7 @@ def _with_columns(current: ChainFrame, columns: Mapping[str, str]) -> ChainFrame
     # Spark does not tell upper case from lower: a column of the same letters is replaced, and has the new name.
     new = {name.lower(): name for name in columns}
     kept = tuple(new.pop(name.lower(), name) for name in current.visible)
-    return _next(current, frame, (*kept, *new.values()), current.filters)
+    return _next(current, frame, (*kept, *new.values()), current.filters, set(current.visible) - set(columns))
 
 
 def refuse_taken(names: Iterable[str]) -> None:
@@ -275,7 +280,7 @@ def _transform(current: ChainFrame, node: TransformNode) -> ChainFrame:
     made = made.withColumns({**{h: F.lit(None).cast("string") for h in lost}, FATE: F.lit(0)})
     visible = tuple(c for c in made.columns if c not in current.hidden)
     refuse_taken(visible)
-    return _next(current, made.select(*(quoted(name) for name in visible), *current.hidden), visible, [])
+    return _next(current, made.select(*(quoted(name) for name in visible), *current.hidden), visible, [], ())
 
 
 def _called(node: TransformNode, given: DataFrame) -> Any:
@@ -290,9 +295,12 @@ def _called(node: TransformNode, given: DataFrame) -> Any:
         raise UserFunctionError(said, where=str(node.site)) from why
 
 
-def _next(current: ChainFrame, frame: DataFrame, visible: tuple[str, ...], filters: list[str]) -> ChainFrame:
+def _next(
+    current: ChainFrame, frame: DataFrame, visible: tuple[str, ...], filters: list[str], same: Iterable[str]
+) -> ChainFrame:
     result = ChainFrame(frame, visible, current.hidden, guarded=current.guarded)
     result.filters = filters
+    result.untouched = current.untouched & set(same) & set(visible)
     return result
 
 

@@ -171,7 +171,10 @@ def _size(spec: TimeWindow) -> str:
 
 
 def _plan(plan: JobPlan) -> list[tuple[str, str]]:
-    rows = [("read", _branch(branch)) for branch in plan.ingest]
+    rows: list[tuple[str, str]] = []
+    for source in plan.graph.sources:
+        branches = [branch for fork in plan.ingest if fork.source is source for branch in fork.branches]
+        rows += [("fork" if number else "read", _branch(branch)) for number, branch in enumerate(branches)]
     for stage in plan.stages:
         match stage:
             case Hop(branch=branch):

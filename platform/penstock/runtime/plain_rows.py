@@ -9,6 +9,7 @@ through SQL, where the same names mean the same, and what is wrong with them is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -177,6 +178,12 @@ class PlainProjection:
         self._kept: dict[str, None] = {}
         self._even: dict[str, str] = {}
         self._hashes: dict[str, tuple[str, ...]] = {}
+
+    def beside(self, chain: PlainRows) -> PlainProjection:
+        """Return what collects for another branch of the fork, into the same columns: none has two meanings."""
+        other = copy(self)
+        other.chain = chain
+        return other
 
     def hide(self, *names: str) -> None:
         """Add columns that the user does not see; those of time and fate are made for every row."""

@@ -5,6 +5,7 @@ The plan is a pure value; `penstock explain` prints it and `runtime.dataframes` 
 A *port* is a stream that Python work produces: a source, the output of a stateful step, or a side stream.
 A *branch* leads from a port through steps that Spark evaluates (filter, select, with_columns, transform) to leaves; a
 source's branch without an expression needs no Spark (`plain_rows`).
+A *fork* holds the branches of a source that are computed side by side in one pass, because no transform parts them.
 A *leaf* is Python work again: the map side of a stateful step, or the staging of sinks, guarded by a check or not.
 A *hop* runs one branch of a port that lies inside the job, without a shuffle.
 A *shuffle* brings the rows of stateful steps, or partials of them, to the tasks that own their state.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from penstock.errors import JobError
 from penstock.graph.graph import JobGraph
@@ -34,7 +36,7 @@ from penstock.graph.nodes import (
     WindowNode,
 )
 
-__all__ = ["Branch", "Hop", "JobPlan", "Leaf", "Shuffle", "SinkLeaf", "StepLeaf", "plan_job", "port_name"]
+__all__ = ["Branch", "Fork", "Hop", "JobPlan", "Leaf", "Shuffle", "SinkLeaf", "StepLeaf", "plan_job", "port_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,18 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
+class Fork:
+    """Hold the branches of a source that are computed in one pass over its rows.
+
+    `stem` are the steps that all of them begin with, transforms included.
+    """
+
+    source: SourceNode
+    stem: tuple[Node, ...]
+    branches: tuple[Branch, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Hop:
     """Run one branch of a port inside the job.
 
@@ -94,14 +108,16 @@ class JobPlan:
     """Hold the whole plan of a job's batches."""
 
     graph: JobGraph
-    ingest: tuple[Branch, ...]
+    ingest: tuple[Fork, ...]
+    """How the rows of sources come in: several forks of one share what one reading of it gives."""
     stages: tuple[Hop | Shuffle, ...]
     direct: dict[str, tuple[SinkNode, ...]] = field(default_factory=dict)
     """For each port inside the job the sinks that take its rows as they are, staged where the rows appear."""
 
     def branches(self) -> Iterator[Branch]:
         """Yield every branch, ingest first."""
-        yield from self.ingest
+        for fork in self.ingest:
+            yield from fork.branches
         for stage in self.stages:
             if isinstance(stage, Hop):
                 yield stage.branch
@@ -132,9 +148,7 @@ def port_name(node: Node) -> str:
 def plan_job(graph: JobGraph) -> JobPlan:
     """Plan the Spark job of a batch: every leaf is reached, and nothing is read before it was produced."""
     _refuse_unsupported(graph)
-    ingest: list[Branch] = []
-    for source in graph.sources:
-        ingest.extend(_branches(graph, source))
+    ingest = [fork for source in graph.sources for fork in _forks(source, _branches(graph, source))]
     ports = [n for n in graph.nodes if isinstance(n, StatefulNode | SideNode)]
     direct = {port_name(p): tuple(_direct_sinks(graph, p)) for p in ports}
     stages: list[Hop | Shuffle] = []
@@ -218,6 +232,20 @@ def _with_accounting(source: Node, branches: list[Branch]) -> list[Branch]:
             made[place] = replace(branch, accounts=True)
             return made
     return [Branch(source, (), (), accounts=True), *made]
+
+
+def _forks(source: SourceNode, branches: list[Branch]) -> Iterator[Fork]:
+    """Yield the branches of a source by the transforms on their way, of which nobody knows which rows they give."""
+    found: dict[tuple[int, ...], list[Branch]] = {}
+    for branch in branches:
+        rest = len(_behind_transforms(branch.chain))
+        changed = branch.chain[: len(branch.chain) - rest]
+        found.setdefault(tuple(id(node) for node in changed), []).append(branch)
+    for together in found.values():
+        same = takewhile(
+            lambda nodes: len({id(n) for n in nodes}) == 1, zip(*(b.chain for b in together), strict=False)
+        )
+        yield Fork(source, tuple(nodes[0] for nodes in same), tuple(together))
 
 
 def _behind_transforms(chain: tuple[Node, ...]) -> tuple[Node, ...]:

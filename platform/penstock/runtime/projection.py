@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["KEY", "Projection", "arrow_schema", "map_in_arrow"]
+__all__ = ["KEY", "Projection", "arrow_schema", "map_in_arrow", "unless_dropped"]
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -96,17 +96,27 @@ class Projection:
 
     def frame(self) -> DataFrame:
         """Return the frame of the columns that were added."""
-        computed = {name: column for name, column in self._columns.items() if column is not None}
-        frame = self.chain.frame.withColumns(computed) if computed else self.chain.frame
+        frame, _, _ = self.computed()
         # As texts: each is one call to Java, a column made in Python is several.
         return frame.selectExpr(*map(self._crossing, self._columns), *self._hidden)
 
+    def computed(self) -> tuple[DataFrame, list[str], list[str]]:
+        """Return the frame with what is computed, and of the columns that cross those untouched since the fork."""
+        computed = {name: column for name, column in self._columns.items() if column is not None}
+        frame = self.chain.frame.withColumns(computed) if computed else self.chain.frame
+        untouched = [name for name, column in self._columns.items() if column is None and name in self.chain.untouched]
+        return frame, untouched, [name for name in self._columns if name not in untouched]
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """Return the columns that the user does not see."""
+        return tuple(self._hidden)
+
     # --- inside ------------------------------------------------------------------------------
     def _crossing(self, name: str) -> str:
-        """Return a column as it crosses into Python: of rows that a filter has dropped nothing does but their count."""
-        if not self.chain.filters:
-            return quoted(name)
-        return f"CASE WHEN {FATE} <= 0 THEN {quoted(name)} END AS {quoted(name)}"
+        """Return a column as it crosses into Python."""
+        fates = [FATE] if self.chain.filters else None
+        return f"{unless_dropped(quoted(name), fates)} AS {quoted(name)}"
 
     def _column(self, name: str) -> Any:
         from pyspark.sql import functions as F
@@ -116,6 +126,12 @@ class Projection:
 
     def _is_visible(self, expression: str | None) -> bool:
         return expression is not None and expression.strip("` ") in self.chain.visible
+
+
+def unless_dropped(column: str, fates: Iterable[str] | None) -> str:
+    """Return a column of which nothing crosses for a row that a filter has dropped; None for no filter."""
+    alive = " OR ".join(f"{fate} <= 0" for fate in fates or ())
+    return f"CASE WHEN {alive} THEN {column} END" if alive else column
 
 
 def arrow_schema(types: StructType) -> pa.Schema:

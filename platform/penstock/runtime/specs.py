@@ -165,6 +165,8 @@ class RouteSpec:
     leaves: tuple[WindowLeafSpec | FunctionLeafSpec | SinkLeafSpec, ...]
     timed_by: tuple[str, str] | None = None
     """The vectorised step whose output this is, and by what, where its event time is computed behind it."""
+    columns: Mapping[str, str] | None = None
+    """For each column of the branch the one that crosses with the rows of all branches; None where they are its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

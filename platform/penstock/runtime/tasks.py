@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 import pyarrow as pa
 
@@ -10,16 +11,29 @@ from penstock.runtime.dataframes import FUTURE
 from penstock.runtime.facts import current_facts
 from penstock.runtime.plain_rows import PlainColumns
 from penstock.runtime.route import route
-from penstock.runtime.rows import Emitter, cut, split_carriers
+from penstock.runtime.rows import Emitter, Item, cut, split_carriers
 from penstock.runtime.specs import RouteSpec, StateSpec
 from penstock.runtime.staging import TaskFiles
 from penstock.runtime.statework import run_state
 from penstock.sources.base import TaskReader
 
-__all__ = ["Batches", "TaskFunction", "hop_task", "ingest_task", "plain_task", "read_task", "state_task"]
+__all__ = [
+    "Batches",
+    "TaskFunction",
+    "hop_task",
+    "ingest_task",
+    "plain_task",
+    "read_task",
+    "send_task",
+    "state_task",
+    "take_task",
+]
 
 Batches = Iterator[pa.RecordBatch]
 TaskFunction = Callable[[Batches], Batches]
+
+_READ = "read"
+"""The port by which rows travel that several forks of a source take."""
 
 
 def read_task(source: str, reader: TaskReader, splits: int, max_future: int | None, schema: pa.Schema) -> TaskFunction:
@@ -42,22 +56,47 @@ def read_task(source: str, reader: TaskReader, splits: int, max_future: int | No
     return read
 
 
-def ingest_task(spec: RouteSpec, emitter: Emitter) -> TaskFunction:
-    """Return the function that ends a branch of a source."""
+def send_task(read: TaskFunction, splits: int) -> TaskFunction:
+    """Return the function that reads a source's span once and sends the rows of each part through a shuffle."""
+    emitter = Emitter(stage=0, home=splits)
 
     def run(batches: Batches) -> Batches:
-        files, partition = _files(emitter)
-        items = (item for table in cut(batches) for item in route(table, spec, files.facts, files))
-        yield from emitter.emit(items, partition)
+        # Spark's partition is the part: in front of a shuffle nothing is united.
+        _, partition = _files(emitter)
+        yield from emitter.emit((Item(_READ, table) for table in cut(read(batches))), partition)
 
     return run
 
 
-def plain_task(read: TaskFunction, columns: PlainColumns, ingest: TaskFunction) -> TaskFunction:
-    """Return the function that reads a source's span and ends a branch of it, where Spark has nothing to do between."""
+def take_task(schema: pa.Schema) -> TaskFunction:
+    """Return the function that makes rows of what was sent; all that a part takes comes from one task, in order."""
 
     def run(batches: Batches) -> Batches:
-        yield from ingest(columns.of(read(batches)))
+        for batch in batches:
+            for payload in batch.column("_payload"):
+                with pa.ipc.open_stream(payload.as_buffer()) as rows:
+                    for found in rows:
+                        yield from pa.Table.from_batches([found]).cast(schema).to_batches()
+
+    return run
+
+
+def ingest_task(specs: tuple[RouteSpec, ...], emitter: Emitter) -> TaskFunction:
+    """Return the function that ends the branches of a fork."""
+
+    def run(batches: Batches) -> Batches:
+        files, partition = _files(emitter)
+        routed = (route(_of_branch(table, spec), spec, files.facts, files) for table in cut(batches) for spec in specs)
+        yield from emitter.emit(chain.from_iterable(routed), partition)
+
+    return run
+
+
+def plain_task(rows: TaskFunction, columns: PlainColumns, ingest: TaskFunction) -> TaskFunction:
+    """Return the function that takes a source's rows and ends a fork of it, where Spark has nothing to do between."""
+
+    def run(batches: Batches) -> Batches:
+        yield from ingest(columns.of(rows(batches)))
 
     return run
 
@@ -86,6 +125,12 @@ def state_task(specs: tuple[StateSpec, ...], emitter: Emitter) -> TaskFunction:
         yield from emitter.emit(mine, partition)
 
     return run
+
+
+def _of_branch(table: pa.Table, spec: RouteSpec) -> pa.Table:
+    if spec.columns is None:
+        return table
+    return pa.table({name: table[crossing] for name, crossing in spec.columns.items()})
 
 
 def _files(emitter: Emitter) -> tuple[TaskFiles, int]:
