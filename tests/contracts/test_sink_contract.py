@@ -19,7 +19,8 @@ from system_errors import OF_WRITES, name_of
 
 from penstock.errors import SinkAhead, StorageUnavailable
 from penstock.sinks import Console, Delta, MemorySink
-from penstock.sinks.base import Publication, Publisher, Staged, stage_table
+from penstock.sinks.base import Publication, Publisher, Staged
+from penstock.sinks.staged_files import stage_table
 
 SCHEMA = pa.schema([("k", pa.int64())])
 APP, OTHER = "uuid/out", "uuid/other"

@@ -22,7 +22,7 @@ from test_damage import GRAPH, TIMES, SegmentEngine
 from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.metadata import open_or_create
 from penstock.errors import PenstockError
-from penstock.sinks.base import stage_table
+from penstock.sinks.staged_files import stage_table
 
 LIMITS = [0, *range(100, 1_000, 60), *range(1_000, 4_000, 400), 10_000]
 

@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 import pyarrow as pa
 from penstock.sinks import Delta
-from penstock.sinks.base import Publication, Staged, stage_table
+from penstock.sinks.base import Publication, Staged
+from penstock.sinks.staged_files import stage_table
 
 FOLDER = Path({folder!r})
 SCHEMA = pa.schema([("k", pa.int64()), ("p", pa.string())])

@@ -12,9 +12,10 @@ from deltalake import DeltaTable, Schema, write_deltalake
 
 from penstock.errors import SinkBehind, SinkError, SinkForgets, SinkSchemaMismatch
 from penstock.sinks import Delta
-from penstock.sinks.base import Publication, Staged, stage_table
+from penstock.sinks.base import Publication, Staged
 from penstock.sinks.delta import DeltaPublisher
 from penstock.sinks.delta_entries import entry_name
+from penstock.sinks.staged_files import stage_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,8 +28,9 @@ from penstock.errors import (
     StorageUnavailable,
 )
 from penstock.sinks import Delta
-from penstock.sinks.base import Publication, Staged, stage_table
+from penstock.sinks.base import Publication, Staged
 from penstock.sinks.delta import DeltaPublisher
+from penstock.sinks.staged_files import stage_table
 from penstock.sources import MemorySource
 from penstock.testing import Harness
 

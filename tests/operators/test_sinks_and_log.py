@@ -35,8 +35,9 @@ from penstock.runtime.fencing import anybody_may
 from penstock.runtime.settings import Identity
 from penstock.runtime.sink_repair import SinksAtRest, redo, skip
 from penstock.sinks import Delta
-from penstock.sinks.base import Publication, read_staged
+from penstock.sinks.base import Publication
 from penstock.sinks.delta_entries import entry_name
+from penstock.sinks.staged_files import read_staged
 from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
 

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.sinks import Console
-from penstock.sinks.base import Publication, Staged, stage_table
+from penstock.sinks.base import Publication, Staged
+from penstock.sinks.staged_files import stage_table
 
 FAR = 2**60
 """Microseconds: the year 38,503, which no datetime holds."""

@@ -22,8 +22,8 @@ from penstock.runtime.held import HeldPins, SessionOnDemand, discard, find_held,
 from penstock.runtime.held_records import Decision, HeldRecords
 from penstock.runtime.janitor import Janitor
 from penstock.sinks import Console, Delta
-from penstock.sinks.base import stage_table
 from penstock.sinks.delta import DeltaPublisher
+from penstock.sinks.staged_files import stage_table
 from penstock.sources import MemorySource
 
 UUID = "5f0c9bb4-1111-4222-8333-444455556666"

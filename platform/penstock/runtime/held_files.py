@@ -18,7 +18,7 @@ from penstock.checkpoint.files import make_folder, state_errors, sync_folder
 from penstock.checkpoint.mirror import is_on_hdfs
 from penstock.checkpoint.places import carry, have_file, size_of
 from penstock.errors import AlreadyExists
-from penstock.runtime.staging import verify_staged
+from penstock.sinks.staged_files import verify_staged
 
 __all__ = ["bring_back", "keep_held", "verify_held"]
 

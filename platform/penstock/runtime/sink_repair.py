@@ -19,9 +19,9 @@ from penstock.graph.graph import JobGraph
 from penstock.runtime.resting import own_at_rest, release_at_rest
 from penstock.runtime.settings import Identity
 from penstock.runtime.sink_evidence import missing_batches
-from penstock.runtime.staging import verify_staged
 from penstock.runtime.truncating import refuse_before_truncation
 from penstock.sinks.base import Publication, Publisher, Staged, place_of
+from penstock.sinks.staged_files import verify_staged
 
 __all__ = ["SinkStand", "SinksAtRest", "redo", "skip", "stands"]
 

@@ -40,9 +40,9 @@ from penstock.runtime.next_batch import spans_of
 from penstock.runtime.partition_state import PartitionState
 from penstock.runtime.plan import JobPlan, plan_job
 from penstock.runtime.rows import receipts_of
-from penstock.runtime.staging import verify_staged
 from penstock.sinks.base import Publication, Publisher, Staged, place_of
 from penstock.sinks.delta_history import Target
+from penstock.sinks.staged_files import verify_staged
 from penstock.sources.base import Position, ReadLimit, SourceReader, Span
 
 if TYPE_CHECKING:

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.checkpoint.files import read_file
-from penstock.checkpoint.mirror import shown
-from penstock.checkpoint.store import corrupt
-from penstock.errors import StateMissing
 from penstock.runtime.facts import BatchFacts
 from penstock.runtime.rows import Item, receipt
 from penstock.runtime.specs import Outlet
-from penstock.sinks.base import stage_table
+from penstock.sinks.staged_files import stage_table
 from penstock.time.arrival import ARRIVAL
 
-if TYPE_CHECKING:
-    from penstock.checkpoint.entries import StagedFile
-
-__all__ = ["TaskFiles", "pour", "verify_staged"]
+__all__ = ["TaskFiles", "pour"]
 
 
 class TaskFiles:
@@ -75,18 +66,3 @@ def pour(table: pa.Table, outlet: Outlet, files: TaskFiles) -> Iterator[Item]:
     yield from files.stage(table.select(told), outlet.sinks, ordered=outlet.ordered)
     for lane in outlet.lanes:
         yield Item(lane, table)
-
-
-def verify_staged(folder: Path, files: Iterable[StagedFile]) -> None:
-    """Read files that a Commit names, before they are published; raises CheckpointCorrupt for what is not as it was."""
-    for file in files:
-        path = folder / file.path
-
-        def check(data: bytes, path: Path = path, file: StagedFile = file) -> None:
-            if len(data) != file.size or hashlib.sha256(data).hexdigest() != file.checksum:
-                raise corrupt(shown(path), "the staged file is not what the Commit names")
-
-        try:
-            read_file(path, check)
-        except StateMissing:
-            raise corrupt(shown(path), "the staged file is gone") from None

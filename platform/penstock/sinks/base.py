@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from penstock.checkpoint.files import sync_folder
-from penstock.checkpoint.local import make_durable, make_folders, storage_errors
-from penstock.checkpoint.mirror import mirrored
-from penstock.checkpoint.places import have_file
-from penstock.time.arrival import ARRIVAL, arrival_order
-
-__all__ = ["Publication", "Publisher", "Sink", "Staged", "place_of", "stage_table"]
-
-
-_durable: set[Path] = set()
+__all__ = ["Publication", "Publisher", "Sink", "Staged", "place_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,61 +74,6 @@ class Sink(Protocol):
 
     def describe(self) -> str:
         """Return one line for `penstock explain`."""
-
-
-def stage_table(table: pa.Table, folder: Path, name: str) -> dict[str, Any]:
-    """Write rows to `folder/name`, durable on return, and return the file's facts.
-
-    The folder is made if need be.
-    Raises StorageFull, StorageDenied, RootUnsafe or StorageUnavailable; no partial file keeps the name, and a file that
-    has it is left.
-    """
-    buffer = pa.BufferOutputStream()
-    pq.write_table(table, buffer, compression="snappy")
-    data = buffer.getvalue()
-    path = folder / name
-    remote = mirrored(path)
-    if remote is not None:
-        remote.create(memoryview(data))
-    else:
-        _write(path, data)
-    return {"path": name, "size": data.size, "rows": table.num_rows, "checksum": hashlib.sha256(data).hexdigest()}
-
-
-def _write(path: Path, data: pa.Buffer) -> None:
-    with storage_errors(str(path)):
-        _make_folder(path.parent)
-        file = path.open("xb")
-        try:
-            with file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError:
-            path.unlink(missing_ok=True)
-            raise
-    sync_folder(path.parent)
-
-
-def _make_folder(folder: Path) -> None:
-    """Make a folder, durably; one that is there too, once a process: whoever made it may have died before that."""
-    if folder in _durable and folder.is_dir():
-        return
-    make_folders(folder)
-    for made in (folder, *folder.parents[:2]):
-        make_durable(made)
-    _durable.add(folder)
-
-
-def read_staged(folder: Path, files: Sequence[Any]) -> pa.Table:
-    """Return the rows of staged files, for sinks that read them on the driver; in order of arrival where that is told.
-
-    `files` must not be empty; each has a `path`.
-    """
-    rows = pa.concat_tables(pq.read_table(have_file(folder / file.path)) for file in files)
-    if ARRIVAL not in rows.column_names:
-        return rows
-    return rows.take(arrival_order(rows[ARRIVAL])).drop_columns([ARRIVAL])
 
 
 def place_of(sink: Any) -> str | None:

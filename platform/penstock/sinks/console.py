@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from penstock.sinks.base import Publication, read_staged
+from penstock.sinks.base import Publication
+from penstock.sinks.staged_files import read_staged
 
 __all__ = ["Console"]
 

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import SinkAhead
-from penstock.sinks.base import Publication, read_staged
+from penstock.sinks.base import Publication
+from penstock.sinks.staged_files import read_staged
 
 __all__ = ["MemorySink"]
 

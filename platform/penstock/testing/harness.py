@@ -21,7 +21,7 @@ from penstock.runtime.next_batch import spans_of
 from penstock.runtime.stages import Hook
 from penstock.runtime.suites import find_suites
 from penstock.runtime.triggers import Trigger
-from penstock.sinks.base import read_staged
+from penstock.sinks.staged_files import read_staged
 from penstock.sources.memory import MemorySource
 from penstock.testing.feeding import Feed, Marks, refuse_unknown
 from penstock.testing.hooks import Crashed, checked_hook
