@@ -17,6 +17,7 @@ from penstock.checkpoint.local import LocalStore
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.metadata import open_or_create
 from penstock.checkpoint.recovery import recover
+from penstock.errors import ComputeFailed, SinkBehind
 from penstock.runtime import janitor
 from penstock.runtime.janitor import sweep_left
 from penstock.runtime.loop import Driver, DriverSettings
@@ -275,3 +276,45 @@ def test_runs_that_end_at_once_leave_a_log_that_does_not_grow(
     assert many < saves + 16 + 5 * 8
     found = recover(Log(store, stride=16))
     assert (len(found.saves), found.problems) == (saves, ())
+
+
+@pytest.mark.fault("F10")
+@pytest.mark.parametrize("cause", [SinkBehind("the table has lost a batch"), ComputeFailed("a function of the user's")])
+@pytest.mark.parametrize("where", ["accept", "prepare", "version", "compute", "publish"])
+def test_starts_that_fail_one_after_the_other_leave_a_log_that_does_not_grow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, cause: Exception
+) -> None:
+    """A supervisor starts a driver again and again; what the sinks are known to show is known still behind that."""
+    monkeypatch.setattr(compaction, "EVERY", 8)
+    monkeypatch.setattr(janitor, "BURST", 16)
+    world, store = World(root=tmp_path, times=TIMES[:8], closed=False, blind=frozenset({"raw"})), Witness()
+
+    def run(name: str, *, fails: bool) -> None:
+        driver = make_driver(world, store, name, graph=GRAPH, settings=DriverSettings(keep=2, stop_at_end=True))
+        driver.log = Log(store, stride=16)
+        if not fails:
+            run_to_end(driver)
+            return
+
+        def broken(*_: object, **__: object) -> None:
+            raise cause
+
+        monkeypatch.setattr(driver.engine, where, broken)
+        with pytest.raises(type(cause)):
+            run_to_end(driver)
+
+    def starts(number: int) -> int:
+        for one in range(number):
+            run(f"{number}-{one}", fails=True)
+        return sum(int(path[4:]) % 16 > 0 for path in store.list("log"))
+
+    run("first", fails=False)
+    world.times += TIMES[8:]
+    world.closed = True
+    few, many = starts(30), starts(120)
+    assert many <= few + 16 + 8
+    assert few < 16 + 5 * 8
+    run("last", fails=False)
+    assert recover(Log(store, stride=16)).problems == ()
+    assert judge(ledger_of(world, store, GRAPH, finished=True)) == []
+    assert len(world.table("raw").shown) == len(set(world.table("raw").shown)), "each was known to be shown"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from penstock.checkpoint.log import Log, OwnedLog, fenced
 from penstock.checkpoint.takeover import RELEASED, View, survey
-from penstock.errors import CheckpointError, Fenced
+from penstock.errors import CheckpointError, Fenced, PenstockError
 
-__all__ = ["anybody_may", "fencing"]
+__all__ = ["FAILED", "anybody_may", "fencing"]
+
+FAILED = "failed"
+"""The reason of the Release of a driver that ends with an error."""
 
 
 def anybody_may(_: View) -> None:
@@ -17,9 +20,10 @@ def anybody_may(_: View) -> None:
 
 
 @contextmanager
-def fencing(log: Log, owner: Callable[[], OwnedLog | None]) -> Iterator[None]:
-    """Raise Fenced in place of any error that follows from the loss of the log.
+def fencing(log: Log, owner: Callable[[], OwnedLog | None], leave: Callable[[], Iterable[object]]) -> Iterator[None]:
+    """Raise Fenced in place of any error that follows from the loss of the log; `leave` it after any other.
 
+    A Takeover that no Release follows is never purged, so starts that fail in turn would let the log grow (F10).
     Who took it over goes on: tables get ahead, and what only older batches need is swept away.
     To the one that sleeps this looks like an old copy of the checkpoint (F31), or like damage.
     """
@@ -33,5 +37,8 @@ def fencing(log: Log, owner: Callable[[], OwnedLog | None]) -> Iterator[None]:
             view = survey(log)
         # Not the epoch of the view: that counts an entry torn at the end, which is damage and no takeover.
         if owned is None or view is None or view.takeover is None or view.takeover.epoch == owned.epoch:
+            with suppress(PenstockError, OSError):  # as after a crash, then
+                for _ in leave():
+                    pass
             raise
         raise fenced(log.path(owned.next_slot), owned.epoch, view.epoch, view.holder or RELEASED) from error

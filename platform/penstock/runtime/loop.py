@@ -20,7 +20,7 @@ from penstock.errors import CheckpointCorrupt, Fenced, SinkBehind
 from penstock.runtime.commit import Decision, decide
 from penstock.runtime.data_checkpoints import DataCheckpoints
 from penstock.runtime.engine import Engine
-from penstock.runtime.fencing import anybody_may, fencing
+from penstock.runtime.fencing import FAILED, anybody_may, fencing
 from penstock.runtime.going_back import go_back
 from penstock.runtime.janitor import Janitor
 from penstock.runtime.next_batch import NextBatch, available, facts_of, next_batch, spans_of
@@ -102,6 +102,7 @@ class Driver:
         self.last_time: int | None = None
         self._since: int | None = None
         self.published: dict[str, int] = {}
+        self._knows = False  # what sinks show, which a Release says
         self.damaged: CheckpointCorrupt | None = None
         self.behind: dict[str, SinkBehind] = {}
         self._decision: Decision | None = None
@@ -114,7 +115,7 @@ class Driver:
 
     def run(self) -> Iterator[Hook]:
         """Take over, then run batches; ends after `stop()`, at the end of bounded sources, or with an error."""
-        with fencing(self.log, lambda: self.owned):
+        with fencing(self.log, lambda: self.owned, lambda: self.release(FAILED) if self._knows else ()):
             yield from self._run()
 
     def _run(self) -> Iterator[Hook]:
@@ -173,6 +174,7 @@ class Driver:
         yield Hook("TakeOver", "after")
         recovered = recover(self.log, damage)
         self.commit = recovered.commit  # whoever looks behind a refusal sees where the log stands
+        self.published, self._knows = dict(recovered.known), True
         if damage is Damage.FAIL:
             self.engine.accept(recovered, self.settings.drop)
         self.engine.prepare()
@@ -182,7 +184,7 @@ class Driver:
 
     def restore(self, start: StartFrom) -> Iterator[Hook]:
         """Own the log, append a Restore and release it (SEMANTICS 10.1); what refuses it comes behind the Release."""
-        with fencing(self.log, lambda: self.owned):
+        with fencing(self.log, lambda: self.owned, lambda: self.release(FAILED) if self._knows else ()):
             yield from go_back(self, start)
 
     def save(self, name: str) -> None:
@@ -194,12 +196,12 @@ class Driver:
         self.offsets = offsets
         yield from self._run_stages(plan_batch(offsets.batch, self.sinks))
 
-    def release(self) -> Iterator[Hook]:
+    def release(self, reason: str = "stopped") -> Iterator[Hook]:
         """Leave the log on purpose, so that the next driver need not wait."""
         self.data.end()
         if self.owned is not None:
             yield Hook("Release", "before")
-            reason = "finished" if self.finished else "stopped"
+            reason = "finished" if self.finished else reason
             owned, published = self.owned, dict(self.published)
             self.janitor.leave(owned)
             owned.append(Release(epoch=owned.epoch, writer=owned.writer, reason=reason, published=published))
@@ -257,9 +259,8 @@ class Driver:
     def _run_stages(self, stages: tuple[Stage, ...]) -> Iterator[Hook]:
         for stage in stages:
             yield from self.run_stage(stage)
-        assert self.commit is not None
         self.tell("on_data_checkpoint", self.data.said())
-        self.tell("on_batch_completed", self.commit)
+        self.tell("on_batch_completed", self._committed())
 
     def run_stage(self, stage: Stage, commit: Commit | None = None) -> Iterator[Hook]:
         """Run one stage; `commit` is what to publish again."""

@@ -16,6 +16,7 @@ from penstock.checkpoint.takeover import View, survey
 from penstock.errors import EXIT_RETRY
 from penstock.runtime.batch_report import BatchReport, Totals, moment
 from penstock.runtime.config import Settings
+from penstock.runtime.fencing import FAILED
 from penstock.runtime.held import undone_by_restore, waiting
 from penstock.runtime.held_records import HeldRecords
 from penstock.runtime.holder import HolderName
@@ -250,7 +251,7 @@ def _state(view: View, record: Mapping[str, Any], age: float | None, patience: f
         return State.NEW
     if isinstance(view.last, Moved | Arrival):
         return State.MOVED if isinstance(view.last, Moved) else State.ARRIVING
-    if isinstance(view.last, Release) and view.released:
+    if isinstance(view.last, Release) and view.released and view.last.reason != FAILED:
         return State.FINISHED if view.last.reason == "finished" else State.STOPPED
     if record.get("state") == "failed":
         return State.FAILED if record.get("exit_code") == EXIT_RETRY else State.NEEDS_PERSON
