@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -415,6 +416,25 @@ def test_a_decision_of_a_version_that_named_no_checkpoint_holds_for_the_one_that
     records.carried_out(2, ruling, by="me")
     assert records.ruling(2).done
     assert records.released() == [2]
+
+
+@pytest.mark.parametrize("decided", [3, 30])
+def test_a_restore_reads_the_decisions_on_the_batches_that_the_log_keeps(tmp_path, decided):
+    """However many were decided on before: what is asked of the store does not grow with them (B3)."""
+    store = LocalStore(tmp_path)
+    records = HeldRecords(store, "orders")
+    for batch in range(decided):
+        records.carried_out(batch, records.decide(batch, Decision.RELEASE, {"out": 1}, by="me"), by="me")
+    asked = []
+    store.read, store.list = partial(_noted, asked, store.read), partial(_noted, asked, store.list)
+    assert HeldRecords(store, "orders").released_of([decided - 1, decided]) == [decided - 1]
+    assert len(asked) < 12
+    assert not any(f"orders/{batch:012d}/" in path for path in asked for batch in range(decided - 1))
+
+
+def _noted(asked, method, path, *more):
+    asked.append(str(path))
+    return method(path, *more)
 
 
 def test_a_session_is_opened_when_a_sink_asks_for_it():

@@ -15,7 +15,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from penstock.checkpoint.entries import Commit, Restore, StagedFile
+from penstock.checkpoint.entries import Commit, StagedFile
+from penstock.checkpoint.lineage import lineage
 from penstock.checkpoint.places import have_file, remove_file
 from penstock.checkpoint.recovery import Recovered
 from penstock.errors import CheckpointCorrupt, HeldDecided, HeldNotFound, PenstockError, UnknownName
@@ -109,19 +110,11 @@ def waiting(records: HeldRecords, recovered: Recovered) -> dict[int, Ruling | No
 
 def undone_by_restore(recovered: Recovered) -> set[int]:
     """Return the kept batches that a Restore has gone back behind, and that no other has brought back."""
-    events: list[tuple[int, Commit | Restore]] = [(kept.slot, kept.commit) for kept in recovered.kept]
-    events += [(entry.place.slot, entry) for entry in recovered.restores if entry.place is not None]
-    line: tuple[int, ...] = ()
-    lines: dict[int | None, tuple[int, ...]] = {}
     saved = recovered.saves.batches
-    for _, entry in sorted(events, key=lambda event: event[0]):
-        if isinstance(entry, Commit):
-            line = (*line, entry.batch)
-            lines[entry.batch] = line
-        else:
-            target = saved.get(entry.saved or "") if entry.source == "saved" else entry.batch
-            line = lines.get(target, ())
-    return {kept.batch for kept in recovered.kept} - set(line)
+    found = lineage(
+        recovered, target=lambda entry: saved.get(entry.saved or "") if entry.source == "saved" else entry.batch
+    )
+    return found.before.keys() - found.line(found.newest)
 
 
 def find_held(records: HeldRecords, recovered: Recovered, batch: int) -> HeldBatch:

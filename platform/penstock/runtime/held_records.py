@@ -8,7 +8,7 @@ what they decided holds for the checkpoint that stands. Imports nothing that is 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -84,6 +84,11 @@ class HeldRecords:
         """Note that a decision was carried out."""
         self._records(batch).put(_body(replace(ruling, done=True), by))
 
+    def released_of(self, batches: Iterable[int]) -> list[int]:
+        """Return those of some batches that were released and published; reads nothing of others."""
+        rulings = ((batch, self.ruling(batch)) for batch in batches)
+        return [b for b, ruling in rulings if ruling and ruling.done and ruling.decision is Decision.RELEASE]
+
     def released(self, *, but: Collection[int] = ()) -> list[int]:
         """Return the batches that were released and published, as a listing shows them, without those of `but`."""
         base = f"_control/{_KIND}/{self._job}/"
@@ -91,8 +96,7 @@ class HeldRecords:
         parts = [path.removeprefix(base).split("/") for path in self._store.list(base.rstrip("/"))]
         named = {part[1] if part[0] == uuid else part[0] for part in parts if len(part) > 1}
         batches = sorted(int(name) for name in named if name.isdecimal())
-        rulings = ((batch, self.ruling(batch)) for batch in batches if batch not in but)
-        return [b for b, ruling in rulings if ruling and ruling.done and ruling.decision is Decision.RELEASE]
+        return self.released_of(batch for batch in batches if batch not in but)
 
     def uuid(self) -> str | None:
         """Return the uuid of the job's checkpoint, None where there is none; raises as reading metadata does."""

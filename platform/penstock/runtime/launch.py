@@ -336,8 +336,9 @@ def _look_first(
         if not start.restore:  # which closes it, and looks at the holder then
             raise
     if start.restore:
-        released = HeldRecords(control_store(folder.parent), folder.name).released()
         recovered = recover(log, Damage.LIST)
+        held = [kept.batch for kept in recovered.kept if kept.commit.held]
+        released = HeldRecords(control_store(folder.parent), folder.name).released_of(held)
 
         def app(sink: str) -> str:
             return f"{read_metadata(log.store).uuid}/{sink}"

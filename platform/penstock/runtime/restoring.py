@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from penstock.checkpoint.entries import Commit, Restore
+from penstock.checkpoint.lineage import lineage
 from penstock.checkpoint.log import OwnedLog
 from penstock.checkpoint.recovery import Recovered, find_restorable
 from penstock.errors import CannotRestore
@@ -215,7 +216,9 @@ def find_superseded(
     """
     target = start.commit(recovered, folder)
     batch = None if target is None else target.batch
-    shown, then = _shown(recovered, batch, was_truncated)
+    # What sinks show now, and what they showed behind that batch, are not the same once they have taken rows back.
+    lines = lineage(recovered, [entry for entry in recovered.restores if entry.truncate and was_truncated(entry)])
+    shown, then = lines.line(lines.newest), lines.line(batch)
     after = {number for number in shown if batch is None or number > batch}
     return Superseded(
         batch=batch,
@@ -224,27 +227,6 @@ def find_superseded(
         truncate=start.truncate,
         again=_rows(recovered, then - shown, released) if start.truncate else (),
     )
-
-
-def _shown(
-    recovered: Recovered, batch: int | None, was_truncated: Callable[[Restore], bool]
-) -> tuple[frozenset[int], frozenset[int]]:
-    """Return the kept batches whose rows sinks show now, and those they showed when a batch was committed.
-
-    They are not the same once a restore has had sinks take rows back.
-    """
-    events: list[tuple[int, Commit | Restore]] = [(kept.slot, kept.commit) for kept in recovered.kept]
-    undoing = (entry for entry in recovered.restores if entry.truncate and was_truncated(entry))
-    events += [(entry.place.slot, entry) for entry in undoing if entry.place is not None]
-    shown: frozenset[int] = frozenset()
-    at: dict[int | None, frozenset[int]] = {}
-    for _, entry in sorted(events, key=lambda event: event[0]):
-        if isinstance(entry, Commit):
-            shown |= {entry.batch}
-            at[entry.batch] = shown
-        else:
-            shown = at.get(entry.batch, frozenset())
-    return shown, at.get(batch, frozenset())
 
 
 def _rows(recovered: Recovered, batches: Collection[int], released: Collection[int]) -> tuple[SinkRows, ...]:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from penstock.checkpoint.entries import Commit, StagedFile
+from penstock.checkpoint.lineage import line_of
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.recovery import Recovered, takeover_of
 from penstock.checkpoint.replay import Damaged
 from penstock.errors import CannotRestore, CheckpointCorrupt, SinkAhead, SinkBehind
 from penstock.runtime.engine import Engine
-from penstock.runtime.ways_back import line_of
 
 __all__ = [
     "Sinks",

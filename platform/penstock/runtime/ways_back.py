@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from penstock.checkpoint.entries import Commit, Restore
+from penstock.checkpoint.lineage import line_of
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.recovery import Recovered
 from penstock.checkpoint.takeover import refuse_ended, survey
 from penstock.errors import CheckpointMoved, LogGap
 from penstock.runtime.snapshot_tables import snapshot_problems, snapshots_of
 
-__all__ = ["line_of", "way_back"]
+__all__ = ["way_back"]
 
 _NAMED = 5
 
@@ -41,17 +41,3 @@ def way_back(log: Log, recovered: Recovered, folder: Path, *, damaged: Collectio
     if not ways:
         return "nothing is whole: begin anew with --from empty, or put the files back from a copy"
     return f"go back with {', or '.join(ways)}"
-
-
-def line_of(recovered: Recovered) -> frozenset[int]:
-    """Return the kept batches that the batch in force goes on from, and itself: not those a restore has left behind."""
-    events: list[tuple[int, Commit | Restore]] = [(kept.slot, kept.commit) for kept in recovered.kept]
-    events += [(entry.place.slot, entry) for entry in recovered.restores if entry.place is not None]
-    line: frozenset[int] = frozenset()
-    lines: dict[int | None, frozenset[int]] = {}
-    for _, entry in sorted(events, key=lambda event: event[0]):
-        if isinstance(entry, Commit):
-            lines[entry.batch] = line = line | {entry.batch}
-        else:
-            line = lines.get(entry.batch, frozenset())
-    return line

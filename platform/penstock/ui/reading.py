@@ -143,7 +143,9 @@ def _read_restart(project: Project, job: str) -> RestartFacts:
         folder=folder,
         recovered=recovered,
         kept=kept,
-        released=HeldRecords(control_store(settings.root, make=False), job).released(),
+        released=HeldRecords(control_store(settings.root, make=False), job).released_of(
+            one.batch for one in recovered.kept if one.commit.held
+        ),
         steps=tuple(sorted(commit.state)) if commit is not None else (),
         tables=tables,
     )
