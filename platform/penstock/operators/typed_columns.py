@@ -38,13 +38,13 @@ def typed_column(values: Sequence[Any], field: pa.Field, what: str, keys: Sequen
     """
     try:
         if _fit(values, field.type):
-            return pa.array(values, field.type)
+            return _column(values, field.type)
     except _UNFIT:
         pass
     for place, value in enumerate(values):
         try:
             if _fit([value], field.type):
-                pa.array([value], field.type)
+                _column([value], field.type)
                 continue
         except _UNFIT:
             pass
@@ -52,7 +52,14 @@ def typed_column(values: Sequence[Any], field: pa.Field, what: str, keys: Sequen
         raise WrongOutput(
             f"column {field.name!r} of {what} is {field.type} and got a {type(value).__name__}{key}: {value!r:.80}"
         )
-    return pa.array(values, field.type)
+    return _column(values, field.type)
+
+
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return values as a column; Arrow never lets go of a memoryview that it is given, and the worker lives on."""
+    if pa.types.is_binary(kind):
+        values = [bytes(value) if type(value) is memoryview else value for value in values]
+    return pa.array(values, kind)
 
 
 def checker(schema: pa.Schema, what: str) -> Check:
@@ -88,7 +95,7 @@ def _fits(kind: pa.DataType) -> Callable[[Any], bool]:
 
     def wholly(value: Any) -> bool:
         try:
-            return _fit([value], kind) and len(pa.array([value], kind)) == 1
+            return _fit([value], kind) and len(_column([value], kind)) == 1
         except _UNFIT:
             return False
 
@@ -103,7 +110,7 @@ def _fits(kind: pa.DataType) -> Callable[[Any], bool]:
 def made_column(values: Sequence[Any], field: pa.Field, what: str) -> pa.Array:
     """Return values that a `checker` has let pass as a column."""
     try:
-        return pa.array(values, field.type)
+        return _column(values, field.type)
     except _UNFIT:
         return typed_column(values, field, what)
 
