@@ -88,7 +88,7 @@ def test_a_change_is_told_before_a_start_and_by_it_alike(shell: Shell, tmp_path:
     assert lines[1] == ["step", "minutely", "dropped", "its state would be lost; --drop minutely lets it go"]
     assert (lines[2][:3], lines[3][:3]) == (["source", "orders", "kept"], ["sink", "copy", "new"])
     entered = sorted(path.name for path in log.iterdir())
-    assert len(entered) == len(entries) + 1, "the start that was refused, and nothing else"
+    assert len(entered) == len(entries) + 2, "the start that was refused, its release, and nothing else"
     code, out, err = shell.run("diff", "orders", "--drop", "minutely")
     assert (code, out.splitlines()[-1]) == (0, "a start would be accepted"), err
     code, _, err = shell.run("run", "orders", "--drop", "minutely", "--available-now")

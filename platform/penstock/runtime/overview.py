@@ -251,7 +251,9 @@ def _state(view: View, record: Mapping[str, Any], age: float | None, patience: f
         return State.NEW
     if isinstance(view.last, Moved | Arrival):
         return State.MOVED if isinstance(view.last, Moved) else State.ARRIVING
-    if isinstance(view.last, Release) and view.released and view.last.reason != FAILED:
+    # What a driver that is told to stop gives up ends with an error too, and is no failure of the job.
+    stopped = record.get("state") == "stopped"
+    if isinstance(view.last, Release) and view.released and (view.last.reason != FAILED or stopped):
         return State.FINISHED if view.last.reason == "finished" else State.STOPPED
     if record.get("state") == "failed":
         return State.FAILED if record.get("exit_code") == EXIT_RETRY else State.NEEDS_PERSON
