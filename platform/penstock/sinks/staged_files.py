@@ -6,12 +6,11 @@ import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.checkpoint.entries import StagedFile
 from penstock.checkpoint.files import read_file, sync_folder
 from penstock.checkpoint.local import make_durable, make_folders, storage_errors
 from penstock.checkpoint.mirror import mirrored, shown
@@ -19,6 +18,9 @@ from penstock.checkpoint.places import have_file
 from penstock.checkpoint.store import corrupt
 from penstock.errors import StateMissing
 from penstock.time.arrival import ARRIVAL, arrival_order
+
+if TYPE_CHECKING:  # workers stage files and import no models of the log
+    from penstock.checkpoint.entries import StagedFile
 
 __all__ = ["read_staged", "stage_table", "verify_staged"]
 
