@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm_java
 from project_samples import make_project
 
 from penstock.errors import ConfigError
@@ -76,10 +77,12 @@ def test_the_file_of_a_jvm_is_private_and_goes(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.fault("F62")
-def test_spark_has_the_secret_and_no_process_shows_it():
-    """The words of a JVM are seen by every user of its machine."""
+@pytest.mark.parametrize("there", [False, True], ids=["its own JVM", "one that is there"])
+def test_spark_has_the_secret_and_no_process_shows_it(there):
+    """The words of a JVM are seen by every user of its machine; spark-submit starts one before the driver."""
+    java = warm_java.environment() if there else {}
     ran = subprocess.run(
-        [sys.executable, "-c", APART, KEY], env={**os.environ, "CANARY": CANARY}, capture_output=True, text=True,
+        [sys.executable, "-c", APART, KEY], env={**os.environ, "CANARY": CANARY, **java}, capture_output=True, text=True,
         check=False, timeout=240,
     )  # fmt: skip
     assert "FOUND True False False" in ran.stdout, ran.stderr[-2_000:]

@@ -61,6 +61,8 @@ _OPTIONS = "spark.driver.extraJavaOptions"
 _PATH = "spark.executorEnv.PYTHONPATH"
 _PYTHON = "spark.pyspark.python"
 _WAIT = "spark.scheduler.minRegisteredResourcesRatio"
+_GATEWAY = "PYSPARK_GATEWAY_PORT"
+"""What spark-submit tells a driver of the JVM that has started it."""
 
 
 def archive_options(jars: Path) -> list[str]:
@@ -129,7 +131,8 @@ def open_session(
 
     _log_no_queries()
     builder = SparkSession.builder.appName(name).master(master)
-    if SparkContext._gateway is not None:  # noqa: SLF001 - a JVM that is there reads no file any more
+    if SparkContext._gateway is not None or _GATEWAY in os.environ:  # noqa: SLF001
+        # A JVM that is there, as spark-submit's is, reads no file any more.
         chosen |= secrets or {}
     for key, value in chosen.items():
         builder = builder.config(key, value)
