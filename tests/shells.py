@@ -7,11 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+import warm_java
 from deltalake import DeltaTable
 
 COMMAND = [sys.executable, "-m", "penstock"]
+OF_SPARK = {"run", "restore", "restart", "diff", "explain"}
+"""The commands that need Spark before they end."""
 PATIENCE = 240.0
 """Seconds; a busy machine takes long to start Spark."""
 
@@ -23,18 +27,20 @@ class Shell:
         self.root = root
         self.started: list[subprocess.Popen[str]] = []
 
-    def start(self, *words: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
-        """Start a command in a session of its own."""
+    def start(
+        self, *words: str, stdout: int = subprocess.PIPE, env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        """Start a command in a session of its own, with `env` beside the variables of this process."""
         process = subprocess.Popen(
             [*COMMAND, *words], cwd=self.root, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE,
-            text=True, start_new_session=True,
+            text=True, start_new_session=True, env={**os.environ, **(env or {})},
         )  # fmt: skip
         self.started.append(process)
         return process
 
-    def run(self, *words: str) -> tuple[int, str, str]:
-        """Run a command to its end: exit code, output, errors."""
-        process = self.start(*words)
+    def run(self, *words: str, java: bool = False) -> tuple[int, str, str]:
+        """Run a command to its end: exit code, output, errors; those of Spark share a Java process, unless `java`."""
+        process = self.start(*words, env=None if java or words[0] not in OF_SPARK else warm_java.environment())
         out, err = process.communicate(timeout=PATIENCE)
         return process.returncode, out, err
 
