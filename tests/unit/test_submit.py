@@ -88,9 +88,11 @@ def test_a_driver_is_submitted_with_its_settings_in_a_file_of_its_own(tmp_path: 
     assert said["spark.pyspark.driver.python"] == said["spark.pyspark.python"] == sys.executable
 
 
-def test_executors_of_a_local_master_inherit_their_modules(tmp_path: Path) -> None:
-    """They are on this machine, started by the driver's own JVM."""
-    assert "spark.executorEnv.PYTHONPATH" not in session_settings(master="local[*]", modules=[tmp_path])
+@pytest.mark.parametrize("master", ["local[*]", "spark://here:1"])
+def test_executors_are_told_where_the_modules_of_the_job_are(master: str, tmp_path: Path) -> None:
+    """Also on this machine: spark-submit has started the JVM before the driver knew of them."""
+    said = session_settings(master=master, modules=[tmp_path, tmp_path / "b"])
+    assert said["spark.executorEnv.PYTHONPATH"] == f"{tmp_path}:{tmp_path}/b"
 
 
 def test_commands_run_here_without_what_means_the_machines_of_the_cluster(tmp_path, monkeypatch):

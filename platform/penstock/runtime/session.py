@@ -96,8 +96,8 @@ def session_settings(
         chosen[_WAIT] = "1.0"  # the first job begins with the executors that were asked for, or after half a minute
     chosen |= settings or {}
     chosen[_OPTIONS] = " ".join([*options, *([own] if own else [])])
-    if modules and not is_local(master):
-        # Executors elsewhere do not inherit the environment of the driver.
+    if modules:
+        # Executors elsewhere do not inherit the environment of the driver, nor do those of a JVM that was there before.
         chosen[_PATH] = os.pathsep.join([*map(str, modules), *filter(None, [chosen.get(_PATH)])])
     return chosen
 
@@ -114,7 +114,7 @@ def open_session(
     """Return the Spark session of this process, made if there is none.
 
     `jars` is the folder that `make setup` fills; with it, Delta tables can be written by delta-spark. `modules` are
-    the folders in which the executors of a cluster find the job's own modules. `secrets` are settings that are not to
+    the folders in which executors find the job's own modules. `secrets` are settings that are not to
     be seen in the words of a process.
     Raises EnvironmentUnfit when Java is missing, and ClusterUnavailable when no master answers.
     """
