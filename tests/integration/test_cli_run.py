@@ -82,7 +82,7 @@ def test_a_job_is_stopped_killed_and_finished_and_its_table_is_that_of_one_run(s
     """SIGTERM, a second driver, a save, kill -9, a run on a terminal, and a restore, one after the other."""
     toml = shell.root / "conf" / "jobs" / "orders.toml"
     # Slow enough to be stopped, saved and killed on the way, on a busy machine too.
-    toml.write_text(job_toml(rows_per_batch=50, more='[run]\ntrigger = "interval 2 seconds"\n'))
+    toml.write_text(job_toml(rows_per_batch=20, more='[run]\ntrigger = "interval 2 seconds"\n'))
     first = shell.start("run", "orders")
     events(first, "batch.committed", 2)
     code, _, err = shell.run("run", "orders")
@@ -97,7 +97,7 @@ def test_a_job_is_stopped_killed_and_finished_and_its_table_is_that_of_one_run(s
     second = shell.start("run", "orders")
     took = events(second, "run.took_over")[0]
     assert took["next_batch"] == stopped["next_batch"]
-    assert took["rows_left"] == {"orders": 1_000 - 50 * stopped["next_batch"]}
+    assert took["rows_left"] == {"orders": 1_000 - 20 * stopped["next_batch"]}
     events(second, "batch.committed", 2)
     saved = shell.json("save", "orders", "half_way")  # by the driver, between two batches
     code, _, err = shell.run("save", "orders", "half_way")

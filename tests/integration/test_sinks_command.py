@@ -88,7 +88,7 @@ def test_what_a_job_will_need_is_looked_at_before_its_first_commit(shell):
     jars = shell.root / ".jars"
     there = jars.readlink()
     jars.unlink()
-    code, _, err = shell.run("run", "orders")
+    code, _, err = shell.run("run", "orders", java=True)
     assert (code, "PEN-ENV-003" in err, "into .jars of the project" in err) == (78, True, True), err
     assert not (shell.root / "tables").exists()
     jars.symlink_to(there)
