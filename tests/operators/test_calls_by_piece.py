@@ -76,6 +76,7 @@ def wide(rows: int, keys: int) -> pa.Table:
     return pa.table({"k": pa.array([at % keys for at in range(rows)], pa.int64()), **texts})
 
 
+@pytest.mark.slow
 def test_rows_become_python_objects_by_piece(tmp_path: Path) -> None:
     """A batch of many rows takes a fraction of what its rows take as dicts."""
     rows = wide(12 * PIECE, 50)
@@ -117,6 +118,7 @@ def test_only_state_that_changed_is_written(tmp_path: Path) -> None:
     assert part.written(part.run(values(range(0)))) == {}
 
 
+@pytest.mark.slow
 def test_keys_without_rows_leave_no_objects_behind(tmp_path: Path) -> None:
     """A batch without rows over many keys takes a fraction of what their states take as dicts."""
     step = updating(lambda new, old: old or f"{new[0]:0200}", pa.string())

@@ -103,6 +103,7 @@ NEW = {"high", "first", "spread"}
 """Counts the rows from the change on."""
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F51")
 @pytest.mark.parametrize("version", ["before", "now"])
 @pytest.mark.parametrize("change", CHANGED)

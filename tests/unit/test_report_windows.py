@@ -83,6 +83,7 @@ def test_new_windows_are_those_of_the_later_commits_up_to_the_limit(commits, dat
     assert not any(commits[version + 1 : found.version + 1])
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(commits=COMMITS, at_most=st.integers(1, 6), optimized=st.booleans())
 def test_going_on_until_there_is_no_more_visits_each_commit_once(commits, at_most, optimized):
@@ -125,6 +126,7 @@ def test_picked_windows_are_those_of_the_whole_table(commits, newest, at_most, d
     assert (found.version, found.more, found.gap) == (len(commits) - 1, False, False)
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(commits=COMMITS, at_once=st.integers(1, 12), at_most=st.integers(0, 6), after=st.sampled_from([None, -1]))
 def test_rows_are_those_of_each_window_and_big_windows_are_left_to_spark(commits, at_once, at_most, after):

@@ -167,6 +167,7 @@ LARGE = bytes(64 << 20)
 """33 of these are 2.06 GiB; they share their memory here, and are as many bytes to Arrow as if they did not."""
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F75")
 def test_a_task_sends_more_than_two_gib() -> None:
     """The carriers of a task are cut into batches, in their order; none is larger than the bound and one payload."""
@@ -176,6 +177,7 @@ def test_a_task_sends_more_than_two_gib() -> None:
     assert max(size for _, size in found) < BATCH_BYTES + len(LARGE)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F75")
 def test_a_partition_takes_and_passes_on_more_than_two_gib() -> None:
     """Only the order of payloads is sorted: what comes in falling order leaves in rising order, cut again."""

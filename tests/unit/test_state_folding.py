@@ -28,6 +28,7 @@ def batches_of(folder, *changes, manifest=None, **other):
     return manifest
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_a_base_stands_for_the_batches_before_it_whatever_comes_behind(data, tmp_path_factory):
