@@ -45,14 +45,14 @@ IN_A_BATCH = [
 AT_A_START = [("TakeOver", when) for when in ("before", "surveyed", "claimed", "after", "done")]
 AGAIN = [("PublishSinks", "before"), ("PublishSinks", "published raw"), ("PublishSinks", "after")]
 """Hooks of a start that publishes the last Commit again."""
-DAILY = {
-    ("FixOffsets", "after"), ("Compute", "after"), ("CommitBatch", "after"), ("PublishSinks", "published raw"),
-    ("TakeOver", "claimed"),
-}  # fmt: skip
-"""Behind these something is durable that was not before.
+DURABLE = [("FixOffsets", "after"), ("Compute", "after"), ("PublishSinks", "published raw"), ("CommitBatch", "after")]
+"""Behind these something is durable that was not before: each day each batch crashes at another."""
+DAILY = {("TakeOver", "claimed"), ("PublishSinks", "published raw")}
+"""Of the hooks of a start.
 
-The others are for `make soak`: the long run below crashes at each hook of a batch, test_crash_hooks_on_hdfs at each
-hook of a batch and of a start over a job with windows and state, and test_kill_at_hooks at all of them without Spark.
+The others, and each hook in each batch, are for `make soak`: the long run below crashes at each hook of a batch,
+test_crash_hooks_on_hdfs at each hook of a batch and of a start over a job with windows and state, and
+test_kill_at_hooks at all of them without Spark.
 """
 
 
@@ -134,12 +134,18 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Seen:
 
 
 @pytest.mark.fault("F01", "F20")
-@pytest.mark.parametrize("hook", daily(IN_A_BATCH))
-def test_a_crash_in_each_batch_changes_nothing(tmp_path: Path, undisturbed: Seen, hook: tuple[str, str]) -> None:
+@pytest.mark.parametrize(
+    "hooks",
+    [
+        pytest.param(DURABLE, id="one for each"),
+        *(pytest.param([hook] * len(FEED), id=said(hook), marks=pytest.mark.soak) for hook in IN_A_BATCH),
+    ],
+)
+def test_a_crash_in_each_batch_changes_nothing(tmp_path: Path, undisturbed: Seen, hooks: list[tuple[str, str]]) -> None:
     """Before and after each stage, between two sinks; each batch stands in the table's history once."""
     table = tmp_path / "table"
     with Harness(make_job(table), tmp_path / "root") as h:
-        for number in range(len(FEED)):
+        for number, hook in enumerate(hooks):
             crashed(h, number, hook)
         assert seen(h) == undisturbed
     assert published_batches(table) == sorted(set(published_batches(table)))

@@ -145,10 +145,9 @@ def random_rows(seed: int, sources: str) -> list[dict[str, Rows]]:
     return [{name: [row(batch) for _ in range(draw.randrange(3, 14))] for name in sources} for batch in range(4)]
 
 
-def seeds(first: int, few: int, many: int) -> list[Any]:
-    """Return some seeds for every day, and more for `make soak`."""
-    soak = (pytest.param(seed, marks=pytest.mark.soak) for seed in range(few, many))
-    return [*range(first, few), *soak]
+def seeds(every: range, *daily: int) -> list[Any]:
+    """Return some seeds for every day, which have steps of all kinds between them, and more for `make soak`."""
+    return [pytest.param(seed, marks=() if seed in daily else pytest.mark.soak) for seed in every]
 
 
 def run(job: Job, root: Path, batches: list[dict[str, Rows]], *, restarts: bool = False) -> dict[str, Rows]:
@@ -160,19 +159,16 @@ def run(job: Job, root: Path, batches: list[dict[str, Rows]], *, restarts: bool 
         return h.output()
 
 
-@pytest.mark.parametrize("seed", seeds(0, 3, 12))
+@pytest.mark.parametrize("seed", seeds(range(12), 0, 9))
 def test_output_and_its_order_do_not_depend_on_partitions_and_restarts(tmp_path: Path, seed: int) -> None:
     """Random graphs of stateful steps and unions put out the same rows in the same order (SEMANTICS 1.6)."""
     batches = random_rows(seed, "ab")
-    one, two, eight = (
-        run(random_job(seed, n, STEPS, "ab"), tmp_path / str(n), batches, restarts=n == 2) for n in (1, 2, 8)
-    )
+    one, eight = (run(random_job(seed, n, STEPS, "ab"), tmp_path / str(n), batches, restarts=n == 8) for n in (1, 8))
     assert any(one.values())
-    assert one == two
     assert one == eight
 
 
-@pytest.mark.parametrize("seed", seeds(100, 102, 105))
+@pytest.mark.parametrize("seed", seeds(range(100, 105), 101))
 def test_output_and_its_order_do_not_depend_on_the_cuts(tmp_path: Path, seed: int) -> None:
     """Where only rows cause output, it is the same in the same order in one batch and in many (SEMANTICS 1.6)."""
     rows = [row for batch in random_rows(seed, "a") for row in batch["a"]]

@@ -234,11 +234,11 @@ def test_every_change_on_the_page_is_tried() -> None:
 
 
 def starts() -> Iterator[Any]:
-    """Yield each change with each way to start; of the ways that go on alike a change has one of its own each day.
+    """Yield each change with each way to start; of the restores that go on alike a change has one of its own each day.
 
     The others are for `make soak`: what a change meets there is what it meets in the one, but where the page says so.
     """
-    alike = (Mode.BATCH, Mode.SAVED, Mode.SNAPSHOT, Mode.EMPTY)
+    alike = tuple(RESTORES)
     for place, change in enumerate(CASES):
         cells = TABLE[change].cells
         for mode in Mode:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import signal
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -77,35 +78,35 @@ def test_10_3_the_table_is_the_state_behind_its_batch(tmp_path):
     """With keys that come, go and wait for timers; and each version that of its own batch."""
     draw, said = random.Random(7), {}
     with Harness(kept_job(3, timeout=idle(seconds(20))), tmp_path) as h:
-        for batch in range(16):
+        for batch in range(10):
             rows = [{"k": f"k{draw.randrange(30)}", "v": draw.randrange(-1, 5)} for _ in range(8)]
             h.batch({"rows": rows})
             said[batch] = sorted_rows(h.state("step"))
         found = versions(h.root / "kept", "step")
-        assert [one.commit.batch for one in found] == [2, 5, 8, 11, 14]
+        assert [one.commit.batch for one in found] == [2, 5, 8]
         for one in found:
             assert sorted_rows(table_rows(h, version=one.version)) == said[one.commit.batch]
             assert one.commit.snapshots == ({} if one.commit.batch == 2 else one.commit.snapshots)
         newest = h.commit().snapshots["step"]
-        assert (newest.batch, newest.version, newest.rows) == (14, found[-1].version, len(said[14]))
+        assert (newest.batch, newest.version, newest.rows) == (8, found[-1].version, len(said[8]))
         timers = DeltaTable(h.root / "kept" / "snapshots" / "step.timers", version=found[-1].timers)
         waiting = timers.to_pyarrow_table().to_pylist()
         assert waiting
         assert {row["_clock"] for row in waiting} == {"batch"}
-        assert min(row["_at"] for row in waiting) > at(15)
+        assert min(row["_at"] for row in waiting) > at(9)
 
 
 def test_10_4_behind_a_data_checkpoint_nothing_older_is_read(tmp_path):
     """The base, and what came since; the results are those of a job without."""
     with Harness(kept_job(4), tmp_path / "a") as h, Harness(kept_job(10**6), tmp_path / "b") as plain:
-        for batch in range(14):
+        for batch in range(10):
             rows = [{"k": f"k{n}", "v": n} for n in range(batch, batch + 3)]
             assert h.batch({"rows": rows}) == plain.batch({"rows": rows})
-            if batch in (4, 8, 12):
+            if batch in (4, 8):
                 assert min(files_read(h)) == batch - 1
         assert sorted_rows(h.state("step")) == sorted_rows(plain.state("step"))
         h.restart()
-        assert min(files_read(h)) == 11
+        assert min(files_read(h)) == 7
         assert sorted_rows(h.state("step")) == sorted_rows(plain.state("step"))
 
 
@@ -127,11 +128,11 @@ def test_windows_have_a_table_of_slices_and_go_on_exactly(tmp_path, sliding):
 
     draw = random.Random(3)
     with Harness(job(3), tmp_path / "a") as h, Harness(job(10**6), tmp_path / "b") as plain:
-        for batch in range(20):
+        for batch in range(13):
             rows = [
                 {
                     "k": draw.choice("ab"),
-                    "t": batch * 1.5 - draw.random() * 5 + 20,
+                    "t": batch * 2.0 - draw.random() * 5 + 20,
                     "v": float(draw.randrange(-(10**9), 10**9)),
                 }
                 for _ in range(draw.randrange(6))
@@ -141,7 +142,7 @@ def test_windows_have_a_table_of_slices_and_go_on_exactly(tmp_path, sliding):
             newest = h.commit().snapshots.get("w")
             if newest is not None and newest.batch == h.commit().batch - 1:
                 assert min(files_read(h)) >= newest.batch
-        assert len(versions(h.root / "windowed", "w")) >= 5
+        assert len(versions(h.root / "windowed", "w")) >= 4
         assert plain.output() == h.output()
         assert set(table_rows(h, "w")[0]) >= {"k", "slice_start", "_state_partition"}
 
@@ -153,9 +154,11 @@ def test_windows_have_a_table_of_slices_and_go_on_exactly(tmp_path, sliding):
 )
 def test_a_crash_in_the_batch_that_stands_on_a_base_loses_nothing(tmp_path, hook):
     """Before its Commit the base is nobody's, and behind it everybody's."""
-    with Harness(kept_job(2), tmp_path / "a") as h, Harness(kept_job(10**6), tmp_path / "b") as plain:
+    totals: Counter[str] = Counter()
+    with Harness(kept_job(2), tmp_path) as h:
         for batch in range(6):
             rows = [{"k": f"k{n}", "v": n} for n in range(batch, batch + 3)]
+            totals.update({row["k"]: row["v"] for row in rows})
             if batch == 2:
                 h.crash_at(*hook)
                 with pytest.raises(Crashed):
@@ -163,8 +166,7 @@ def test_a_crash_in_the_batch_that_stands_on_a_base_loses_nothing(tmp_path, hook
                 h.restart()
             else:
                 h.batch({"rows": rows})
-            plain.batch({"rows": rows})
-            assert sorted_rows(h.state("step")) == sorted_rows(plain.state("step"))
+            assert {row["k"]: row["n"] for row in h.state("step")} == totals
         assert h.commit().snapshots["step"].batch >= 3
 
 
@@ -209,7 +211,7 @@ def test_old_versions_go_and_the_newest_stay(tmp_path, settings_keeping):
         assert len(found) == 2
 
 
-@pytest.mark.parametrize("keep", [1, 3])
+@pytest.mark.parametrize("keep", [pytest.param(1, marks=pytest.mark.soak), 3])
 def test_delta_s_own_log_goes_with_the_versions(tmp_path, settings_keeping, keep):
     """P9: no more files after 30 data checkpoints than after 20, and each version that is kept can be read."""
     said, files = {}, []
@@ -235,15 +237,17 @@ def settings_keeping():
     return lambda keep: DriverSettings(data=DataCheckpointPolicy(keep=keep))
 
 
-def test_segments_that_a_base_stands_for_are_swept(tmp_path):
+def test_segments_that_a_base_stands_for_are_swept(tmp_path, monkeypatch):
     """Once no kept Commit names them."""
+    from penstock.runtime import janitor
     from penstock.runtime.settings import DriverSettings
 
+    monkeypatch.setattr(janitor, "EVERY", 4)
     with Harness(kept_job(4, partitions=2), tmp_path, settings=DriverSettings(keep=3)) as h:
-        for n in range(24):
+        for n in range(12):
             h.batch({"rows": [{"k": f"k{n + m}", "v": n} for m in range(12)]})
         left = {int(path.name.split("-")[0]) for path in Path(h.root / "kept" / "state").glob("*/*/*.arrow")}
-        assert min(left) >= 15
+        assert min(left) >= 7
 
 
 def test_one_that_fails_is_told_and_the_stream_goes_on(tmp_path, caplog):
@@ -298,7 +302,7 @@ def test_fsck_finds_a_damaged_table_and_the_stream_goes_on(tmp_path, harm):
         with pytest.raises((CannotRestore, CheckpointCorrupt)):
             h.restore(snapshot="0")
         h.restart()
-        for _ in range(6):
+        for _ in range(4):
             h.batch({"rows": [{"k": "k1", "v": 1}]})
         newest = versions(folder, "step")[-1]
         assert (newest.commit.batch > 3, newest.rows) == (True, 500)
@@ -326,7 +330,7 @@ def test_fsck_finds_a_hole_in_the_tables_own_log_and_its_remedy_works(tmp_path):
         h.restore(snapshot=name)
         shutil.rmtree(table)
         h.restart()
-        for _ in range(6):
+        for _ in range(4):
             h.batch({"rows": [{"k": "k1", "v": 1}]})
         assert verify(log, folder).problems == ()
         assert len(table_rows(h)) == 50
@@ -412,11 +416,14 @@ class TestHelperProcess:
             assert h._run.driver.data.pinned() == set()
 
 
-def test_a_base_of_a_batch_below_the_floor_is_not_swept_while_it_is_made(tmp_path):
+def test_a_base_of_a_batch_below_the_floor_is_not_swept_while_it_is_made(tmp_path, monkeypatch):
     """Its files are named by the newest batch, and those it is made from are of the state in force."""
+    from penstock.runtime import janitor
     from penstock.runtime.data_checkpoints import DataCheckpointPolicy
     from penstock.runtime.settings import DriverSettings
     from penstock.runtime.snapshot_writer import answer
+
+    monkeypatch.setattr(janitor, "EVERY", 2)
 
     class Late:
         def __init__(self, order):
@@ -424,20 +431,20 @@ def test_a_base_of_a_batch_below_the_floor_is_not_swept_while_it_is_made(tmp_pat
 
         def poll(self):
             self.asked += 1
-            return self.said if self.asked > 20 else None
+            return self.said if self.asked > 6 else None
 
         def end(self):
             pass
 
     settings = DriverSettings(keep=2)
     with Harness(kept_job(3), tmp_path, settings=settings) as h:
-        for n in range(14):
+        for n in range(8):
             h.batch({"rows": [{"k": f"k{m}", "v": n} for m in range(9)]})
         old = versions(h.root / "kept", "step")[0]
         assert old.commit.batch < h.commit().floor
         h.settings = DriverSettings(keep=2, data=DataCheckpointPolicy(make=Late))
         h.restore(snapshot=str(old.version))
-        for n in range(30):
+        for n in range(12):
             h.batch({"rows": [{"k": f"k{m}", "v": n} for m in range(9)]})
         assert h.commit().snapshots["step"].batch >= old.commit.batch
         assert len(h.state("step")) == 9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -155,27 +156,41 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("what", CHANGES)
-def test_a_diff_says_what_a_start_does(what: str, tmp_path: Path) -> None:
-    """Before the driver that runs is stopped; the job of before goes on wherever another was refused."""
-    change = CHANGES[what]
-    with Harness(make_job(), tmp_path) as h:
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return a checkpoint as it is while its driver runs, and as that driver left it."""
+    running, left = (tmp_path_factory.mktemp("checkpoints") / name for name in ("running", "left"))
+    with Harness(make_job(), left) as h:
         h.batch({"orders": ROWS})
-        findings = found(make_job(**change.change), tmp_path, running=True, drop=change.drop)
-        fates = {finding.name: finding.fate for finding in findings}
-        assert {name: fates[name] for name in change.fates} == change.fates
-        assert change.says in " / ".join("; ".join(finding.says) for finding in findings)
-        refusal = next((finding.refusal for finding in findings if finding.refusal is not None), None)
-        assert type(refusal) is (change.error or type(None))
-        h.settings = DriverSettings(drop=change.drop)
-        if refusal is None:
-            h.restart(make_job(**change.change))
-            return
-        with pytest.raises(PenstockError) as raised:
-            h.restart(make_job(**change.change))
-        assert str(raised.value) == str(refusal)
-        h.settings = DriverSettings()
-        h.restart(make_job())
+        shutil.copytree(left, running)
+    return running, left
+
+
+def start(job: Job, root: Path, drop: tuple[str, ...] = ()) -> None:
+    """Start a job over a checkpoint, and leave it."""
+    h = Harness(job, root, settings=DriverSettings(drop=drop))
+    h.restart()
+    h.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_diff_says_what_a_start_does(what: str, checkpoints: tuple[Path, Path], tmp_path: Path) -> None:
+    """Before the driver that runs is stopped; the job of before goes on wherever another was refused."""
+    change, (running, left) = CHANGES[what], checkpoints
+    findings = found(make_job(**change.change), running, running=True, drop=change.drop)
+    fates = {finding.name: finding.fate for finding in findings}
+    assert {name: fates[name] for name in change.fates} == change.fates
+    assert change.says in " / ".join("; ".join(finding.says) for finding in findings)
+    refusal = next((finding.refusal for finding in findings if finding.refusal is not None), None)
+    assert type(refusal) is (change.error or type(None))
+    shutil.copytree(left, tmp_path / "root")
+    if refusal is None:
+        start(make_job(**change.change), tmp_path / "root", change.drop)
+        return
+    with pytest.raises(PenstockError) as raised:
+        start(make_job(**change.change), tmp_path / "root", change.drop)
+    assert str(raised.value) == str(refusal)
+    start(make_job(), tmp_path / "root")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from penstock import EveryBatches, Job, agg, seconds
 from penstock.errors import BadExpression, CannotRestore, PartitionsChanged, StateError, StepsChanged
+from penstock.runtime import janitor
 from penstock.runtime.settings import DriverSettings
 from penstock.runtime.snapshot_tables import versions
 from penstock.sinks import MemorySink
@@ -140,16 +141,16 @@ def rows_of(found: dict[str, list[dict]]) -> list[tuple]:
 @pytest.mark.parametrize("form", [form for form in FORMS if form not in ("whole", "deadline", "tumbling")])
 def test_a_restore_with_other_partitions_changes_no_result(tmp_path, form):
     """State, timers, deadlines, open windows and running aggregates of all keys go on where they stood."""
-    fed = feeds(form, 11)
+    fed = feeds(form, 7)
     with (
         Harness(job_of(form, partitions=2), tmp_path / "a") as h,
         Harness(job_of(form, partitions=2), tmp_path / "b") as plain,
     ):
         for batch, rows in enumerate(fed):
-            if batch == 4:
+            if batch == 3:
                 h.restore(partitions=5, job=job_of(form, partitions=5))
                 assert set(h.commit().state["step"]) <= set("01234")
-            if batch == 8:
+            if batch == 5:
                 h.restore(partitions=1, job=job_of(form, partitions=1))
                 assert set(h.commit().state["step"]) == {"0"}
             clock = {"at": 10 * (batch + 1)}
@@ -159,12 +160,13 @@ def test_a_restore_with_other_partitions_changes_no_result(tmp_path, form):
 
 
 @pytest.mark.parametrize("form", ["both", "odd", "whole", "stacks"])
-def test_a_restore_to_a_snapshot_is_one_to_its_batch_whatever_was_purged(tmp_path, form):
+def test_a_restore_to_a_snapshot_is_one_to_its_batch_whatever_was_purged(tmp_path, form, monkeypatch):
     """State from the tables, positions from what their commit says; the batches behind it come again."""
-    fed = feeds(form, 16, seed=2)
+    monkeypatch.setattr(janitor, "EVERY", 2)
+    fed = feeds(form, 8, seed=2)
     keep = DriverSettings(keep=2)
     with (
-        Harness(job_of(form, partitions=3, every=5), tmp_path / "a", settings=keep) as h,
+        Harness(job_of(form, partitions=3, every=3), tmp_path / "a", settings=keep) as h,
         Harness(job_of(form, partitions=3), tmp_path / "b", settings=DriverSettings(keep=100)) as plain,
     ):
         for batch, rows in enumerate(fed):
@@ -176,8 +178,8 @@ def test_a_restore_to_a_snapshot_is_one_to_its_batch_whatever_was_purged(tmp_pat
         h.restore(snapshot=str(snapshot.version))
         plain.restore(batch=snapshot.commit.batch)
         assert rows_of({"out": h.state("step")}) == rows_of({"out": plain.state("step")})
-        for batch in range(5):
-            clock = {"at": 200 + 10 * batch}
+        for batch in range(3):
+            clock = {"at": 100 + 20 * batch}
             assert rows_of(h.batch({}, **clock)) == rows_of(plain.batch({}, **clock))
 
 

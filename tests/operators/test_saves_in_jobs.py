@@ -7,7 +7,7 @@ import pytest
 from penstock import Job
 from penstock.checkpoint.recovery import recover
 from penstock.errors import CannotRestore, CannotSave, PartitionsChanged
-from penstock.runtime.janitor import EVERY
+from penstock.runtime import janitor
 from penstock.runtime.roots import job_log
 from penstock.runtime.settings import DriverSettings
 from penstock.sinks import MemorySink
@@ -15,7 +15,14 @@ from penstock.sources import MemorySource
 from penstock.testing import Harness
 
 KEEP = 2
+EVERY = 2
+"""Batches from one sweep to the next: what a test needs is that some have been."""
 LONG = 3 * EVERY
+
+
+@pytest.fixture(autouse=True)
+def _sweep_often(monkeypatch):
+    monkeypatch.setattr(janitor, "EVERY", EVERY)
 
 
 def count(time, key, row, state):
@@ -124,8 +131,6 @@ def test_a_saved_checkpoint_is_deleted_while_the_job_runs(tmp_path):
 
 def test_a_sweep_reads_some_saved_checkpoints_and_until_then_deletes_nothing_that_they_may_name(tmp_path, monkeypatch):
     """A start waits for none of them, however many there are."""
-    from penstock.runtime import janitor
-
     monkeypatch.setattr(janitor, "SAVES_AT_ONCE", 1)
     with Harness(counting(), tmp_path, settings=DriverSettings(keep=KEEP)) as h:
         for n in range(4):

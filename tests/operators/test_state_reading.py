@@ -30,7 +30,7 @@ def test_what_is_read_is_what_the_job_keeps(tmp_path, form):
     """Now, behind an older batch, and of a data checkpoint."""
     kept = {}
     with Harness(job_of(form, partitions=3, every=4), tmp_path) as h:
-        for batch, rows in enumerate(feeds(form, 9)):
+        for batch, rows in enumerate(feeds(form, 6)):
             h.batch({"rows": rows}, at=10 * (batch + 1))
             kept[h.commit().batch] = as_rows(h.state("step"))
         newest = h.commit()
