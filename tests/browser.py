@@ -72,6 +72,13 @@ class Browser:
         """Go to an address."""
         self.driver.get(url)
 
+    def turn(self, url: str) -> None:
+        """Go to another page of the application that is open, as by a link in it: it is not loaded again."""
+        self.run(
+            "history.pushState(null, '', arguments[0]); dispatchEvent(new PopStateEvent('popstate', {state: null}))",
+            url,
+        )
+
     def see(self, css: str) -> WebElement:
         """Wait until something is on the page, and return it."""
         return self.until(lambda: self.driver.find_element(By.CSS_SELECTOR, css), f"{css} on the page")
