@@ -51,7 +51,7 @@ DAILY = {("TakeOver", "claimed"), ("PublishSinks", "published raw")}
 """Of the hooks of a start.
 
 The others, and each hook in each batch, are for `make soak`: the long run below crashes at each hook of a batch,
-test_crash_hooks_on_hdfs at each hook of a batch and of a start over a job with windows and state, and
+test_crash_hooks_on_hdfs at half of them and at each of a start over a job with windows and state, and
 test_kill_at_hooks at all of them without Spark.
 """
 

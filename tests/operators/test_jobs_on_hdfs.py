@@ -35,11 +35,6 @@ test_10_4_truncation = data.test_10_4_behind_a_data_checkpoint_nothing_older_is_
 test_rescaling = restores.test_two_steps_are_rescaled_together_whatever_their_numbers
 
 
-def test_10_1_snapshots(tmp_path: Path) -> None:
-    """State, timers and positions come back from the tables."""
-    restores.test_a_restore_to_a_snapshot_is_one_to_its_batch_whatever_was_purged(tmp_path, "both")
-
-
 def test_an_import(tmp_path: Path) -> None:
     """From HDFS to a folder of this machine, and from there to HDFS again, where it goes on."""
     job, export = restores.job_of("idle", partitions=2), tmp_path.parent / "export"
@@ -58,11 +53,13 @@ def test_an_import(tmp_path: Path) -> None:
 
 
 def test_10_3_the_table_on_hdfs_is_the_state_and_old_versions_go(tmp_path: Path) -> None:
-    """It is an ordinary Delta table there, with the files of the versions that are kept."""
+    """It is an ordinary Delta table there, with the files of the versions that are kept, and can be gone back to."""
+    states = []
     settings = DriverSettings(keep=2, data=DataCheckpointPolicy(keep=2))
     with Harness(data.kept_job(1, partitions=1), tmp_path, settings=settings) as h:
         for n in range(7):
             h.batch({"rows": [{"k": f"k{n}", "v": n}]})
+            states.append(data.sorted_rows(h.state("step")))
         table = h.root / "kept" / "snapshots" / "step"
         kept = versions(h.root / "kept", "step")
         assert len(kept) == 2
@@ -71,7 +68,11 @@ def test_10_3_the_table_on_hdfs_is_the_state_and_old_versions_go(tmp_path: Path)
         with working_copy(table) as copy:
             (name,) = pa.table(DeltaTable(copy).get_add_actions())["path"].to_pylist()
         rows = pq.read_table(have_file(table / name)).to_pylist()
-        assert data.sorted_rows(rows) == data.sorted_rows(h.state("step"))
+        assert data.sorted_rows(rows) == states[-1]
+        snapshot = min(kept, key=lambda one: one.commit.batch)
+        h.restore(snapshot=str(snapshot.version))
+        assert snapshot.commit.batch < 6
+        assert data.sorted_rows(h.state("step")) == states[snapshot.commit.batch]
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import test_data_checkpoints as data
 import test_jobs_on_hdfs
@@ -18,3 +20,8 @@ test_evolution = state.test_state_goes_on_with_a_new_a_wider_and_a_moved_column
 test_crashes = data.test_a_crash_in_the_batch_that_stands_on_a_base_loses_nothing
 test_sweeping = data.test_segments_that_a_base_stands_for_are_swept
 test_exporting = restores.test_what_was_rescaled_can_be_saved_exported_and_gone_back_to_at_once
+
+
+def test_10_1_snapshots(tmp_path: Path) -> None:
+    """State, timers and positions come back from the tables."""
+    restores.test_a_restore_to_a_snapshot_is_one_to_its_batch_whatever_was_purged(tmp_path, "both")
