@@ -36,10 +36,11 @@ At three batches a second each took most of a core for as long as its test laste
 
 
 class Yard(Shell):
-    """A project with supervisors, and the streams that they run."""
+    """A project with supervisors, and the streams that they run; who waits looks every so many seconds."""
 
-    def __init__(self, root: Path, checkpoints: Path | None = None) -> None:
+    def __init__(self, root: Path, checkpoints: Path | None = None, *, every: float = 0.1) -> None:
         super().__init__(root)
+        self._every = every
         self.checkpoints = checkpoints or root / "checkpoints"
         self.records = StreamRecords(open_store(self.checkpoints), "orders")
         self._seen: dict[int, Entry] = {}
@@ -64,7 +65,7 @@ class Yard(Shell):
         ends = time.monotonic() + PATIENCE
         while not what(stream := self.stream()):
             assert time.monotonic() < ends, f"the stream is still {stream!r}"
-            time.sleep(0.1)
+            time.sleep(self._every)
         return stream
 
     def entries(self, kind: type) -> list:
