@@ -264,6 +264,7 @@ def back_to_the_newest(found: Left) -> None:
     run_to_end(found.driver("after"))
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F13", "F68")
 @pytest.mark.parametrize("every", [pytest.param(29, id="some"), pytest.param(1, id="each", marks=pytest.mark.soak)])
 def test_a_flipped_byte_of_the_last_entry_loses_nothing(left: Left, every: int) -> None:
@@ -336,6 +337,7 @@ def held_all() -> Iterator[Left]:
 NEVER = 10**6
 
 
+@pytest.mark.slow
 @pytest.mark.remedy("PEN-CKP-003")
 @pytest.mark.fault("F16")
 @pytest.mark.parametrize("every", [NEVER, 4], ids=["as it grew", "compacted"])
@@ -417,6 +419,7 @@ def refused(world: World, name: str) -> None:
     assert log.find_tail() == tail
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F68", "F08")
 def test_a_damaged_moved_lets_nobody_go_on_at_the_old_place(moved, complete):
     """Every other byte flipped, the file cut short or zeros: no start, no restore; and the new place goes on."""

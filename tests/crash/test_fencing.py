@@ -138,6 +138,7 @@ PURGED = Scene(before=3, rows=14, stride=2, keep=1, batches={"a": 1, "b": 3})
 LONG = Scene(before=3, rows=20, stride=4, keep=1, batches={"a": 1, "b": 6})
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F07", "F08", "F30")
 @pytest.mark.parametrize("every", [pytest.param(7, id="some"), pytest.param(1, id="each", marks=pytest.mark.soak)])
 def test_a_zombie_wakes_over_a_log_that_was_purged(monkeypatch: pytest.MonkeyPatch, every: int) -> None:
@@ -161,6 +162,7 @@ def newcomers(*, every: int) -> Iterator[Play]:
             yield play
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F07", "F08", "F30")
 @pytest.mark.parametrize("every", [pytest.param(3, id="some"), pytest.param(1, id="each", marks=pytest.mark.soak)])
 def test_a_newcomer_claims_a_slot_that_was_purged(monkeypatch: pytest.MonkeyPatch, every: int) -> None:
@@ -179,6 +181,7 @@ def test_a_newcomer_claims_a_slot_that_was_purged(monkeypatch: pytest.MonkeyPatc
     assert strays >= 10
 
 
+@pytest.mark.slow
 def test_the_schedules_would_see_a_driver_that_writes_without_owning(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the second search after a claim the oracle speaks up, so the tests above could fail."""
     monkeypatch.setattr("penstock.runtime.loop.confirm", lambda log, slot: OwnedLog(log, log.read(slot)))

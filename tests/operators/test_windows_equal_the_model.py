@@ -106,10 +106,11 @@ def test_windows_equal_the_model(examples: int) -> None:
 
     NaN, infinities and 1e17 next to 1 enter and leave sliding windows and must leave no trace (3.3).
     """
-    settings(max_examples=examples, suppress_health_check=[HealthCheck.too_slow])(one_run)()
+    crashes = st.sampled_from([None, "Compute", "CommitBatch", "FixOffsets"])
+    given_all = given(given_batches=batches, crash=crashes)(one_run)
+    settings(max_examples=examples, suppress_health_check=[HealthCheck.too_slow])(given_all)()
 
 
-@given(given_batches=batches, crash=st.sampled_from([None, "Compute", "CommitBatch", "FixOffsets"]))
 def one_run(given_batches: list[list[dict[str, Any]]], crash: str | None) -> None:
     """Run the batches, the last one perhaps with a crash, and compare."""
     with tempfile.TemporaryDirectory() as root, Harness(job_with(WINDOWS), root) as h:

@@ -223,6 +223,7 @@ def zombie(stop_after: int, others: Iterable[int], before: int) -> Truth:
     return truth
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F07", "F08", "F30")
 @pytest.mark.parametrize(
     ("before", "others"),
@@ -286,6 +287,7 @@ def test_a_driver_that_does_not_search_again_would_break_the_log(monkeypatch: py
     assert any(newcomer(stop_after).broken for stop_after in range(30))
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F07", "F08", "F23", "F30")
 @settings(max_examples=300)
 @given(seed=st.integers(0, 2**32), drivers=st.integers(2, 4), lost=st.sampled_from([0, 0, 0.02, 0.1, 0.3]))

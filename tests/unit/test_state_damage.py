@@ -46,6 +46,7 @@ def flip(file, at):
         changed.write(bytes([byte ^ 0x40]))
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F14")
 def test_every_flipped_byte_of_a_segment_is_found_or_changes_nothing(segment):
     """Only the zeros between two sections are under no checksum, and nothing reads them."""
