@@ -16,6 +16,7 @@ from fastapi import Depends, FastAPI, HTTPException
 from fastapi.responses import HTMLResponse
 from project_samples import JOB, job_toml, make_project
 from report_samples import a_month
+from selenium.webdriver import ActionChains
 from selenium.webdriver.common.keys import Keys
 from ui_site import NOW, SECOND, Site
 
@@ -224,6 +225,17 @@ def test_dates_and_numbers_on_axes_can_be_read(browser, urls, page, size):
         assert all(after[1] >= before[2] + 4 for before, after in pairwise(ticks)), ticks
     dated = [ticks for ticks in axes if re.fullmatch(DATE, ticks[0][0])]
     assert [len(ticks) for ticks in dated] == ([3] if page == "report-history" else [2] * 7)
+
+
+@pytest.mark.parametrize("job", ["damaged", "failed"])
+def test_batches_of_one_moment_stand_in_the_middle_of_their_chart(browser, urls, job):
+    """A first batch alone, or several within a second: the axis shows their minute, and not years."""
+    browser.open(f"{urls}/jobs/{job}")
+    box = browser.see("#plot-rows .u-over")
+    browser.run("arguments[0].scrollIntoView({block: 'center'})", box)
+    ActionChains(browser.driver).move_to_element(box).perform()
+    point = browser.until(lambda: browser.all("#plot-rows .u-cursor-pt"), "the point to be seen")[0].rect
+    assert abs(point["x"] + point["width"] / 2 - box.rect["x"] - box.rect["width"] / 2) < 10
 
 
 ZONES = [

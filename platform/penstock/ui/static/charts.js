@@ -58,7 +58,8 @@ const plots = (() => {
       height: 190,
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), times.zone),
       cursor: { sync: { key: "batches" }, drag: { x: false, y: false } },
-      scales: { x: { range: (_, low, high) => (high > low ? [low, high] : [low - 30, low + 30]) }, y: { range: (_, low, high) => (said.unit === "moment" ? [low, high > low ? high : low + 1] : [Math.min(0, low), high > 0 ? high * 1.05 : 1]) } },
+      // Of one moment uPlot itself would make an axis of years.
+      scales: { x: { range: ({ data: [at] }) => (at.at(-1) > at[0] ? [at[0], at.at(-1)] : [at[0] - 30, at[0] + 30]) }, y: { range: (_, low, high) => (said.unit === "moment" ? [low, high > low ? high : low + 1] : [Math.min(0, low), high > 0 ? high * 1.05 : 1]) } },
       axes: [
         { ...axis, space: 80, values: dated },
         {
