@@ -92,6 +92,28 @@ def test_a_start_after_a_thousand_finite_runs_costs_what_it_costs_after_a_few(ba
     assert (found.next_batch, len(found.kept)) == ((1_200, KEEP + 1) if batches else (1, 1))
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(7_200)
+@pytest.mark.fault("F30")
+def test_a_hundred_thousand_finite_runs_cost_what_a_thousand_cost() -> None:
+    """In reads of a whole run and of a start, over a log with the milestones of a real job."""
+    store = Counting()
+    log = Log(store)
+    runs: dict[int, int] = {}
+    starts: dict[int, int] = {}
+    for number in range(100_000):
+        store.reads = 0
+        finite(log, number)
+        thousand = number // 1_000
+        runs[thousand] = runs.get(thousand, 0) + store.reads
+        if number % 97 == 0:
+            starts[thousand] = max(starts.get(thousand, 0), cost(store, log))
+    assert runs[99] <= runs[1] * 1.2, "the search for the tail takes some steps more"
+    assert starts[99] <= starts[1] + 20
+    assert len(store.list("log")) < 2 * 4_096
+    assert recover(log).next_batch == 100_000
+
+
 def long_log(store: MemoryStore) -> tuple[Log, OwnedLog]:
     """Return a log with two Compactions and what they are to remember: names, a held batch, a Restore, commands."""
     log = Log(store, stride=8)
