@@ -275,6 +275,7 @@ def test_a_flipped_byte_of_the_last_entry_loses_nothing(left: Left, every: int) 
     assert {*ways} == ({"was restored"} if kind in {"commit", "restore"} else {"went on"})
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F13", "F68")
 def test_a_last_entry_that_was_cut_short_loses_nothing(left: Left) -> None:
     """Where neither header nor body is whole, what may have stood there decides."""

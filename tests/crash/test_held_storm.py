@@ -320,6 +320,7 @@ def _storms(seeds: range) -> Counter[str]:
     return ends
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seeds",
     [pytest.param(range(n, n + 25), marks=pytest.mark.soak if n >= 25 else ()) for n in range(0, 400, 25)],

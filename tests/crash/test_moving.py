@@ -150,6 +150,7 @@ def test_a_move_keeps_the_identity_and_what_was_begun_is_finished_there(root, un
     assert [*(root / "b" / "_importing").iterdir()] == []
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F01", "F07", "F30")
 def test_whoever_moves_may_be_killed_at_any_step(undisturbed):
     """One place goes on, whichever step was the last; and the command, repeated, makes it the new one."""

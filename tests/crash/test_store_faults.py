@@ -89,6 +89,7 @@ def restarted(world: World, store: Witness, at: int, *, torn: bool) -> str:
     return "finished"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lasting", Lasting, ids=lambda lasting: lasting.value)
 @pytest.mark.parametrize(
     "fault",

@@ -146,6 +146,7 @@ def step_of(fn: Any, idle: int = IDLE) -> FunctionStep:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @example(batches=[(1, 0, [(0, "batch", 4)]), (5, None, [])], idle=5)  # a timer makes state where there was none
 @given(batches=BATCHES, idle=st.sampled_from([IDLE, 10 * IDLE]))

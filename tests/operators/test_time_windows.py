@@ -162,6 +162,7 @@ def windows(draw, most: int):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F43")
 @pytest.mark.parametrize("hashes", [1, 3, 1000], ids=lambda n: f"{n} hashes")
 @pytest.mark.parametrize(
@@ -233,6 +234,7 @@ def row(t: int, **values: object) -> dict:
     return {"user": "a", "level": 0.0, "t": t, "v": 1, "d": 1.0, "m": Decimal(1), "w": "x"} | values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", ODD, ids=str)
 def test_an_odd_value_that_has_left_leaves_no_trace(odd):
     """3.3: a NaN, an infinity or 1e17 that has left a sliding window is gone, however long it has run."""

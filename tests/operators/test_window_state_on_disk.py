@@ -204,6 +204,7 @@ class Work:
         return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys_a_slide", [300, 40], ids=["every key in every slide", "some keys in a slide"])
 def test_no_slide_pays_for_a_window(keys_a_slide: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """DESIGN 12, P14: over three window lengths no slide merges, or writes, 1.5 times what the median does."""

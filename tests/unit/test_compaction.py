@@ -72,6 +72,7 @@ def cost(store: Counting, log: Log) -> int:
     return store.reads
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F30")
 @pytest.mark.parametrize("batches", [0, 1], ids=["nothing new", "one batch"])
 def test_a_start_after_a_thousand_finite_runs_costs_what_it_costs_after_a_few(batches: int) -> None:
@@ -307,6 +308,7 @@ def test_a_takeover_goes_with_the_release_before_it_or_not_at_all() -> None:
     assert {slot for slot in slots if slot < 80} == {0, 79}, "the first milestone, and what the owner follows"
 
 
+@pytest.mark.slow
 def test_what_a_compaction_holds_is_bounded() -> None:
     """Commands, and how many held batches are asked after at once; those that were decided on go in turn."""
     log = Log(MemoryStore(), stride=STRIDE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 import re
 from pathlib import Path
@@ -71,8 +72,14 @@ def test_a_retry_is_advised_only_where_it_may_help() -> None:
     assert {e.__name__ for e in LEAVES if e.exit_code == EXIT_RETRY} == RETRIED
 
 
+@functools.cache
+def sources() -> tuple[str, ...]:
+    """Return the modules in which errors may be raised."""
+    return tuple(p.read_text(encoding="utf-8") for p in PLATFORM.rglob("*.py") if p.parent.name != "errors")
+
+
 @pytest.mark.parametrize("error", [e for e in LEAVES if not e.__subclasses__()], ids=lambda e: e.__name__)
 def test_every_leaf_is_raised_somewhere(error: type[PenstockError]) -> None:
     """An error that nothing raises is a promise that nobody keeps."""
     used = re.compile(rf"\b{error.__name__}\(|\braise {error.__name__}\b|= {error.__name__}\b")
-    assert any(used.search(p.read_text(encoding="utf-8")) for p in PLATFORM.rglob("*.py") if p.parent.name != "errors")
+    assert any(map(used.search, sources()))

@@ -189,6 +189,7 @@ def test_what_did_not_pass_is_listed_in_order(rows):
         assert one["share"] == (row["unexpected"] / row["considered"] if row["considered"] else None)
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(many_runs())
 def test_a_history_is_summed_up_as_by_a_plain_count(rows):
@@ -367,6 +368,7 @@ def test_pages_have_the_numbers_of_a_plain_count(rows):
     assert len(made) == len({row["run"] for row in rows})
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(many_runs())
 def test_values_that_are_no_numbers_are_not_shown_as_text(rows):

@@ -281,6 +281,7 @@ def main_of(text: str) -> str:
     return words_of(text[text.index("<main>") : text.index("</main>")])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 @settings(max_examples=8)
