@@ -32,7 +32,6 @@ pytestmark = pytest.mark.integration
 
 test_windows = state.test_windows_stand_behind_state_functions_and_before_them
 test_10_4_truncation = data.test_10_4_behind_a_data_checkpoint_nothing_older_is_read
-test_rescaling = restores.test_two_steps_are_rescaled_together_whatever_their_numbers
 
 
 def test_an_import(tmp_path: Path) -> None:
