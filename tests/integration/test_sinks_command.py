@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from deltalake import DeltaTable
-from project_samples import JOB, expected_totals, make_project
+from project_samples import JOB, expected_totals, job_toml, make_project
 from shells import Shell
 
 from penstock.sinks.delta_entries import entry_name
@@ -92,6 +92,7 @@ def test_what_a_job_will_need_is_looked_at_before_its_first_commit(shell):
     assert (code, "PEN-ENV-003" in err, "into .jars of the project" in err) == (78, True, True), err
     assert not (shell.root / "tables").exists()
     jars.symlink_to(there)
+    (shell.root / "conf" / "jobs" / "orders.toml").write_text(job_toml(rows_per_batch=1_000))  # its commits are slow
     code, _, err = shell.run("run", "orders")
     assert code == 0, err
     assert shell.totals() == expected_totals()
