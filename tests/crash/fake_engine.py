@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,7 @@ from penstock.checkpoint.memory import MemoryStore
 from penstock.checkpoint.recovery import Recovered
 from penstock.checkpoint.store import CheckpointStore
 from penstock.checkpoint.takeover import View
-from penstock.errors import CannotTruncate, CheckpointCorrupt, SinkAhead
+from penstock.errors import CannotTruncate, CheckpointCorrupt, HolderAlive, SinkAhead
 from penstock.graph.durations import seconds
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
@@ -465,6 +465,17 @@ def make_driver(
         may_take_over=may_take_over,
         listeners=listeners,
     )
+
+
+def heartbeat(drivers: Iterable[Driver | None], *, told: bool) -> Callable[[View], None]:
+    """Return what allows a takeover: the holder is none of these, which live, or a person has said so."""
+
+    def may_take_over(view: View) -> None:
+        alive = {f"host-{driver.identity.writer}" for driver in drivers if driver is not None}
+        if not told and view.holder in alive:
+            raise HolderAlive("the holder's heart beats", epoch_mine=0, epoch_seen=view.epoch, holder=view.holder)
+
+    return may_take_over
 
 
 @contextmanager

@@ -18,14 +18,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fake_engine import UUID, FakeEngine, NoSource, Witness, World, make_driver, quick_folder, run_to_end
+from fake_engine import UUID, FakeEngine, NoSource, Witness, World, heartbeat, make_driver, quick_folder, run_to_end
 
 from penstock.checkpoint import compaction
 from penstock.checkpoint.entries import Commit, StagedFile
 from penstock.checkpoint.log import Log, OwnedLog
 from penstock.checkpoint.memory import MemoryStore
 from penstock.checkpoint.recovery import Damage, recover
-from penstock.checkpoint.takeover import View
 from penstock.errors import CannotRestore, Fenced, HeldDecided, HeldNotFound, HolderAlive, PenstockError, SinkError
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
@@ -214,7 +213,7 @@ class HeldStorm:
             engine=engine,
             log=self.log(),
             settings=settings,
-            may_take_over=self.heartbeat(told=told),
+            may_take_over=heartbeat(self.drivers, told=told),
             listeners=(pins,),
         )
         driver.janitor = Janitor(self.world.root, keep=self.keep, pinned_batches=pins, decided_on=pins.decided_on)
@@ -231,7 +230,7 @@ class HeldStorm:
         self.born += 1
         identity = Identity(holder=f"host-c{self.born}", writer=f"c{self.born}")
         status = StatusRecords(MemoryStore(), "guarded")
-        may = self.heartbeat(told=told)
+        may = heartbeat(self.drivers, told=told)
         with suppress(*NAMED, HolderAlive):
             self.decided(lambda n, d: decide_at_rest(self.work(), n, d, identity, may, status), batch)
 
@@ -268,16 +267,6 @@ class HeldStorm:
     def log(self) -> Log:
         """Return the log as another process sees it."""
         return Log(self.store, stride=self.stride)
-
-    def heartbeat(self, *, told: bool) -> Callable[[View], None]:
-        """Return what allows a takeover: the holder is dead, or this one was told to."""
-
-        def may_take_over(view: View) -> None:
-            alive = {f"host-{driver.identity.writer}" for driver in self.drivers if driver is not None}
-            if not told and view.holder in alive:
-                raise HolderAlive("the holder's heart beats", epoch_mine=0, epoch_seen=view.epoch, holder=view.holder)
-
-        return may_take_over
 
     def judge(self, *, finished: bool) -> None:
         """Hold what the table shows against the Commits that were ever written, and against the decisions."""

@@ -25,6 +25,7 @@ from fake_engine import (
     Witness,
     World,
     decoded,
+    heartbeat,
     ledger_of,
     make_driver,
     quick_folder,
@@ -40,13 +41,11 @@ from penstock.checkpoint.format import read_header
 from penstock.checkpoint.log import Log, OwnedLog
 from penstock.checkpoint.recovery import Damage, recover
 from penstock.checkpoint.settle import ReadBack
-from penstock.checkpoint.takeover import View
 from penstock.errors import (
     CannotRestore,
     CheckpointCorrupt,
     CommitUnknown,
     Fenced,
-    HolderAlive,
     LogGap,
     PenstockError,
     SinkError,
@@ -186,18 +185,8 @@ class Storm:
             engine=engine,
             log=log,
             settings=settings,
-            may_take_over=self.heartbeat(told=rng.random() < 0.2),
+            may_take_over=heartbeat(self.drivers, told=rng.random() < 0.2),
         )
-
-    def heartbeat(self, *, told: bool) -> Callable[[View], None]:
-        """Return what allows a takeover: the holder is dead, or this driver was told to."""
-
-        def may_take_over(view: View) -> None:
-            alive = {f"host-{driver.identity.writer}" for driver in self.drivers if driver is not None}
-            if not told and view.holder in alive:
-                raise HolderAlive("the holder's heart beats", epoch_mine=0, epoch_seen=view.epoch, holder=view.holder)
-
-        return may_take_over
 
     def broken_sink(self) -> OnPublish:
         """Return what makes a publication fail now and then, before it took effect or after."""
