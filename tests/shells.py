@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 COMMAND = [sys.executable, "-m", "penstock"]
 OF_SPARK = {"run", "restore", "restart", "diff", "explain"}
-"""The commands that need Spark before they end."""
+"""The commands that always start Spark."""
 PATIENCE = 240.0
 """Seconds; a busy machine takes long to start Spark."""
 

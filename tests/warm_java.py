@@ -28,14 +28,13 @@ def environment() -> dict[str, str]:
         end()
     if _found is None:
         _found, _used = _launch(), 0
-        atexit.register(end)
     _used += 1
     asked = _found.java_parameters
     return {"PYSPARK_GATEWAY_PORT": str(asked.port), "PYSPARK_GATEWAY_SECRET": asked.auth_token}
 
 
 def end() -> None:
-    """End the process; pyspark's ends when nobody holds its standard input."""
+    """End the process, if there is one; it ends too when nobody holds its standard input any more."""
     global _found  # noqa: PLW0603 - as above
     if _found is not None:
         with suppress(OSError):
@@ -43,6 +42,9 @@ def end() -> None:
         _found.proc.kill()
         _found.proc.wait()
         _found = None
+
+
+atexit.register(end)
 
 
 def _launch() -> Any:

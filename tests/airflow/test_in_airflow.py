@@ -231,10 +231,6 @@ def test_every_trigger_form_of_airflow_sends_what_it_opens_with_and_what_was_pic
     forms(held_yard, airflow, browser)
 
 
-# Each day tasks are killed in test_killed_operators, supervisors and drivers in test_supervise, restores are asked for
-# twice in test_truncate_command, and reports and upkeep run in test_reports and test_upkeep_operators; the forms above
-# start, follow, restart and end a stream in this Airflow.
-@pytest.mark.soak
 @pytest.mark.fault("F09", "F12", "F63")
 def test_a_stream_outlives_everything_in_airflow(yard, airflow, monkeypatch):
     """Forms that are refused, no supervisor, a task killed, marked and cleared; scheduler, supervisor and driver killed."""

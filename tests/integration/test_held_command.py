@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from project_samples import JOB, expected_totals, make_project
+from project_samples import JOB, expected_totals, job_toml, make_project
 from shells import PATIENCE, Shell
 
 from penstock.checkpoint.control import Records
@@ -16,14 +16,12 @@ from penstock.checkpoint.local import LocalStore
 from penstock.runtime.roots import job_log
 
 pytestmark = pytest.mark.timeout(900)
-ROWS = 400
-"""In batches of 100, of which the third waits."""
 
 HOLDS = (
     JOB.replace(
         'totals.write("totals", Delta(conf.table("totals")))',
         """few = {"name": "few", "expectations": [
-        {"type": "expect_column_values_to_be_between", "kwargs": {"column": "total", "min_value": 500}}]}
+        {"type": "expect_column_values_to_be_between", "kwargs": {"column": "total", "min_value": 900}}]}
     checked = totals.check("holds", suite=few, on_fail=OnFail.HOLD)
     checked.write("totals", Delta(conf.table("totals"), partition_by=("user",)))""",
     )
@@ -52,10 +50,16 @@ def build""",
 
 @pytest.fixture
 def shell(tmp_path) -> Iterator[Shell]:
-    """A project whose totals are held where they are low: one batch, of the first minute."""
-    found = Shell(make_project(tmp_path / "project", rows=ROWS, job=HOLDS))
+    """A project whose totals are held where they are low: two batches, of the first three minutes."""
+    found = Shell(make_project(tmp_path / "project", rows_per_batch=100, job=HOLDS))
+    (found.root / "conf" / "jobs" / "orders.toml").write_text(job_toml(rows_per_batch=100))
     yield found
     found.end()
+
+
+def held(shell: Shell) -> list[dict]:
+    """Return what is held."""
+    return shell.json("held", "orders", "list")["held"]
 
 
 def commits(shell: Shell) -> list[Commit]:
@@ -75,8 +79,8 @@ def test_what_is_released_beside_a_driver_is_committed_by_it(shell):
         assert time.monotonic() < deadline
         assert driver.poll() is None
         time.sleep(0.2)
-    [found] = shell.json("held", "orders", "list")["held"]
-    command = shell.start("held", "orders", "release", str(found["batch"]), "--json")
+    found = held(shell)
+    command = shell.start("held", "orders", "release", str(found[0]["batch"]), "--json")
     asks = Records(LocalStore(shell.root / "checkpoints"), "asks", "orders")
     while asks.tail() < 0:
         assert command.poll() is None, command.communicate()
@@ -85,8 +89,10 @@ def test_what_is_released_beside_a_driver_is_committed_by_it(shell):
     (shell.root / "slow").unlink()
     out, err = command.communicate(timeout=PATIENCE)
     assert command.returncode == 0, err
-    assert json.loads(out)["rows"] == found["rows"]
+    assert json.loads(out)["rows"] == found[0]["rows"]
     said, err = driver.communicate(timeout=PATIENCE)
     assert driver.returncode == 0, err
     assert [line for line in said.splitlines() if '"held.decided"' in line], "it was the driver that released"
-    assert shell.totals() == expected_totals(ROWS)
+    [last] = held(shell)
+    shell.json("held", "orders", "release", str(last["batch"]))
+    assert shell.totals() == expected_totals()

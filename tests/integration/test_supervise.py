@@ -144,6 +144,7 @@ def test_a_stream_is_suspended_restarted_rolled_back_and_drained(yard):
     assert (code, "no supervisor runs" in err) == (0, True)
     yard.supervise()
     yard.until_commits(1)
+    silent_for_a_while(yard)
     hand = yard.start("run", "orders", "--take-over", "--json", stdout=subprocess.DEVNULL)
     held = yard.until(lambda s: s.driver is not None and s.driver.foreign)
     assert (held.phase, held.failures, yard.pid()) == (Phase.RUNNING, (), hand.pid)
@@ -183,6 +184,17 @@ def test_a_stream_is_suspended_restarted_rolled_back_and_drained(yard):
                 for pid in session_members(int(str(s.driver.handle["pid"])))]  # fmt: skip
 
 
+def silent_for_a_while(yard: Yard) -> None:
+    """See a driver that gives no sign of life shown as such, and running again when it does."""
+    driver = yard.pid()
+    os.kill(driver, signal.SIGSTOP)
+    shown = yard.until(lambda s: s.phase is Phase.UNHEALTHY)
+    assert "no sign of life" in shown.reason
+    os.kill(driver, signal.SIGCONT)
+    yard.until(lambda s: s.phase is Phase.RUNNING)
+    assert (yard.pid(), yard.stream().generation) == (driver, 1)
+
+
 def what_a_start_would_refuse_ends_nothing(yard: Yard) -> None:
     """See restarts refused by what judges a start: state, partitions, dropped steps, the batch and the code (F79)."""
 
@@ -194,6 +206,7 @@ def what_a_start_would_refuse_ends_nothing(yard: Yard) -> None:
     before, commits = yard.stream(), yard.commits()
     job = yard.root / "jobs" / "orders.py"
     refused("PEN-CKP-014", "--from", "batch=9999")
+    refused("PEN-CKP-014", "--state", "minutely=./nosuch")
     refused("PEN-JOB", "--state", "minutely=totals")
     refused("PEN-CKP-015", "--partitions", "7")
     refused("PEN-CKP-016", "--drop", "minutely")

@@ -163,8 +163,11 @@ def run(job: Job, root: Path, batches: list[dict[str, Rows]], *, restarts: bool 
 def test_output_and_its_order_do_not_depend_on_partitions_and_restarts(tmp_path: Path, seed: int) -> None:
     """Random graphs of stateful steps and unions put out the same rows in the same order (SEMANTICS 1.6)."""
     batches = random_rows(seed, "ab")
-    one, eight = (run(random_job(seed, n, STEPS, "ab"), tmp_path / str(n), batches, restarts=n == 8) for n in (1, 8))
+    one, two, eight = (
+        run(random_job(seed, n, STEPS, "ab"), tmp_path / str(n), batches, restarts=n == 8) for n in (1, 2, 8)
+    )
     assert any(one.values())
+    assert one == two
     assert one == eight
 
 

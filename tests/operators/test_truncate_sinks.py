@@ -190,18 +190,10 @@ HOOKS = [
     ("Truncate", "after"),
     ("TakeOver", "done"),
 ]
-DAILY = {("Restore", "before"), ("Restore", "after"), ("Truncate", "truncated raw")}
-"""Behind these nothing has happened, the decision, and half of the deed.
-
-The others are for `make soak`; test_simulation crashes at them too, without Spark.
-"""
 
 
 @pytest.mark.fault("F01")
-@pytest.mark.parametrize(
-    "hook",
-    [pytest.param(hook, id=" ".join(hook), marks=() if hook in DAILY else pytest.mark.soak) for hook in HOOKS],
-)
+@pytest.mark.parametrize("hook", HOOKS, ids=" ".join)
 def test_a_driver_killed_on_the_way_loses_nothing_and_repeats_nothing(hook: tuple[str, str], tmp_path: Path) -> None:
     """Before the entry nothing has happened; behind it each table is put back once, by whoever comes."""
     root = tmp_path / "root"

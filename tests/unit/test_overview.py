@@ -129,6 +129,22 @@ def test_a_driver_that_failed_says_with_what(place, code, state):
     assert (found.state, found.error) == (state, {"code": "PEN-X", "what": "it broke"})
 
 
+GIVEN_UP = [
+    ({"state": "stopped"}, State.STOPPED),
+    ({"state": "failed", "exit_code": 75}, State.FAILED),
+    ({"state": "stopped", "writer": "w0"}, State.SILENT),
+]
+
+
+@pytest.mark.parametrize(("record", "state"), GIVEN_UP, ids=["told to stop", "by itself", "another's record"])
+def test_a_driver_that_released_its_log_behind_an_error_says_why(place, record, state):
+    """A batch that is given up at a stop ends with an error of Spark, and is no failure of the job (decision 77)."""
+    place.begin()
+    place.leave("failed")
+    place.says(**record)
+    assert place.status().state is state
+
+
 def test_the_record_of_another_driver_does_not_count(place):
     """Of the one before, or of one that was fenced and does not know it."""
     place.begin()
