@@ -41,7 +41,7 @@ soak: machine ## run the long storms: what `make test` claims already, over more
 	@$(MAKE) --jobs=2 setup servers
 	@$(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m soak
 
-check: machine ## run the checkers and the fast tests: what one runs all day, under two minutes
+check: machine ## run the checkers and the fast tests: what one runs all day
 	@$(MAKE) --jobs=2 setup checkers
 	@$(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not integration and not spark and not soak"
 

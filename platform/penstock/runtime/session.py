@@ -114,8 +114,8 @@ def open_session(
     """Return the Spark session of this process, made if there is none.
 
     `jars` is the folder that `make setup` fills; with it, Delta tables can be written by delta-spark. `modules` are
-    the folders in which executors find the job's own modules. `secrets` are settings that are not to
-    be seen in the words of a process.
+    the folders in which executors find the job's own modules. `secrets` are settings that are not to be seen in the
+    words of a process.
     Raises EnvironmentUnfit when Java is missing, and ClusterUnavailable when no master answers.
     """
     chosen = session_settings(master=master, jars=jars, settings=settings, modules=modules)
