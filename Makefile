@@ -32,18 +32,19 @@ demo: setup ## run the flights stream on real data through Airflow: killed, reco
 demo-engine: setup ## the same without Airflow
 	@$(venv) -m tools.demo --engine
 
-# Two of the long steps take one core each: they run side by side.
-test: machine ## run the checkers, then all tests but those of `make soak`, in two processes
+# Two of the long steps take one core each: they run side by side. Three processes of pytest keep two cores busy, since
+# tests of real processes wait for these now and then.
+test: machine ## run the checkers, then what this run draws of all tests but those of `make soak`
 	@$(MAKE) --jobs=2 setup servers checkers
-	@$(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15 -m "not soak"
+	@$(venv) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=15 --sample -m "not soak"
 
 soak: machine ## run the long storms: what `make test` claims already, over more crashes, changes and batches
 	@$(MAKE) --jobs=2 setup servers
-	@$(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m soak
+	@PENSTOCK_EXAMPLES=20 $(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "soak or sample or hypothesis"
 
 check: machine ## run the checkers and the fast tests: what one runs all day
 	@$(MAKE) --jobs=2 setup checkers
-	@$(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not integration and not spark and not soak"
+	@$(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --sample -m "not slow and not integration and not spark and not soak"
 
 bench: setup ## measure side by side with the peers and print the ratios
 	@$(venv) -m benchmarks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import structlog
+from examples import examples
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,26 +37,55 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 sys.modules["__main__"].__dict__.setdefault("__file__", pytest.__file__)
 
 # A deadline would make a busy machine fail tests that hold.
-settings.register_profile("penstock", deadline=None, print_blob=True)
+settings.register_profile("penstock", deadline=None, print_blob=True, max_examples=examples(40))
 settings.load_profile("penstock")
 
 # What a test module names when its tests start Spark, or use the session that is there.
 _STARTS_SPARK = {"Harness", "SparkSession"}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what `make test` and `make check` ask for."""
+    parser.addoption("--sample", action="store_true", help="run only what the seed draws of what is marked sample")
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark by what can be seen what nobody should have to remember, so that `make check` stays fast.
 
     A test whose module names Spark's session or the Harness, or that asks for a fixture `spark`, is marked spark;
-    one in tests/integration is marked integration.
+    one in tests/integration is marked integration. With --sample, cases that were not drawn are taken out.
     """
+    if config.getoption("sample"):
+        _draw(config, items)
     for item in items:
         names = vars(getattr(item, "module", None) or object).keys() | set(getattr(item, "fixturenames", ()))
         if names & {*_STARTS_SPARK, "spark"}:
             item.add_marker("spark")
         if item.path.is_relative_to(ROOT / "tests" / "integration"):
             item.add_marker("integration")
+
+
+def _draw(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep what the run's seed draws, the same in each worker.
+
+    Of a test marked sample(n), n of its cases; tests with the same cases keep the same ones, so that what a fixture
+    makes for a case serves all of them. Of all tests marked sample(n, of=group), n tests of that group.
+    """
+    groups: dict[tuple[str, int], list[pytest.Item]] = {}
+    for item in items:
+        mark = item.get_closest_marker("sample")
+        if mark and not item.get_closest_marker("soak"):
+            group = mark.kwargs.get("of") or item.nodeid.partition("[")[0]
+            groups.setdefault((group, *mark.args), []).append(item)
+    seed = config.getoption("randomly_seed", 0)
+    left_out: set[pytest.Item] = set()
+    for (group, count), members in groups.items():
+        names = {item: item.nodeid if "::" not in group else item.nodeid.partition("[")[2] for item in members}
+        members.sort(key=lambda item: random.Random(f"{seed} {names[item]}").random())
+        left_out |= {*members[count:]}
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
 
 
 class LongestFirst:

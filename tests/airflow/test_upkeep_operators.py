@@ -117,6 +117,7 @@ def test_what_is_no_name_of_a_job_reaches_no_command(ended, what):
     assert "is not the name of a job" in said
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("code", "kind"), [(78, "hopeless"), (2, "hopeless"), (75, "again"), (70, "again"), (77, "again")]
 )

@@ -233,6 +233,7 @@ def flip_the_log(site: Site, every: int) -> int:
     return judge.starts
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.fault("F13", "F14")
 def test_a_flipped_byte_of_the_log_is_never_believed(site: Site) -> None:

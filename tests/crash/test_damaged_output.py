@@ -35,6 +35,7 @@ def make_job(table: Path) -> Job:
     return job
 
 
+@pytest.mark.sample(2)
 @pytest.mark.fault("F13", "F15")
 @pytest.mark.parametrize("sink", ["raw", "kept"])
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)

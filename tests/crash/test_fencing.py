@@ -68,6 +68,7 @@ def test_a_zombie_may_wake_at_any_step(scene: Scene) -> None:
     assert set(ends) == {"Fenced", "NoneType"}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.fault("F07", "F08")
 @pytest.mark.parametrize("scene", [Scene(), STALE_HISTORY], ids=["empty log", "unpublished batch"])

@@ -249,6 +249,7 @@ def test_what_a_driver_began_with_is_not_kept_for_the_whole_run(
     assert [path for path in left if path not in named] == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.fault("F30")
 @pytest.mark.parametrize("saves", [0, 30])
@@ -279,6 +280,7 @@ def test_runs_that_end_at_once_leave_a_log_that_does_not_grow(
     assert (len(found.saves), found.problems) == (saves, ())
 
 
+@pytest.mark.sample(4)
 @pytest.mark.slow
 @pytest.mark.fault("F10")
 @pytest.mark.parametrize("cause", [SinkBehind("the table has lost a batch"), ComputeFailed("a function of the user's")])

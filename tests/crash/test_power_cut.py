@@ -78,6 +78,7 @@ for n in range(2):
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("what", PATHS)
 def test_nothing_that_is_counted_as_done_is_lost_by_a_power_cut(tmp_path: Path, what: str) -> None:

@@ -300,6 +300,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     structlog.reset_defaults()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.fault("F01", "F07", "F08", "F13", "F23", "F24", "F27", "F29", "F30", "F55", "F58")
 @pytest.mark.parametrize("every", [1, 8], ids=["sweep each batch", "sweep each eighth"])

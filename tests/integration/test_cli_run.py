@@ -175,6 +175,7 @@ def on_a_terminal(shell: Shell) -> str:
     return shown.decode()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.fault("F02")
 @pytest.mark.parametrize(
     ("number", "java", "after"), [(signal.SIGINT, False, 0.0), (signal.SIGTERM, True, 0.0), (signal.SIGTERM, True, 1.0)]
@@ -194,6 +195,7 @@ def test_a_stop_while_spark_starts_leaves_nothing_behind(shell, number, java, af
     nothing_is_left_of(run)
 
 
+@pytest.mark.sample(4, of="commands")
 @pytest.mark.fault("F02")
 def test_a_batch_that_outlasts_the_deadline_is_given_up_and_done_again(shell):
     """Exit 0, the log released, no rows in the sink; the next run gives the rows of an undisturbed one."""
@@ -218,6 +220,7 @@ def test_a_batch_that_outlasts_the_deadline_is_given_up_and_done_again(shell):
     assert shell.totals() == expected_totals()
 
 
+@pytest.mark.sample(4, of="commands")
 @pytest.mark.remedy("PEN-QLT-003")
 def test_gates_stop_and_hold_until_a_person_decides(shell):
     """Exit 78 and a way on; held rows are published by a release only (SEMANTICS 11.5)."""

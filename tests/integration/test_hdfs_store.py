@@ -288,6 +288,7 @@ def writing(store: HdfsStore) -> Iterator[Callable[[], int]]:
     assert ([kept.batch for kept in found.kept], found.next_batch) == (list(range(BATCHES)), BATCHES)
 
 
+@pytest.mark.sample(1, of="servers that are killed")
 @pytest.mark.fault("F25")
 def test_a_namenode_that_is_killed_and_starts_again_loses_nothing(hdfs: HdfsServer, store: HdfsStore) -> None:
     """Who has little patience is told to wait; who has enough writes on, and every batch stands there once."""
@@ -327,6 +328,7 @@ def test_what_a_sleeping_namenode_was_asked_may_come_later(
     assert settle(store, "log/0", b"mine") == b"mine"
 
 
+@pytest.mark.sample(1, of="servers that are killed")
 @pytest.mark.fault("F25", "F26")
 def test_a_datanode_that_is_killed_and_starts_again_loses_nothing(hdfs: HdfsServer, store: HdfsStore) -> None:
     """No file is open across writes, so no lease is to be recovered: the next try is another file."""

@@ -157,6 +157,7 @@ return [...document.querySelectorAll("main *")].filter((one) => {
 """
 
 
+@pytest.mark.sample(16)
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize("size", SCREENS)
 def test_nothing_is_wider_than_the_screen(browser, urls, page, size):
@@ -173,6 +174,7 @@ def test_nothing_is_wider_than_the_screen(browser, urls, page, size):
             browser.picture(f"{page}-{size}-{scheme}{'-alone' if not base else ''}")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("page", ["streams", "job", "restart", "ask-save", "reports", "report-history"])
 def test_the_keyboard_reaches_all_in_order_and_shows_where_it_is(browser, urls, page):
     """Tab goes from the top to the bottom, and what has the focus wears an outline."""
@@ -245,6 +247,7 @@ ZONES = [
 ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("zone", "shown"), ZONES, ids=[zone for zone, _ in ZONES])
 def test_times_are_those_of_who_reads(browser, urls, zone, shown):
     """On the page and on the axes of its pictures; UTC and the age stand where one points, also after a renewal."""

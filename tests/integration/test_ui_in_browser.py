@@ -228,6 +228,7 @@ REQUESTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("word", "more"), REQUESTS, ids=[word for word, _ in REQUESTS])
 def test_a_request_is_sent_to_its_dag(site, url, airflow, browser, screen, word, more):
     """From the page of the job, over a page that says what it does, to the run (issue 17, finding 7)."""

@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -79,8 +80,9 @@ def engine(plan: AggregatePlan, kind: pa.DataType, rows: list[dict], bounds: lis
     }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", VALUES, ids=str)
-@settings(max_examples=60)
+@settings(max_examples=examples(24))
 @given(data=st.data())
 def test_any_cut_of_the_rows_gives_what_plain_python_gives(kind, data):
     """3.3: results equal a one-shot aggregation over the same rows, with nulls, NaN, infinities and 1e17 among them."""
@@ -141,7 +143,7 @@ def test_a_decimal_mean_has_four_more_digits_half_up(number, n, expected):
     assert mean.quantize(Decimal(expected)) == Decimal(expected)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(80))
 @example(numbers=[(2**127 - 1, 1), (2**127 - 1, -1)], groups=1)
 @example(numbers=[(-(2**127), 1), (2**127 - 1, 1)], groups=1)
 @given(

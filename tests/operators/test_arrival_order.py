@@ -159,6 +159,7 @@ def run(job: Job, root: Path, batches: list[dict[str, Rows]], *, restarts: bool 
         return h.output()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", seeds(range(12), 0, 9))
 def test_output_and_its_order_do_not_depend_on_partitions_and_restarts(tmp_path: Path, seed: int) -> None:
     """Random graphs of stateful steps and unions put out the same rows in the same order (SEMANTICS 1.6)."""

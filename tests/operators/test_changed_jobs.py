@@ -107,6 +107,7 @@ def test_a_restore_that_drops_a_step_drops_it_for_good(tmp_path: Path) -> None:
         assert h.commit().batch > 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.remedy("PEN-STA-004")
 @pytest.mark.parametrize(
     ("cast", "table", "expected"),

@@ -29,6 +29,7 @@ def orders(job: Job, schema: str = ORDERS, **other: Any) -> Stream:
     return job.source("orders", MemorySource(schema), event_time="t", max_out_of_order=seconds(0), **other)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["memory", "delta"])
 def test_columns_have_any_name(tmp_path: Path, kind: str) -> None:
     """With dots, blanks, quotes and words of SQL, through every kind of step."""

@@ -52,6 +52,7 @@ def leave_behind(h: Harness, last: str) -> None:
             h.batch({"rows": [{"v": 3}]})
 
 
+@pytest.mark.sample(2)
 @pytest.mark.fault("F13", "F68")
 @pytest.mark.parametrize(
     ("last", "harm"),

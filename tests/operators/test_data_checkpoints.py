@@ -110,6 +110,7 @@ def test_10_4_behind_a_data_checkpoint_nothing_older_is_read(tmp_path):
         assert sorted_rows(h.state("step")) == sorted_rows(plain.state("step"))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("sliding", [False, True], ids=["merged slices", "two stacks"])
 def test_windows_have_a_table_of_slices_and_go_on_exactly(tmp_path, sliding):
     """With late rows into slices that a running aggregate holds, sums of doubles, and windows that close."""
@@ -147,6 +148,7 @@ def test_windows_have_a_table_of_slices_and_go_on_exactly(tmp_path, sliding):
         assert set(table_rows(h, "w")[0]) >= {"k", "slice_start", "_state_partition"}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "hook",
     [("FixOffsets", "after"), ("Compute", "after"), ("CommitBatch", "before"), ("CommitBatch", "after")],
@@ -276,6 +278,7 @@ def test_an_interval_goes_by_batch_times(tmp_path):
         assert [one.commit.time // 10**6 for one in versions(h.root / "kept", "step")] == [61, 122]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("harm", ["flip", "cut", "remove", "record flipped"])
 def test_fsck_finds_a_damaged_table_and_the_stream_goes_on(tmp_path, harm):
     """It needs none of it; the next data checkpoint is whole again."""

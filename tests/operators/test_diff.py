@@ -173,6 +173,7 @@ def start(job: Job, root: Path, drop: tuple[str, ...] = ()) -> None:
     h.__exit__(None, None, None)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_diff_says_what_a_start_does(what: str, checkpoints: tuple[Path, Path], tmp_path: Path) -> None:
     """Before the driver that runs is stopped; the job of before goes on wherever another was refused."""
@@ -193,6 +194,7 @@ def test_a_diff_says_what_a_start_does(what: str, checkpoints: tuple[Path, Path]
     start(make_job(), tmp_path / "root")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("stage", "change", "refused"),
     [

@@ -76,6 +76,7 @@ TOLD = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("what", TOLD)
 def test_what_a_start_accepts_is_told_all_the_same(what: str, tmp_path: Path) -> None:
     """A filter, a bound, a suite: they count from the next batch, and no state shows that they have changed."""
@@ -102,6 +103,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("begun", [False, True], ids=["between batches", "with a batch that was begun"])
 @pytest.mark.parametrize("what", REFUSED)
 def test_a_source_that_cannot_be_read_on_is_found_before_a_start(what: str, tmp_path: Path, *, begun: bool) -> None:

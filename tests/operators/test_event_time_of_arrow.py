@@ -55,6 +55,7 @@ TWELVE = [row("ab"[n % 2], 5.0 * n) for n in range(12)]
 SIX = [(k, 10.0 * n, 1) for k in "ab" for n in range(6)]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "said",
     [{"same_rows": True}, {"event_time": "t"}, {"event_time": "t + INTERVAL 0 SECONDS"}],
@@ -165,6 +166,7 @@ def untimed(rows: pa.Table, state: pa.Table, info: Any) -> Made:
     return rows.set_column(1, "t", times.cast(rows.schema.field("t").type)), pa.table({"n": seen})
 
 
+@pytest.mark.sample(2)
 @pytest.mark.remedy("PEN-OPR-021")
 @pytest.mark.parametrize("said", ["t", "t + INTERVAL 0 SECONDS"])
 @pytest.mark.parametrize("remedy", ["given a time", "filtered behind the step", "quarantine"])

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -271,6 +272,7 @@ SOME = [(1, [(0, 0, 5), (1, 0, 2), (0, -6, 1)])] * 4
 BACK = [("restart", ["sum(i)", "count()"]), ("restart", ["count()"]), ("restart", ["count()", "sum(i)"])]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.slow
 @pytest.mark.fault("F51")
 @pytest.mark.parametrize("window", [TUMBLING, HOPPING, SLIDING], ids=["tumbling", "hopping", "sliding"])
@@ -282,6 +284,7 @@ def test_an_aggregate_that_was_away_begins_anew(window: TimeWindow, beside: list
     run(window, [*versions, ("restart", [*BACK[-1][1], *beside], SOME * 5)])
 
 
+@pytest.mark.sample(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after"),
@@ -315,7 +318,7 @@ def test_state_that_never_changed_says_nothing_of_it() -> None:
 
 @pytest.mark.slow
 @pytest.mark.fault("F51")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 @given(history=histories())
 def test_an_aggregate_counts_the_rows_since_it_was_added_last(history) -> None:
     """DESIGN 5: whatever is added, dropped, moved and added again, with batches between, in every strategy."""

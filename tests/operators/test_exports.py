@@ -31,6 +31,7 @@ def imported(source, root):
     return import_checkpoint(source, root / "restored", identity=ME, now=9)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("form", ["idle", "stacks"])
 def test_an_import_goes_on_as_the_old_one_would(tmp_path, form):
     """State, timers, open windows, watermarks, positions and batch ids; beside the old one, which goes on too."""

@@ -230,6 +230,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("graph", "partitions"), CASES)
 def test_every_branch_of_a_fork_gives_what_the_model_gives(tmp_path: Path, graph: str, partitions: int) -> None:
     """Rows that one branch drops, names that another gives, late rows and state: through restarts (SEMANTICS 1.6, 2).

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,8 +29,9 @@ KEYS = {
 }
 
 
+@pytest.mark.sample(9)
 @pytest.mark.fault("F43")
-@settings(max_examples=40)
+@settings(max_examples=examples(16))
 @pytest.mark.parametrize("kind", KEYS, ids=str)
 @pytest.mark.parametrize("hashes", [1, 2, 1000], ids=lambda n: f"{n} hashes")
 @given(data=st.data())

@@ -95,6 +95,7 @@ CRASHES = [
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("hook", CRASHES, ids=" ".join)
 def test_a_restart_finishes_what_was_cut_short_and_no_more(tmp_path: Path, hook: tuple[str, str]) -> None:
     """API, test kit: restart() finishes the batch and returns its rows; run() then goes on."""
@@ -315,6 +316,7 @@ def test_a_refused_restart_leaves_for_later_what_the_last_call_left(tmp_path: Pa
 # --- other code ------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("schema", ["v int", "v long, w string"])
 @pytest.mark.parametrize("stage", ["FixOffsets", "CommitBatch"])
 def test_a_restart_with_a_job_that_was_built_again_finishes_the_batch(tmp_path: Path, stage: str, schema: str) -> None:

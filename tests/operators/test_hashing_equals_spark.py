@@ -50,6 +50,7 @@ def rows() -> pa.Table:
     return pa.table(columns)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("keys", KEYS, ids="-".join)
 def test_a_hash_is_sparks(rows: pa.Table, spark: Any, tmp_path: Path, keys: tuple[str, ...]) -> None:
     """Of a key of one column, of several, where some are null, and of none."""

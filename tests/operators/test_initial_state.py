@@ -78,6 +78,7 @@ def test_rows_find_the_state_that_was_loaded(tmp_path, seed):
         assert kept(h) == {"a": 11, "b": 23, None: 32, "c": 3}, "all rows again, upon what the job began with"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("hook", [("Compute", "after"), ("CommitBatch", "after")], ids=" ".join)
 def test_a_crash_in_the_first_batch_loads_it_once(tmp_path, seed, hook):
     """Before the Commit again, behind it never."""

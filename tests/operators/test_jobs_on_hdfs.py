@@ -28,7 +28,7 @@ from penstock.runtime.snapshot_delta import working_copy
 from penstock.runtime.snapshot_tables import versions
 from penstock.testing import Harness
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.sample(4, of="HDFS and clusters")]
 
 test_windows = state.test_windows_stand_behind_state_functions_and_before_them
 test_10_4_truncation = data.test_10_4_behind_a_data_checkpoint_nothing_older_is_read

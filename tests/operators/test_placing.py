@@ -45,6 +45,7 @@ def test_each_partition_has_a_number_that_spark_puts_there(spark: Any, partition
     assert [row[0] for row in found.collect()] == list(range(partitions))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("settled", [True, False])
 @pytest.mark.parametrize("apart", [True, False])
 def test_rows_are_in_the_task_of_their_partition(spark: Any, *, apart: bool, settled: bool) -> None:

@@ -176,6 +176,7 @@ WAYS = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("keyed", [("user",), ("x",), ("user", "x"), ("t",)], ids="-".join)

@@ -128,6 +128,7 @@ def the_same(ours, theirs, suite) -> None:
             assert one.observed == pytest.approx(other.observed, rel=1e-9), context
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"seed{seed}")
 def test_a_report_made_with_pandas_is_that_of_spark(spark, tmp_path, seed):
     """11.2: success, unexpected, considered and observed of each rule, on windows that pandas judges and others."""
@@ -200,6 +201,7 @@ EDGES = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("case", EDGES)
 def test_values_at_the_edges_are_judged_alike(spark, tmp_path, case):
     """Where whole numbers are no doubles any more, and where doubles end."""

@@ -138,6 +138,7 @@ def rows_of(found: dict[str, list[dict]]) -> list[tuple]:
     return sorted((tuple(sorted(row.items())) for row in found["out"]), key=str)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("form", [form for form in FORMS if form not in ("whole", "deadline", "tumbling")])
 def test_a_restore_with_other_partitions_changes_no_result(tmp_path, form):
     """State, timers, deadlines, open windows and running aggregates of all keys go on where they stood."""
@@ -159,6 +160,7 @@ def test_a_restore_with_other_partitions_changes_no_result(tmp_path, form):
         assert rows_of(h.batch({}, **ends)) == rows_of(plain.batch({}, **ends))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("form", ["both", "odd", "whole", "stacks"])
 def test_a_restore_to_a_snapshot_is_one_to_its_batch_whatever_was_purged(tmp_path, form, monkeypatch):
     """State from the tables, positions from what their commit says; the batches behind it come again."""
@@ -228,6 +230,7 @@ def test_partitions_that_changed_without_a_restore_are_refused_with_both_numbers
         assert found[-1] == (("k", "a"), ("n", 7), ("why", "row")), "with the row of batch 1, which came again"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.fault("F13")
 @pytest.mark.parametrize(
     ("lost", "said"),
@@ -253,6 +256,7 @@ def test_a_number_of_partitions_that_is_lost_is_not_guessed(tmp_path, lost, said
         assert {dict(row)["n"] for row in rows_of(h.batch({"rows": rows}))} == {2, 3}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("hook", [("Restore", "before"), ("Restore", "after")], ids=" ".join)
 def test_a_restore_that_is_cut_short_is_done_or_not_done(tmp_path, hook):
     """Before its entry the job stands where it stood, with its old partitions; behind it with the new."""
@@ -274,6 +278,7 @@ def test_a_restore_that_is_cut_short_is_done_or_not_done(tmp_path, hook):
         assert len(h.state("step")) == 5
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("table", "error", "said"),
     [
@@ -320,6 +325,7 @@ def test_a_snapshot_that_is_not_kept_is_refused_with_those_there_are(tmp_path):
         assert h.state("step")[0]["n"] == 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("way", ["partitions", "snapshot"])
 def test_state_of_other_windows_is_not_rewritten_and_of_other_aggregates_is(tmp_path, way):
     """It would carry the new layout, and nobody could tell it from state that was always so; aggregates may change."""

@@ -257,6 +257,7 @@ def test_a_restore_goes_back_before_what_is_lost_and_no_further(world):
     assert world.shown()[-1] == 9
 
 
+@pytest.mark.sample(1)
 @pytest.mark.fault("F70")
 @pytest.mark.parametrize("back", [{"batch": 1}, {"empty": True}], ids=["batch", "empty"])
 def test_what_a_restore_has_left_behind_is_missed_by_nobody(world, back):
@@ -313,6 +314,7 @@ def test_a_sink_moved_to_another_table_after_a_clean_stop_goes_on_there(world):
     assert DeltaTable(str(world.root / "other")).to_pyarrow_table()["v"].to_pylist() == [2]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("again", [1, 2])
 def test_a_sink_that_was_moved_goes_on_whatever_the_next_batches_hold(world, again):
     """SEMANTICS 9.5: what was shown in one table is not missing in another, at no start that follows."""
@@ -393,6 +395,7 @@ def test_a_batch_that_a_sink_cannot_hold_does_not_stop_the_job_for_ever(tmp_path
     assert [(one.batches, one.rows) for one in found] == [([1], 2)]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.remedy("PEN-SNK-008")
 @pytest.mark.fault("F74")
 @pytest.mark.parametrize("rule", ["check", "required"])

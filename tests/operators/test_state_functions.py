@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -147,7 +148,7 @@ def step_of(fn: Any, idle: int = IDLE) -> FunctionStep:
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=examples(80))
 @example(batches=[(1, 0, [(0, "batch", 4)]), (5, None, [])], idle=5)  # a timer makes state where there was none
 @given(batches=BATCHES, idle=st.sampled_from([IDLE, 10 * IDLE]))
 def test_calls_and_state_are_those_of_the_model(batches, idle):

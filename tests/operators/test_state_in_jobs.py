@@ -531,6 +531,7 @@ def chain(source, *, chained: bool) -> Job:
 ALL_FOUR = [("a", 101), ("b", 115), ("c", 131), ("d", 152)]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("chained", [False, True], ids=["rows", "windows"])
 def test_what_timeouts_put_out_counts_in_the_windows_behind(tmp_path, chained):
     """However far event time is ahead of batch time."""
@@ -542,6 +543,7 @@ def test_what_timeouts_put_out_counts_in_the_windows_behind(tmp_path, chained):
         assert plain(h.output()["out"], "k", "total") == ALL_FOUR
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("chained", [False, True], ids=["rows", "windows"])
 def test_what_times_out_at_the_end_of_event_time_is_not_late_for_the_windows_behind(tmp_path, chained):
     """The last windows come with the end, the deadlines that they set are over then, and no batch comes behind."""

@@ -25,6 +25,7 @@ def as_rows(rows: list[dict]) -> list[tuple]:
     return sorted((tuple(sorted(row.items())) for row in rows), key=str)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("form", ["both", "odd", "whole", "update", "sliding"])
 def test_what_is_read_is_what_the_job_keeps(tmp_path, form):
     """Now, behind an older batch, and of a data checkpoint."""

@@ -58,6 +58,7 @@ def expected(rows: list[tuple[int, int, int]], start: int) -> dict[int, tuple]:
     return {k: (len(vs), min(vs), max(map(str, vs))) for k, vs in values.items()}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("block", [2, 3, 128])
 @given(parts=st.lists(st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 3), st.integers(0, 99))), max_size=3))

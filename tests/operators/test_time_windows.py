@@ -9,6 +9,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -162,13 +163,14 @@ def windows(draw, most: int):
     )
 
 
+@pytest.mark.sample(6)
 @pytest.mark.slow
 @pytest.mark.fault("F43")
 @pytest.mark.parametrize("hashes", [1, 3, 1000], ids=lambda n: f"{n} hashes")
 @pytest.mark.parametrize(
     ("aggregates", "most"), [(EXACT, 2), (EXACT, 9), (ALL, 9)], ids=["merge", "subtract", "blocks"]
 )
-@settings(max_examples=40)
+@settings(max_examples=examples(16))
 @given(data=st.data())
 def test_every_batch_gives_what_the_definition_gives(aggregates, most, hashes, data):
     """2.3, 2.5, 2.10, 3, 3.1, 3.3, 3.4: random rows, cuts, watermarks and restarts; windows, late rows and counts."""
@@ -234,6 +236,7 @@ def row(t: int, **values: object) -> dict:
     return {"user": "a", "level": 0.0, "t": t, "v": 1, "d": 1.0, "m": Decimal(1), "w": "x"} | values
 
 
+@pytest.mark.sample(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("odd", ODD, ids=str)
 def test_an_odd_value_that_has_left_leaves_no_trace(odd):
@@ -246,6 +249,7 @@ def test_an_odd_value_that_has_left_leaves_no_trace(odd):
     assert last["low"] == 32.0
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("aggregates", [EXACT, ALL], ids=["subtract", "blocks"])
 def test_keys_come_and_go(aggregates):
     """3.1: one row for each key and window that held at least one row, and none for a key whose rows have left."""
@@ -257,6 +261,7 @@ def test_keys_come_and_go(aggregates):
     assert sum(run.num_rows for runs in engine.memory.runs.values() for run in runs) == 0
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("aggregates", [EXACT, ALL], ids=["subtract", "blocks"])
 def test_rows_late_for_some_windows_count_in_the_others(aggregates):
     """2.5: a row counts for each of its windows that is not forgotten, also in slices already aggregated."""

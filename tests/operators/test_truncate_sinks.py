@@ -192,6 +192,7 @@ HOOKS = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.fault("F01")
 @pytest.mark.parametrize("hook", HOOKS, ids=" ".join)
 def test_a_driver_killed_on_the_way_loses_nothing_and_repeats_nothing(hook: tuple[str, str], tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ def far(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.sample(1)
 @pytest.mark.remedy("PEN-OPR-020")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_moment_beyond_the_calendar_is_named_and_can_be_put_aside(tmp_path: Path, far: Path, form: str) -> None:
@@ -127,6 +128,7 @@ def wrong_job(what: str, *, aside: bool) -> Job:
     return job
 
 
+@pytest.mark.sample(2)
 @pytest.mark.remedy("PEN-OPR-004")
 @pytest.mark.parametrize("what", WRONG)
 def test_a_result_that_does_not_fit_is_a_rows_fault(tmp_path: Path, what: str) -> None:

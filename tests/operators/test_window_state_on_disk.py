@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -103,6 +104,7 @@ NEW = {"high", "first", "spread"}
 """Counts the rows from the change on."""
 
 
+@pytest.mark.sample(4)
 @pytest.mark.slow
 @pytest.mark.fault("F51")
 @pytest.mark.parametrize("version", ["before", "now"])
@@ -153,7 +155,7 @@ BATCH = st.tuples(
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(window=sliding(), batches=st.lists(BATCH, min_size=10, max_size=40))
 def test_blocks_give_every_window_whatever_comes_late(window: TimeWindow, batches) -> None:
     """2.5, 3.3, 10.5: rows late into each block, before and after its suffixes are made; a restart at every batch."""
@@ -204,6 +206,7 @@ class Work:
         return rows
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("keys_a_slide", [300, 40], ids=["every key in every slide", "some keys in a slide"])
 def test_no_slide_pays_for_a_window(keys_a_slide: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,6 +72,7 @@ def cost(store: Counting, log: Log) -> int:
     return store.reads
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.fault("F30")
 @pytest.mark.parametrize("batches", [0, 1], ids=["nothing new", "one batch"])

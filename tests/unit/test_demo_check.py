@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -125,7 +126,7 @@ def plain(rows, replay):
     return done, late
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 @given(
     rows=st.lists(st.tuples(st.integers(0, 400), st.one_of(st.none(), st.integers(-20, 300))), min_size=1, max_size=40),
     per_batch=st.integers(1, 7),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,7 @@ def parts_of(keys: list[int | None], size: int) -> Iterator[pa.Table]:
         yield pa.table({"k": pa.array(part, pa.int64()), ROW: pa.array(range(first, first + len(part)), pa.int64())})
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     keys=st.lists(KEYS, max_size=60),
     size=st.integers(1, 20),

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import checkpoint_samples
 import pytest
 from checkpoint_samples import Driver
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -223,6 +224,7 @@ def zombie(stop_after: int, others: Iterable[int], before: int) -> Truth:
     return truth
 
 
+@pytest.mark.sample(2)
 @pytest.mark.slow
 @pytest.mark.fault("F07", "F08", "F30")
 @pytest.mark.parametrize(
@@ -289,7 +291,7 @@ def test_a_driver_that_does_not_search_again_would_break_the_log(monkeypatch: py
 
 @pytest.mark.slow
 @pytest.mark.fault("F07", "F08", "F23", "F30")
-@settings(max_examples=300)
+@settings(max_examples=examples(120))
 @given(seed=st.integers(0, 2**32), drivers=st.integers(2, 4), lost=st.sampled_from([0, 0, 0.02, 0.1, 0.3]))
 def test_drivers_in_any_order_keep_one_log(seed: int, drivers: int, lost: float) -> None:
     """Any interleaving of the store calls of several drivers, with lost acknowledgements, the last ones left asleep."""

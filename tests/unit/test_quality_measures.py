@@ -8,6 +8,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
 
 import pyarrow as pa
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,7 +105,7 @@ def found_results(verdict) -> list:
     return [r.observed if r.unexpected is None else (r.unexpected, r.considered) for r in verdict.results]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(60))
 @given(st.lists(ROW, min_size=1, max_size=25), st.data())
 def test_any_split_of_the_rows_gives_the_observed_values_of_the_model(rows, data):
     """11.2, 11.3: exact sums of any cut into tasks and any order of merging; NaN and infinities as in Spark."""
@@ -115,7 +116,7 @@ def test_any_split_of_the_rows_gives_the_observed_values_of_the_model(rows, data
     assert found_results(ALL_METRICS.decide(partials)) == expected_results(rows)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(24))
 @given(st.lists(ROW, max_size=25), st.integers(0, 25))
 def test_each_unit_is_judged_by_its_own_rows(rows, cut):
     """11.1: a window that lies in several tasks gets one verdict over all its keys, and other windows do not matter."""

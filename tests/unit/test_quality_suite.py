@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -275,7 +276,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(80))
 @given(JSON, st.sampled_from([None, 1, 3]), st.booleans())
 def test_strict_reading_equals_the_standard_parser_on_all_json(value, indent, ascii_only):
     """Strictness costs nothing that JSON allows: every value reads as the standard library reads it."""

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_samples import DAY, MINUTE, START, a_month
@@ -141,7 +142,7 @@ def the_same_rule(found, rows) -> None:
 # --- sums -------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(24))
 @given(findings("r1", START + 400 * DAY, "quality"))
 def test_a_run_is_summed_up_as_by_a_plain_count(rows):
     """Windows, those that failed, were noted or went to Spark, their rows and bounds; and each rule."""
@@ -155,7 +156,7 @@ def test_a_run_is_summed_up_as_by_a_plain_count(rows):
         the_same_rule(one, [row for row in rows if row["rule"] == one.rule])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(24))
 @given(findings("r1", START + 400 * DAY, "quality"))
 def test_stretches_cover_each_window_once(rows):
     """In the order of windows, each of one state, and never two of the same beside each other."""
@@ -171,7 +172,7 @@ def test_stretches_cover_each_window_once(rows):
         assert all(a.state != b.state for a, b in zip(one.stretches, one.stretches[1:], strict=False))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(24))
 @given(findings("r1", START + 400 * DAY, "quality"))
 def test_what_did_not_pass_is_listed_in_order(rows):
     """All of it, with shares of the rows that counted; a value that is no number is none."""
@@ -190,7 +191,7 @@ def test_what_did_not_pass_is_listed_in_order(rows):
 
 
 @pytest.mark.slow
-@settings(max_examples=80)
+@settings(max_examples=examples(32))
 @given(many_runs())
 def test_a_history_is_summed_up_as_by_a_plain_count(rows):
     """For each check, each window as its newest run found it, over the newest days; buckets hold each window once."""
@@ -227,7 +228,7 @@ def the_same_plot(rule, rows, buckets) -> None:
         assert shown == (pytest.approx(math.fsum(values) / len(values)) if values else None)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(16))
 @given(many_runs())
 def test_runs_are_listed_newest_first(rows):
     """Each with its own numbers."""
@@ -344,7 +345,7 @@ def both_pages(rows, job="orders", **more) -> list[Page]:
     ]
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(many_runs())
 def test_pages_have_the_numbers_of_a_plain_count(rows):
     """At the top, and in the rows of the tables."""
@@ -369,7 +370,7 @@ def test_pages_have_the_numbers_of_a_plain_count(rows):
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=examples(16))
 @given(many_runs())
 def test_values_that_are_no_numbers_are_not_shown_as_text(rows):
     """NaN, infinities and nothing are left blank, and a range is shown with both its ends or not at all."""
@@ -382,7 +383,7 @@ def test_values_that_are_no_numbers_are_not_shown_as_text(rows):
         assert [cell for cell in ranges if not re.fullmatch(r"\S+ to \S+", cell)] == []
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(many_runs())
 def test_plots_stay_in_their_boxes(rows):
     """Bars stand upon each other; every failed bucket is to be seen; lines have two points at least."""

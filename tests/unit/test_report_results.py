@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -247,7 +248,7 @@ def test_a_run_and_a_check_of_one_name_are_two(results):
     assert not results.has("x")
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(
     tries=st.lists(
         st.tuples(st.sampled_from("abcd"), st.sampled_from("xy"), st.none() | st.integers(0, 4), st.booleans()),
@@ -555,6 +556,7 @@ def test_windows_that_begin_together_have_pages_of_their_own(tmp_path):
     assert len(list((tmp_path / "docs" / "validations").rglob("*.html"))) == 4
 
 
+@pytest.mark.sample(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["20261121T192100Z-9999", "9" * 40, "2024-01-01", "now"])
 def test_names_that_look_like_moments_have_pages_too(tmp_path, name):

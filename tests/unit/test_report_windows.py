@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -60,7 +61,7 @@ def everything(path: Path, selection=NEW, *, after=None, at_most=1_000, **wanted
 COMMITS = st.lists(st.lists(st.integers(0, 4), max_size=6), min_size=1, max_size=6)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(16))
 @given(commits=COMMITS, data=st.data())
 def test_new_windows_are_those_of_the_later_commits_up_to_the_limit(commits, data):
     """From any cursor: whole commits in turn until the limit is met, counted by what these commits added."""
@@ -84,7 +85,7 @@ def test_new_windows_are_those_of_the_later_commits_up_to_the_limit(commits, dat
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=examples(12))
 @given(commits=COMMITS, at_most=st.integers(1, 6), optimized=st.booleans())
 def test_going_on_until_there_is_no_more_visits_each_commit_once(commits, at_most, optimized):
     """All rows are met once over the reports, also where the table is rewritten meanwhile."""
@@ -105,7 +106,7 @@ def test_going_on_until_there_is_no_more_visits_each_commit_once(commits, at_mos
     assert seen == Counter(range(sum(map(len, commits))))
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(12))
 @given(commits=COMMITS, newest=st.none() | st.integers(1, 6), at_most=st.integers(1, 6), data=st.data())
 def test_picked_windows_are_those_of_the_whole_table(commits, newest, at_most, data):
     """Newest, or those that end from `since` on and before `until`; the limit leaves older ones out, and says so."""
@@ -127,7 +128,7 @@ def test_picked_windows_are_those_of_the_whole_table(commits, newest, at_most, d
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=examples(12))
 @given(commits=COMMITS, at_once=st.integers(1, 12), at_most=st.integers(0, 6), after=st.sampled_from([None, -1]))
 def test_rows_are_those_of_each_window_and_big_windows_are_left_to_spark(commits, at_once, at_most, after):
     """However few rows are loaded at a time, each window comes once, in order, with exactly its rows."""

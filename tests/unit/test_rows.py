@@ -6,6 +6,7 @@ import itertools
 
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -77,7 +78,7 @@ def test_a_receipt_goes_to_a_partition_that_exists() -> None:
     assert [emitted(emitter, [receipt("x")], p)["_pid"].to_pylist() for p in range(5)] == [[0], [1], [2], [0], [1]]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(20))
 @given(st.permutations([(stage, partition) for stage in range(3) for partition in range(3)]))
 def test_the_order_of_payloads_does_not_depend_on_who_came_first(arrived: list[tuple[int, int]]) -> None:
     """SEMANTICS 1.6: by stage, task and place in the task, however the tables arrive after a shuffle."""

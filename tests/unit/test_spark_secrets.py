@@ -74,6 +74,7 @@ def test_the_file_of_a_jvm_is_private_and_goes(monkeypatch):
     assert (file.exists(), os.environ["PYSPARK_SUBMIT_ARGS"]) == (False, "--verbose pyspark-shell")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.fault("F62")

@@ -7,6 +7,7 @@ import math
 import random
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_simulation import Simulation
@@ -76,7 +77,7 @@ def test_the_pieces_of_a_run_are_as_large_as_the_budget_allows():
     assert simulation.most_pieces < 4 * 250 * MIB // budget(500 * KIB)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(24))
 @given(
     st.lists(st.sampled_from([1_500, 20_000, 300_000, 5_000_000, 400_000_000]), max_size=80),
     st.sampled_from([0, 5_000, MIB]),

@@ -168,6 +168,7 @@ FILES = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("pattern", FILES)
 @pytest.mark.parametrize(("slack", "most"), [(0, 40), (64 * KIB, 20)], ids=["no slack", "slack"])
 @pytest.mark.usefixtures("unsynced")

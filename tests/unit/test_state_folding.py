@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_samples import add_counts, carry_out, counts, empty_manifest, folded, keyed_table, write
@@ -29,7 +30,7 @@ def batches_of(folder, *changes, manifest=None, **other):
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(16), deadline=None)
 @given(data=st.data())
 def test_a_base_stands_for_the_batches_before_it_whatever_comes_behind(data, tmp_path_factory):
     """Sums stay sums: nothing counts twice, nothing is lost, floors and replaced parts included."""

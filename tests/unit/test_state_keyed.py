@@ -6,6 +6,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -147,11 +148,11 @@ class KeyedState(RuleBasedStateMachine):
 def test_keyed_state_is_a_dict(tmp_path_factory):
     """Whatever the order of batches, merges, folds, restarts and restores; keys collide, are null and NaN."""
     KeyedState.make_folder = lambda _: tmp_path_factory.mktemp("state")
-    how = settings(max_examples=40, stateful_step_count=25, suppress_health_check=[HealthCheck.too_slow])
+    how = settings(max_examples=examples(16), stateful_step_count=25, suppress_health_check=[HealthCheck.too_slow])
     run_state_machine_as_test(KeyedState, settings=how)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(24))
 @given(
     st.lists(
         st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans()), max_size=6), min_size=1, max_size=4

@@ -70,6 +70,7 @@ def test_rows_of_another_partition_are_refused_with_their_number():
     assert caught.value.partition == 0
 
 
+@pytest.mark.sample(6)
 @pytest.mark.fault("F43")
 @pytest.mark.parametrize("kind", KINDS)
 def test_equality_is_that_of_the_values_with_nulls_and_nan_equal_to_themselves(kind):

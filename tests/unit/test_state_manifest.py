@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_samples import add_counts, counts, empty_manifest, fresh_name, write
@@ -132,7 +133,7 @@ def manifests(draw):
     return manifest.with_facts(facts).at(draw(st.integers(-1, 9)))
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(20))
 @given(manifests())
 def test_a_manifest_reads_back_as_it_was_written(tmp_path_factory, manifest):
     """Numbers of 64 bits, negative ones and merges under way included."""
@@ -142,7 +143,7 @@ def test_a_manifest_reads_back_as_it_was_written(tmp_path_factory, manifest):
     assert ref.size == (folder / ref.path).stat().st_size
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(12))
 @given(manifests())
 def test_the_checksum_is_of_what_is_said_and_not_of_file_names(manifest):
     """Two tries of a task write equal states under different names (F04)."""

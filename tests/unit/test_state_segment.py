@@ -13,6 +13,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_samples import SCHEMA, add_counts, counts, empty_manifest, fresh_name, keyed_table
@@ -37,7 +38,7 @@ def whole(reader, part):
     return pa.concat_tables(reader.scan(part)).combine_chunks()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(24))
 @given(st.lists(st.tuples(st.integers(-3, 3) | INT64, st.integers(-3, 3) | INT64), max_size=60), st.integers(1, 800))
 def test_what_is_written_is_read_back_sorted(tmp_path_factory, places, block_bytes):
     """For any groups and hashes and any size of blocks; the sort is stable."""

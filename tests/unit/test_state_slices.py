@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from state_samples import add_counts, counts, empty_manifest, write
@@ -29,7 +30,7 @@ def sums(tables):
     return {(row[GROUP], row[HASH]): row["n"] for row in merged.to_pylist()}
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(16), suppress_health_check=[HealthCheck.too_slow])
 @given(BATCHES, st.booleans())
 def test_slices_are_what_their_deltas_add_up_to(tmp_path_factory, batches, restarts):
     """After every batch, for every range of slices, above the floor; merges go on whenever the budget allows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from examples import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -225,5 +226,5 @@ class World(RuleBasedStateMachine):
             assert list(self.alive) == ([] if self.by_hand is not None else [self.stream.generation])
 
 
-World.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+World.TestCase.settings = settings(max_examples=examples(48), stateful_step_count=40, deadline=None)
 TestWorld = World.TestCase

@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from policy_samples import POLICY, SECOND
@@ -224,7 +225,7 @@ STATUS = ["generation", "holder", "at", "stage", "works", "proved", "waits_since
 
 @pytest.mark.fault("F77")
 @given(body=st.dictionaries(st.sampled_from(STATUS), JUNK | st.fixed_dictionaries({"since": JUNK})), junk=JUNK)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(24), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_record_ends_the_supervisor_or_the_care_for_another_stream(
     body: dict[str, object], junk: object, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -7,6 +7,7 @@ import tomllib
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -89,7 +90,7 @@ TABLE: st.SearchStrategy[dict[str, Any]] = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(24))
 @given(table=TABLE, data=st.data())
 def test_every_key_of_a_random_file_is_found_on_its_line(table, data):
     """Whatever mixture of headers, inline tables, quotes, blank lines and comments a file is written with."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from checkpoint_samples import own
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from project_samples import JOB, job_toml, make_project
@@ -281,10 +282,11 @@ def main_of(text: str) -> str:
     return words_of(text[text.index("<main>") : text.index("</main>")])
 
 
+@pytest.mark.sample(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 def test_no_record_takes_a_page_away(site, kind, data):
     """Each page says what it can, or what is wrong; the list has all jobs, and the other one as if nothing were."""
     path = data.draw(st.sampled_from(kinds_of(site)[kind]))

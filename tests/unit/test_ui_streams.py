@@ -81,6 +81,7 @@ def test_jobs_in_trouble_come_first(site):
     assert "6 jobs 3 failed 1 waiting 1 running 1 stopped" in site.text("/")
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "odd",
     [{"at": "not a number"}, {"error": "no mapping"}, {"held": "x"}, {"held": ["x", None]}, {"judged": 7}, {"judged": {"batch": 1, "verdicts": {"x": "y"}}},
