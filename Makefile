@@ -32,11 +32,10 @@ demo: setup ## run the flights stream on real data through Airflow: killed, reco
 demo-engine: setup ## the same without Airflow
 	@$(venv) -m tools.demo --engine
 
-# Two of the long steps take one core each: they run side by side. Three processes of pytest keep two cores busy, since
-# tests of real processes wait for these now and then.
+# Two of the long steps take one core each: they run side by side.
 test: machine ## run the checkers, then what this run draws of all tests but those of `make soak`
 	@$(MAKE) --jobs=2 setup servers checkers
-	@$(venv) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=15 --sample -m "not soak"
+	@$(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15 --sample -m "not soak"
 
 soak: machine ## run the long storms: what `make test` claims already, over more crashes, changes and batches
 	@$(MAKE) --jobs=2 setup servers

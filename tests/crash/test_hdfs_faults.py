@@ -242,7 +242,7 @@ def test_safe_mode_that_lasts_is_named_and_the_next_driver_goes_on(hdfs: HdfsSer
             if hook == Hook("CommitBatch", "before", 1):
                 hdfs.admin("-safemode", "enter")
 
-    with hurried(2.0), pytest.raises(CheckpointError, match="Name node is in safe mode") as raised:
+    with hurried(6.0), pytest.raises(CheckpointError, match="Name node is in safe mode") as raised:
         give_up()
     assert raised.value.exit_code == 75
     assert published_batches(stream / "raw") == [0]
