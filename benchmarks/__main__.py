@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks import beside_spark, cluster, data_checkpoints, harness, keyed_state, restart, slides, steady
 from benchmarks.report import console
 from benchmarks.spark_side import ROCKSDB
-from penstock.runtime.session import open_session
+from penstock.runtime.spark.session import open_session
 
 PROGRAMS = {
     "p1": beside_spark.run_p1,

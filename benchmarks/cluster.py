@@ -20,8 +20,8 @@ from benchmarks.jobs import grouped, keyed_job, processed
 from benchmarks.keyed_state import MILLION, TOUCHED, keyed_duel, row_by_row, with_keys
 from benchmarks.report import Claim, Report, report
 from benchmarks.spark_side import ROCKSDB
-from penstock.checkpoint.mirror import root_of
-from penstock.runtime.session import open_session
+from penstock.checkpoint.storage.hdfs_cache import root_of
+from penstock.runtime.spark.session import open_session
 from tools.hdfs_server import SUPERUSER, HdfsServer
 from tools.mounts import APART, words_to_mount
 from tools.spark_cluster import Cluster

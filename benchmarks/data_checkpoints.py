@@ -11,7 +11,7 @@ from benchmarks.engine_side import EngineSide
 from benchmarks.jobs import keyed_job
 from benchmarks.report import Claim, report
 from penstock import EveryBatches
-from penstock.runtime.data_checkpoints import DataCheckpointPolicy, HelperProcess
+from penstock.runtime.snapshots.scheduler import DataCheckpointPolicy, HelperProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.data import Input
 from benchmarks.folder_source import NumberedFiles
-from penstock.checkpoint.entries import Commit
+from penstock.checkpoint.log.entries import Commit
 from penstock.graph.job import Job
-from penstock.runtime.data_checkpoints import DataCheckpointPolicy
-from penstock.runtime.facts import BatchFacts
-from penstock.runtime.jobrun import JobRun
-from penstock.runtime.loop import DriverSettings
-from penstock.runtime.stages import Hook
-from penstock.runtime.triggers import AsFastAsPossible
+from penstock.runtime.driver.loop import DriverSettings
+from penstock.runtime.driver.stages import Hook
+from penstock.runtime.process.job_run import JobRun
+from penstock.runtime.snapshots.scheduler import DataCheckpointPolicy
+from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.time.clock import Clock, SystemClock
+from penstock.time.triggers import AsFastAsPossible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,7 +122,7 @@ class EngineSide:
             if until(hook):
                 return
 
-    def _timed_compute(self, facts: BatchFacts) -> Any:
+    def _timed_compute(self, facts: BatchContext) -> Any:
         began = time.perf_counter()
         try:
             return self._compute(facts)

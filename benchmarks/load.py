@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.data import Input
 from benchmarks.engine_side import EngineSide
 from benchmarks.jobs import keyed_job
-from penstock.runtime.session import open_session
+from penstock.runtime.spark.session import open_session
 
 
 def main(root: Path, keys: int) -> None:

@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def _session() -> SparkSession:
-    from penstock.runtime.session import open_session
+    from penstock.runtime.spark.session import open_session
 
     _say("imported")
     spark = open_session(
@@ -68,20 +68,21 @@ def _penstock(root: Path, given: Input) -> None:
     from benchmarks.folder_source import NumberedFiles
     from benchmarks.jobs import keyed_job
     from benchmarks.parts import spark_parts
-    from penstock.checkpoint.entries import Commit
-    from penstock.runtime import jobrun, loop
-    from penstock.runtime.spark import SparkEngine
-    from penstock.runtime.triggers import AsFastAsPossible
-    from penstock.runtime.warming import warm
+    from penstock.checkpoint.log.entries import Commit
+    from penstock.runtime.driver import loop
+    from penstock.runtime.process import job_run
+    from penstock.runtime.spark.engine import SparkEngine
+    from penstock.runtime.spark.warm_up import warm
     from penstock.time.clock import SystemClock
+    from penstock.time.triggers import AsFastAsPossible
 
     spark = _session()
     warm(spark)  # as `penstock run` does
     parts: dict[str, float] = {}
     for holder, function in (
-        (jobrun, "SparkEngine"),
-        (jobrun, "prove_exclusive"),
-        (jobrun, "open_or_create"),
+        (job_run, "SparkEngine"),
+        (job_run, "prove_exclusive"),
+        (job_run, "open_or_create"),
         (loop, "survey"),
         (loop, "claim"),
         (loop, "confirm"),
@@ -95,7 +96,7 @@ def _penstock(root: Path, given: Input) -> None:
         _time(holder, function, parts)
     source = NumberedFiles(given)
     source.offered = sys.maxsize
-    run = jobrun.JobRun.open(
+    run = job_run.JobRun.open(
         keyed_job(root / "table")(source),
         spark,
         root=root / "checkpoints",

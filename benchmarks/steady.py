@@ -18,7 +18,7 @@ from benchmarks.engine_side import BatchTime, EngineSide
 from benchmarks.jobs import sliding_job
 from benchmarks.report import Claim, Trend, report
 from penstock import EveryBatches
-from penstock.runtime.data_checkpoints import DataCheckpointPolicy, HelperProcess
+from penstock.runtime.snapshots.scheduler import DataCheckpointPolicy, HelperProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,7 +91,7 @@ def worker_memory() -> int:
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             parents[int(folder.name)] = _status(folder, "PPid")
-            if b"penstock.runtime.worker_daemon" in (folder / "cmdline").read_bytes().split(b"\0"):
+            if b"penstock.runtime.spark.worker_daemon" in (folder / "cmdline").read_bytes().split(b"\0"):
                 sizes[int(folder.name)] = _status(folder, "RssAnon")
     return sum(size for process, size in sizes.items() if _is_below(process, parents))
 

@@ -4,8 +4,8 @@ Flights are replayed in the order in which they left, so a delayed one comes aft
 """
 
 from penstock import Job, agg, hours, minutes
+from penstock.config.settings import JobConf
 from penstock.quality import OnFail
-from penstock.runtime.config import JobConf
 from penstock.sinks import Delta
 from penstock.windows import Sliding
 

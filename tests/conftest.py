@@ -22,8 +22,10 @@ _FOLDERS = [
     ROOT / "platform",
     ROOT,
     ROOT / "tests",
-    *sorted(path for path in (ROOT / "tests").iterdir() if path.is_dir()),
+    *sorted(path for path in (ROOT / "tests").rglob("*/") if path.name != "__pycache__"),
 ]
+# Some tests run those of another module over again, on HDFS for example.
+sys.path += [str(folder) for folder in _FOLDERS if str(folder) not in sys.path]
 os.environ["PYTHONPATH"] = os.pathsep.join([*map(str, _FOLDERS), *filter(None, [os.environ.get("PYTHONPATH")])])
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -116,7 +118,7 @@ def spark() -> Any:
 
     A second one in the same Java process would lack the jars that Java was started with, or without.
     """
-    from penstock.runtime.session import open_session
+    from penstock.runtime.spark.session import open_session
 
     return open_session("penstock-tests", jars=ROOT / ".jars")
 

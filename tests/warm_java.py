@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from penstock.runtime.session import session_settings
+from penstock.runtime.spark.session import session_settings
 
 JARS = Path(__file__).resolve().parents[1] / ".jars"
 COMMANDS = 25

@@ -26,6 +26,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("checkpoint", "time"),
     ("state", "sources", "sinks", "receivers"),
     ("operators", "quality"),
+    ("config",),
     ("runtime",),
     ("supervise",),
     ("ui",),

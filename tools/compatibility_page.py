@@ -1,6 +1,6 @@
 """Write docs/compatibility.md: what a start makes of a job that was changed, for each way to start.
 
-The table is here once. `tests/operators/test_compatibility.py` does what each cell is about and fails where something
+The table is here once. `tests/unit/runtime/restore/test_compatibility_matrix.py` does what each cell is about and fails where something
 else comes of it; the page is written from the same table.
 
 python -m tools.compatibility_page            # print it

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from penstock.runtime.processes import argv_of
+from penstock.runtime.process.os_processes import argv_of
 from tools.demo_stream import DemoFailed, DemoStream
 from tools.standalone import Standalone
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.checkpoint.entries import Commit, Offsets, Release, Takeover
-from penstock.checkpoint.local import LocalStore
-from penstock.checkpoint.log import Log
+from penstock.checkpoint.log.entries import Commit, Offsets, Release, Takeover
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.storage.local import LocalStore
 
 __all__ = ["LogStory", "read_story"]
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from penstock.checkpoint.local import LocalStore
-from penstock.runtime.processes import kill_session, process_start, session_members
+from penstock.checkpoint.storage.local import LocalStore
+from penstock.runtime.process.os_processes import kill_session, process_start, session_members
 from penstock.supervise.launcher import Handle
-from penstock.supervise.local import LocalLauncher, events_of, log_files
+from penstock.supervise.launchers.local import LocalLauncher, events_of, log_files
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import DriverSlot, Phase
 from penstock.supervise.watching import logs_of

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from penstock.runtime.session import ARCHIVE
+from penstock.runtime.spark.session import ARCHIVE
 from tools.jars import FOLDER
 from tools.prerequisites import java_command
 

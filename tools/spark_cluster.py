@@ -15,8 +15,8 @@ from typing import Any
 
 import pyspark
 
-from penstock.runtime.processes import argv_of, kill_session, process_start, session_members
-from penstock.runtime.session import archive_options
+from penstock.runtime.process.os_processes import argv_of, kill_session, process_start, session_members
+from penstock.runtime.spark.session import archive_options
 from tools.waiting import until
 
 JARS = Path(__file__).resolve().parents[1] / ".jars"

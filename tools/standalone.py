@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import httpx
 
-from penstock.runtime.processes import kill_session, process_start, session_members
+from penstock.runtime.process.os_processes import kill_session, process_start, session_members
 
 __all__ = ["Standalone", "StandaloneFailed"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from project_samples import make_project
 
-from penstock.runtime.roots import control_store
+from penstock.checkpoint.roots import control_store
 
 
 def run_apart(script: str, folder: Path) -> tuple[Path, dict[str, Any]]:

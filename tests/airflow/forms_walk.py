@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from browser import Browser
+from cli_runner import PATIENCE
 from page_walk import log_in, rest
 from project_samples import expected_totals
 from selenium.webdriver.remote.webelement import WebElement
-from shells import PATIENCE
-from yards import Yard
+from supervised_project import Yard
 
-from penstock.checkpoint.entries import Restore
+from penstock.checkpoint.log.entries import Restore
 from penstock.supervise.requests import DAGS, Request
 from penstock.supervise.stream import Limits, Phase
 from tools.standalone import Standalone

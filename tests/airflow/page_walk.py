@@ -6,11 +6,11 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from browser import PHONE, WIDE, Browser
+from cli_runner import PATIENCE
 from report_samples import a_month
-from shells import PATIENCE
-from yards import Yard
+from supervised_project import Yard
 
-from penstock.checkpoint.entries import Restore
+from penstock.checkpoint.log.entries import Restore
 from penstock.quality.reports.pages import history_page, run_page, write_page
 from penstock.supervise.stream import Phase
 from tools.standalone import Standalone

@@ -14,17 +14,17 @@ from typing import Any
 import httpx
 import pytest
 from browser import Browser, chromium
+from cli_runner import PATIENCE
 from forms_walk import PICKS, forms
 from page_walk import walk, write_reports
 from project_samples import JOB, expected_totals, make_project
-from shells import PATIENCE
-from yards import QUICK, Yard
+from supervised_project import QUICK, Yard
 
-from penstock.checkpoint.entries import Restore, Takeover
+from penstock.checkpoint.log.entries import Restore, Takeover
+from penstock.checkpoint.roots import reports_folder
 from penstock.quality.reports.results import Results
 from penstock.quality.reports.summary import runs
-from penstock.runtime.processes import argv_of
-from penstock.runtime.roots import reports_folder
+from penstock.runtime.process.os_processes import argv_of
 from penstock.supervise.stream import Phase, StartOptions
 from penstock.ui.app import pages
 from tools.standalone import Standalone

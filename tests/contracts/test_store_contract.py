@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoint.faulty import FaultyStore
-from penstock.checkpoint.hdfs import HdfsStore
-from penstock.checkpoint.local import LocalStore
-from penstock.checkpoint.memory import MemoryStore
-from penstock.checkpoint.store import CheckpointStore, prove_exclusive
+from penstock.checkpoint.storage.faulty import FaultyStore
+from penstock.checkpoint.storage.hdfs import HdfsStore
+from penstock.checkpoint.storage.local import LocalStore
+from penstock.checkpoint.storage.memory import MemoryStore
+from penstock.checkpoint.storage.store import CheckpointStore, prove_exclusive
 from penstock.errors import AlreadyExists, NotExclusive, NotFound, PathEscapes
 from tools.hdfs_server import HdfsServer
 

@@ -24,29 +24,29 @@ from typing import Any
 from oracle import BEGINNING, NOTHING, Decided, Ledger, Windows
 
 from penstock import agg
-from penstock.checkpoint.entries import Commit, Entry, Restore, StagedFile, Void, from_bytes
-from penstock.checkpoint.log import Log
-from penstock.checkpoint.memory import MemoryStore
-from penstock.checkpoint.recovery import Recovered
-from penstock.checkpoint.store import CheckpointStore
-from penstock.checkpoint.takeover import View
+from penstock.checkpoint.log.entries import Commit, Entry, Restore, StagedFile, Void, from_bytes
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.recovery import Recovered
+from penstock.checkpoint.log.takeover import View
+from penstock.checkpoint.storage.memory import MemoryStore
+from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import CannotTruncate, CheckpointCorrupt, HolderAlive, SinkAhead
 from penstock.graph.durations import seconds
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
 from penstock.quality.verdict import Verdict
-from penstock.runtime.changes import compare, refuse
-from penstock.runtime.data_checkpoints import DataCheckpoints
-from penstock.runtime.facts import BatchFacts
-from penstock.runtime.janitor import Janitor
-from penstock.runtime.loop import Driver, DriverSettings, Identity
-from penstock.runtime.triggers import FixedInterval
+from penstock.runtime.driver.loop import Driver, DriverSettings, Identity
+from penstock.runtime.driver.retention import Retention
+from penstock.runtime.restore.compatibility import compare, refuse
+from penstock.runtime.snapshots.scheduler import DataCheckpoints
+from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.sinks import MemorySink
-from penstock.sinks.delta_history import Target, choose_version
+from penstock.sinks.delta.restore import Target, choose_version
 from penstock.sources.base import Position, ReadLimit, Span
 from penstock.state import Manifest
 from penstock.state.manifest import ManifestRef
 from penstock.time.clock import ManualClock
+from penstock.time.triggers import FixedInterval
 from penstock.windows import Tumbling
 
 OnPublish = Callable[[str, int], Exception | None]
@@ -276,7 +276,7 @@ class FakeEngine:
         """Return a folder for each sink, in name only."""
         return {sink.name: sink.name for sink in self.graph.sinks}
 
-    def compute(self, facts: BatchFacts) -> Sequence[Mapping[str, Any]]:
+    def compute(self, facts: BatchContext) -> Sequence[Mapping[str, Any]]:
         """Read, copy, sort into windows, close windows; return the receipts that tasks would."""
         self.computed.append(facts.batch)
         span = facts.spans["numbers"] or {"from": 0, "to": 0}
@@ -297,7 +297,7 @@ class FakeEngine:
         rows = {"0": len(ids)} if ids else {}
         return {"kind": "read", "source": "numbers", "rows": rows, "highest": highest, "quarantined": {}}
 
-    def _stage(self, facts: BatchFacts, sink: str, rows: Sequence[Any]) -> list[Mapping[str, Any]]:
+    def _stage(self, facts: BatchContext, sink: str, rows: Sequence[Any]) -> list[Mapping[str, Any]]:
         if not rows:
             return []
         path = self._name(facts)
@@ -305,7 +305,7 @@ class FakeEngine:
         file = {"path": path, "size": 1, "rows": len(rows), "checksum": "", "fails": [], "unit": None}
         return [{"kind": "staged", "sink": sink, "check": None, "file": file}]
 
-    def _windows(self, facts: BatchFacts, ids: Sequence[int]) -> list[Mapping[str, Any]]:
+    def _windows(self, facts: BatchContext, ids: Sequence[int]) -> list[Mapping[str, Any]]:
         late_mark, close = facts.late["sums"], facts.close["sums"]
         late = [i for i in ids if late_mark is not None and self._end(i) <= late_mark]
         receipts: list[Mapping[str, Any]] = []
@@ -322,12 +322,12 @@ class FakeEngine:
         receipts.append({"kind": "window", "step": "sums", **counts, "partly_late": 0, "in_no_window": 0})
         return receipts + self._stage(facts, "windows", closed) + self._stage(facts, "late", late)
 
-    def _name(self, facts: BatchFacts) -> str:
+    def _name(self, facts: BatchContext) -> str:
         """Return a name that no other task and no other try uses."""
         self._files += 1
         return f"{facts.batch:012d}-{facts.epoch}-{self.name}-{self._files}"
 
-    def _state(self, facts: BatchFacts, partition: int) -> dict[str, list[int]]:
+    def _state(self, facts: BatchContext, partition: int) -> dict[str, list[int]]:
         """Return the open windows of a partition by their ends, from the manifest that the last Commit names."""
         known = facts.manifests.get("sums", {}).get(str(partition))
         if known is None:
@@ -337,7 +337,7 @@ class FakeEngine:
         return found
 
     def _state_receipt(
-        self, facts: BatchFacts, partition: int, open_windows: Mapping[str, list[int]], *, merged: int
+        self, facts: BatchContext, partition: int, open_windows: Mapping[str, list[int]], *, merged: int
     ) -> Mapping[str, Any]:
         made = Manifest(
             step="sums", partition=partition, keys=("parity",), batch=facts.batch, facts={"open": open_windows}
@@ -459,7 +459,7 @@ def make_driver(
         clock=StillClock(),
         trigger=FixedInterval(SECOND, 0),
         identity=Identity(holder=f"host-{name}", writer=name, code_version="test"),
-        janitor=Janitor(world.root or Path("no-such-folder"), keep=settings.keep),
+        janitor=Retention(world.root or Path("no-such-folder"), keep=settings.keep),
         data=DataCheckpoints(Path("no-such-folder"), uuid, {}, settings.data),
         settings=settings,
         may_take_over=may_take_over,

@@ -20,16 +20,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock import EveryBatches, Job, agg, seconds
-from penstock.checkpoint.mirror import root_of
-from penstock.runtime.data_checkpoints import DataCheckpointPolicy, HelperProcess
-from penstock.runtime.jobrun import JobRun
-from penstock.runtime.loop import DriverSettings
-from penstock.runtime.session import open_session
-from penstock.runtime.stages import Hook
-from penstock.runtime.triggers import AsFastAsPossible
+from penstock.checkpoint.storage.hdfs_cache import root_of
+from penstock.runtime.driver.loop import DriverSettings
+from penstock.runtime.driver.stages import Hook
+from penstock.runtime.process.job_run import JobRun
+from penstock.runtime.snapshots.scheduler import DataCheckpointPolicy, HelperProcess
+from penstock.runtime.spark.session import open_session
 from penstock.sinks import Delta
 from penstock.sources import FileReplay
 from penstock.time.clock import SystemClock
+from penstock.time.triggers import AsFastAsPossible
 from penstock.windows import Tumbling
 
 ROWS = 60

@@ -15,12 +15,12 @@ from typing import Any
 from fake_engine import FakeEngine, OnPublish, Witness, World, ledger_of, make_driver, plain_job, run_to_end
 from oracle import judge
 
-from penstock.checkpoint.faulty import FaultyStore, Plan
-from penstock.checkpoint.log import Log
-from penstock.checkpoint.store import CheckpointStore
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.storage.faulty import FaultyStore, Plan
+from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import Fenced, PenstockError, SinkError
-from penstock.runtime.loop import DriverSettings
-from penstock.runtime.stages import Hook
+from penstock.runtime.driver.loop import DriverSettings
+from penstock.runtime.driver.stages import Hook
 
 GRAPH = plain_job()
 

@@ -25,14 +25,14 @@ from harness_jobs import ORDERS, order
 from test_crash_hooks import AT_A_START, IN_A_BATCH, Seen, seen
 
 from penstock import EveryBatches, Job, agg, seconds
-from penstock.checkpoint.entries import Commit
-from penstock.checkpoint.log import Log
-from penstock.checkpoint.mirror import open_store, root_of
-from penstock.checkpoint.places import have_file
-from penstock.checkpoint.recovery import recover
+from penstock.checkpoint.log.entries import Commit
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.recovery import recover
+from penstock.checkpoint.storage.filesystem import have_file
+from penstock.checkpoint.storage.hdfs_cache import open_store, root_of
 from penstock.errors import ComputeFailed
 from penstock.quality import OnFail
-from penstock.runtime.loop import DriverSettings
+from penstock.runtime.driver.loop import DriverSettings
 from penstock.sinks import Delta, MemorySink
 from penstock.sources import MemorySource
 from penstock.state import State, event_time

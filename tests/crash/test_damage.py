@@ -26,12 +26,12 @@ from fake_engine import (
     windowed_job,
 )
 
-from penstock.checkpoint import format as fileformat
-from penstock.checkpoint.entries import Commit, Offsets, from_bytes
-from penstock.checkpoint.log import Log
-from penstock.checkpoint.metadata import open_or_create
-from penstock.checkpoint.recovery import recover
-from penstock.checkpoint.takeover import survey
+from penstock.checkpoint.log.entries import Commit, Offsets, from_bytes
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.metadata import open_or_create
+from penstock.checkpoint.log.recovery import recover
+from penstock.checkpoint.log.takeover import survey
+from penstock.checkpoint.storage import format as fileformat
 from penstock.errors import (
     CannotRestore,
     CheckpointCorrupt,
@@ -42,10 +42,10 @@ from penstock.errors import (
     SinkAhead,
     StateMissing,
 )
-from penstock.runtime.facts import BatchFacts
-from penstock.runtime.loop import DriverSettings
-from penstock.runtime.restoring import StartFrom
-from penstock.state import GROUP, HASH, Change, Manifest, StateReader, segment_name, sort_rows, write_batch
+from penstock.runtime.driver.loop import DriverSettings
+from penstock.runtime.restore.target import RestoreTarget
+from penstock.runtime.tasks.batch_context import BatchContext
+from penstock.state import GROUP, HASH, Change, Manifest, StateReader, segment_name, sort_rows, write_changes
 from penstock.state.manifest import ManifestRef
 
 GRAPH = windowed_job()
@@ -56,14 +56,14 @@ NAMED = (CheckpointCorrupt, LogGap, MetadataMissing, SinkAhead, StateMissing)
 class SegmentEngine(FakeEngine):
     """The fake engine with its state in real segments: a row for each id that waits in an open window."""
 
-    def _reader(self, facts: BatchFacts, partition: int) -> StateReader:
+    def _reader(self, facts: BatchContext, partition: int) -> StateReader:
         folder = Path(facts.state_folder) / "sums" / str(partition)
         known = facts.manifests.get("sums", {}).get(str(partition))
         if known is None:
             return StateReader(folder, Manifest(step="sums", partition=partition, keys=("id",)))
         return StateReader(folder, Manifest.read(folder / known["path"], ManifestRef(**known)))
 
-    def _state(self, facts: BatchFacts, partition: int) -> dict[str, list[int]]:
+    def _state(self, facts: BatchContext, partition: int) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
         for table in self._reader(facts, partition).scan("open"):
             for end, i in zip(table[GROUP].to_pylist(), table["id"].to_pylist(), strict=True):
@@ -71,7 +71,7 @@ class SegmentEngine(FakeEngine):
         return {end: sorted(ids) for end, ids in found.items()}
 
     def _state_receipt(
-        self, facts: BatchFacts, partition: int, open_windows: Mapping[str, list[int]], *, merged: int
+        self, facts: BatchContext, partition: int, open_windows: Mapping[str, list[int]], *, merged: int
     ) -> Mapping[str, Any]:
         known = {i for ids in self._state(facts, partition).values() for i in ids}
         fresh = [(int(end), i) for end, ids in open_windows.items() for i in ids if i not in known]
@@ -80,7 +80,7 @@ class SegmentEngine(FakeEngine):
         least = min(map(int, open_windows), default=2**62)
         name = segment_name(facts.batch, epoch=facts.epoch, attempt=partition, run=facts.run)
         change = Change(append={"open": rows}, floors={"open": least} if known else {})
-        written = write_batch(self._reader(facts, partition), name, change, batch=facts.batch, merge={})
+        written = write_changes(self._reader(facts, partition), name, change, batch=facts.batch, merge={})
         ref = written.ref
         return {
             "kind": "state",
@@ -442,7 +442,7 @@ def test_what_stops_the_job_can_be_restored_from(site: Site, harm: str) -> None:
     uuid = open_or_create(store, now=0).uuid
     for _ in make_driver(
         site.world, store, "person", graph=GRAPH, engine=SegmentEngine(site.world, GRAPH, "person"), uuid=uuid
-    ).restore(StartFrom(restore=True, batch=1)):
+    ).restore(RestoreTarget(restore=True, batch=1)):
         pass
     before = {sink: len(table.shown) for sink, table in site.world.tables.items()}
     start(site.world, store, "after")
@@ -458,7 +458,7 @@ def test_a_restore_that_cannot_be_leaves_the_log_free(site: Site) -> None:
     uuid = open_or_create(site.store, now=SECOND).uuid
     driver = make_driver(site.world, site.store, "person", graph=GRAPH, uuid=uuid)
     with pytest.raises(CannotRestore, match="batches 0 to 2"):
-        list(driver.restore(StartFrom(restore=True, batch=7)))
+        list(driver.restore(RestoreTarget(restore=True, batch=7)))
     view = survey(Log(site.store))
     assert (view.released, view.holder) == (True, None)
     start(site.world, site.store, "after")

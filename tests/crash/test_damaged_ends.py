@@ -22,13 +22,13 @@ from oracle import judge
 from test_damage import flips
 from test_moving import begin, driver_of, goes_on, moving, shown, world_at
 
-from penstock.checkpoint import compaction
-from penstock.checkpoint.entries import Unsave, Void, from_bytes
-from penstock.checkpoint.local import LocalStore
-from penstock.checkpoint.log import Log
-from penstock.checkpoint.metadata import open_or_create
-from penstock.checkpoint.recovery import Damage, recover
-from penstock.checkpoint.takeover import survey
+from penstock.checkpoint.log import compaction
+from penstock.checkpoint.log.entries import Unsave, Void, from_bytes
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.metadata import open_or_create
+from penstock.checkpoint.log.recovery import Damage, recover
+from penstock.checkpoint.log.takeover import survey
+from penstock.checkpoint.storage.local import LocalStore
 from penstock.errors import (
     CannotRestore,
     CheckpointCorrupt,
@@ -38,9 +38,9 @@ from penstock.errors import (
     PenstockError,
     SinkAhead,
 )
-from penstock.runtime.loop import Driver
-from penstock.runtime.moving import finish_move
-from penstock.runtime.restoring import StartFrom
+from penstock.runtime.driver.loop import Driver
+from penstock.runtime.restore.move import finish_move
+from penstock.runtime.restore.target import RestoreTarget
 
 TIMES: list[float] = [0, 3, 1, 6, 9, 2, 12, 30, 31, 33]
 
@@ -138,20 +138,20 @@ def published(left: Left) -> None:
 def restore(left: Left) -> None:
     """Die behind a Restore."""
     stopped(left)
-    left.until(left.driver("b").restore(StartFrom(restore=True, batch=0)), "Restore", "after")
+    left.until(left.driver("b").restore(RestoreTarget(restore=True, batch=0)), "Restore", "after")
 
 
 def truncated(left: Left) -> None:
     """Die when a Restore with a truncation was carried out, before a batch."""
     stopped(left)
-    left.until(left.driver("b").restore(StartFrom(restore=True, batch=0, truncate=True)), "Restore", "after")
+    left.until(left.driver("b").restore(RestoreTarget(restore=True, batch=0, truncate=True)), "Restore", "after")
     left.until(left.driver("c").run(), "Truncate", "after")
 
 
 def restored(left: Left) -> None:
     """Leave behind a Restore."""
     stopped(left)
-    list(left.driver("b").restore(StartFrom(restore=True, batch=1)))
+    list(left.driver("b").restore(RestoreTarget(restore=True, batch=1)))
 
 
 def save(left: Left) -> None:
@@ -259,7 +259,7 @@ def back_to_the_newest(found: Left) -> None:
     """Do what the error says."""
     kept = recover(Log(found.store), Damage.LIST).kept
     # A batch whose rows were taken back is gone back to only so that they come again.
-    start = StartFrom(restore=True, batch=kept[-1].batch if kept else None, truncate=True)
+    start = RestoreTarget(restore=True, batch=kept[-1].batch if kept else None, truncate=True)
     list(found.driver("person").restore(start))
     run_to_end(found.driver("after"))
 
@@ -330,7 +330,7 @@ def held_all() -> Iterator[Left]:
         found.until(driver.run(), "FixOffsets", "after", 3)
         found.store._files[found.last] = found.store._files[found.last][:-1]
         found.until(found.driver("d").run(), "Purge", "after", 4)
-        list(found.driver("e").restore(StartFrom(restore=True, batch=2, truncate=True)))
+        list(found.driver("e").restore(RestoreTarget(restore=True, batch=2, truncate=True)))
         found.until(found.driver("f").run(), "Purge", "after", 5)
         kinds = {entry.kind for entry in found.store.entries()}
         assert kinds >= {"takeover", "offsets", "commit", "release", "save", "void", "restore"}
@@ -384,7 +384,7 @@ def test_a_gap_stays_where_there_is_nothing_to_go_back_to() -> None:
         left.store.delete(Log(found.store).path(3))
         files = dict(left.store._files)
         with pytest.raises(CannotRestore, match="batch 99 is not kept"):
-            list(left.driver("person").restore(StartFrom(restore=True, batch=99)))
+            list(left.driver("person").restore(RestoreTarget(restore=True, batch=99)))
         assert left.store._files == files
 
 
@@ -419,7 +419,7 @@ def refused(world: World, name: str) -> None:
     with pytest.raises(CheckpointMoved):
         run_to_end(driver_of(world, name))
     with pytest.raises(CheckpointMoved):
-        list(driver_of(world, name).restore(StartFrom(restore=True, batch=1)))
+        list(driver_of(world, name).restore(RestoreTarget(restore=True, batch=1)))
     assert log.find_tail() == tail
 
 

@@ -19,8 +19,8 @@ import pytest
 from fake_engine import SECOND, World, make_driver, quick_folder, run_to_end
 from test_damage import GRAPH, TIMES, SegmentEngine
 
-from penstock.checkpoint.local import LocalStore
-from penstock.checkpoint.metadata import open_or_create
+from penstock.checkpoint.log.metadata import open_or_create
+from penstock.checkpoint.storage.local import LocalStore
 from penstock.errors import PenstockError
 from penstock.sinks.staged_files import stage_table
 

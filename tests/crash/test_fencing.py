@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator
 import pytest
 from schedules import Play, Scene, explore
 
-from penstock.checkpoint import compaction
-from penstock.checkpoint.faulty import Fault, Lasting, Plan
-from penstock.checkpoint.log import OwnedLog
+from penstock.checkpoint.log import compaction
+from penstock.checkpoint.log.log import OwnedLog
+from penstock.checkpoint.storage.faulty import Fault, Lasting, Plan
 from penstock.errors import Fenced
-from penstock.runtime import janitor
+from penstock.runtime.driver import retention
 
 STALE_HISTORY = Scene(before=1, cut=("CommitBatch", "after"), rows=6)
 """One batch is committed and its publication was cut short."""
@@ -144,7 +144,7 @@ LONG = Scene(before=3, rows=20, stride=4, keep=1, batches={"a": 1, "b": 6})
 @pytest.mark.parametrize("every", [pytest.param(7, id="some"), pytest.param(1, id="each", marks=pytest.mark.soak)])
 def test_a_zombie_wakes_over_a_log_that_was_purged(monkeypatch: pytest.MonkeyPatch, every: int) -> None:
     """Milestones stand at every second slot, one commit is kept, and each batch purges."""
-    monkeypatch.setattr(janitor, "EVERY", 1)
+    monkeypatch.setattr(retention, "EVERY", 1)
     monkeypatch.setattr(compaction, "EVERY", 3)
     ends = hold(woken(PURGED, every=every))
     assert ends["Fenced"] > 50
@@ -168,7 +168,7 @@ def newcomers(*, every: int) -> Iterator[Play]:
 @pytest.mark.parametrize("every", [pytest.param(3, id="some"), pytest.param(1, id="each", marks=pytest.mark.soak)])
 def test_a_newcomer_claims_a_slot_that_was_purged(monkeypatch: pytest.MonkeyPatch, every: int) -> None:
     """The slot it saw as the next one was used and is empty again: its Takeover gets in, and nothing else does."""
-    monkeypatch.setattr(janitor, "EVERY", 1)
+    monkeypatch.setattr(retention, "EVERY", 1)
     monkeypatch.setattr(compaction, "EVERY", 3)
     strays = 0
 
@@ -185,8 +185,8 @@ def test_a_newcomer_claims_a_slot_that_was_purged(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.slow
 def test_the_schedules_would_see_a_driver_that_writes_without_owning(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the second search after a claim the oracle speaks up, so the tests above could fail."""
-    monkeypatch.setattr("penstock.runtime.loop.confirm", lambda log, slot: OwnedLog(log, log.read(slot)))
-    monkeypatch.setattr(janitor, "EVERY", 1)
+    monkeypatch.setattr("penstock.runtime.driver.loop.confirm", lambda log, slot: OwnedLog(log, log.read(slot)))
+    monkeypatch.setattr(retention, "EVERY", 1)
     monkeypatch.setattr(compaction, "EVERY", 3)
     with pytest.raises(AssertionError, match=r"^b+a+b+"):
         hold(newcomers(every=3))

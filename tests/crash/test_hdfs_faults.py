@@ -20,9 +20,9 @@ from deltalake import DeltaTable
 from mounts import SMALL, mounted
 
 from penstock import Job
-from penstock.checkpoint.mirror import hurried, root_of, shown
+from penstock.checkpoint.storage.hdfs_cache import hurried, root_of, shown
 from penstock.errors import CheckpointError, StorageDenied, StorageFull
-from penstock.runtime.stages import Hook
+from penstock.runtime.driver.stages import Hook
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.testing import Harness

@@ -20,27 +20,27 @@ import pyarrow.parquet as pq
 import pytest
 from fake_engine import UUID, FakeEngine, NoSource, Witness, World, heartbeat, make_driver, quick_folder, run_to_end
 
-from penstock.checkpoint import compaction
-from penstock.checkpoint.entries import Commit, StagedFile
-from penstock.checkpoint.log import Log, OwnedLog
-from penstock.checkpoint.memory import MemoryStore
-from penstock.checkpoint.recovery import Damage, recover
+from penstock.checkpoint.log import compaction
+from penstock.checkpoint.log.entries import Commit, StagedFile
+from penstock.checkpoint.log.log import Log, OwnedLog
+from penstock.checkpoint.log.recovery import Damage, recover
+from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import CannotRestore, Fenced, HeldDecided, HeldNotFound, HolderAlive, PenstockError, SinkError
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
+from penstock.quality.held.batches import HeldBatch, HeldPins, find_held, waiting
+from penstock.quality.held.decisions import Decision, HeldRecords
 from penstock.quality.policy import OnFail
 from penstock.quality.suite import Severity
 from penstock.quality.verdict import RuleResult, Status, Verdict
-from penstock.runtime.facts import BatchFacts
-from penstock.runtime.held import HeldBatch, HeldPins, find_held, waiting
-from penstock.runtime.held_records import Decision, HeldRecords
-from penstock.runtime.held_service import HeldWork, decide_at_rest
-from penstock.runtime.janitor import Janitor
-from penstock.runtime.loop import Driver, DriverSettings
-from penstock.runtime.restoring import StartFrom
-from penstock.runtime.settings import Identity
-from penstock.runtime.stages import Hook
-from penstock.runtime.status import StatusRecords
+from penstock.runtime.driver.loop import Driver, DriverSettings
+from penstock.runtime.driver.retention import Retention
+from penstock.runtime.driver.settings import Identity
+from penstock.runtime.driver.stages import Hook
+from penstock.runtime.process.heartbeat import StatusRecords
+from penstock.runtime.process.held_service import HeldWork, decide_at_rest
+from penstock.runtime.restore.target import RestoreTarget
+from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.sinks.base import Publication
 from penstock.sinks.staged_files import stage_table, verify_staged
 
@@ -91,7 +91,7 @@ class GuardedEngine(FakeEngine):
     fails: Callable[[int], bool]
     first = 0
 
-    def _stage(self, facts: BatchFacts, sink: str, rows: Sequence[Any]) -> list[Mapping[str, Any]]:
+    def _stage(self, facts: BatchContext, sink: str, rows: Sequence[Any]) -> list[Mapping[str, Any]]:
         if not rows:
             return []
         self.first = rows[0]
@@ -194,10 +194,10 @@ class HeldStorm:
         except PenstockError as error:
             raise AssertionError(self.said(error)) from error
 
-    def way_back(self) -> StartFrom:
+    def way_back(self) -> RestoreTarget:
         """Return a batch to go back to."""
         batches = [entry.batch for entry in self.store.entries() if isinstance(entry, Commit)]
-        return StartFrom(restore=True, batch=self.rng.choice([None, *batches[-6:]]))
+        return RestoreTarget(restore=True, batch=self.rng.choice([None, *batches[-6:]]))
 
     def driver(self, name: str, *, told: bool = False) -> Driver:
         """Return a driver that decides between its batches, as `HeldService` does."""
@@ -216,7 +216,7 @@ class HeldStorm:
             may_take_over=heartbeat(self.drivers, told=told),
             listeners=(pins,),
         )
-        driver.janitor = Janitor(self.world.root, keep=self.keep, pinned_batches=pins, decided_on=pins.decided_on)
+        driver.janitor = Retention(self.world.root, keep=self.keep, pinned_batches=pins, decided_on=pins.decided_on)
         driver._between = self.served
         return driver
 
@@ -333,9 +333,11 @@ def _never_undone(*asked: Any) -> HeldBatch:
 @pytest.mark.parametrize(
     ("place", "broken"),
     [
-        pytest.param("penstock.runtime.held_service.find_held", _never_undone, id="a restore is not looked at"),
-        pytest.param("penstock.runtime.held.held_app", lambda uuid, sink, batch: f"{uuid}/{sink}/held", id="one app"),
-        pytest.param("penstock.runtime.janitor.compact", _forgets, id="a compaction forgets what waits"),
+        pytest.param("penstock.runtime.process.held_service.find_held", _never_undone, id="a restore is not looked at"),
+        pytest.param(
+            "penstock.quality.held.batches.held_app", lambda uuid, sink, batch: f"{uuid}/{sink}/held", id="one app"
+        ),
+        pytest.param("penstock.runtime.driver.retention.compact", _forgets, id="a compaction forgets what waits"),
     ],
 )
 def test_the_storms_of_held_batches_see_what_is_broken(monkeypatch, place, broken):

@@ -22,9 +22,9 @@ import pytest
 from delta_history import named_files, published_batches
 from deltalake import DeltaTable
 
-from penstock.checkpoint.entries import Commit, Offsets, Takeover
-from penstock.checkpoint.log import Log
-from penstock.checkpoint.mirror import open_store
+from penstock.checkpoint.log.entries import Commit, Offsets, Takeover
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.storage.hdfs_cache import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -27,12 +27,12 @@ from hdfs import InsecureClient
 from oracle import judge
 from test_damage import GRAPH, SegmentEngine
 
-from penstock.checkpoint.log import Log
-from penstock.checkpoint.metadata import open_or_create
-from penstock.checkpoint.mirror import is_on_hdfs, open_store, root_of
-from penstock.checkpoint.places import read_whole, write_whole
-from penstock.checkpoint.recovery import recover
-from penstock.runtime.loop import Driver, DriverSettings
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.metadata import open_or_create
+from penstock.checkpoint.log.recovery import recover
+from penstock.checkpoint.storage.filesystem import read_whole, write_whole
+from penstock.checkpoint.storage.hdfs_cache import is_on_hdfs, open_store, root_of
+from penstock.runtime.driver.loop import Driver, DriverSettings
 
 ROWS = 40
 TIMES: list[float] = [i - (6 if i % 9 == 8 else 0) for i in range(ROWS)]

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from penstock.checkpoint.local import LocalStore
-from penstock.checkpoint.log import Log
-from penstock.checkpoint.recovery import recover
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.recovery import recover
+from penstock.checkpoint.storage.local import LocalStore
 
 ROUNDS = 4
 
 CHILD = """
 import sys
 from checkpoint_samples import Driver
-from penstock.checkpoint.local import LocalStore
-from penstock.checkpoint.log import Log
+from penstock.checkpoint.storage.local import LocalStore
+from penstock.checkpoint.log.log import Log
 driver = Driver(Log(LocalStore(sys.argv[1]), stride=16), sys.argv[2])
 while not driver.start():
     pass

@@ -18,18 +18,18 @@ from types import SimpleNamespace
 import pytest
 from fake_engine import World, make_driver, quick_folder, run_to_end, windowed_job
 
-from penstock.checkpoint.entries import Arrival, Moved, Release, Takeover
-from penstock.checkpoint.local import LocalStore
-from penstock.checkpoint.log import Log
-from penstock.checkpoint.metadata import open_or_create, read_metadata
-from penstock.checkpoint.recovery import recover
-from penstock.checkpoint.takeover import View, claim, survey
+from penstock.checkpoint.log.entries import Arrival, Moved, Release, Takeover
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.metadata import open_or_create, read_metadata
+from penstock.checkpoint.log.recovery import recover
+from penstock.checkpoint.log.takeover import View, claim, survey
+from penstock.checkpoint.storage import temporary_folders
+from penstock.checkpoint.storage.local import LocalStore
 from penstock.errors import CannotCopy, CheckpointMoved, Fenced, MoveUnfinished
-from penstock.runtime import making
-from penstock.runtime.held_records import Decision, HeldRecords
-from penstock.runtime.launch import RunOrder, _look_first
-from penstock.runtime.moving import finish_move, move_checkpoint
-from penstock.runtime.settings import Identity
+from penstock.quality.held.decisions import Decision, HeldRecords
+from penstock.runtime.driver.settings import Identity
+from penstock.runtime.process.launch import RunOrder, _look_first
+from penstock.runtime.restore.move import finish_move, move_checkpoint
 
 GRAPH = windowed_job()
 TIMES = [float(n) for n in range(12)]
@@ -201,14 +201,14 @@ def test_a_place_that_was_not_reached_is_made_anew_when_the_source_has_gone_on(r
 
 def paused_before_it_moves(patch: pytest.MonkeyPatch, folder: Path, meanwhile) -> None:
     """Have something happen right before a folder is given another name for the first time."""
-    move_folder, waiting = making.move_folder, [meanwhile]
+    move_folder, waiting = temporary_folders.move_folder, [meanwhile]
 
     def moved(made_in: Path, place: Path) -> None:
         if made_in == folder and waiting:
             waiting.pop()()
         move_folder(made_in, place)
 
-    patch.setattr(making, "move_folder", moved)
+    patch.setattr(temporary_folders, "move_folder", moved)
 
 
 def two_tries(root: Path) -> tuple[World, Path, Iterator[str]]:

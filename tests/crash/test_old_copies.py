@@ -16,7 +16,7 @@ from penstock.errors import PenstockError, SinkAhead
 from penstock.graph.durations import seconds
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
-from penstock.runtime.restoring import StartFrom
+from penstock.runtime.restore.target import RestoreTarget
 from penstock.windows import Tumbling
 
 SPARSE = [0, 1, 2, 9, 10, 11, 12, 40]
@@ -80,4 +80,4 @@ def test_a_restore_over_damage_does_not_use_ids_that_a_table_has(tmp_path: Path)
         store.delete(path)
     store._files[slots[-7]] = store._files[slots[-7]][:-1]
     with pytest.raises(SinkAhead):
-        list(make_driver(world, store, "person", graph=windowed_job(0)).restore(StartFrom(restore=True, batch=0)))
+        list(make_driver(world, store, "person", graph=windowed_job(0)).restore(RestoreTarget(restore=True, batch=0)))

@@ -34,7 +34,7 @@ def opened(spark=None, **more):
 
 PATHS = {
     "a store and the folders above it": """
-from penstock.checkpoint.local import LocalStore
+from penstock.checkpoint.storage.local import LocalStore
 LocalStore(FOLDER / "a" / "b" / "c").create("log/000000000000", b"x")
 """,
     "a staged file and its folders": """
@@ -46,22 +46,22 @@ for n in range(3):
     publish(publisher, n)
 """,
     "a truncation": """
-from penstock.sinks.delta_history import Target
+from penstock.sinks.delta.restore import Target
 sink, publisher = opened()
 for n in range(3):
     publish(publisher, n)
 assert sink.put_back(Target(app="u/out", batch=0, slot=3), 1, slot=9, newest=2)
 """,
     "a log that is folded": """
-from penstock.sinks.log_folding import _fold
+from penstock.sinks.delta.log_checkpoint import _fold
 _, publisher = opened()
 for n in range(3):
     publish(publisher, n)
 _fold(str(FOLDER / "new" / "er" / "table"))
 """,
     "files of a held batch": """
-from penstock.checkpoint.entries import StagedFile
-from penstock.runtime.held_files import bring_back, keep_held
+from penstock.checkpoint.log.entries import StagedFile
+from penstock.quality.held.files import bring_back, keep_held
 _, publisher = opened()
 file = staged(publisher.staging, 0)
 held = [StagedFile(path=file.path, size=file.size, rows=file.rows, checksum=file.checksum, stats={{}})]
@@ -70,7 +70,7 @@ bring_back(publisher.staging, FOLDER / "job" / "staged" / "out", held)
 """,
     "a table of a data checkpoint": """
 from deltalake import write_deltalake
-from penstock.runtime.snapshot_delta import working_copy
+from penstock.runtime.snapshots.delta_table import working_copy
 for n in range(2):
     with working_copy(FOLDER / "snapshots") as copy:
         write_deltalake(str(copy), pa.table([[n], ["a"]], schema=SCHEMA), mode="append")
@@ -92,7 +92,7 @@ def test_what_delta_spark_commits_is_durable(tmp_path: Path) -> None:
     """F73: rows, their partitions' folders, the entry, and the sums that Hadoop compares them with."""
     folder = tmp_path / "disk"
     script = f"""
-from penstock.runtime.session import open_session
+from penstock.runtime.spark.session import open_session
 spark = open_session("power", master="local[1]", jars=Path({str(JARS)!r}), settings={{}})
 _, publisher = opened(spark, partition_by=("p",))
 for n in range(2):

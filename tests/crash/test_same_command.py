@@ -9,11 +9,11 @@ import pytest
 from fake_engine import Witness, World, ledger_of, make_driver, quick_folder, run_to_end, windowed_job
 from oracle import judge
 
-from penstock.checkpoint.entries import Restore
+from penstock.checkpoint.log.entries import Restore
 from penstock.errors import Fenced
-from penstock.runtime.restoring import StartFrom
+from penstock.runtime.restore.target import RestoreTarget
 
-BACK = StartFrom(restore=True, batch=1)
+BACK = RestoreTarget(restore=True, batch=1)
 
 
 class Told:

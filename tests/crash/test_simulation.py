@@ -34,13 +34,13 @@ from fake_engine import (
 )
 from oracle import judge
 
-from penstock.checkpoint import compaction
-from penstock.checkpoint.entries import Commit, Entry, Restore, Save, Takeover
-from penstock.checkpoint.faulty import Fault, FaultyStore, Lasting, Plan
-from penstock.checkpoint.format import read_header
-from penstock.checkpoint.log import Log, OwnedLog
-from penstock.checkpoint.recovery import Damage, recover
-from penstock.checkpoint.settle import ReadBack
+from penstock.checkpoint.log import compaction
+from penstock.checkpoint.log.entries import Commit, Entry, Restore, Save, Takeover
+from penstock.checkpoint.log.log import Log, OwnedLog
+from penstock.checkpoint.log.recovery import Damage, recover
+from penstock.checkpoint.storage.exclusive_create import ReadBack
+from penstock.checkpoint.storage.faulty import Fault, FaultyStore, Lasting, Plan
+from penstock.checkpoint.storage.format import read_header
 from penstock.errors import (
     CannotRestore,
     CheckpointCorrupt,
@@ -53,11 +53,11 @@ from penstock.errors import (
     StorageFull,
     StorageUnavailable,
 )
-from penstock.runtime import janitor
-from penstock.runtime.janitor import Janitor
-from penstock.runtime.loop import Driver, DriverSettings
-from penstock.runtime.restoring import StartFrom
-from penstock.runtime.stages import Hook
+from penstock.runtime.driver import retention
+from penstock.runtime.driver.loop import Driver, DriverSettings
+from penstock.runtime.driver.retention import Retention
+from penstock.runtime.driver.stages import Hook
+from penstock.runtime.restore.target import RestoreTarget
 
 NAMED = (CannotRestore, Fenced, CommitUnknown, StorageFull, StorageUnavailable, SinkError)
 """What a driver may end with when nothing is damaged."""
@@ -87,8 +87,8 @@ class Storm:
         self.world.blind = frozenset({"heard"} if self.blind else ())
         self.graph = windowed_job(out_of_order=rng.choice([0, 1, 4]), world=self.world)
         self.asked: list[str] = []
-        self.commands: dict[str, StartFrom] = {}
-        self.sweepers: list[Janitor] = []
+        self.commands: dict[str, RestoreTarget] = {}
+        self.sweepers: list[Retention] = []
         self.drivers: list[Driver | None] = [None] * rng.randint(2, 3)
         self.points = [iter(()) for _ in self.drivers]
         self.born = 0
@@ -140,13 +140,13 @@ class Storm:
         driver.identity = replace(driver.identity, command=command)
         return driver.restore(start)
 
-    def way_back(self) -> StartFrom:
+    def way_back(self) -> RestoreTarget:
         """Return what a person goes back to, and whether tables are to show it."""
         truncate = not self.blind and self.rng.random() < 0.5
         names = [entry.name for entry in self.store.entries() if isinstance(entry, Save)]
         if names and self.rng.random() < 0.15:
-            return StartFrom(restore=True, saved=self.rng.choice(names), truncate=truncate)
-        return StartFrom(restore=True, batch=self.rng.choice(self.committed()), truncate=truncate)
+            return RestoreTarget(restore=True, saved=self.rng.choice(names), truncate=truncate)
+        return RestoreTarget(restore=True, batch=self.rng.choice(self.committed()), truncate=truncate)
 
     def sweep(self) -> None:
         """Let `penstock upkeep` look at the log, or delete by what it saw however long ago."""
@@ -154,7 +154,7 @@ class Storm:
         if self.sweepers and self.rng.random() < 0.5:
             self.sweepers.pop(self.rng.randrange(len(self.sweepers))).sweep_all(log, now=0.0)
             return
-        found = Janitor(self.root, keep=self.keep)
+        found = Retention(self.root, keep=self.keep)
         with suppress(CheckpointCorrupt, LogGap):  # which it names, and sweeps nothing
             found.adopt(recover(log))
             self.sweepers.append(found)
@@ -233,7 +233,7 @@ class Storm:
         try:
             # A batch whose rows were taken back is gone back to only so that they come again.
             back = kept[-1].batch if kept else None
-            start = StartFrom(restore=True, batch=back, truncate=self.restores and not self.blind)
+            start = RestoreTarget(restore=True, batch=back, truncate=self.restores and not self.blind)
             for _ in self.sound("person").restore(start):
                 pass
             run_to_end(self.sound("after"))
@@ -294,7 +294,7 @@ def root() -> Iterator[Path]:
 def _fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Read each entry once, compact after a few slots, and log nothing."""
     monkeypatch.setattr(compaction, "EVERY", 5)
-    monkeypatch.setattr("penstock.checkpoint.log.from_bytes", decoded)
+    monkeypatch.setattr("penstock.checkpoint.log.log.from_bytes", decoded)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     yield
     structlog.reset_defaults()
@@ -309,7 +309,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 )
 def test_storms_do_no_harm(root: Path, monkeypatch: pytest.MonkeyPatch, every: int, seeds: range) -> None:
     """Crashes, zombies, lost acknowledgements, torn and vanished files, a full disk, stale listings, broken sinks."""
-    monkeypatch.setattr(janitor, "EVERY", every)
+    monkeypatch.setattr(retention, "EVERY", every)
     ends = simulate_all(seeds, root)
     assert ends["finished"] == len(seeds)
     assert min(ends[name] for name in ("Fenced", "StorageUnavailable", "StorageFull", "SinkError", "saved")) > 5
@@ -343,11 +343,11 @@ def pushy(owned: OwnedLog, slot: int, entry: Entry) -> None:
     [
         ("fake_engine.Table.publish", forgetful),
         ("fake_engine.FakeEngine._state", lambda *_: {}),
-        ("penstock.runtime.loop.Driver._publish", lambda *_: iter(())),
-        ("penstock.checkpoint.log.OwnedLog._put", pushy),
-        ("penstock.runtime.sink_redo.redo_truncation", lambda *_: iter(())),
-        ("penstock.runtime.truncating._refuse_taken_back", lambda *_: None),
-        ("penstock.runtime.going_back.find_restore", lambda *_: None),
+        ("penstock.runtime.driver.loop.Driver._publish", lambda *_: iter(())),
+        ("penstock.checkpoint.log.log.OwnedLog._put", pushy),
+        ("penstock.runtime.driver.sink_redo.redo_truncation", lambda *_: iter(())),
+        ("penstock.runtime.restore.sink_truncation._refuse_taken_back", lambda *_: None),
+        ("penstock.runtime.restore.execute.find_restore_by_command", lambda *_: None),
     ],
     ids=[
         "a table that forgets versions",

@@ -13,11 +13,11 @@ import pytest
 from fake_engine import SECOND, Witness, World, ledger_of, make_driver, quick_folder, run_to_end, windowed_job
 from oracle import judge
 
-from penstock.checkpoint.faulty import Fault, FaultyStore, Lasting, Plan
-from penstock.checkpoint.log import Log
-from penstock.checkpoint.metadata import open_or_create
-from penstock.checkpoint.settle import ReadBack
-from penstock.checkpoint.store import CheckpointStore, prove_exclusive
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.metadata import open_or_create
+from penstock.checkpoint.storage.exclusive_create import ReadBack
+from penstock.checkpoint.storage.faulty import Fault, FaultyStore, Lasting, Plan
+from penstock.checkpoint.storage.store import CheckpointStore, prove_exclusive
 from penstock.errors import (
     CheckpointCorrupt,
     CommitUnknown,

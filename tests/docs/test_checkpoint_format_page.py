@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from penstock.checkpoint.control import STRIDES
-from penstock.checkpoint.entries import END_OF_TIME, Commit, from_bytes
-from penstock.checkpoint.format import FORMAT_VERSION, MAX_BODY, MAX_DEPTH
-from penstock.checkpoint.log import STRIDE
+from penstock.checkpoint.control_records import STRIDES
+from penstock.checkpoint.log.entries import END_OF_TIME, Commit, from_bytes
+from penstock.checkpoint.log.log import STRIDE
+from penstock.checkpoint.storage.format import FORMAT_VERSION, MAX_BODY, MAX_DEPTH
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "checkpoint-format.md").read_text()
 

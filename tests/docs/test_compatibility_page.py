@@ -4,5 +4,5 @@ from tools.compatibility_page import PAGE, render
 
 
 def test_the_page_is_the_table() -> None:
-    """`tests/operators/test_compatibility.py` does what each cell says."""
+    """`tests/unit/runtime/restore/test_compatibility_matrix.py` does what each cell says."""
     assert PAGE.read_text(encoding="utf-8") == render(), "run: python -m tools.compatibility_page --write"

@@ -13,8 +13,8 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from penstock.errors import SinkBehind, SinkError, SinkForgets, SinkSchemaMismatch
 from penstock.sinks import Delta
 from penstock.sinks.base import Publication, Staged
-from penstock.sinks.delta import DeltaPublisher
-from penstock.sinks.delta_entries import entry_name
+from penstock.sinks.delta.log_entry import entry_name
+from penstock.sinks.delta.sink import DeltaPublisher
 from penstock.sinks.staged_files import stage_table
 
 if TYPE_CHECKING:

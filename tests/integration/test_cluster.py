@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import pytest
 from clusters import Cluster
 from project_samples import expected_totals, make_project
-from yards import QUICK, Yard
+from supervised_project import QUICK, Yard
 
-from penstock.checkpoint.entries import Restore, Takeover
-from penstock.runtime.processes import argv_of, session_members
-from penstock.supervise.local import log_files
+from penstock.checkpoint.log.entries import Restore, Takeover
+from penstock.runtime.process.os_processes import argv_of, session_members
+from penstock.supervise.launchers.local import log_files
 from penstock.supervise.stream import Phase, Stream
 from tools.spark_cluster import QUICK_JAVA
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cli_runner import Shell
 from project_samples import expected_totals, make_project
-from shells import Shell
 
-from penstock.checkpoint.entries import Void
-from penstock.checkpoint.local import LocalStore
-from penstock.checkpoint.log import Log
+from penstock.checkpoint.log.entries import Void
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.storage.local import LocalStore
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from shells import PATIENCE
+from cli_runner import PATIENCE
 
-from penstock.runtime.processes import argv_of, session_members
+from penstock.runtime.process.os_processes import argv_of, session_members
 
 pytestmark = pytest.mark.timeout(600)
 ROOT = Path(__file__).resolve().parents[2]

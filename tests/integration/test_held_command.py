@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from cli_runner import PATIENCE, Shell
 from project_samples import JOB, expected_totals, job_toml, make_project
-from shells import PATIENCE, Shell
 
-from penstock.checkpoint.control import Records
-from penstock.checkpoint.entries import Commit
-from penstock.checkpoint.local import LocalStore
-from penstock.runtime.roots import job_log
+from penstock.checkpoint.control_records import Records
+from penstock.checkpoint.log.entries import Commit
+from penstock.checkpoint.roots import job_log
+from penstock.checkpoint.storage.local import LocalStore
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from cli_runner import Shell
 from project_samples import expected_totals, make_project
-from shells import Shell
 
-from penstock.runtime.processes import argv_of, session_members
+from penstock.runtime.process.os_processes import argv_of, session_members
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock import Job, seconds
 from penstock.errors import CannotRestore, PartitionsChanged, PenstockError, StepsChanged
-from penstock.runtime.loop import DriverSettings
+from penstock.runtime.driver.loop import DriverSettings
 from penstock.sinks import Delta
 from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness

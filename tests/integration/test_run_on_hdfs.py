@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_runner import PATIENCE, Shell
 from clusters import Cluster
 from mounts import APART, mounted
 from project_samples import JOB, expected_totals, make_project
-from shells import PATIENCE, Shell
-from yards import QUICK, Yard
+from supervised_project import QUICK, Yard
 
 import penstock.state
-from penstock.checkpoint.entries import Takeover
-from penstock.checkpoint.mirror import root_of
+from penstock.checkpoint.log.entries import Takeover
+from penstock.checkpoint.storage.hdfs_cache import root_of
 from penstock.supervise.stream import Phase
 from tools.hdfs_server import HdfsServer
 from tools.spark_cluster import QUICK_JAVA
@@ -105,7 +105,7 @@ def does_what_is_there_and_ends(yard: Yard) -> None:
 
 
 # An outage of minutes. Each day test_hdfs_faults has safe mode that lasts, and servers that are started again, meet a
-# stream in this process; that a driver which storage has ended is paused and started again, test_stream_machine says.
+# stream in this process; that a driver which storage has ended is paused and started again, test_machine says.
 @pytest.mark.soak
 @pytest.mark.fault("F25")
 def test_a_stream_whose_hdfs_is_in_safe_mode_and_goes_is_paused_and_goes_on(yard: Yard, hdfs: HdfsServer) -> None:
@@ -150,9 +150,9 @@ def fetched(shell: Shell, *words: str) -> list[int]:
 TOLD_IN_FILES = JOB.replace(
     "def build(conf):",
     """def build(conf):
-    from penstock.runtime import facts
+    from penstock.runtime.tasks import batch_context
 
-    facts._MOST_TOLD = 0""",
+    batch_context._MOST_TOLD = 0""",
 )
 """The driver tells tasks of their state in a file from the first reference on, as it does where there are many."""
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from cli_runner import Shell
 from deltalake import DeltaTable
 from project_samples import JOB, expected_totals, job_toml, make_project
-from shells import Shell
 
-from penstock.sinks.delta_entries import entry_name
+from penstock.sinks.delta.log_entry import entry_name
 
 pytestmark = pytest.mark.timeout(900)
 

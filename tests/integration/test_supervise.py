@@ -13,14 +13,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from cli_runner import COMMAND, PATIENCE
 from mounts import READ_ONLY, mounted
 from project_samples import JOB, expected_totals, make_project
-from shells import COMMAND, PATIENCE
-from yards import QUICK, Yard
+from supervised_project import QUICK, Yard
 
-from penstock.checkpoint.entries import Offsets, Restore, Takeover
-from penstock.runtime.processes import argv_of, session_members
-from penstock.runtime.roots import control_store
+from penstock.checkpoint.log.entries import Offsets, Restore, Takeover
+from penstock.checkpoint.roots import control_store
+from penstock.runtime.process.os_processes import argv_of, session_members
 from penstock.supervise.stream import Phase, StartOptions, Stream
 
 pytestmark = pytest.mark.timeout(900)

@@ -20,13 +20,13 @@ from selenium.webdriver import ActionChains
 from selenium.webdriver.common.keys import Keys
 from ui_site import NOW, SECOND, Site
 
-from penstock.checkpoint.entries import ManifestRef, PartitionProgress, SourceProgress, StagedFile
+from penstock.checkpoint.log.entries import ManifestRef, PartitionProgress, SourceProgress, StagedFile
+from penstock.checkpoint.roots import REPORTED
 from penstock.cli.ui import listen
 from penstock.quality.reports.listed import noted
 from penstock.quality.reports.pages import history_page, run_page
-from penstock.runtime.project import find_project
-from penstock.runtime.roots import REPORTED
-from penstock.supervise.local import log_files
+from penstock.runtime.process.project import find_project
+from penstock.supervise.launchers.local import log_files
 from penstock.supervise.stream import Phase, Wish
 from penstock.supervise.watching import logs_of
 from penstock.ui.app import pages

@@ -19,9 +19,9 @@ from project_samples import make_project
 from selenium.webdriver import ActionChains
 from ui_site import NOW, SECOND, Site
 
-from penstock.checkpoint.entries import ManifestRef, StagedFile
+from penstock.checkpoint.log.entries import ManifestRef, StagedFile
 from penstock.cli.ui import listen
-from penstock.runtime.project import find_project
+from penstock.runtime.process.project import find_project
 from penstock.supervise.requests import DAGS
 from penstock.supervise.requests import Request as StreamRequest
 from penstock.supervise.stream import Limits, Phase, Wish

@@ -11,11 +11,11 @@ from airflow.configuration import conf
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from penstock.airflow.asking import ask, control_of, meant_at
+from penstock.airflow.command_context import ask, control_of, run_started_at
 from penstock.airflow.triggers import StreamTrigger, awaited
-from penstock.checkpoint.mirror import shown
+from penstock.checkpoint.storage.hdfs_cache import shown
 from penstock.errors import StreamFailed, SupervisorAbsent
-from penstock.runtime.project import find_project
+from penstock.runtime.process.project import find_project
 from penstock.supervise.autostart import start_supervisor
 from penstock.supervise.commands import Command
 from penstock.supervise.control import Asked, StreamControl
@@ -41,7 +41,7 @@ class StreamOperator(BaseOperator):
     def _ask(self, context: Context, command: Command) -> Asked:
         """Ask, and say in the log what became of it."""
         control = self._control()
-        asked = ask(control, replace(command, meant_at=meant_at(context)))
+        asked = ask(control, replace(command, meant_at=run_started_at(context)))
         self.log.info(
             "%s %s: %s; the stream is %s, generation %s",
             command.verb.value,

@@ -13,6 +13,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, AssetAny, Param, task
 
+from penstock.airflow.form_values import offered
 from penstock.airflow.forms import (
     NAME,
     count_param,
@@ -22,15 +23,14 @@ from penstock.airflow.forms import (
     rows_param,
     words_param,
 )
-from penstock.airflow.offers import offered
 from penstock.airflow.operators import RestartStream, StartStream, WaitStream
-from penstock.airflow.placing import commands, default_args, follows, placing_of, waits
 from penstock.airflow.projects import project_of
+from penstock.airflow.task_settings import commands, default_args, follows, placing_of, waits
 from penstock.airflow.upkeep import CheckpointUpkeep, QualityReport
 from penstock.errors import PenstockError
 from penstock.graph.partitions import MOST_PARTITIONS
-from penstock.runtime.project import Project
-from penstock.supervise.assets import asset_uri
+from penstock.runtime.process.project import Project
+from penstock.supervise.events.assets import asset_uri
 
 __all__ = ["configured", "report_dag", "restart_dag", "stream_dags", "upkeep_dag", "windows_asset"]
 

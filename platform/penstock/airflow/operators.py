@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import ResumableJobMixin
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from penstock.airflow.asking import asking, command_id, limits_of, options_of
 from penstock.airflow.awaiting import AskingOperator, StreamOperator, is_deferrable
-from penstock.airflow.running import RunsPenstock
+from penstock.airflow.cli_process import RunsPenstock
+from penstock.airflow.command_context import asking, command_id, limits_of, options_of
 from penstock.airflow.triggers import awaited, through
-from penstock.checkpoint.answered import find_restore
+from penstock.checkpoint.log.restore_queries import find_restore_by_command
+from penstock.checkpoint.roots import job_log
 from penstock.errors import SupervisorAbsent
-from penstock.runtime.roots import job_log
-from penstock.supervise.commands import Command, Outcome, Verb
+from penstock.supervise.commands import Command, CommandResult, Verb
 from penstock.supervise.stream import Phase, Stream
 
 if TYPE_CHECKING:
@@ -121,9 +121,9 @@ class RestartStream(StartStream, AskingOperator):
         """Ask, then wait until the stream runs; say so where it never came to that."""
         generation = generation_of(self.generation)
         said = self._begin(context, generation=generation)
-        if said["outcome"] == Outcome.STALE.value and generation is not None:
+        if said["outcome"] == CommandResult.STALE.value and generation is not None:
             raise AirflowSkipException(f"nothing was restarted: generation {generation} of {self.job} is over")
-        if said["outcome"] == Outcome.STALE.value:
+        if said["outcome"] == CommandResult.STALE.value:
             raise AirflowFailException(f"nothing was restarted: {_newer(self._control().newest())}")
         return self._when_so(context, said)
 
@@ -140,7 +140,7 @@ class RestartStream(StartStream, AskingOperator):
             self.log.warning("%s ran as asked for; since then %s", self.job, _newer(stream))
             return {"superseded_by": stream.command}
         log = job_log(control.root / self.job)
-        restored = None if log is None else find_restore(log, command)
+        restored = None if log is None else find_restore_by_command(log, command)
         done = "nothing was restarted" if restored is None else "the restore was done, and no batch was run after it"
         raise AirflowFailException(f"superseded: {done}, because {_newer(stream)}")
 

@@ -16,9 +16,9 @@ from airflow.sdk import BaseOperatorLink
 
 from penstock.airflow import request_operators, upkeep  # noqa: F401 - their operators have the button too
 from penstock.airflow.awaiting import StreamOperator
+from penstock.airflow.cli_process import PenstockOperator
 from penstock.airflow.projects import project_of_pages
-from penstock.airflow.running import PenstockOperator
-from penstock.runtime.project import NAME
+from penstock.runtime.process.project import NAME
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from airflow.configuration import conf
 
-from penstock.checkpoint.mirror import shown
+from penstock.checkpoint.storage.hdfs_cache import shown
 from penstock.errors import ConfigError
-from penstock.runtime.project import Project, find_project
+from penstock.runtime.process.project import Project, find_project
 
 __all__ = ["project_of", "project_of_pages", "refuse_root_of_bundle"]
 

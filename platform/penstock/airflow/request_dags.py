@@ -9,7 +9,6 @@ from airflow.sdk import DAG, BaseOperator, Param
 from penstock.airflow.awaiting import AskingOperator
 from penstock.airflow.factory import configured
 from penstock.airflow.forms import MOST_ROWS, NAME, exactly, job_param, new_dag, rows_param
-from penstock.airflow.placing import commands, placing_of, waits
 from penstock.airflow.projects import project_of
 from penstock.airflow.request_operators import (
     DiscardHeld,
@@ -21,7 +20,8 @@ from penstock.airflow.request_operators import (
     StopStream,
     SuspendStream,
 )
-from penstock.runtime.config_sections import AirflowDefaults
+from penstock.airflow.task_settings import commands, placing_of, waits
+from penstock.config.schema import AirflowDefaults
 from penstock.supervise.requests import DAGS, Request
 
 __all__ = ["request_dags"]

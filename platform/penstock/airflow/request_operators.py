@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from penstock.airflow.asking import asking, command_id, limits_of
 from penstock.airflow.awaiting import AskingOperator, StreamOperator
+from penstock.airflow.cli_process import PenstockOperator
+from penstock.airflow.command_context import asking, command_id, limits_of
 from penstock.airflow.operators import generation_of
-from penstock.airflow.running import PenstockOperator
-from penstock.runtime.project import find_project
-from penstock.supervise.commands import Command, Outcome, Verb
+from penstock.runtime.process.project import find_project
+from penstock.supervise.commands import Command, CommandResult, Verb
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -47,7 +47,7 @@ class StopStream(AskingOperator):
         generation = generation_of(self.generation)
         asked = self._ask(context, Command(verb=self.verb, id=command_id(context), generation=generation))
         said = {"job": self.job, "generation": asked.generation, "outcome": asked.outcome.value}
-        return said if asked.outcome is Outcome.STALE else self._when_so(context, said)
+        return said if asked.outcome is CommandResult.STALE else self._when_so(context, said)
 
 
 class DrainStream(StopStream):

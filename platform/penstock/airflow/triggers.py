@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from penstock.airflow.asking import control_of
+from penstock.airflow.command_context import control_of
 from penstock.errors import SupervisorAbsent
 from penstock.supervise.stream import Phase
 

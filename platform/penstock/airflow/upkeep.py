@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from penstock.airflow.asking import command_id
-from penstock.airflow.running import PenstockOperator
+from penstock.airflow.cli_process import PenstockOperator
+from penstock.airflow.command_context import command_id
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.checkpoint.mirror import is_url
+from penstock.checkpoint.storage.hdfs_cache import is_url
 from penstock.cli.options import (
     CommandId,
     Debug,
@@ -44,7 +44,7 @@ def checkpoints(job: JobName, *, json: Json = False, project: ProjectFolder = No
       penstock checkpoints flights
       penstock checkpoints flights --json
     """  # noqa: D301 - click knows the character, not the two
-    from penstock.cli.look import checkpoints_command
+    from penstock.cli.status import checkpoints_command
 
     checkpoints_command(job, json=json, project=project, debug=debug)
 
@@ -259,7 +259,7 @@ def export_(
       penstock export flights flights-2013
       penstock export flights before-the-move --at saved=friday
     """  # noqa: D301 - click knows the character, not the two
-    from penstock.cli.copies import export_command
+    from penstock.cli.export_import import export_command
 
     export_command(job, target, at=at, json=json, project=project, debug=debug)
 
@@ -298,6 +298,6 @@ def import_(
       penstock import flights-2013 flights
       penstock import ../old/checkpoints/flights flights --move
     """  # noqa: D301 - click knows the character, not the two
-    from penstock.cli.copies import import_command
+    from penstock.cli.export_import import import_command
 
     import_command(source, job, move=move, json=json, project=project, debug=debug)

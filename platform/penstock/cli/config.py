@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.cli.outcome import outcome
+from penstock.config.notifications import load_events
+from penstock.config.settings import checkpoint_root
+from penstock.config.toml_reader import shown_path
 from penstock.errors import ConfigError, PenstockError
 from penstock.quality import load_suite
 from penstock.quality.reports.suites import read_suite
-from penstock.runtime.config import checkpoint_root
-from penstock.runtime.config_errors import shown_path
-from penstock.runtime.config_events import load_events
-from penstock.runtime.events import configure_events
-from penstock.runtime.project import Project, find_project
-from penstock.runtime.reporting import targets_of
-from penstock.runtime.suites import find_suites
+from penstock.quality.suite_files import find_suites
+from penstock.runtime.inspect.quality_report import targets_of
+from penstock.runtime.process.logging import configure_events
+from penstock.runtime.process.project import Project, find_project
 
 __all__ = ["check_command"]
 

@@ -10,18 +10,23 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from penstock.checkpoint.mirror import root_of, shown
+from penstock.checkpoint.roots import job_log
+from penstock.checkpoint.storage.hdfs_cache import root_of, shown
 from penstock.cli.outcome import outcome, show, step_names
-from penstock.runtime.changes import Fate, Finding, refuse
-from penstock.runtime.diffing import Diff, diff
-from penstock.runtime.events import configure_events
-from penstock.runtime.project import find_project
-from penstock.runtime.roots import job_log
+from penstock.runtime.inspect.diff import Diff, diff
+from penstock.runtime.process.logging import configure_events
+from penstock.runtime.process.project import find_project
+from penstock.runtime.restore.compatibility import Compatibility, Finding, refuse
 from penstock.time.clock import SystemClock
 
 __all__ = ["diff_command"]
 
-_COLOURS = {Fate.KEPT: "green", Fate.NEW: "cyan", Fate.DROPPED: "yellow", Fate.GONE: "yellow"}
+_COLOURS = {
+    Compatibility.KEPT: "green",
+    Compatibility.NEW: "cyan",
+    Compatibility.DROPPED: "yellow",
+    Compatibility.GONE: "yellow",
+}
 
 
 def diff_command(
@@ -65,6 +70,6 @@ def _show(found: Diff) -> None:
 
 def _said(finding: Finding) -> str:
     """Return what is found; of what else refuses the reason, where that is not said already."""
-    if finding.refusal is not None and finding.fate in (Fate.KEPT, Fate.NEW):
+    if finding.refusal is not None and finding.fate in (Compatibility.KEPT, Compatibility.NEW):
         return finding.refusal.what
     return "; ".join(finding.says)

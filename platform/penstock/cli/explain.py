@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.outcome import outcome, show
-from penstock.runtime.events import configure_events
-from penstock.runtime.explain import Section, explain_analysis, explain_graph
-from penstock.runtime.launch import spark_of
-from penstock.runtime.project import LoadedJob, find_project
+from penstock.runtime.inspect.explain import Section, explain_analysis, explain_graph
+from penstock.runtime.process.launch import spark_of
+from penstock.runtime.process.logging import configure_events
+from penstock.runtime.process.project import LoadedJob, find_project
 
 __all__ = ["explain_command"]
 
@@ -38,8 +38,8 @@ def _show_sections(sections: Sequence[Section]) -> None:
 
 
 def _analysed(loaded: LoadedJob) -> list[Section]:
-    from penstock.runtime.spark import SparkEngine
-    from penstock.runtime.suites import find_suites
+    from penstock.quality.suite_files import find_suites
+    from penstock.runtime.spark.engine import SparkEngine
 
     graph = loaded.job.graph()
     with spark_of(loaded, here=True) as spark:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import typer
 
-from penstock.checkpoint.mirror import root_of, shown, without_cache
-from penstock.checkpoint.places import folders_in
-from penstock.checkpoint.store import corrupt
+from penstock.checkpoint.roots import job_log
+from penstock.checkpoint.storage.filesystem import folders_in
+from penstock.checkpoint.storage.hdfs_cache import root_of, shown, without_cache
+from penstock.checkpoint.storage.store import corrupt
 from penstock.cli.outcome import outcome
 from penstock.errors import CheckpointError, RootMissing
-from penstock.runtime.events import configure_events
-from penstock.runtime.roots import job_log
-from penstock.runtime.verify import Finding, Verified, verify
+from penstock.runtime.inspect.fsck import Finding, Verified, verify
+from penstock.runtime.process.logging import configure_events
 
 __all__ = ["fsck_command"]
 

@@ -7,25 +7,25 @@ from pathlib import Path
 
 from rich.table import Table
 
-from penstock.checkpoint.metadata import read_metadata
-from penstock.checkpoint.mirror import open_store, shown
-from penstock.checkpoint.recovery import Recovered, recover
-from penstock.checkpoint.takeover import refuse_moved, survey
+from penstock.checkpoint.log.batch_report import moment, shown_moment
+from penstock.checkpoint.log.metadata import read_metadata
+from penstock.checkpoint.log.recovery import Recovered, recover
+from penstock.checkpoint.log.takeover import refuse_moved, survey
+from penstock.checkpoint.roots import control_store, job_log
+from penstock.checkpoint.storage.hdfs_cache import open_store, shown
 from penstock.cli.outcome import outcome, show
 from penstock.errors import HeldNotFound, HolderAlive
-from penstock.runtime.batch_report import moment, shown_moment
-from penstock.runtime.events import configure_events
-from penstock.runtime.held import HeldBatch, SessionOnDemand, find_held, undecided
-from penstock.runtime.held_asks import AGAIN, HeldAsks
-from penstock.runtime.held_records import Decision, HeldRecords, Ruling
-from penstock.runtime.held_service import HeldWork, decide_at_rest
-from penstock.runtime.holder import HolderWatch
-from penstock.runtime.jobrun import holder_name
-from penstock.runtime.launch import open_spark
-from penstock.runtime.project import LoadedJob, Project, find_project
-from penstock.runtime.roots import control_store, job_log
-from penstock.runtime.settings import Identity
-from penstock.runtime.status import StatusRecords
+from penstock.quality.held.batches import HeldBatch, SessionOnDemand, find_held, undecided
+from penstock.quality.held.decisions import Decision, HeldDecision, HeldRecords
+from penstock.quality.held.requests import AGAIN, HeldAsks
+from penstock.runtime.driver.settings import Identity
+from penstock.runtime.process.heartbeat import StatusRecords
+from penstock.runtime.process.held_service import HeldWork, decide_at_rest
+from penstock.runtime.process.job_run import holder_name
+from penstock.runtime.process.launch import open_spark
+from penstock.runtime.process.logging import configure_events
+from penstock.runtime.process.project import LoadedJob, Project, find_project
+from penstock.runtime.process.takeover_policy import HolderWatch
 from penstock.time.clock import SystemClock
 
 __all__ = ["discard_command", "list_command", "release_command"]
@@ -70,7 +70,7 @@ def _decide(job: str, batch: int, decision: Decision, *, json: bool, project: Pa
         _say(batch, ruling, json=json)
 
 
-def _decided(loaded: LoadedJob, batch: int, decision: Decision, spark: SessionOnDemand) -> Ruling:
+def _decided(loaded: LoadedJob, batch: int, decision: Decision, spark: SessionOnDemand) -> HeldDecision:
     """Have the driver decide that runs, or decide in its place; returns when that is done."""
     name, root = loaded.job.name, loaded.settings.root
     recovered = _recovered(root, name)
@@ -146,7 +146,7 @@ def _to_json(held: HeldBatch) -> dict[str, object]:
     }
 
 
-def _say(batch: int, ruling: Ruling, *, json: bool) -> None:
+def _say(batch: int, ruling: HeldDecision, *, json: bool) -> None:
     if json:
         print(jsonlib.dumps({"batch": batch, "decision": ruling.decision.value, "rows": dict(ruling.rows)}))
         return

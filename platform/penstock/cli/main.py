@@ -234,7 +234,7 @@ def status(job: JobName, *, json: Json = False, project: ProjectFolder = None, d
       penstock status flights
       penstock status flights --json
     """  # noqa: D301 - click knows the character, not the two
-    from penstock.cli.look import status_command
+    from penstock.cli.status import status_command
 
     status_command(job, json=json, project=project, debug=debug)
 

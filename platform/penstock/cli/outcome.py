@@ -15,7 +15,7 @@ from rich.text import Text
 
 from penstock.errors import EXIT_SOFTWARE, PenstockError
 from penstock.graph.names import is_name
-from penstock.runtime.restoring import parse_state
+from penstock.runtime.restore.target import parse_state
 from penstock.supervise.commands import ID_RULE, is_id
 
 __all__ = ["command_id", "outcome", "show", "state_tables", "step_names", "terminal"]

@@ -12,12 +12,12 @@ import typer
 from deltalake import DeltaTable
 
 from penstock.cli.outcome import outcome
+from penstock.config.toml_reader import closest
 from penstock.errors import PenstockError, ReportImpossible
 from penstock.quality.reports.published import Selection
-from penstock.runtime.config_errors import closest
-from penstock.runtime.events import configure_events
-from penstock.runtime.project import LoadedJob, find_project
-from penstock.runtime.reporting import Report, Target, make_report, targets_of
+from penstock.runtime.inspect.quality_report import Report, Target, make_report, targets_of
+from penstock.runtime.process.logging import configure_events
+from penstock.runtime.process.project import LoadedJob, find_project
 from penstock.time.clock import SystemClock
 
 __all__ = ["report_command"]

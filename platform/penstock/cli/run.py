@@ -10,14 +10,14 @@ from pathlib import Path
 
 import typer
 
+from penstock.checkpoint.roots import control_store
 from penstock.cli.outcome import command_id, outcome, state_tables, step_names, terminal
-from penstock.runtime.events import configure_events
-from penstock.runtime.launch import RunOrder, launch
-from penstock.runtime.progress import BarProgress, JsonProgress, ProgressView
-from penstock.runtime.project import find_project
-from penstock.runtime.restoring import StartFrom, parse_start
-from penstock.runtime.roots import control_store
-from penstock.supervise.local import log_files
+from penstock.runtime.process.launch import RunOrder, launch
+from penstock.runtime.process.logging import configure_events
+from penstock.runtime.process.progress import BarProgress, JsonProgress, ProgressView
+from penstock.runtime.process.project import find_project
+from penstock.runtime.restore.target import RestoreTarget, parse_start
+from penstock.supervise.launchers.local import log_files
 from penstock.supervise.orders import StreamOrders
 from penstock.supervise.records import StreamRecords
 
@@ -127,7 +127,7 @@ def parse_gates(said: Sequence[str]) -> dict[int, str]:
     return found
 
 
-def _start(text: str, *, truncate: bool, partitions: int | None, state: Mapping[str, str]) -> StartFrom:
+def _start(text: str, *, truncate: bool, partitions: int | None, state: Mapping[str, str]) -> RestoreTarget:
     try:
         start = parse_start(text)
     except ValueError as why:

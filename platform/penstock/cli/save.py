@@ -5,13 +5,13 @@ from __future__ import annotations
 import json as jsonlib
 from pathlib import Path
 
-from penstock.checkpoint.mirror import shown
+from penstock.checkpoint.log.batch_report import shown_moment
+from penstock.checkpoint.roots import job_log
+from penstock.checkpoint.storage.hdfs_cache import shown
 from penstock.cli.outcome import outcome
 from penstock.errors import CannotSave
-from penstock.runtime.batch_report import shown_moment
-from penstock.runtime.events import configure_events
-from penstock.runtime.project import find_project
-from penstock.runtime.roots import job_log
+from penstock.runtime.process.logging import configure_events
+from penstock.runtime.process.project import find_project
 from penstock.supervise.control import StreamControl
 from penstock.supervise.saving import save, unsave
 from penstock.time.clock import SystemClock

@@ -5,22 +5,22 @@ from __future__ import annotations
 import json as jsonlib
 from pathlib import Path
 
-from penstock.checkpoint.metadata import read_metadata
-from penstock.checkpoint.mirror import open_store, shown
-from penstock.checkpoint.recovery import Damage, recover
-from penstock.checkpoint.takeover import survey
+from penstock.checkpoint.log.metadata import read_metadata
+from penstock.checkpoint.log.recovery import Damage, recover
+from penstock.checkpoint.log.takeover import survey
+from penstock.checkpoint.roots import control_store, job_log
+from penstock.checkpoint.storage.hdfs_cache import open_store, shown
 from penstock.cli.outcome import outcome
 from penstock.errors import CannotSkip
-from penstock.runtime.events import configure_events
-from penstock.runtime.held import SessionOnDemand
-from penstock.runtime.holder import HolderWatch
-from penstock.runtime.jobrun import holder_name
-from penstock.runtime.launch import open_spark
-from penstock.runtime.project import find_project
-from penstock.runtime.roots import control_store, job_log
-from penstock.runtime.settings import Identity
-from penstock.runtime.sink_repair import SinksAtRest, SinkStand, redo, skip, stands
-from penstock.runtime.status import StatusRecords
+from penstock.quality.held.batches import SessionOnDemand
+from penstock.runtime.driver.settings import Identity
+from penstock.runtime.process.heartbeat import StatusRecords
+from penstock.runtime.process.job_run import holder_name
+from penstock.runtime.process.launch import open_spark
+from penstock.runtime.process.logging import configure_events
+from penstock.runtime.process.project import find_project
+from penstock.runtime.process.takeover_policy import HolderWatch
+from penstock.runtime.restore.sink_repair import SinksAtRest, SinkStand, redo, skip, stands
 from penstock.time.clock import SystemClock
 
 __all__ = ["sinks_command"]

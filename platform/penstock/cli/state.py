@@ -18,10 +18,10 @@ import typer
 from rich.table import Table
 
 from penstock.cli.outcome import outcome, show
-from penstock.runtime.events import configure_events
-from penstock.runtime.project import find_project
-from penstock.runtime.restoring import parse_start
-from penstock.runtime.state_reading import chunks
+from penstock.runtime.inspect.state_reader import chunks
+from penstock.runtime.process.logging import configure_events
+from penstock.runtime.process.project import find_project
+from penstock.runtime.restore.target import parse_start
 
 __all__ = ["parse_condition", "state_command"]
 

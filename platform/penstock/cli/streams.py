@@ -12,15 +12,15 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from penstock.checkpoint.log.batch_report import shown_moment
+from penstock.checkpoint.roots import control_store, is_there
 from penstock.cli.outcome import command_id, outcome, show, state_tables, step_names
+from penstock.config.settings import checkpoint_root
 from penstock.errors import ConfigError, JobNotFound, PenstockError, RootMissing
-from penstock.runtime.batch_report import shown_moment
-from penstock.runtime.config import checkpoint_root
-from penstock.runtime.events import configure_events
-from penstock.runtime.project import Project, find_project
-from penstock.runtime.restoring import parse_start
-from penstock.runtime.roots import control_store, is_there
-from penstock.supervise.commands import Command, Outcome, Verb
+from penstock.runtime.process.logging import configure_events
+from penstock.runtime.process.project import Project, find_project
+from penstock.runtime.restore.target import parse_start
+from penstock.supervise.commands import Command, CommandResult, Verb
 from penstock.supervise.control import Asked, StreamControl
 from penstock.supervise.records import supervised_jobs
 from penstock.supervise.stream import Limits, Phase, StartOptions, Stream, begins_from
@@ -84,7 +84,7 @@ def stream_command(
         supervised = control.is_supervised()
         if not json:
             print(_sentence(job, command, asked))
-        if wait and asked.outcome is not Outcome.STALE:
+        if wait and asked.outcome is not CommandResult.STALE:
             stream = control.wait(asked.generation, _REACHED[verb])
             asked = Asked(stream, asked.outcome, asked.generation)
             if not json:
@@ -99,7 +99,7 @@ def stream_command(
 
 def _judge(project: Project, job: str, command: Command) -> None:
     """Raise what the start of a restart would be refused with."""
-    from penstock.runtime.preflight import preflight
+    from penstock.runtime.process.start_check import preflight
 
     options = command.options or StartOptions()
     loaded = project.load(job, start=begins_from(command.start, options))
@@ -208,15 +208,15 @@ def _checked_start(text: str, options: StartOptions | None) -> str:
 
 def _sentence(job: str, command: Command, asked: Asked) -> str:
     match asked.outcome:
-        case Outcome.DONE:
+        case CommandResult.DONE:
             if command.verb is Verb.LIMITS:
                 return f"{job}: {_said(asked.stream.limits)} from now on"
             if command.verb is Verb.START and asked.stream.command != command.id:
                 return f"{job}: it runs (generation {asked.generation}), with these limits and this note from now on"
             return f"{job}: {command.verb.value} asked for, generation {asked.generation}"
-        case Outcome.ALREADY:
+        case CommandResult.ALREADY:
             return f"{job}: nothing to do, it is {asked.stream.phase.value} (generation {asked.stream.generation})"
-        case Outcome.STALE:
+        case CommandResult.STALE:
             return (
                 f"{job}: ignored, because generation {command.generation} is over; "
                 f"the stream that runs began with generation {asked.stream.first}"

@@ -11,20 +11,20 @@ from pathlib import Path
 
 import structlog
 
-from penstock.checkpoint.mirror import shown
+from penstock.checkpoint.storage.hdfs_cache import shown
 from penstock.cli.outcome import outcome
+from penstock.config.notifications import EventsSettings, load_events
+from penstock.config.settings import checkpoint_root
 from penstock.errors import PenstockError
-from penstock.runtime.config import checkpoint_root
-from penstock.runtime.config_events import EventsSettings, load_events
-from penstock.runtime.events import configure_events
-from penstock.runtime.project import Project, find_project
-from penstock.supervise.alerts import AlertPoster, Webhook
-from penstock.supervise.assets import AirflowAssets, AssetPoster
+from penstock.runtime.process.logging import configure_events
+from penstock.runtime.process.project import Project, find_project
+from penstock.supervise.events.alerts import AlertPoster, Webhook
+from penstock.supervise.events.assets import AirflowAssets, AssetPoster
+from penstock.supervise.events.posting import Poster
 from penstock.supervise.launcher import Launcher
-from penstock.supervise.local import LocalLauncher
+from penstock.supervise.launchers.local import LocalLauncher
 from penstock.supervise.machine import Policy
 from penstock.supervise.policy import policy_of
-from penstock.supervise.posting import Poster
 from penstock.supervise.supervisor import Supervisor
 from penstock.time.clock import SystemClock
 

@@ -11,7 +11,7 @@ import typer
 
 from penstock.cli.outcome import outcome
 from penstock.errors import EnvironmentUnfit
-from penstock.runtime.project import find_project
+from penstock.runtime.process.project import find_project
 
 __all__ = ["listen", "ui_command"]
 

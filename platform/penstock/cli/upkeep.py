@@ -6,15 +6,15 @@ import json as jsonlib
 import time
 from pathlib import Path
 
-from penstock.checkpoint.mirror import shown, without_cache
+from penstock.checkpoint.roots import job_log
+from penstock.checkpoint.storage.hdfs_cache import shown, without_cache
 from penstock.cli.outcome import outcome
 from penstock.errors import CheckpointCorrupt
-from penstock.runtime.events import configure_events
-from penstock.runtime.janitor import sweep_left
-from penstock.runtime.project import find_project
-from penstock.runtime.reporting import sweep_reports
-from penstock.runtime.roots import job_log
-from penstock.runtime.verify import verify
+from penstock.runtime.driver.retention import sweep_left
+from penstock.runtime.inspect.fsck import verify
+from penstock.runtime.inspect.quality_report import sweep_reports
+from penstock.runtime.process.logging import configure_events
+from penstock.runtime.process.project import find_project
 
 __all__ = ["upkeep_command"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from penstock.errors import JobError
-from penstock.graph.sites import user_site
+from penstock.graph.source_location import user_site
 
 __all__ = ["Aggregate", "AggregateKind"]
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 from numbers import Integral
 
 from penstock.errors import JobError
-from penstock.graph.sites import user_site
+from penstock.graph.source_location import user_site
 
 __all__ = [
     "Count",

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.errors import BadExpression, DuplicateName, JobError
 from penstock.graph.durations import Duration, duration_micros, hours
-from penstock.graph.ends import checked_sink, checked_source
+from penstock.graph.endpoint_checks import checked_sink, checked_source
 from penstock.graph.graph import JobGraph, checked_graph
 from penstock.graph.keyed import KeyedStream, StatefulSteps, WindowedStream
 from penstock.graph.names import checked_name
@@ -30,7 +30,7 @@ from penstock.graph.nodes import (
 from penstock.graph.partitions import checked_partitions
 from penstock.graph.policies import OnFail
 from penstock.graph.schedules import Auto, EveryBatches, Never, Schedule, checked_schedule
-from penstock.graph.sites import user_site
+from penstock.graph.source_location import user_site
 
 __all__ = ["Job", "Stream"]
 

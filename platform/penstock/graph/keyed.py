@@ -12,7 +12,7 @@ from penstock.graph.names import checked_name
 from penstock.graph.nodes import Form, FunctionNode, WindowNode
 from penstock.graph.partitions import checked_partitions, default_partitions
 from penstock.graph.policies import OnError
-from penstock.graph.sites import user_site
+from penstock.graph.source_location import user_site
 from penstock.graph.timeouts import NEVER, Timeout
 from penstock.graph.windows import TimeWindow
 

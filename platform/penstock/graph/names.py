@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from penstock.errors import BadName
-from penstock.graph.sites import user_site
+from penstock.graph.source_location import user_site
 
 __all__ = ["checked_name", "is_name"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.graph.aggregates import Aggregate
 from penstock.graph.policies import OnError, OnFail
-from penstock.graph.sites import Site, user_site
+from penstock.graph.source_location import SourceLocation, user_site
 from penstock.graph.timeouts import NEVER, Timeout
 from penstock.graph.windows import TimeWindow
 
@@ -38,7 +38,7 @@ __all__ = [
 class Node:
     """Hold what every step has: the user's line. Two steps are equal only if they are the same object."""
 
-    site: Site = field(default_factory=user_site)
+    site: SourceLocation = field(default_factory=user_site)
 
     @property
     def parents(self) -> tuple[Node, ...]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from penstock.errors import JobError
-from penstock.graph.sites import user_site
+from penstock.graph.source_location import user_site
 
 __all__ = ["MOST_PARTITIONS", "checked_partitions", "default_partitions", "defaulting_to", "usable_cores"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from penstock.errors import JobError
 from penstock.graph.durations import Duration, duration_micros
-from penstock.graph.sites import user_site
+from penstock.graph.source_location import user_site
 
 __all__ = ["AUTO", "NEVER", "Auto", "EveryBatches", "EveryMicros", "Never", "Schedule", "checked_schedule"]
 

@@ -7,7 +7,7 @@ from enum import Enum
 
 from penstock.errors import JobError
 from penstock.graph.durations import Duration, duration_micros
-from penstock.graph.sites import user_site
+from penstock.graph.source_location import user_site
 
 __all__ = ["BATCH", "EVENT", "NEVER", "Timeout", "TimerClock", "event_time", "idle"]
 

@@ -9,7 +9,7 @@ from penstock.errors import JobError
 from penstock.graph.durations import Duration, duration_micros
 from penstock.graph.names import checked_name
 from penstock.graph.policies import LatenessRule
-from penstock.graph.sites import user_site
+from penstock.graph.source_location import user_site
 
 __all__ = ["DropLate", "LateTo", "Sliding", "TimeWindow", "Tumbling"]
 

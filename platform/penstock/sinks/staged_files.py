@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.checkpoint.files import read_file, sync_folder
-from penstock.checkpoint.local import make_durable, make_folders, storage_errors
-from penstock.checkpoint.mirror import mirrored, shown
-from penstock.checkpoint.places import have_file
-from penstock.checkpoint.store import corrupt
+from penstock.checkpoint.storage.durable_files import read_file, sync_folder
+from penstock.checkpoint.storage.filesystem import have_file
+from penstock.checkpoint.storage.hdfs_cache import mirrored, shown
+from penstock.checkpoint.storage.local import make_durable, make_folders, storage_errors
+from penstock.checkpoint.storage.store import corrupt
 from penstock.errors import StateMissing
 from penstock.time.arrival import ARRIVAL, arrival_order
 
 if TYPE_CHECKING:  # workers stage files and import no models of the log
-    from penstock.checkpoint.entries import StagedFile
+    from penstock.checkpoint.log.entries import StagedFile
 
 __all__ = ["read_staged", "stage_table", "verify_staged"]
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.checkpoint.local import storage_errors
+from penstock.checkpoint.storage.local import storage_errors
 from penstock.sources.sorted_copy import hold
 
 __all__ = ["ROW", "externally_sorted", "pieces"]

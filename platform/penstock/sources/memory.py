@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.errors import BadRecordFound, JobError, SourceChanged
 from penstock.graph.policies import BadRecord, OnEnd
-from penstock.graph.sites import user_site
+from penstock.graph.source_location import user_site
 from penstock.sources.base import HIDDEN, Position, ReadLimit, Span, with_hidden
 from penstock.sources.records import arrow_schema, rows_to_table
 

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from penstock.checkpoint.local import storage_errors
+from penstock.checkpoint.storage.local import storage_errors
 from penstock.errors import RootUnsafe, SortedCopyDamaged
 
 __all__ = ["SortedCopy", "copies_folder", "hold", "sweep", "write_copy"]

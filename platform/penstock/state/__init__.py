@@ -9,18 +9,18 @@ from typing import Any
 
 from penstock.graph.policies import OnError
 from penstock.graph.timeouts import BATCH, EVENT, Timeout, event_time, idle
-from penstock.state.batch import Change, Written, manifest_name, write_batch, write_manifest
-from penstock.state.compaction import SLACK_BYTES, Plan, budget, plan_compaction
-from penstock.state.folding import fold, live_rows
-from penstock.state.handle import FiredTimer, State
+from penstock.state.compaction import LATEST, Combine, Merged, compact, latest
+from penstock.state.compaction_planner import SLACK_BYTES, CompactionPlan, budget, plan_compaction
+from penstock.state.full_compaction import fold, live_rows
+from penstock.state.key_state import FiredTimer, State
 from penstock.state.keys import check_partition, partition_of
 from penstock.state.limits import check_rows, check_sizes, unreferenced
 from penstock.state.manifest import Manifest, ManifestRef, Run
-from penstock.state.merge import LATEST, Combine, Merged, compact, latest
 from penstock.state.reader import StateReader
-from penstock.state.refs import PartRef, Piece, SegmentRef, segment_name
-from penstock.state.rows import DELETED, EXPIRES, GROUP, HASH, sort_rows
-from penstock.state.segment import SegmentWriter, write_segment
+from penstock.state.references import PartRef, Piece, SegmentRef, segment_name
+from penstock.state.row_layout import DELETED, EXPIRES, GROUP, HASH, sort_rows
+from penstock.state.segment_writer import SegmentWriter, write_segment
+from penstock.state.writer import Change, Written, manifest_name, write_changes, write_manifest
 
 __all__ = [
     "BATCH",
@@ -33,6 +33,7 @@ __all__ = [
     "SLACK_BYTES",
     "Change",
     "Combine",
+    "CompactionPlan",
     "FiredTimer",
     "Manifest",
     "ManifestRef",
@@ -40,7 +41,6 @@ __all__ = [
     "OnError",
     "PartRef",
     "Piece",
-    "Plan",
     "Run",
     "SegmentRef",
     "SegmentWriter",
@@ -64,7 +64,7 @@ __all__ = [
     "segment_name",
     "sort_rows",
     "unreferenced",
-    "write_batch",
+    "write_changes",
     "write_manifest",
     "write_segment",
 ]
@@ -73,5 +73,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Find `read`, which users look for here: it reads whole jobs, and so stands above the state's own layer."""
     if name == "read":
-        return getattr(import_module("penstock.runtime.state_reading"), name)
+        return getattr(import_module("penstock.runtime.inspect.state_reader"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

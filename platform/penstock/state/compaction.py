@@ -1,187 +1,161 @@
-"""Choose which runs of a chain are merged next, within the bytes that a batch may rewrite.
-
-Runs are sorted into size classes, each four times the one before; `FAN` neighbours of a class are merged into one run,
-as in size-tiered compaction of log-structured merge trees (O'Neil et al. 1996; Apache Cassandra's SizeTiered).
-A small run between large ones counts as large, since only neighbours can be merged.
-
-A merge too large for one batch goes on over several, one (group, hash) range at a time. Several are under way at once,
-and the one with the fewest bytes left for each run it removes goes first (Smith 1956: that keeps the chain shortest
-on average), so a long merge of old runs does not keep small new ones waiting.
-Bytes left over shorten a chain above `COMFORTABLE` runs, by merges that end in the same batch.
-
-docs/state-segments.md says what chain lengths follow, and where a budget of four times the bytes written cannot hold
-twenty runs.
-"""
+"""Carry out a plan of compaction: read the runs up to a bound that the budget allows, and merge their rows."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from penstock.state.manifest import Manifest, Run
-from penstock.state.refs import Piece
-from penstock.state.rows import Bound, start_of_group
+import numpy as np
+import pyarrow as pa
 
-__all__ = ["AT_ONCE", "SLACK_BYTES", "Plan", "budget", "live_size", "plan_compaction"]
+from penstock.state.compaction_planner import CompactionPlan, live_size
+from penstock.state.keys import Bools, Ints, canonical, equal_keys
+from penstock.state.manifest import Run
+from penstock.state.reader import StateReader
+from penstock.state.row_layout import DELETED, GROUP, HASH, Bound, bucket_starts, conform, group_hash, start_of_group
 
-SLACK_BYTES = 2**20
-FAN = 4
-SATURATED_FAN = 6
-SATURATED = 24
-"""Chain length from which wider merges are made: the budget is what lacks, and they cost fewer bytes a run removed."""
-COMFORTABLE = 10
-SMALLEST_CLASS = 4_096
-LEAST_BUDGET = 4_096
-LEAST_PIECE = 2**18
-"""Bytes for which a merge that does not end yet is carried on, unless they are half of all that the batch may merge."""
-AT_ONCE = 32 * 2**20
-"""Bytes that one plan reads at most: merging holds them in memory a few times over."""
+__all__ = ["LATEST", "Combine", "Merged", "compact", "latest"]
 
+Combine: TypeAlias = Callable[[list[pa.Table]], pa.Table]
+"""Merges the rows of equal group and key of several tables, oldest first, each sorted by group and hash.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """Say which runs of a part are to be merged, oldest first, as far as `budget_bytes` of them goes.
+It must not look across keys or groups, because it is given one range of them at a time.
+"""
+LATEST: None = None
+"""In place of a `Combine`: the newest row of a key hides the older."""
 
-    `oldest`: no older rows are in the chain, so tombstones have nothing left to hide.
-    """
-
-    part: str
-    inputs: tuple[Run, ...]
-    budget_bytes: int
-    oldest: bool
+_TRIES = 12
 
 
 @dataclass(frozen=True, slots=True)
-class _Merge:
-    """A merge that is under way or could begin: neighbouring runs from place `start` of the chain."""
+class Merged:
+    """Hold merged rows: all there are below `bound` in the runs of the plan, or all there are, where it is None.
 
-    start: int
-    inputs: tuple[Run, ...]
-    size: int
-
-    @property
-    def cost(self) -> float:
-        """Return the bytes to be merged for each run that goes."""
-        return self.size / max(1, len(self.inputs) - 1)
-
-
-def budget(written: int, slack: int = SLACK_BYTES) -> int:
-    """Return the bytes that a batch may rewrite in a partition, given the bytes it writes itself."""
-    return 4 * written + slack
-
-
-def plan_compaction(
-    manifest: Manifest,
-    part: str,
-    budget_bytes: int,
-    *,
-    before: int | None = None,
-    whole_budget: int | None = None,
-    behind: int | None = None,
-) -> Plan | None:
-    """Return what to merge next in a part, or None when nothing should be, or the budget is too small to do it.
-
-    Called again with what is left of the budget after each plan was carried out; `whole_budget` is what it began with.
-    `before`: runs that this batch or a later one wrote to are not merged, because they cannot be read yet.
-    `behind`: runs up to this batch are not merged either, because a data checkpoint that is being made will put others
-    in their place.
+    `indivisible`: they are of one group and hash, so a smaller budget would not make them fewer.
     """
-    if budget_bytes < LEAST_BUDGET:
+
+    rows: pa.Table
+    bound: Bound | None
+    indivisible: bool = False
+
+
+def compact(reader: StateReader, plan: CompactionPlan, combine: Combine | None = LATEST) -> Merged:
+    """Merge the runs of a plan, from where they were left, as far as its budget goes.
+
+    Rows of one group and hash are never split; when they alone exceed the budget they are merged all the same.
+    """
+    bound = _bound(reader, plan)
+    found = [reader.rows(plan.part, run, None, bound) for run in plan.inputs]
+    tables = [table for table in found if table is not None]
+    if not tables:
+        return Merged(pa.table({GROUP: pa.array([], pa.int64()), HASH: pa.array([], pa.int64())}), bound)
+    # Not the columns of the newest of these rows: runs behind them, and rows merged before, may have newer ones.
+    schema = reader.schema(plan.part)
+    assert schema is not None
+    tables = [conform(table, schema) for table in tables]
+    rows = combine(tables) if combine else latest(tables, reader.manifest.keys, drop_deleted=plan.oldest)
+    ends = {ends for table in tables for ends in _ends(table)}
+    return Merged(rows, bound, indivisible=len(ends) == 1)
+
+
+def latest(tables: Sequence[pa.Table], keys: Sequence[str], *, drop_deleted: bool) -> pa.Table:
+    """Return the newest row of each group and key of several tables, oldest first; sorted by group, then hash.
+
+    `drop_deleted`: leave tombstones out, as there are no older rows for them to hide.
+    """
+    rows = pa.concat_tables(reversed(tables)).combine_chunks()
+    groups, hashes = group_hash(rows)
+    order = np.lexsort((hashes, groups))  # stable: newest first among equal ones
+    starts = bucket_starts(groups[order], hashes[order])
+    kept = order[starts]
+    if len(kept) < len(order) and keys:
+        kept = _newest_of_each_key(rows, keys, order, starts)
+    if drop_deleted and DELETED in rows.column_names:
+        deleted = rows.column(DELETED).to_numpy()
+        kept = kept[~deleted[kept]]
+    return rows.take(pa.array(kept))
+
+
+def _newest_of_each_key(rows: pa.Table, keys: Sequence[str], order: Ints, starts: Bools) -> Ints:
+    """Choose rows from buckets of equal group and hash, in which rows of several keys may stand."""
+    columns = [rows.column(name).combine_chunks() for name in keys]
+    bucket = np.cumsum(starts) - 1
+    firsts = order[starts]
+    others = np.flatnonzero(~starts)
+    same = equal_keys(columns, order[others], columns, firsts[bucket[others]])
+    kept = starts.copy()
+    seen: set[object] = set()
+    seen_in = -1
+    for place in others[~same]:  # a hash collision: rare, so one by one
+        if bucket[place] != seen_in:
+            seen_in = int(bucket[place])
+            seen = {_key(columns, int(firsts[seen_in]))}
+        key = _key(columns, int(order[place]))
+        if key not in seen:
+            seen.add(key)
+            kept[place] = True
+    chosen: Ints = order[kept]
+    return chosen
+
+
+def _key(columns: Sequence[pa.Array], row: int) -> object:
+    return tuple(canonical(column[row].as_py()) for column in columns)
+
+
+def _bound(reader: StateReader, plan: CompactionPlan) -> Bound | None:
+    """Return a bound below which the runs hold about the plan's budget and at most that; None when all they hold fits.
+
+    It tries rows of the runs, the largest first: its rows are the finest steps.
+    Where the others hold more than the budget before its first row, as older slices do, only their own rows are bounds
+    that help.
+    """
+    floor = reader.manifest.floors.get(plan.part)
+    least = None if floor is None else start_of_group(floor)
+    sizes = {run.number: live_size(run, least) for run in plan.inputs}
+    if sum(sizes.values()) <= plan.budget_bytes:
         return None
-    chain = manifest.chain(part)
-    floor = start_of_group(manifest.floors[part]) if part in manifest.floors else None
-    sizes = [live_size(run, floor) for run in chain]
-    idle = list(_idle(chain, before, behind))
-    going = [m for m in _under_way(chain, sizes) if behind is None or m.inputs[0].batch > behind]
-    best = min((*going, *_tiers(chain, sizes, idle)), key=lambda merge: merge.cost, default=None)
-    if best is None and len(chain) > COMFORTABLE:
-        best = min(_spare(chain, sizes, idle, budget_bytes), key=lambda merge: merge.cost, default=None)
-    if best is None:
-        return None
-    if best.size > budget_bytes and budget_bytes < min(LEAST_PIECE, (whole_budget or budget_bytes) // 2):
-        return None  # a run of thousands of small pieces makes long manifests
-    return _plan(part, chain, best.inputs, budget_bytes)
+    best: tuple[int, Bound | None] = (0, None)
+    for run in sorted(plan.inputs, key=lambda run: -sizes[run.number]):
+        rows = run.rows * sizes[run.number] // max(1, _size(run))
+        best = max(best, _bound_in(reader, plan, run, rows), key=lambda found: found[0])
+        if best[0] >= plan.budget_bytes // 2:
+            break
+    return best[1] if best[1] is not None else _after_first_bucket(reader, plan)
 
 
-def live_size(run: Run, floor: Bound | None = None) -> int:
-    """Return about how many bytes of a run are live: all but what lies below its own bound and the floor."""
-    least = max((bound for bound in (run.low, floor) if bound is not None), default=None)
-    if least is None:
-        return sum(piece.size for piece in run.pieces)
-    return sum(_live_part(piece, least) for piece in run.pieces)
+def _bound_in(reader: StateReader, plan: CompactionPlan, run: Run, rows: int) -> tuple[int, Bound | None]:
+    """Search the live rows of one run for the bound below which all runs hold most within the budget."""
+    low, high = 0.0, 1.0
+    share = min(1.0, plan.budget_bytes / max(1, sum(_size(run) for run in plan.inputs)))
+    best: tuple[int, Bound | None] = (0, None)
+    for _ in range(_TRIES):
+        bound = reader.bound_at(plan.part, run, int(rows * share))
+        size = sum(reader.count(plan.part, other, bound) * _size(other) // other.rows for other in plan.inputs)
+        if size <= plan.budget_bytes:
+            low = share
+            best = max(best, (size, bound), key=lambda found: found[0])
+            if size >= plan.budget_bytes // 2:
+                break
+        else:
+            high = share
+        share = (low + high) / 2
+    return best
 
 
-def _live_part(piece: Piece, least: Bound) -> int:
-    if piece.last < least:
-        return 0
-    if piece.first >= least:
-        return piece.size
-    axis = 1 if piece.first[0] == piece.last[0] else 0
-    width = piece.last[axis] - piece.first[axis]
-    return max(1, piece.size * (piece.last[axis] - least[axis]) // width) if width else piece.size
+def _size(run: Run) -> int:
+    return sum(piece.size for piece in run.pieces)
 
 
-def _plan(part: str, chain: Sequence[Run], inputs: tuple[Run, ...], budget_bytes: int) -> Plan:
-    older = chain[: chain.index(inputs[0])]
-    own_output = inputs[0].into is not None and len(older) == 1 and older[0].number == inputs[0].into
-    return Plan(part=part, inputs=inputs, budget_bytes=min(budget_bytes, AT_ONCE), oldest=not older or own_output)
+def _after_first_bucket(reader: StateReader, plan: CompactionPlan) -> Bound:
+    """Return the bound after the first group and hash of the runs: the least that can be merged."""
+    firsts = [next(reader.spans(plan.part, run, None, None), None) for run in plan.inputs]
+    group, value = min(
+        (int(span.block.groups[span.start]), int(span.block.hashes[span.start])) for span in firsts if span is not None
+    )
+    return (group, value + 1) if value < 2**63 - 1 else start_of_group(group + 1)
 
 
-def _under_way(chain: Sequence[Run], sizes: Sequence[int]) -> Iterator[_Merge]:
-    """Yield the merges that have begun."""
-    start = 0
-    while start < len(chain):
-        into, end = chain[start].into, start + 1
-        if into is not None:
-            while end < len(chain) and chain[end].into == into:
-                end += 1
-            yield _Merge(start, tuple(chain[start:end]), sum(sizes[start:end]))
-        start = end
-
-
-def _idle(chain: Sequence[Run], before: int | None, behind: int | None) -> Iterator[tuple[int, int]]:
-    """Yield the stretches of runs that no merge has to do with, and that may be merged: where they begin and end."""
-    outputs = {run.into for run in chain}
-    start = None
-    for place, run in enumerate(chain):
-        busy = run.into is not None or run.number in outputs
-        busy = busy or (before is not None and run.batch >= before) or (behind is not None and run.batch <= behind)
-        if busy and start is not None:
-            yield start, place
-        start = None if busy else place if start is None else start
-    if start is not None:
-        yield start, len(chain)
-
-
-def _tiers(chain: Sequence[Run], sizes: Sequence[int], idle: Sequence[tuple[int, int]]) -> Iterator[_Merge]:
-    """Yield neighbours of one size class, where there are enough of them."""
-    fan = FAN if len(chain) <= SATURATED else SATURATED_FAN
-    for first, last in idle:
-        start, end, size_class = last, last, 0
-        for place in range(last - 1, first - 1, -1):
-            if _size_class(sizes[place]) > size_class:
-                if end - start >= fan:
-                    yield _Merge(start, tuple(chain[start:end]), sum(sizes[start:end]))
-                size_class, end = _size_class(sizes[place]), place + 1
-            start = place
-        if end - start >= fan:
-            yield _Merge(start, tuple(chain[start:end]), sum(sizes[start:end]))
-
-
-def _spare(
-    chain: Sequence[Run], sizes: Sequence[int], idle: Sequence[tuple[int, int]], budget_bytes: int
-) -> Iterator[_Merge]:
-    """Yield all neighbours that can be merged within the budget."""
-    for first, last in idle:
-        for start in range(first, last - 1):
-            size = sizes[start]
-            for end in range(start + 2, last + 1):
-                size += sizes[end - 1]
-                if size > min(budget_bytes, AT_ONCE):
-                    break
-                yield _Merge(start, tuple(chain[start:end]), size)
-
-
-def _size_class(size: int) -> int:
-    return max(0, math.ceil(math.log(size / SMALLEST_CLASS, FAN))) if size > SMALLEST_CLASS else 0
+def _ends(table: pa.Table) -> tuple[Bound, Bound]:
+    groups, hashes = group_hash(table)
+    return (int(groups[0]), int(hashes[0])), (int(groups[-1]), int(hashes[-1]))

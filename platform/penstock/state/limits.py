@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from penstock.errors import StateRowTooLarge, StateTooLarge
 from penstock.state.manifest import Manifest
-from penstock.state.refs import batch_of, is_file_name
-from penstock.state.rows import DELETED
+from penstock.state.references import batch_of, is_file_name
+from penstock.state.row_layout import DELETED
 
 __all__ = ["check_rows", "check_sizes", "unreferenced"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.state.keys import Bools, Ints, equal_keys
-from penstock.state.rows import DELETED, GROUP, HASH, Bound, conform
+from penstock.state.row_layout import DELETED, GROUP, HASH, Bound, conform
 
 if TYPE_CHECKING:
     from penstock.state.reader import Span

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.checkpoint.files import corrupt, read_file
-from penstock.checkpoint.format import decode, encode
-from penstock.checkpoint.mirror import shown
+from penstock.checkpoint.storage.durable_files import corrupt, read_file
+from penstock.checkpoint.storage.format import decode, encode
+from penstock.checkpoint.storage.hdfs_cache import shown
 from penstock.errors import StateError
-from penstock.state.refs import MERGED, PartRef, Piece, SegmentRef, is_file_name
-from penstock.state.rows import Bound, start_of_group
+from penstock.state.references import MERGED, PartRef, Piece, SegmentRef, is_file_name
+from penstock.state.row_layout import Bound, start_of_group
 
 __all__ = ["FOLDED", "Manifest", "ManifestRef", "Run", "stamp"]
 

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import StateMissing
-from penstock.state.groups import distinct, groups_in, joined
+from penstock.state.group_ranges import distinct, groups_in, joined
 from penstock.state.keys import Bools, Ints
 from penstock.state.lookup import Found, look_up, state_columns
 from penstock.state.manifest import Manifest, Run
-from penstock.state.refs import Piece
-from penstock.state.rows import Bound, conform, position, start_of_group
-from penstock.state.sections import Block, Section, open_section, retain
+from penstock.state.references import Piece
+from penstock.state.row_layout import Bound, conform, position, start_of_group
+from penstock.state.section_reader import Block, Section, open_section, retain
 
 __all__ = ["Adapters", "Span", "StateReader"]
 

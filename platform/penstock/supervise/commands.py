@@ -13,7 +13,7 @@ from enum import Enum
 from penstock.errors import CommandRefused
 from penstock.supervise.stream import Answered, Limits, Phase, StartOptions, Stream, Wish, begins_from
 
-__all__ = ["ID_RULE", "Command", "Outcome", "Verb", "fold", "generation_of", "is_id"]
+__all__ = ["ID_RULE", "Command", "CommandResult", "Verb", "fold", "generation_of", "is_id"]
 
 ID_RULE = "1 to 250 letters, digits and characters of _ . : + @ / ~ -"
 _ID = re.compile(r"[A-Za-z0-9_.:+@/~-]{1,250}")
@@ -36,7 +36,7 @@ class Verb(Enum):
 _ENDING = (Verb.RESTART, Verb.STOP, Verb.DRAIN, Verb.SUSPEND)
 
 
-class Outcome(Enum):
+class CommandResult(Enum):
     """What became of a command."""
 
     DONE = "done"
@@ -82,7 +82,7 @@ def is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def fold(stream: Stream, command: Command, now: int) -> tuple[Stream, Outcome]:
+def fold(stream: Stream, command: Command, now: int) -> tuple[Stream, CommandResult]:
     """Return the stream after a command, and what became of it.
 
     Raises CommandRefused where the stream's phase does not allow it, and ValueError for a start that is none.
@@ -90,18 +90,18 @@ def fold(stream: Stream, command: Command, now: int) -> tuple[Stream, Outcome]:
     begins_from(command.start, command.options)
     again = command.revives and stream.phase is Phase.FAILED
     if not again and generation_of(stream, command.id) is not None:
-        return stream, Outcome.ALREADY
+        return stream, CommandResult.ALREADY
     if _is_late(stream, command):
-        return stream, Outcome.STALE
+        return stream, CommandResult.STALE
     mine = again and stream.command == command.id  # what failed is what this command has begun
     if command.generation is not None and not (mine or stream.is_of(command.generation)):
-        return stream, Outcome.STALE
+        return stream, CommandResult.STALE
     changed = _changed(stream, command, now)
     if changed is None:
-        return _remember(stream, command), Outcome.ALREADY
+        return _remember(stream, command), CommandResult.ALREADY
     if (changed.wish, changed.first) != (stream.wish, stream.first):
         changed = changed.having(asked_by=command.id)
-    return _remember(changed, command), Outcome.DONE
+    return _remember(changed, command), CommandResult.DONE
 
 
 def _is_late(stream: Stream, command: Command) -> bool:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.checkpoint.mirror import shown
-from penstock.checkpoint.recovery import Damage, recover
-from penstock.checkpoint.store import CheckpointStore
-from penstock.checkpoint.takeover import refuse_ended, survey
+from penstock.checkpoint.log.recovery import Damage, recover
+from penstock.checkpoint.log.takeover import refuse_ended, survey
+from penstock.checkpoint.roots import control_store, job_log
+from penstock.checkpoint.storage.hdfs_cache import shown
+from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import CannotRestore, StreamFailed, SupervisorAbsent
-from penstock.runtime.roots import control_store, job_log
-from penstock.runtime.status import StatusRecords
-from penstock.supervise.commands import Command, Outcome, Verb, fold, generation_of
+from penstock.runtime.process.heartbeat import StatusRecords
+from penstock.supervise.commands import Command, CommandResult, Verb, fold, generation_of
 from penstock.supervise.records import LeaseRecords, StreamRecords
 from penstock.supervise.stream import Phase, Stream, begins_from
 from penstock.supervise.supervisor import PATIENCE
@@ -29,7 +29,7 @@ class Asked:
     """What became of a command: the stream after it, and the generation that it began or found."""
 
     stream: Stream
-    outcome: Outcome
+    outcome: CommandResult
     generation: int
 
 
@@ -84,7 +84,7 @@ class StreamControl:
     def ends_driver(self, command: Command) -> bool:
         """Return whether a command would end a driver and start another in its place, which is to be checked first."""
         found = self.newest()
-        if command.verb is not Verb.RESTART or fold(found, command, self.clock.wall())[1] is not Outcome.DONE:
+        if command.verb is not Verb.RESTART or fold(found, command, self.clock.wall())[1] is not CommandResult.DONE:
             return False
         # A driver that was started by hand has no place in the record, and is ended by a restart as well.
         return found.driver is not None or self._beats()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.runtime.orders import Order
-from penstock.runtime.restoring import parse_start
+from penstock.runtime.process.control import ControlState
+from penstock.runtime.restore.target import parse_start
 from penstock.sources.base import ReadLimit
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import Stream, Wish
@@ -24,31 +24,31 @@ class StreamOrders:
         self._records = records
         self._generation = generation
         self._before = frozenset() if generation else frozenset(known.id for known in records.newest().answered)
-        self._seen = (-2, Order())  # one value: two threads look
+        self._seen = (-2, ControlState())  # one value: two threads look
 
-    def look(self) -> Order:
+    def look(self) -> ControlState:
         """Return what is wanted now; the record is read when there is a new one."""
         number = self._records.number()
         if number != self._seen[0]:
             self._seen = (number, self._order(self._records.newest()))
         return self._seen[1]
 
-    def _order(self, stream: Stream) -> Order:
+    def _order(self, stream: Stream) -> ControlState:
         limit = ReadLimit(rows=stream.limits.rows) if stream.limits is not None else None
         return replace(self._wanted(stream, limit), saves=dict(stream.saves), unsaves=dict(stream.unsaves))
 
-    def _wanted(self, stream: Stream, limit: ReadLimit | None) -> Order:
+    def _wanted(self, stream: Stream, limit: ReadLimit | None) -> ControlState:
         if not self._generation:
             # Not the wish: a stop is answered with "nothing to do" where no stream runs, and means this driver still.
             verbs = {known.verb for known in stream.answered if known.id not in self._before}
             begins = parse_start(stream.start).batch if "restart" in verbs else None
             stop = bool({"stop", "suspend", "restart"} & verbs)
-            return Order(stop=stop, drain="drain" in verbs, begins=begins, limit=limit)
+            return ControlState(stop=stop, drain="drain" in verbs, begins=begins, limit=limit)
         if self._generation > stream.generation:  # whoever counts generations does not keep them here
-            return Order(limit=limit)
+            return ControlState(limit=limit)
         if self._generation < stream.generation:
             over = f"generation {stream.generation} was claimed after this driver's, {self._generation}"
-            return Order(over=over, begins=parse_start(stream.start).batch, stop=True, limit=limit)
+            return ControlState(over=over, begins=parse_start(stream.start).batch, stop=True, limit=limit)
         # A stream that was given up is over too: its last driver may have been launched later than anybody waited.
         stop = stream.is_over or stream.wish in (Wish.STOP, Wish.SUSPEND)
-        return Order(stop=stop, drain=stream.wish is Wish.DRAIN, limit=limit)
+        return ControlState(stop=stop, drain=stream.wish is Wish.DRAIN, limit=limit)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.runtime.config import Settings
-from penstock.runtime.stopping import GRACE
+from penstock.config.settings import Settings
+from penstock.runtime.process.signals import GRACE
 from penstock.supervise.machine import Policy
 
 __all__ = ["policy_of"]

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from penstock.checkpoint.control import NumberedRecord, Records
-from penstock.checkpoint.entries import Record
-from penstock.checkpoint.store import CheckpointStore, corrupt
+from penstock.checkpoint.control_records import NumberedRecord, Records
+from penstock.checkpoint.log.entries import Record
+from penstock.checkpoint.storage.store import CheckpointStore, corrupt
 from penstock.errors import CheckpointCorrupt, CommitUnknown, StorageUnavailable
 from penstock.supervise.stream import Stream
 

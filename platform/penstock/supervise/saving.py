@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import partial
 
-from penstock.checkpoint.entries import Commit
-from penstock.checkpoint.log import Log
-from penstock.checkpoint.mirror import shown
-from penstock.checkpoint.recovery import Damage, Recovered, recover
-from penstock.checkpoint.takeover import survey
+from penstock.checkpoint.log.entries import Commit
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.recovery import Damage, Recovered, recover
+from penstock.checkpoint.log.takeover import survey
+from penstock.checkpoint.roots import job_log
+from penstock.checkpoint.storage.hdfs_cache import shown
 from penstock.errors import CannotSave, Fenced, HolderAlive
-from penstock.runtime.holder import HolderWatch, holder_name
-from penstock.runtime.roots import job_log
-from penstock.runtime.saving import refuse_save, refuse_unsave, save_at_rest, unsave_at_rest
-from penstock.runtime.settings import Identity
-from penstock.runtime.status import StatusRecords
+from penstock.runtime.driver.savepoint import refuse_save, refuse_unsave, save_at_rest, unsave_at_rest
+from penstock.runtime.driver.settings import Identity
+from penstock.runtime.process.heartbeat import StatusRecords
+from penstock.runtime.process.takeover_policy import HolderWatch, holder_name
 from penstock.supervise.commands import generation_of
 from penstock.supervise.control import StreamControl
 from penstock.supervise.requests import Request

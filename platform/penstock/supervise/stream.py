@@ -12,8 +12,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, JsonValue
 
-from penstock.checkpoint.entries import Record
-from penstock.runtime.restoring import StartFrom, parse_start
+from penstock.checkpoint.log.entries import Record
+from penstock.runtime.restore.target import RestoreTarget, parse_start
 
 __all__ = ["Answered", "DriverSlot", "Limits", "Phase", "StartOptions", "Stream", "Wish", "begins_from"]
 
@@ -90,7 +90,7 @@ class StartOptions(Record):
         return said + [word for step in self.drop for word in ("--drop", step)]
 
 
-def begins_from(start: str, options: StartOptions | None) -> StartFrom:
+def begins_from(start: str, options: StartOptions | None) -> RestoreTarget:
     """Return where a stream begins; raises ValueError for a start that is none, and for options it does not take."""
     begins = parse_start(start)
     if options is None:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import structlog
 
-from penstock.checkpoint.mirror import shown
-from penstock.checkpoint.store import CheckpointStore
+from penstock.checkpoint.roots import control_store
+from penstock.checkpoint.storage.hdfs_cache import shown
+from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import PenstockError
-from penstock.runtime.roots import control_store
 from penstock.supervise.launcher import Launcher, LaunchOrder
 from penstock.supervise.machine import Action, Exit, Life, Policy, not_launched, step
 from penstock.supervise.records import LeaseWatch, StreamRecords, supervised_jobs

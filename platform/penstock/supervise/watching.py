@@ -14,11 +14,11 @@ from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from penstock.checkpoint.store import CheckpointStore
-from penstock.checkpoint.takeover import survey
-from penstock.runtime.holder import HolderName
-from penstock.runtime.roots import job_log
-from penstock.runtime.status import StatusRecords
+from penstock.checkpoint.log.takeover import survey
+from penstock.checkpoint.roots import job_log
+from penstock.checkpoint.storage.store import CheckpointStore
+from penstock.runtime.process.heartbeat import StatusRecords
+from penstock.runtime.process.takeover_policy import HolderName
 from penstock.supervise.launcher import Handle, Launcher
 from penstock.supervise.machine import Beat, Holder, Life, Seen
 from penstock.supervise.stream import DriverSlot, Stream

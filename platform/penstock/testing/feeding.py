@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from penstock.errors import JobError, UnknownName
-from penstock.graph.sites import user_site
+from penstock.graph.source_location import user_site
 from penstock.sources.memory import MemorySource
-from penstock.testing.ticks import micros
+from penstock.testing.arguments import micros
 
 __all__ = ["Feed", "Marks", "refuse_unknown"]
 

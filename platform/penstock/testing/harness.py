@@ -9,27 +9,27 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from penstock.checkpoint.entries import Commit
-from penstock.checkpoint.mirror import root_of
+from penstock.checkpoint.log.entries import Commit
+from penstock.checkpoint.storage.hdfs_cache import root_of
 from penstock.errors import CannotRestore, JobError, PenstockError, UnknownName
 from penstock.graph.durations import Duration, duration_micros, seconds
 from penstock.graph.job import Job
-from penstock.graph.sites import user_site
-from penstock.runtime.jobrun import JobRun
-from penstock.runtime.loop import Driver, DriverSettings
-from penstock.runtime.next_batch import spans_of
-from penstock.runtime.stages import Hook
-from penstock.runtime.suites import find_suites
-from penstock.runtime.triggers import Trigger
+from penstock.graph.source_location import user_site
+from penstock.quality.suite_files import find_suites
+from penstock.runtime.driver.loop import Driver, DriverSettings
+from penstock.runtime.driver.next_batch import spans_of
+from penstock.runtime.driver.stages import Hook
+from penstock.runtime.process.job_run import JobRun
 from penstock.sinks.staged_files import read_staged
 from penstock.sources.memory import MemorySource
+from penstock.testing.arguments import AskedFor, Untimed, checked_time, micros
+from penstock.testing.crash_points import Crashed, checked_hook
+from penstock.testing.endpoints import hand_over, shown, with_late_sinks
+from penstock.testing.environment import project_quality, session_of_tests
 from penstock.testing.feeding import Feed, Marks, refuse_unknown
-from penstock.testing.hooks import Crashed, checked_hook
-from penstock.testing.places import project_quality, session_of_tests
-from penstock.testing.sides import hand_over, shown, with_late_sinks
-from penstock.testing.starts import start_from
-from penstock.testing.ticks import AskedFor, Untimed, checked_time, micros
+from penstock.testing.start_arguments import start_from
 from penstock.time.clock import ManualClock
+from penstock.time.triggers import Trigger
 
 __all__ = ["Crashed", "Harness"]
 

@@ -16,10 +16,11 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.base import RequestResponseEndpoint
 
 from penstock.errors import PenstockError
-from penstock.runtime.project import Project
+from penstock.runtime.process.project import Project
 from penstock.supervise.requests import Request as StreamRequest
 from penstock.time.clock import Clock, SystemClock
 from penstock.ui.charts import charts_of
+from penstock.ui.error_texts import Trouble
 from penstock.ui.files import has_reports
 from penstock.ui.listing import listing_of
 from penstock.ui.model import JobView
@@ -28,7 +29,6 @@ from penstock.ui.rendering import NOTHING, Renderer
 from penstock.ui.report_pages import ReportPages
 from penstock.ui.requests import ask_of, possible
 from penstock.ui.restarting import Wanted, plan_of, starts_of
-from penstock.ui.trouble import Trouble
 
 __all__ = ["REFRESH", "pages"]
 

@@ -10,10 +10,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.checkpoint.entries import END_OF_TIME
+from penstock.checkpoint.log.entries import END_OF_TIME
 from penstock.ui.driver_log import Spent
+from penstock.ui.formatting import quantity, size, span
 from penstock.ui.model import Batch, JobView
-from penstock.ui.words import quantity, size, span
 
 __all__ = ["Chart", "charts_of"]
 

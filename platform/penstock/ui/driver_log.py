@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.supervise.local import events_of, log_files
+from penstock.supervise.launchers.local import events_of, log_files
 from penstock.supervise.watching import logs_of
-from penstock.ui.words import finite
+from penstock.ui.formatting import finite
 
 __all__ = ["DriverLog", "Spent", "read_driver_log"]
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.checkpoint.entries import Commit, SourceProgress
+from penstock.checkpoint.log.entries import Commit, SourceProgress
 
 __all__ = ["SinkEnd", "SourceEnd", "sinks_of", "sources_of"]
 

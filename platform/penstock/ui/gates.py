@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.checkpoint.entries import Commit
+from penstock.checkpoint.log.entries import Commit
 
 __all__ = ["Gate", "Reported", "gates_of", "read_reported"]
 

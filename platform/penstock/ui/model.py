@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from penstock.checkpoint.entries import END_OF_TIME, Commit
-from penstock.runtime.batch_report import BatchReport
-from penstock.runtime.overview import JobStatus, KeptCheckpoint, State
+from penstock.checkpoint.log.batch_report import BatchReport
+from penstock.checkpoint.log.entries import END_OF_TIME, Commit
+from penstock.runtime.inspect.job_status import JobState, JobStatus, KeptCheckpoint
 from penstock.supervise.stream import Limits, Phase, Stream
 from penstock.ui.ends import SinkEnd, SourceEnd, sinks_of, sources_of
+from penstock.ui.error_texts import Trouble
 from penstock.ui.flow import Flow, flow_of
-from penstock.ui.trouble import Trouble
-from penstock.ui.words import finite
+from penstock.ui.formatting import finite
 
 __all__ = ["Batch", "Change", "JobView", "Judged", "Reading", "Step", "Tone", "Unit", "view_of"]
 
@@ -42,12 +42,12 @@ _TONES = {
     Phase.FINISHED: Tone.QUIET,
 }
 _STATE_TONES = {
-    State.RUNNING: Tone.GOOD,
-    State.SILENT: Tone.WAITS,
-    State.ARRIVING: Tone.WAITS,
-    State.DIED: Tone.BAD,
-    State.FAILED: Tone.BAD,
-    State.NEEDS_PERSON: Tone.BAD,
+    JobState.RUNNING: Tone.GOOD,
+    JobState.SILENT: Tone.WAITS,
+    JobState.ARRIVING: Tone.WAITS,
+    JobState.DIED: Tone.BAD,
+    JobState.FAILED: Tone.BAD,
+    JobState.NEEDS_PERSON: Tone.BAD,
 }
 
 
@@ -205,7 +205,7 @@ class JobView:
     @property
     def runs(self) -> bool:
         """Return whether a driver is at work."""
-        return self.reading.status.state is State.RUNNING
+        return self.reading.status.state is JobState.RUNNING
 
     @property
     def limit(self) -> int | None:
@@ -220,7 +220,7 @@ def view_of(reading: Reading) -> JobView:
     newest = status.last
     batches = tuple(_batch(kept, commit) for kept, commit in zip(reading.kept, reading.commits, strict=True))
     watermark, delay = _watermark(status.watermarks, reading.now)
-    runs = status.state is State.RUNNING
+    runs = status.state is JobState.RUNNING
     rate = status.record.get("rows_per_second")
     # Beside a stream that somebody ended, or that finished, a driver that runs was started by hand.
     by_hand = runs and stream.is_over and not status.record.get("generation")

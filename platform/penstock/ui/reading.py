@@ -15,21 +15,21 @@ from typing import Any, TypeVar
 
 import structlog
 
-from penstock.checkpoint.recovery import Damage, recover
+from penstock.checkpoint.log.recovery import Damage, recover
+from penstock.checkpoint.roots import control_store, is_there, job_log, reports_folder
+from penstock.config.settings import load_settings
 from penstock.errors import PenstockError
-from penstock.runtime.config import load_settings
-from penstock.runtime.held_records import HeldRecords
-from penstock.runtime.overview import kept_checkpoints, read_status
-from penstock.runtime.project import Project
-from penstock.runtime.roots import control_store, is_there, job_log, reports_folder
+from penstock.quality.held.decisions import HeldRecords
+from penstock.runtime.inspect.job_status import kept_checkpoints, read_status
+from penstock.runtime.process.project import Project
 from penstock.supervise.control import StreamControl
 from penstock.supervise.stream import Limits, Stream
 from penstock.time.clock import Clock
 from penstock.ui.driver_log import DriverLog, read_driver_log
+from penstock.ui.error_texts import Trouble
 from penstock.ui.gates import Gate, gates_of
 from penstock.ui.model import JobView, Reading, view_of
 from penstock.ui.restarting import RestartFacts
-from penstock.ui.trouble import Trouble
 
 __all__ = [
     "NEWEST", "Broken", "Remembered", "look", "read_drivers", "read_gates", "read_restart", "read_streams",

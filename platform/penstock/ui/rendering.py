@@ -15,14 +15,14 @@ from fastapi.responses import FileResponse, HTMLResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from penstock.checkpoint.log.batch_report import shown_moment
 from penstock.errors import JobNotFound, PenstockError
-from penstock.runtime.batch_report import shown_moment
-from penstock.runtime.project import Project
+from penstock.runtime.process.project import Project
+from penstock.ui.error_texts import Trouble
 from penstock.ui.files import has_reports
+from penstock.ui.formatting import counted, number, quantity, size, span
 from penstock.ui.model import JobView
 from penstock.ui.reading import Broken, reports_of
-from penstock.ui.trouble import Trouble
-from penstock.ui.words import counted, number, quantity, size, span
 
 __all__ = ["NOTHING", "Airflow", "Renderer", "encoded", "reported"]
 

@@ -8,14 +8,14 @@ from urllib.parse import quote
 from fastapi import Request
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
-from penstock.runtime.project import Project
-from penstock.runtime.roots import REPORTED
+from penstock.checkpoint.roots import REPORTED
+from penstock.runtime.process.project import Project
+from penstock.ui.error_texts import Trouble
 from penstock.ui.files import DOCS_INDEX, INDEX, docs_pages, find_report
 from penstock.ui.gates import Gate, read_reported
 from penstock.ui.reading import NEWEST, Broken, Remembered, read_gates, reports_of
 from penstock.ui.rendering import NOTHING, Renderer, encoded, reported
 from penstock.ui.served import tidied, with_bar
-from penstock.ui.trouble import Trouble
 
 __all__ = ["ReportPages"]
 

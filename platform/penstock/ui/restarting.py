@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from penstock.checkpoint.recovery import Recovered
+from penstock.checkpoint.log.batch_report import BatchReport, shown_moment
+from penstock.checkpoint.log.recovery import Recovered
 from penstock.errors import PenstockError
 from penstock.graph.names import is_name
-from penstock.runtime.batch_report import BatchReport, shown_moment
-from penstock.runtime.held import undone_by_restore
-from penstock.runtime.overview import KeptCheckpoint
-from penstock.runtime.restoring import SinkRows, Superseded, find_superseded, parse_state
+from penstock.quality.held.batches import undone_by_restore
+from penstock.runtime.inspect.job_status import KeptCheckpoint
+from penstock.runtime.restore.target import SinkRows, Superseded, find_superseded, parse_state
 from penstock.supervise.stream import StartOptions, begins_from
-from penstock.ui.trouble import Trouble
-from penstock.ui.words import quantity
+from penstock.ui.error_texts import Trouble
+from penstock.ui.formatting import quantity
 
 __all__ = ["EMPTY", "Plan", "RestartFacts", "Wanted", "plan_of", "starts_of"]
 

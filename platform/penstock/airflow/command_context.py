@@ -1,0 +1,117 @@
+"""Give a stream's commands from a task: the id that stays over tries, and what an answer means for the task."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from penstock.airflow.projects import refuse_root_of_bundle
+from penstock.errors import EXIT_PERSON, PenstockError
+from penstock.graph.names import is_name
+from penstock.runtime.process.project import find_project
+from penstock.runtime.restore.target import parse_state
+from penstock.supervise.commands import Command, is_id
+from penstock.supervise.control import Asked, StreamControl
+from penstock.supervise.stream import Limits, StartOptions
+from penstock.time.clock import SystemClock
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+__all__ = ["ask", "asking", "command_id", "control_of", "limits_of", "options_of", "run_started_at"]
+
+
+def control_of(project: str, job: str) -> StreamControl:
+    """Return the control of a job's stream; AirflowFailException for what is no job of the project."""
+    with asking():
+        root = find_project(given=Path(project)).settings(job).root
+        refuse_root_of_bundle(root)
+        return StreamControl(root, job, SystemClock())
+
+
+def command_id(context: Context) -> str:
+    """Return the id of what a task asks: the same for every try, and after a clear (DESIGN 11)."""
+    ti = context["ti"]
+    said = f"{ti.dag_id}/{ti.run_id}/{ti.task_id}"
+    if ti.map_index is not None and ti.map_index >= 0:
+        said = f"{said}/{ti.map_index}"
+    if is_id(said):
+        return said
+    # A run may be named by whoever triggers it; tasks of one run are still to be told from those of others.
+    return "/".join(hashlib.sha256(part.encode()).hexdigest() for part in (ti.dag_id, ti.run_id, said))
+
+
+def run_started_at(context: Context) -> int | None:
+    """Return, for a try that is not the first, when its run began, or was cleared: what is newer, it does not mean.
+
+    The first try comes at once, and two machines' clocks may differ; None for it.
+    """
+    if context["ti"].try_number <= 1:
+        return None
+    run = context["dag_run"]
+    when = run.start_date or run.run_after
+    return int(when.timestamp() * 1_000_000)
+
+
+def ask(control: StreamControl, command: Command) -> Asked:
+    """Carry out a command; a refusal that stays fails the task at once, whatever its retries."""
+    with asking():
+        return control.ask(command)
+
+
+@contextmanager
+def asking() -> Iterator[None]:
+    """Turn what only a person can mend, by its exit code, into a failure that Airflow does not try again."""
+    try:
+        yield
+    except PenstockError as why:
+        if why.exit_code != EXIT_PERSON:
+            raise
+        raise AirflowFailException(str(why)) from why
+    except ValueError as why:
+        raise AirflowFailException(str(why)) from why
+
+
+def limits_of(rows: object) -> Limits | None:
+    """Read what a form says of rows: nothing leaves the limits as they are."""
+    text = str(rows or "").strip()
+    if not text:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise AirflowFailException(f"{text!r} is not a number of rows, 1 or more")
+    return Limits(rows=int(text))
+
+
+def options_of(
+    partitions: object, state: Mapping[str, str] | Sequence[str] | str | None, drop: Sequence[str] | str | None,
+    *, truncate_sinks: bool,
+) -> StartOptions | None:  # fmt: skip
+    """Read what an operator was given, or a template made of a form; None where nothing was said.
+
+    `state` maps steps to tables, or is `STEP=TABLE` once or several times; `drop` are names of steps. A text has them
+    with blanks between. Raises AirflowFailException for what is none of it.
+    """
+    number = str(partitions or "").strip()
+    if number and (not number.isdecimal() or int(number) < 1):
+        raise AirflowFailException(f"{number!r} is not a number of partitions, 1 or more")
+    words = [f"{step}={table}" for step, table in state.items()] if isinstance(state, Mapping) else _words(state)
+    dropped = _words(drop)
+    if unknown := [step for step in dropped if not is_name(step)]:
+        raise AirflowFailException(f"{unknown[0]!r} is no name of a step")
+    try:
+        tables = parse_state(words)
+    except ValueError as why:
+        raise AirflowFailException(str(why)) from None
+    said = StartOptions(
+        partitions=int(number) if number else None, state=tables, truncate_sinks=truncate_sinks, drop=tuple(dropped)
+    )
+    return None if said == StartOptions() else said
+
+
+def _words(said: Sequence[str] | str | None) -> list[str]:
+    return said.split() if isinstance(said, str) else list(said or ())

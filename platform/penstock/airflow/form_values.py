@@ -1,0 +1,128 @@
+"""Find what the forms of a project can offer, within one budget for a DAG file, whatever its stores do.
+
+A thread of its own asks the stores, so that a disk or a NameNode that does not answer keeps nobody waiting longer than
+the budget. What was found is kept in a file of this machine: a job whose store does not answer in time is offered what
+it was offered before, so its DAG neither goes nor changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from penstock.checkpoint.log.queries import Recent, newest_commits, newest_saves
+from penstock.checkpoint.roots import control_store, job_log
+from penstock.checkpoint.storage.hdfs_cache import hurried
+from penstock.errors import PenstockError, StorageUnavailable
+from penstock.runtime.process.project import Project
+from penstock.supervise.records import StreamRecords
+
+__all__ = ["BUDGET", "offered"]
+
+BUDGET = 2.0
+"""Seconds that a DAG file waits for all its stores together: Airflow drops the DAGs of a file that takes long."""
+_OFFERED = 20
+_PRIVATE = 0o700
+
+Starts = dict[str, str]
+
+
+def offered(project: Project, jobs: list[str], *, budget: float = BUDGET) -> dict[str, Starts]:
+    """Return, for each job, what its stream can start from and how a form says it.
+
+    Saved checkpoints are offered always, kept batches of streams at rest alone: with each batch of one that runs its
+    DAG would be another, and Airflow keeps every version of a DAG.
+    """
+    file = _cache(project)
+    before = _read(file)
+    found: dict[str, Starts] = {}
+    asking = threading.Thread(target=_ask, args=(project, jobs, found, budget), daemon=True, name="penstock-offers")
+    asking.start()
+    asking.join(budget)
+    known = {job: dict(found[job]) if job in found else before.get(job, {}) for job in jobs}
+    if known != before:
+        _write(file, known)
+    return {job: {"last": "where it left off", **kept, "empty": "nothing: start over"} for job, kept in known.items()}
+
+
+def _ask(project: Project, jobs: list[str], found: dict[str, Starts], budget: float) -> None:
+    """Ask the stores of all jobs, each root until it fails to answer once; a log in trouble offers less.
+
+    They are asked in any order, so that no job is always the one that the budget does not reach.
+    """
+    silent: set[Path] = set()
+    ends = time.monotonic() + budget
+    for job in random.sample(jobs, len(jobs)):
+        left = ends - time.monotonic()
+        if left <= 0:
+            return
+        root = None
+        try:
+            root = project.settings(job).root
+            if root in silent:
+                continue
+            with hurried(left):
+                found[job] = _kept(root, job)
+        except (StorageUnavailable, OSError):
+            if root is not None:
+                silent.add(root)
+        except PenstockError:
+            found[job] = {}
+
+
+def _kept(root: Path, job: str) -> Starts:
+    log = job_log(root / job)
+    if log is None:
+        return {}
+    newest_named = list(newest_saves(log).items())[:_OFFERED]
+    kept = {f"saved={name}": f"saved as {name}: {_said(one)}" for name, one in newest_named}
+    stream = StreamRecords(control_store(root, make=False), job).newest()
+    if stream.driver is not None or stream.wants_driver:
+        return kept
+    return {**kept, **{f"batch={one.batch}": _said(one) for one in newest_commits(log, _OFFERED)}}
+
+
+def _said(one: Recent) -> str:
+    return f"batch {one.batch}, {datetime.fromtimestamp(one.time / 1_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+# --- what was found before -------------------------------------------------------------------------
+def _cache(project: Project) -> Path:
+    folder = Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}"
+    return folder / f"offers-{hashlib.sha256(str(project.root).encode()).hexdigest()[:32]}.json"
+
+
+def _read(file: Path) -> dict[str, Starts]:
+    """Return what was found before; nothing where the folder is not ours, because others could have written it."""
+    try:
+        state = file.parent.stat()
+        if state.st_uid != os.getuid() or state.st_mode & 0o022:
+            return {}
+        known = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if _is_sound(known) else {}
+
+
+def _is_sound(known: object) -> bool:
+    return isinstance(known, dict) and all(
+        isinstance(starts, dict) and all(isinstance(said, str) for said in starts.values()) for starts in known.values()
+    )
+
+
+def _write(file: Path, known: dict[str, Starts]) -> None:
+    with suppress(OSError):
+        file.parent.mkdir(mode=_PRIVATE, exist_ok=True)
+        if file.parent.stat().st_uid != os.getuid():
+            return
+        with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8") as made:
+            json.dump(known, made)
+        Path(made.name).replace(file)

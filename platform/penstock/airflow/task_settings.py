@@ -1,0 +1,79 @@
+"""Say where and how tasks run, from `[airflow]` of the configuration.
+
+A task that follows a stream lasts as long as the stream. It is deferred, so that it takes no worker slot, and so is the
+one that waits until a driver runs. Where a follower is not, `pool` bounds how many slots such tasks take. Commands wait
+behind none of them: they stay in Airflow's default pool and go before what follows streams.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Any
+
+from airflow.configuration import conf
+
+from penstock.config.schema import AirflowDefaults
+from penstock.config.settings import airflow_defaults
+from penstock.config.values import parse_duration
+from penstock.errors import PenstockError
+from penstock.runtime.process.project import Project
+
+__all__ = ["commands", "default_args", "follows", "placing_of", "waits"]
+
+TRIES = 3
+RETRY = timedelta(seconds=5)
+_TRIES_OF_A_LIFE = 100
+_DURATIONS = ("retry_delay", "max_retry_delay", "execution_timeout")
+_FIRST = 100
+"""By how much commands go before what follows streams."""
+
+
+def placing_of(project: Project, job: str | None = None) -> AirflowDefaults:
+    """Return how the tasks of a job, or of the project, run; as Airflow has it where a file is wrong."""
+    try:
+        return airflow_defaults(project.root) if job is None else project.settings(job).airflow
+    except PenstockError:
+        return AirflowDefaults()
+
+
+def default_args(placing: AirflowDefaults) -> dict[str, Any]:
+    """Return the `default_args` of a DAG: a few tries, and what the configuration says."""
+    said = {"owner": placing.owner, "queue": placing.queue, **placing.default_args.model_dump()}
+    found = {name: _value(name, value) for name, value in said.items() if value is not None}
+    return {"retries": TRIES, "retry_delay": RETRY, **found}
+
+
+def commands(placing: AirflowDefaults) -> dict[str, Any]:
+    """Return the `default_args` of a DAG whose tasks command streams."""
+    return {**default_args(placing), "priority_weight": _FIRST + (placing.priority or 1), "weight_rule": "absolute"}
+
+
+def waits(placing: AirflowDefaults) -> dict[str, Any]:
+    """Return the arguments of a task that waits for a stream: whether it holds a worker slot meanwhile."""
+    deferrable = _said_to_airflow() if placing.deferrable is None else placing.deferrable
+    return {"deferrable": deferrable is not False}
+
+
+def follows(placing: AirflowDefaults) -> dict[str, Any]:
+    """Return the arguments of a task that follows a stream to its end: it has no time limit, and many tries.
+
+    Workers are renewed and storage has bad hours in the life of a stream.
+    """
+    tries = max(_TRIES_OF_A_LIFE, placing.default_args.retries or 0)
+    found = {"priority_weight": placing.priority or 1, "retries": tries, "execution_timeout": None, **waits(placing)}
+    return found if placing.pool is None else {**found, "pool": placing.pool}
+
+
+def _value(name: str, said: Any) -> Any:
+    """Return an argument as Airflow takes it."""
+    return timedelta(microseconds=parse_duration(said).micros) if name in _DURATIONS else said
+
+
+def _said_to_airflow() -> bool | None:
+    """Return what the environment says of `[operators] default_deferrable`.
+
+    The file cannot be asked: Airflow writes its own default, false, into each airflow.cfg that it makes.
+    """
+    said = "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE" in os.environ
+    return conf.getboolean("operators", "default_deferrable") if said else None

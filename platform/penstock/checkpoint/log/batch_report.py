@@ -1,0 +1,170 @@
+"""Say in a few numbers what a Commit says, for progress, status and the list of checkpoints. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from penstock.checkpoint.log.entries import END_OF_TIME, Commit
+
+__all__ = ["BatchReport", "Totals", "Windows", "closed_windows", "moment", "shown_moment"]
+
+Windows = Mapping[str, tuple[int | None, int]]
+"""The windows that were closed, by step: those that end after the first moment, None for unknown, until the second."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+END, BEGINNING = "end of time", "beginning of time"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchReport:
+    """Hold the numbers of one batch. Counts are rows; times are microseconds since 1970.
+
+    `output` and `held` count by sink, `late` and `watermarks` go by window step, `verdicts` count by what the gates
+    decided, `staged` are the bytes of the output files, and `fetched` those of state that tasks had brought from HDFS
+    because they were not where they ran.
+    """
+
+    batch: int
+    time: int
+    read: Mapping[str, int]
+    output: Mapping[str, int]
+    held: Mapping[str, int]
+    late: Mapping[str, int]
+    verdicts: Mapping[str, int]
+    watermarks: Mapping[str, int | None]
+    staged: int
+    fetched: int
+    due: int | None
+
+    @classmethod
+    def of(cls, commit: Commit) -> BatchReport:
+        """Return the report of a Commit."""
+        counts = commit.accounting
+        files = [f for kind in (commit.staged, commit.held) for found in kind.values() for f in found]
+        dues = [end for end in commit.due.values() if end is not None]
+        return cls(
+            batch=commit.batch,
+            time=commit.time,
+            read={_name(k): n["read"] for k, n in counts.items() if k.startswith("source:")},
+            output={sink: sum(f.rows for f in found) for sink, found in commit.staged.items()},
+            held={sink: sum(f.rows for f in found) for sink, found in commit.held.items() if found},
+            late={_name(k): n["late"] for k, n in counts.items() if k.startswith("window:")},
+            verdicts=dict(Counter(_decision(v) for v in commit.verdicts)),
+            watermarks=commit.watermarks_out,
+            staged=sum(f.size for f in files),
+            fetched=commit.written.get("fetched", 0),
+            due=min(dues, default=None),
+        )
+
+    @property
+    def rows(self) -> int:
+        """Return the rows read from all sources."""
+        return sum(self.read.values())
+
+    @property
+    def watermark(self) -> int | None:
+        """Return the watermark of the step that is furthest behind; None at the beginning of time."""
+        marks = list(self.watermarks.values())
+        return None if None in marks else min((m for m in marks if m is not None), default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON values, with times as ISO text."""
+        return {
+            "batch": self.batch,
+            "time": moment(self.time),
+            "rows": self.rows,
+            "read": dict(self.read),
+            "output": dict(self.output),
+            "late": dict(self.late),
+            "held": dict(self.held),
+            "verdicts": dict(self.verdicts),
+            "watermark": {step: moment(mark) for step, mark in self.watermarks.items()},
+            "staged_bytes": self.staged,
+            "fetched_bytes": self.fetched,
+            "next_due": moment(self.due),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Hold the rows of all batches up to one, and in how many batches most rows were late, or too far ahead.
+
+    `ahead` is a part of `quarantined`, which is that of sources. With several window steps a row may be late for each.
+    """
+
+    read: int
+    quarantined: int
+    ahead: int
+    filtered: int
+    late: int
+    mostly_late: int
+    mostly_ahead: int
+
+    @classmethod
+    def of(cls, commit: Commit | None) -> Totals | None:
+        """Return the totals of a Commit, None where there is none, or none that says any."""
+        if commit is None or not commit.totals:
+            return None
+        counts = commit.totals
+
+        def add_up(kind: str, what: str) -> int:
+            return sum(n.get(what, 0) for name, n in counts.items() if name.partition(":")[0] == kind)
+
+        return cls(
+            read=add_up("source", "read"),
+            quarantined=add_up("source", "quarantined"),
+            ahead=add_up("source", "too_far_ahead"),
+            filtered=add_up("filter", "filtered"),
+            late=add_up("window", "late"),
+            mostly_late=add_up("batches", "mostly_late"),
+            mostly_ahead=add_up("batches", "mostly_too_far_ahead"),
+        )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return in words what is likely to be wrong with the event times."""
+        said = ((self.mostly_late, "late"), (self.mostly_ahead, "too far in the future"))
+        return tuple(f"most rows were {what} in {n:,} batch{'' if n == 1 else 'es'}" for n, what in said if n)
+
+
+def closed_windows(last: Commit, before: Commit | None) -> Windows:
+    """Return the windows that batches have closed, up to the `last` of them and after the one `before`, if known."""
+    closed = before.watermarks_in if before is not None else {}
+    ends = sorted(last.watermarks_in.items())
+    return {step: (closed.get(step), end) for step, end in ends if end is not None and end != closed.get(step)}
+
+
+def moment(micros: int | None) -> str | None:
+    """Return a time as ISO text in UTC; None stays None, and the end of time has a name.
+
+    A time that no calendar of Python holds is its number of microseconds.
+    """
+    if micros is None:
+        return None
+    if micros >= END_OF_TIME:
+        return END
+    try:
+        return (_EPOCH + timedelta(microseconds=micros)).isoformat().replace("+00:00", "Z")
+    except OverflowError:
+        return f"{micros} us"
+
+
+def shown_moment(micros: int | None) -> str:
+    """Return a time for people: to the second, without the fraction."""
+    text = moment(micros)
+    return BEGINNING if text is None else re.sub(r"\.\d+Z$", "Z", text).replace("T", " ")
+
+
+def _name(counted: str) -> str:
+    return counted.partition(":")[2]
+
+
+def _decision(verdict: Mapping[str, Any]) -> str:
+    """Name what a gate decided on one unit: its status where all was published, else what became of the rows."""
+    action, status = str(verdict["action"]), str(verdict["status"])
+    return status if action == "publish" else action

@@ -1,0 +1,362 @@
+"""Define the entries of a job's log (DESIGN 4): what each says, and nothing of how it is stored.
+
+Times are UTC microseconds since 1970. A watermark of None is the beginning of time, `END_OF_TIME` its end.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PlainSerializer,
+    TypeAdapter,
+    ValidationError,
+)
+
+from penstock.checkpoint.log.verdicts import packed, unpacked
+from penstock.checkpoint.storage import format as fileformat
+from penstock.checkpoint.storage.store import corrupt
+from penstock.errors import CheckpointCorrupt
+
+END_OF_TIME = 2**63 - 1
+
+
+class Record(BaseModel):
+    """A frozen value that takes the fields it names, in their own types, and no others."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Place(Record):
+    """Where an entry stands; the log fills it in when it appends.
+
+    `takeover` is the slot of the Takeover that the writer holds the log by; in a Takeover, that of the one before.
+    `compaction` is the slot of the newest Compaction before the entry. Where there is none, `saves` are the slots of
+    the named checkpoints that stand before the entry; else the Compaction has them.
+    """
+
+    slot: int
+    takeover: int | None = None
+    saves: dict[str, int] = {}
+    compaction: int | None = None
+
+
+class EntryBase(Record):
+    """What all entries have: `writer` is a random id of the driver process, `command` the id of what asked for it."""
+
+    epoch: int = Field(ge=1)
+    writer: str
+    command: str | None = None
+    place: Place | None = None
+
+
+class Takeover(EntryBase):
+    """A driver owns the log from here; `partitions` are those of its stateful steps.
+
+    `described` are the settings of its job that its state does not show: what a diff compares later code with.
+    `sinks` says where the rows of each sink go that can tell: a sink that shows less there has lost batches, and one
+    that goes elsewhere since has not.
+    """
+
+    kind: Literal["takeover"] = "takeover"
+    generation: int
+    holder: str
+    code_version: str
+    partitions: dict[str, int]
+    described: dict[str, dict[str, str]] = {}
+    sinks: dict[str, str] = {}
+
+
+class StepWatermarks(Record):
+    """The watermarks a step judges lateness by and closes by."""
+
+    late: int | None
+    close: int | None
+
+
+class Offsets(EntryBase):
+    """Batch N will read exactly these ranges; `ranges` are each source's own JSON, fingerprints included."""
+
+    kind: Literal["offsets"] = "offsets"
+    batch: int = Field(ge=0)
+    time: int
+    ranges: dict[str, dict[str, JsonValue]]
+    watermarks: dict[str, StepWatermarks]
+    limits: dict[str, JsonValue]
+    settings: dict[str, JsonValue]
+
+
+class StagedFile(Record):
+    """An output file that waits to be published; `fails` names the row rules that its rows fail."""
+
+    path: str
+    size: int = Field(ge=0)
+    rows: int = Field(ge=0)
+    checksum: str
+    stats: dict[str, JsonValue]
+    fails: list[str] = []
+
+
+class ManifestRef(Record):
+    """The manifest of one state partition."""
+
+    path: str
+    size: int = Field(ge=0)
+    checksum: str
+
+
+class PartitionProgress(Record):
+    """How far event time is in a source partition, and the time of the batch that last brought it a row.
+
+    An idle partition, and one that its source no longer has, do not hold the watermark back.
+    """
+
+    highest: int | None
+    seen_at: int | None
+    idle: bool
+    gone: bool = False
+
+
+class SourceProgress(Record):
+    """Where the next batch begins to read a source."""
+
+    position: dict[str, JsonValue]
+    partitions: dict[str, PartitionProgress]
+    ended: bool
+
+
+class SnapshotRef(Record):
+    """A data checkpoint of a step: the whole state behind a batch, in a version of the step's Delta table."""
+
+    batch: int = Field(ge=0)
+    time: int
+    version: int = Field(ge=0)
+    rows: int = Field(ge=0)
+    bytes: int = Field(ge=0)
+
+
+class Commit(EntryBase):
+    """Batch N is decided.
+
+    `floor` is the oldest batch that can be restored from here on; purging goes by it and by nothing else.
+    `published` are the versions of the sinks that are known to be published.
+    `zero` is the job's zero time, `watermarks_in` what each step closed by, `written` bytes by kind. `snapshots` is
+    the newest data checkpoint of each step: its segments, and those since, are all that `state` reads. `totals` are the
+    sums of `accounting` over all batches that this one's state comes from.
+    """
+
+    kind: Literal["commit"] = "commit"
+    batch: int = Field(ge=0)
+    time: int
+    state: dict[str, dict[str, ManifestRef]]
+    staged: dict[str, list[StagedFile]]
+    held: dict[str, list[StagedFile]]
+    verdicts: Annotated[list[dict[str, JsonValue]], BeforeValidator(unpacked), PlainSerializer(packed)]
+    sources: dict[str, SourceProgress]
+    watermarks_out: dict[str, int | None]
+    due: dict[str, int | None]
+    due_time: dict[str, int | None] = {}
+    accounting: dict[str, dict[str, int]]
+    timings: dict[str, float]
+    published: dict[str, int]
+    floor: int = Field(ge=0)
+    zero: int = 0
+    watermarks_in: dict[str, int | None] = {}
+    written: dict[str, int] = {}
+    snapshots: dict[str, SnapshotRef] = {}
+    totals: dict[str, dict[str, int]] = {}
+
+
+class Restore(EntryBase):
+    """From here state and positions are those of a batch, a saved checkpoint, a snapshot, another checkpoint, or none.
+
+    `commit` is what that batch decided with the state that was written for the restore in the place of its own: for
+    another number of partitions, from a snapshot or an edited table. None where the state is the batch's own.
+    `truncate` maps sinks to the versions of their tables that are to be put in force again: whoever takes over while
+    no Commit has followed does it, unless it was done (SEMANTICS 10.1).
+    """
+
+    kind: Literal["restore"] = "restore"
+    batch: int | None
+    source: Literal["batch", "saved", "snapshot", "import", "empty"]
+    saved: str | None
+    partitions: dict[str, int] | None
+    commit: Commit | None = None
+    truncate: dict[str, int] = {}
+
+
+class Save(EntryBase):
+    """A named checkpoint: the whole Commit that it pins."""
+
+    kind: Literal["save"] = "save"
+    name: str
+    commit: Commit
+
+
+class Unsave(EntryBase):
+    """A named checkpoint is let go: its name is free, and nothing is kept for it any more."""
+
+    kind: Literal["unsave"] = "unsave"
+    name: str
+
+
+class SavedRef(Record):
+    """Where the Save of a named checkpoint stands, and what batch it pins, so that a list of names reads none.
+
+    `takeover` is the slot of the Takeover that the pinned Commit stands on.
+    """
+
+    slot: int
+    batch: int
+    time: int
+    takeover: int | None = None
+
+
+def saved_ref(slot: int, commit: Commit) -> SavedRef:
+    """Return what is known of a named checkpoint without reading it again."""
+    takeover = None if commit.place is None else commit.place.takeover
+    return SavedRef(slot=slot, batch=commit.batch, time=commit.time, takeover=takeover)
+
+
+class HeldRef(Record):
+    """Where the Commit of a held batch stands.
+
+    `out` are the batch ids at which a Restore took the batch out of the line of batches in force, or back into it, in
+    turn: a batch with an even number of them at or below its id has the held batch among those it follows from.
+    """
+
+    slot: int
+    out: list[int] = []
+
+
+class Compaction(EntryBase):
+    """All that later readers need of the entries before it; what it names by its slot stays, the rest may go.
+
+    `used`, `time` and `floor` are as in `Recovered`; `decided`, `redo` and `pending` the slots of the Commit or Restore
+    in force, of the Commit to publish again, and of Offsets without a Commit. `kept` and `restores` are the slots of
+    what can be gone back to and of the Restores between; `others` of what any of them stands on, as Takeovers.
+    `held` are held batches, by their ids, that somebody may still decide on. `commands` are the ids of commands that
+    have caused a Restore, the newest last, with its slot. `skipped` are the batches that sinks go on without.
+    """
+
+    kind: Literal["compaction"] = "compaction"
+    used: int
+    time: int | None
+    floor: int
+    decided: int | None
+    redo: int | None
+    pending: int | None
+    published: dict[str, int]
+    kept: list[int]
+    restores: list[int]
+    others: list[int]
+    saves: dict[str, SavedRef]
+    held: dict[str, HeldRef]
+    commands: dict[str, int]
+    skipped: dict[str, list[int]] = {}
+
+    @property
+    def entries(self) -> set[int]:
+        """Return the slots that are read together with this entry."""
+        single = {slot for slot in (self.decided, self.redo, self.pending) if slot is not None}
+        return {*single, *self.kept, *self.restores}
+
+    @property
+    def needed(self) -> set[int]:
+        """Return the slots that stay."""
+        saves = {slot for ref in self.saves.values() for slot in (ref.slot, ref.takeover) if slot is not None}
+        return self.entries | saves | {ref.slot for ref in self.held.values()} | {*self.others}
+
+
+class Void(EntryBase):
+    """The entry in `slot` cannot be read and is given up, and with it the id of the batch it may have begun."""
+
+    kind: Literal["void"] = "void"
+    slot: int = Field(ge=0)
+    reason: str
+    batch: int | None
+
+
+class Release(EntryBase):
+    """The driver left on purpose; `published` maps each sink to the newest batch it is known to show."""
+
+    kind: Literal["release"] = "release"
+    reason: str
+    published: dict[str, int] = Field(default_factory=dict)
+
+
+class Moved(EntryBase):
+    """The log ends here, and the job goes on in the checkpoint at `to`, under the same uuid (decision 46).
+
+    The last entry of a log, always: nobody takes over behind it.
+    """
+
+    kind: Literal["moved"] = "moved"
+    to: str
+
+
+class Arrival(EntryBase):
+    """All before it was copied from the checkpoint at `source`, to go on here under the same uuid (decision 46).
+
+    Nobody takes over behind it before that log has, in the same slot, the Moved of the same epoch and writer; then a
+    Release of that writer follows, and the log is like any other.
+    """
+
+    kind: Literal["arrival"] = "arrival"
+    source: str
+
+
+class Skip(EntryBase):
+    """A sink goes on without the rows of these batches: a person has said so (SEMANTICS 9.5, 9.6)."""
+
+    kind: Literal["skip"] = "skip"
+    sink: str
+    batches: list[int]
+    rows: int = Field(ge=0)
+
+
+Entry = Takeover | Offsets | Commit | Restore | Save | Unsave | Compaction | Void | Release | Moved | Arrival | Skip
+_BODY = b'{"epoch":'
+"""How the body of every entry begins."""
+_ENTRY: TypeAdapter[Any] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])
+
+
+def to_bytes(entry: Entry) -> bytes:
+    """Return the file of an entry; the same entry gives the same bytes, in every process."""
+    return fileformat.encode(entry.kind, entry.model_dump(mode="json"))
+
+
+def from_bytes(data: bytes, path: str) -> Entry:
+    """Read an entry back; raises `CheckpointCorrupt` or `FormatTooNew`."""
+    kind, body = fileformat.decode(data, path=path)
+    try:
+        entry: Entry = _ENTRY.validate_python(body)
+    except ValidationError as error:
+        raise corrupt(path, f"not the fields of a {kind} entry: {error.errors()[0]['loc']}") from error
+    if entry.kind != kind:
+        raise corrupt(path, f"a {entry.kind} entry under the header of a {kind}")
+    return entry
+
+
+def kind_of(data: bytes, slot: int, path: str) -> str | None:
+    """Return what kind of entry a damaged file was, from its header or its body, whichever is whole.
+
+    None where neither is, or where the file is whole and so belongs to another slot: it may have been anything.
+    """
+    with suppress(CheckpointCorrupt):
+        from_bytes(data, path)
+        return None
+    with suppress(CheckpointCorrupt):
+        kind: str = fileformat.read_header(data, path)["kind"]
+        return kind
+    with suppress(CheckpointCorrupt, ValidationError):
+        found: Entry = _ENTRY.validate_python(fileformat.parse(data[max(data.find(_BODY), 0) :], path))
+        if found.place is not None and found.place.slot == slot:
+            return found.kind
+    return None

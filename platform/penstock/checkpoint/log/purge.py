@@ -1,0 +1,111 @@
+"""Delete what no restart and no restore can need any more from a log (DESIGN 4, stage c6).
+
+What stands before the last but one Compaction, is named by neither of the last two and has a milestone behind it goes,
+newest first: so what must stay, and is older, never stands in the way. A Takeover goes only with the Release before it:
+behind any other entry its slot is the next one of a driver that may still sleep, and to find a Takeover there is all
+that tells it (decision 58).
+The rules look at entries that never change, so a purge may be repeated, broken off, or run late by a fenced driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.checkpoint.log.entries import Compaction, Entry, Release, Restore, Takeover
+from penstock.checkpoint.log.log import Log
+from penstock.errors import CheckpointCorrupt, NotFound
+
+__all__ = ["AT_MOST", "BURST", "Purge"]
+
+AT_MOST = 32
+"""Entries that one call looks at: a bounded share of a batch, also when a milestone frees thousands at once.
+A batch adds two, so a purge always catches up."""
+
+BURST = 128
+"""Entries that who leaves the log looks at: twice what was appended since the last Compaction, so that a job that only
+ever runs for a moment catches up too."""
+
+_DELETED = {"offsets", "commit", "restore", "save", "unsave", "void", "release", "compaction"}
+
+
+@dataclass(slots=True)
+class Purge:
+    """The purge of one log, kept between batches so that most calls ask the store nothing.
+
+    What it remembers is found again after a restart. Not for use by several threads.
+    """
+
+    log: Log
+    _todo: list[int] = field(default_factory=list)
+    _listed_for: int = 0
+    _compactions: tuple[Compaction, ...] = ()
+    _before: int = 0
+    _needed: set[int] = field(default_factory=set)
+
+    def run(self, newest: int | None, *, at_most: int = AT_MOST) -> int:
+        """Delete what may go, newest first, and return how much; `newest` is the slot of the newest Compaction.
+
+        `at_most` is how many entries it looks at; those that a Compaction names are passed over unread.
+        """
+        self._judge(newest)
+        self._list()
+        may_go = [slot for slot in self._todo if slot < self._before and slot not in self._needed]
+        deleted, looked = 0, set()
+        try:
+            for slot in may_go[: -at_most - 1 : -1]:
+                deleted += self._delete(slot)
+                looked.add(slot)  # not before: what could not be deleted is tried again
+        finally:
+            self._todo = [slot for slot in self._todo if slot not in looked]
+        return deleted
+
+    def _list(self) -> None:
+        """Look for entries once for each milestone; one that a stale listing leaves out waits for the next (F29)."""
+        log = self.log
+        seen = log.seen if log.seen >= 0 else log.find_tail()
+        milestone = seen - seen % log.slots.strides[0]
+        if milestone > self._listed_for:
+            self._todo = [slot for slot in log.slots.listed() if log.slots.expendable(slot, seen)]
+            self._listed_for = milestone
+
+    def _judge(self, newest: int | None) -> None:
+        """Read the last two Compactions, if they are not known; where one cannot be read, nothing goes."""
+        known = self._compactions[:1]
+        if newest is None or (known and known[0].place is not None and known[0].place.slot == newest):
+            return
+        self._before, self._needed = 0, set()
+        last = self._compaction(newest)
+        before = None if last is None or last.place is None else self._compaction(last.place.compaction)
+        if last is not None and before is not None and before.place is not None:
+            self._compactions = (last, before)
+            self._before, self._needed = before.place.slot, last.needed | before.needed
+
+    def _compaction(self, slot: int | None) -> Compaction | None:
+        entry = None if slot is None else self._read(slot)
+        return entry if isinstance(entry, Compaction) else None
+
+    def _read(self, slot: int) -> Entry | None:
+        try:
+            return self.log.read(slot)
+        except (NotFound, CheckpointCorrupt):
+            return None
+
+    def _delete(self, slot: int) -> int:
+        """Delete the entry in a slot if it may go, and with a Release the Takeover behind it."""
+        entry = self._read(slot)  # what cannot be read stays
+        if entry is None or slot in self._needed or entry.kind not in _DELETED:
+            return 0
+        if isinstance(entry, Restore) and entry.truncate and self._saved_before(slot):
+            return 0  # it says that rows of what was saved before it are in their tables no more
+        slots = [slot]
+        if isinstance(entry, Release) and isinstance(self._read(slot + 1), Takeover):
+            if slot + 1 in self._needed:
+                return 0  # together, later
+            if self.log.slots.expendable(slot + 1, self.log.seen):
+                slots.insert(0, slot + 1)
+        for one in slots:
+            self.log.store.delete(self.log.path(one))
+        return len(slots)
+
+    def _saved_before(self, slot: int) -> bool:
+        return any(ref.slot < slot for one in self._compactions for ref in one.saves.values())

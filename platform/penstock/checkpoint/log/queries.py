@@ -1,0 +1,96 @@
+"""Name the newest batches and the saved checkpoints that a job can go back to, by reading little: for forms."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from penstock.checkpoint.log.entries import Compaction, Entry, Save, Unsave
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.saved import UNKNOWN, read_save
+from penstock.checkpoint.storage import format as fileformat
+from penstock.errors import CheckpointError, NotFound
+
+__all__ = ["Recent", "newest_commits", "newest_saves"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """A Commit, by its batch and its time in UTC microseconds since 1970."""
+
+    batch: int
+    time: int
+
+
+def newest_commits(log: Log, most: int) -> list[Recent]:
+    """Return at most so many Commits, the newest first, down to the floor.
+
+    What cannot be read is left out, and nothing is judged: `recover` does that, when one of them is asked for.
+    """
+    found: list[Recent] = []
+    floor = 0
+    slots = deque(range(log.find_tail(), -1, -1))
+    while slots:
+        slot = slots.popleft()
+        path = log.path(slot)
+        try:
+            data = log.store.read(path)
+            kind = fileformat.read_header(data, path)["kind"]
+            if kind == "compaction":  # which names those before it that can be gone back to
+                _, body = fileformat.decode(data, kind=kind, path=path)
+                slots = deque(sorted(map(int, body["kept"]), reverse=True))
+            if kind != "commit":
+                continue
+            _, body = fileformat.decode(data, kind="commit", path=path)
+            floor = max(floor, int(body["floor"]))
+            found.append(Recent(int(body["batch"]), int(body["time"])))
+        except NotFound:
+            break  # purged: what is below it is as well
+        except (CheckpointError, KeyError, TypeError, ValueError):
+            continue
+        if len(found) >= most or found[-1].batch <= floor:
+            break
+    return [one for one in found if one.batch >= floor]
+
+
+def newest_saves(log: Log) -> dict[str, Recent]:
+    """Return the saved checkpoints by name, the newest first; one that cannot be read is left out.
+
+    Reads what the log got since its newest Compaction, which names those before it; without one, each Save.
+    """
+    found: dict[str, Recent | None] = {}
+    for slot in range(log.find_tail(), -1, -1):
+        try:
+            entry = log.read(slot)
+        except NotFound:
+            break
+        except CheckpointError:
+            continue
+        match entry:
+            case Save():
+                found.setdefault(entry.name, Recent(entry.commit.batch, entry.commit.time))
+            case Unsave():
+                found.setdefault(entry.name, None)
+            case Compaction():
+                for name, ref in reversed(entry.saves.items()):
+                    found.setdefault(name, None if ref.batch == UNKNOWN else Recent(ref.batch, ref.time))
+                break
+        if _stands_before_compactions(entry):
+            for name, behind in reversed(entry.place.saves.items() if entry.place is not None else ()):
+                if name not in found:
+                    found[name] = _saved(log, behind, name)
+            break
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def _stands_before_compactions(entry: Entry) -> bool:
+    """Return whether an entry names all that was saved before it; the first of all names nothing."""
+    return entry.place is not None and entry.place.takeover is not None and entry.place.compaction is None
+
+
+def _saved(log: Log, slot: int, name: str) -> Recent | None:
+    try:
+        commit = read_save(log, slot, name)
+    except CheckpointError:
+        return None
+    return Recent(commit.batch, commit.time)

@@ -1,0 +1,286 @@
+"""Replay the entries of a log and say where the job stands: a state machine over values, without a store."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from penstock.checkpoint.log.entries import (
+    Commit,
+    Compaction,
+    Entry,
+    HeldRef,
+    Moved,
+    Offsets,
+    Release,
+    Restore,
+    Save,
+    SavedRef,
+    Skip,
+    Takeover,
+    Unsave,
+    Void,
+    saved_ref,
+)
+from penstock.checkpoint.log.scan import Unreadable, Walk
+from penstock.checkpoint.storage.store import corrupt
+from penstock.errors import CheckpointCorrupt
+
+_GIVEN_UP = {"offsets", "takeover", "release", "void", "save", "unsave", "skip"}
+"""Kinds that decide nothing of the stream. A name that is lost with its Save is a loss that is told, and no more; what
+a lost Skip let go, the next start asks for again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """An entry at the end of the log that cannot be read and may be given up by a Void.
+
+    `batch` is the id it may have begun. Nothing of that batch can have been published under this log; a sink that
+    holds its version proves that a Commit stood there, and then the entry must not be given up (F13).
+    None when the entry's kind shows that it began no batch.
+    """
+
+    slot: int
+    path: str
+    reason: str
+    batch: int | None
+    kind: str | None = None
+
+    @property
+    def why(self) -> str:
+        """Return the reason, and what is lost with the entry."""
+        lost = f"was a {self.kind} entry" if self.kind else "may have been a saved checkpoint"
+        return f"{self.reason}; it {lost}"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A Commit that can be restored, and its slot."""
+
+    slot: int
+    commit: Commit
+
+    @property
+    def batch(self) -> int:
+        """Return the batch id."""
+        return self.commit.batch
+
+    @property
+    def time(self) -> int:
+        """Return the batch time in microseconds."""
+        return self.commit.time
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """An entry that cannot be read, whether it may have begun a batch, and why it must not be given up."""
+
+    entry: Unreadable
+    begins: bool
+    decides: str | None
+
+
+@dataclass(slots=True)
+class Standing:
+    """Where a job stands after the entries applied so far.
+
+    `decided` is the Commit or Restore that gives the state, None before the first; `saved_then` what a name meant
+    when a Restore to it was written; `redo` the Commit to publish again, and `published` what the Release behind it
+    says of each sink. `skipped` are the batches that sinks go on without.
+    `used` is the highest batch id that was or may have been used, `time` the latest batch time; None while no entry
+    has told.
+    `saves`, `held` and `commands` are as in a Compaction, of the entries since the walk began.
+    `problems` are breaches of the protocol, with their slots.
+    """
+
+    path_of: Callable[[int], str]
+    used: int | None = None
+    time: int | None = None
+    decided: Commit | Restore | None = None
+    restored_at: int = -1
+    saved_then: SavedRef | None = None
+    pending: Offsets | None = None
+    redo: Commit | None = None
+    published: dict[str, int] = field(default_factory=dict)
+    skipped: dict[str, set[int]] = field(default_factory=dict)
+    restores: list[Restore] = field(default_factory=list)
+    commits: list[Kept] = field(default_factory=list)
+    saves: dict[str, SavedRef] = field(default_factory=dict)
+    held: dict[int, HeldRef] = field(default_factory=dict)
+    commands: dict[str, int] = field(default_factory=dict)
+    damaged: list[Damaged] = field(default_factory=list)
+    problems: list[tuple[int, CheckpointCorrupt]] = field(default_factory=list)
+    _open: list[_Open] = field(default_factory=list)
+    _owner: tuple[int, str] | None = None
+    _epoch: int = 0
+    _released: bool = False
+    _fresh: bool = False
+    """Whether the owner has written nothing but Voids, so that a Restore may follow: it stands nowhere else."""
+
+    def begin(self, base: Compaction, named: Mapping[int, Entry | Unreadable | None]) -> None:
+        """Stand where a Compaction says; `named` are the entries that it names."""
+        found: dict[int, Entry] = {}
+        for slot, entry in named.items():
+            if entry is None or isinstance(entry, Unreadable):
+                why = "it is missing" if entry is None else entry.reason
+                self._problem(slot, f"{why}; the Compaction of epoch {base.epoch} names it")
+            else:
+                found[slot] = entry
+        self.used, self.time, self.published = base.used, base.time, dict(base.published)
+        self.skipped = {sink: set(batches) for sink, batches in base.skipped.items()}
+        self.saves, self.commands = dict(base.saves), dict(base.commands)
+        self.held = {int(batch): ref for batch, ref in base.held.items()}
+        decided = found.get(-1 if base.decided is None else base.decided)
+        pending = found.get(-1 if base.pending is None else base.pending)
+        redo = found.get(-1 if base.redo is None else base.redo)
+        self.decided = decided if isinstance(decided, Commit | Restore) else None
+        self.restored_at = base.decided if isinstance(decided, Restore) and base.decided is not None else -1
+        self.pending = pending if isinstance(pending, Offsets) else None
+        self.redo = redo if isinstance(redo, Commit) else None
+        commits = ((slot, found.get(slot)) for slot in base.kept)
+        self.commits = [Kept(slot, entry) for slot, entry in commits if isinstance(entry, Commit)]
+        restores = (found.get(slot) for slot in base.restores)
+        self.restores = [entry for entry in restores if isinstance(entry, Restore)]
+
+    def apply(self, slot: int, entry: Entry | Unreadable) -> None:
+        """Take the next entry in."""
+        if isinstance(entry, Unreadable):
+            if entry.kind != "compaction":  # which decided nothing: the walk has gone on to the one before
+                self._lose(entry)
+            return
+        self._check_owner(slot, entry)
+        match entry:
+            case Offsets() | Commit() | Save() | Unsave() | Compaction() | Skip():
+                self._close("the log went on after it")
+            case Restore():
+                self._restore(slot, entry)
+            case Void() if entry.batch is not None:
+                self.used = max(self._last_used(), entry.batch)
+        if isinstance(entry, Offsets | Commit):
+            self.time = entry.time if self.time is None else max(self.time, entry.time)
+        self._fresh = isinstance(entry, Takeover) or (self._fresh and isinstance(entry, Void))
+        match entry:
+            case Offsets():
+                self._offsets(slot, entry)
+            case Commit():
+                self.published = {}
+                self._commit(slot, entry)
+            case Release():
+                self.published = entry.published
+            case Save() | Unsave() | Skip():
+                self._by_person(slot, entry)
+
+    def _by_person(self, slot: int, entry: Save | Unsave | Skip) -> None:
+        match entry:
+            case Save():
+                self.saves[entry.name] = saved_ref(slot, entry.commit)
+            case Unsave():
+                self.saves.pop(entry.name, None)
+            case Skip():
+                self.skipped.setdefault(entry.sink, set()).update(entry.batches)
+
+    def finish(self) -> None:
+        """Judge what is damaged at the end of the log (F13)."""
+        for lost in self._open:
+            entry = lost.entry
+            self.used = self._last_used() + lost.begins
+            if lost.decides is not None:
+                self._problem(entry.slot, f"{entry.reason}; {lost.decides}")
+            else:
+                batch = self.used if lost.begins else None
+                self.damaged.append(Damaged(entry.slot, entry.path, entry.reason, batch, entry.kind))
+        self._open.clear()
+
+    def _lose(self, entry: Unreadable) -> None:
+        """Take in an entry that cannot be read: what it may have been decides how careful a start is."""
+        before = {lost.entry.kind for lost in self._open}
+        # After Offsets stands their Commit or what begins no batch, unless that is what could not be read before.
+        unknown = entry.kind is None and (self.pending is None or bool(self._open))
+        self._open.append(_Open(entry, unknown or entry.kind == "offsets", self._decides(entry.kind, before)))
+        if entry.kind in {"save", "unsave"}:
+            return
+        self._owner, self._released = None, False  # it may have been a Takeover
+        self._fresh = entry.kind in {None, "takeover"} or (self._fresh and entry.kind == "void")
+
+    def _decides(self, kind: str | None, before: set[str | None]) -> str | None:
+        """Say what a lost entry decided, or may have decided, so that nobody may go on as if it had not been there."""
+        if kind is not None:
+            return None if kind in _GIVEN_UP else f"it was a {kind} entry"
+        if self.pending is not None:
+            return f"it may be the Commit of batch {self.pending.batch}"
+        if before & {None, "offsets"}:
+            return "it may be the Commit of a batch whose Offsets cannot be read either"
+        return "it may be a Restore" if self._fresh else None
+
+    def _last_used(self) -> int:
+        return -1 if self.used is None else self.used
+
+    def _problem(self, slot: int, reason: str) -> None:
+        self.problems.append((slot, corrupt(self.path_of(slot), reason)))
+
+    def _close(self, why: str) -> None:
+        for lost in self._open:
+            if lost.entry.kind not in {"save", "unsave"}:
+                self._problem(lost.entry.slot, f"{lost.entry.reason}; {why}")
+            self.used = self._last_used() + lost.begins  # no id is used twice
+        self._open.clear()
+
+    def _check_owner(self, slot: int, entry: Entry) -> None:
+        who = (entry.epoch, entry.writer)
+        if isinstance(entry, Takeover):
+            if entry.epoch <= self._epoch:
+                self._problem(slot, f"epoch {entry.epoch} takes over after epoch {self._epoch}")
+            self._released = False
+        elif self._released:
+            self._problem(slot, f"a {entry.kind} entry after the log was released")
+        elif self._owner is not None and who != self._owner:
+            self._problem(slot, f"a {entry.kind} entry of epoch {who[0]} while epoch {self._owner[0]} held the log")
+        self._owner, self._epoch = who, max(self._epoch, entry.epoch)
+        self._released = isinstance(entry, Release | Moved)
+
+    def _restore(self, slot: int, entry: Restore) -> None:
+        self._close("a Restore made up for it")
+        if entry.source == "import" and entry.commit is not None:
+            # Ids go on from those of the checkpoint it was copied from, and times as well.
+            self.used = max(self._last_used(), entry.commit.batch)
+            self.time = entry.commit.time if self.time is None else max(self.time, entry.commit.time)
+        for batch, ref in self.held.items():
+            inside = entry.batch is not None and entry.batch >= batch and not bisect_right(ref.out, entry.batch) % 2
+            if inside == bool(len(ref.out) % 2):
+                self.held[batch] = HeldRef(slot=ref.slot, out=[*ref.out, self._last_used() + 1])
+        if entry.command is not None:
+            self.commands.pop(entry.command, None)
+            self.commands[entry.command] = slot
+        self.saved_then = self.saves.get(entry.saved or "")
+        self.decided, self.restored_at = entry, slot
+        self.pending = self.redo = None
+        self.restores.append(entry)
+
+    def _offsets(self, slot: int, entry: Offsets) -> None:
+        fresh = self.used is not None and isinstance(self.decided, Restore) and entry.batch > self.used
+        if self.pending is not None:
+            self._problem(slot, f"Offsets of batch {entry.batch} while batch {self.pending.batch} has no Commit")
+        elif self.used is not None and entry.batch != self.used + 1 and not fresh:
+            self._problem(slot, f"Offsets of batch {entry.batch} after batch {self.used}")
+        self.pending, self.used = entry, max(self._last_used(), entry.batch)
+
+    def _commit(self, slot: int, entry: Commit) -> None:
+        if self.pending is None or self.pending.batch != entry.batch:
+            self._problem(slot, f"a Commit of batch {entry.batch} without its Offsets")
+        self.pending, self.used = None, max(self._last_used(), entry.batch)
+        self.decided = self.redo = entry
+        self.commits.append(Kept(slot, entry))
+        if entry.held:
+            self.held[entry.batch] = HeldRef(slot=slot)
+
+
+def replay(walked: Walk, path_of: Callable[[int], str]) -> Standing:
+    """Apply every entry of a walk, in the order of the log."""
+    standing = Standing(path_of, used=-1 if walked.from_start else None)
+    if walked.base is not None:
+        standing.begin(walked.base, walked.named)
+    for slot, entry in walked.found:
+        standing.apply(slot, entry)
+    standing.finish()
+    return standing

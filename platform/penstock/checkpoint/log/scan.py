@@ -1,0 +1,108 @@
+"""Collect the entries of a log that matter, from the tail back to the floor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.checkpoint.log.entries import Commit, Compaction, Entry, Offsets, Restore, Void
+from penstock.checkpoint.log.log import STRIDE, Log
+from penstock.errors import CheckpointCorrupt, NotFound
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An entry that is damaged; `kind` is what its header or its body says, None when neither is whole."""
+
+    slot: int
+    path: str
+    reason: str
+    kind: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """What stands from the newest Compaction to the tail, in the order of the log, and what that Compaction names.
+
+    Where there is none, it begins at the Offsets of the floor's batch, or at slot 0. Slots given up by a Void are left
+    out. `missing` are slots that should be there and are not. `from_start` says that the walk reached slot 0.
+    """
+
+    tail: int
+    found: tuple[tuple[int, Entry | Unreadable], ...]
+    missing: tuple[int, ...]
+    floor: int
+    from_start: bool
+    base: Compaction | None = None
+    named: Mapping[int, Entry | Unreadable | None] = field(default_factory=dict)
+
+
+def walk(log: Log, tail: int, newest: int | None = None) -> Walk:
+    """Read backwards from the tail; with `newest` so many batches, and what the last Restore goes back to if need be.
+
+    The walk ends at a Compaction. One that cannot be read decides nothing, and all since the one before is still there.
+    Before the first Compaction the floor is the highest that a Commit read so far states. The walk ends at Offsets at
+    or below it; and once past the floor's Commit, or past damage that may have been a Commit with a higher floor, a
+    missing slot may have been purged, by a Penstock that knew no Compactions, and is an end too. Where the first
+    Compaction is lost, or what may have been it, what it remembered from below the floor is still there, and is read.
+    """
+    found: list[tuple[int, Entry | Unreadable]] = []
+    missing: list[int] = []
+    voided: set[int] = set()
+    floor, at_floor, damage, lost = 0, False, False, False
+    bounded, back = newest is None, None
+    milestone = tail - tail % log.slots.strides[0]
+    base: Compaction | None = None
+    expected: int | None = None
+    slot = tail
+    while slot >= 0 and base is None:
+        entry = None if slot in voided else _look(log, slot)
+        if entry is not None:
+            found.append((slot, entry))
+        elif slot not in voided:
+            purged = expected is None and slot < milestone and (at_floor or damage)
+            if purged or len(missing) > STRIDE:
+                break
+            missing.append(slot)
+        damage = damage or isinstance(entry, Unreadable)
+        lost = lost or (isinstance(entry, Unreadable) and entry.kind in ("compaction", None))
+        expected = _compaction_before(entry, slot, expected)
+        match entry:
+            case Compaction():
+                base, floor = entry, max(floor, entry.floor)
+            case Void():
+                voided.add(entry.slot)
+            case Restore() if back is None:
+                back = entry.batch
+            case Commit():
+                floor = max(floor, entry.floor)
+                if not bounded:
+                    bounded, floor = True, max(floor, _oldest(entry.batch - (newest or 0) + 1, back))
+                at_floor = at_floor or entry.batch <= floor
+            case Offsets() if entry.batch <= floor and expected is None and not lost:
+                break
+        slot -= 1
+    named = {} if base is None else {slot: _look(log, slot) for slot in sorted(base.entries)}
+    return Walk(tail, tuple(reversed(found)), tuple(reversed(missing)), floor, slot < 0, base, named)
+
+
+def _compaction_before(entry: Entry | Unreadable | None, slot: int, expected: int | None) -> int | None:
+    """Return the slot of the Compaction before a slot, as the last entry says that could be read."""
+    if entry is None or isinstance(entry, Unreadable):
+        return None if slot == expected else expected
+    if entry.place is None or entry.place.takeover is None:  # the first of all, or who closed a gap
+        return expected
+    return entry.place.compaction
+
+
+def _oldest(last: int, back: int | None) -> int:
+    return last if back is None else min(last, back)
+
+
+def _look(log: Log, slot: int) -> Entry | Unreadable | None:
+    try:
+        return log.read(slot)
+    except NotFound:
+        return None
+    except CheckpointCorrupt as error:
+        return Unreadable(slot, log.path(slot), str(error.fields["reason"]), log.kind_at(slot))

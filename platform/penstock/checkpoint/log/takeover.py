@@ -1,0 +1,172 @@
+"""Take a log over, in three steps that a scheduler may put anything between: survey, claim, confirm.
+
+Whether a driver *may* take over (DESIGN 4) is its caller's question; the `View` holds what is needed to answer it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from penstock.checkpoint.log.entries import Arrival, Compaction, Entry, Moved, Place, Release, Takeover
+from penstock.checkpoint.log.log import Log, OwnedLog, fenced, gap, read_takeover, saves_behind
+from penstock.errors import (
+    CheckpointCorrupt,
+    CheckpointMoved,
+    EntryRefused,
+    MoveUnfinished,
+    NotFound,
+    SlotTaken,
+)
+
+_LOOKS = 5
+MOVE = "move to "
+"""How the command of a Takeover begins with which a move owns the log that it is to end; the place follows."""
+UNKNOWN_HOLDER = "unknown (its entry cannot be read)"
+RELEASED = "nobody any more: it was released"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one look at the log showed; it may be old when it is used.
+
+    `epoch` is the highest that may be in use, 0 for an empty log; entries at the end that cannot be read may each
+    have been a Takeover, and count. `released` says that nobody holds the log: the last entry is a Release, or ends it.
+    `damaged` counts those entries. `moved_to` is where the job goes on if one of them was, or may have been, the end of
+    the log; then nobody writes behind it, or two places would go on under one uuid.
+    """
+
+    tail: int
+    epoch: int
+    takeover: Takeover | None
+    released: bool
+    damaged: int
+    last: Entry | None
+    takeover_slot: int | None = None
+    moved_to: str | None = None
+    saves: dict[str, int] = field(default_factory=dict)
+    compaction: int | None = None
+
+    @property
+    def next_epoch(self) -> int:
+        """Return the epoch that a Takeover made from this view must carry."""
+        return self.epoch + 1
+
+    @property
+    def holder(self) -> str | None:
+        """Name who holds the log; None when it is empty or released."""
+        if self.tail < 0 or self.released:
+            return None
+        return self.takeover.holder if self.takeover else UNKNOWN_HOLDER
+
+
+def survey(log: Log) -> View:
+    """Find the tail and who holds the log, writing nothing.
+
+    Raises `FormatTooNew` when a later Penstock wrote the last entry (F21), and `LogGap`.
+    """
+    for _ in range(_LOOKS):
+        tail = log.tail()
+        kinds: list[str | None] = []
+        for slot in range(tail, -1, -1):
+            try:
+                return _view(log, tail, kinds, slot, log.read(slot))
+            except CheckpointCorrupt:
+                kinds.insert(0, log.kind_at(slot))
+            except NotFound:
+                break  # purged since the search, so the tail is elsewhere by now
+        else:
+            return View(tail=tail, epoch=len(kinds), takeover=None, released=False, damaged=len(kinds), last=None)
+    raise gap([slot], log.path(slot))
+
+
+def _view(log: Log, tail: int, lost: list[str | None], slot: int, last: Entry) -> View:
+    place = last.place or Place(slot=slot)
+    takeover: Takeover | None = None
+    compaction = slot if isinstance(last, Compaction) else place.compaction
+    takeover_slot = slot if isinstance(last, Takeover) else place.takeover
+    if isinstance(last, Takeover):
+        takeover = last
+    elif takeover_slot is not None:
+        try:
+            takeover = read_takeover(log, takeover_slot, last.epoch, last.writer)
+        except CheckpointCorrupt:
+            takeover = None  # recovery says whether that matters; a new Takeover makes up for it
+    return View(
+        tail=tail,
+        epoch=last.epoch + len(lost),
+        takeover=takeover,
+        released=isinstance(last, Release | Moved) and not lost,
+        damaged=len(lost),
+        last=last,
+        takeover_slot=takeover_slot,
+        moved_to=_moved_to(last, lost),
+        saves=saves_behind(place.saves, compaction, last, slot),
+        compaction=compaction,
+    )
+
+
+def _moved_to(last: Entry, lost: list[str | None]) -> str | None:
+    """Return where a move was under way to, if the entries behind the last one that can be read may have ended it."""
+    moves = isinstance(last, Takeover) and (last.command or "").startswith(MOVE)
+    if not ({"moved", "arrival"} & {*lost} or (moves and lost and lost[0] is None)):
+        return None
+    return (last.command or "").removeprefix(MOVE) if moves else "a place that cannot be read any more"
+
+
+def refuse_ended(log: Log, view: View) -> None:
+    """Raise CheckpointMoved where the log has ended, or may have, because the job goes on elsewhere."""
+    if view.moved_to is not None:
+        path = log.path(view.tail)
+        raise CheckpointMoved(
+            f"the last entry cannot be read, and the move of the job to {view.moved_to} may have ended the log "
+            f"with it. Where nothing of the job stands there, or this is that place and the old one has ended, "
+            f"delete {path}",
+            where=f"{log.store.root}/{path}",
+            to=view.moved_to,
+        )
+    if isinstance(view.last, Moved):
+        raise CheckpointMoved(f"the job has moved to {view.last.to}", where=log.store.root, to=view.last.to)
+
+
+def refuse_moved(log: Log, view: View) -> None:
+    """Raise as `refuse_ended` does, and MoveUnfinished where a log that was copied from another may not begin yet."""
+    refuse_ended(log, view)
+    if isinstance(view.last, Arrival):
+        source = view.last.source
+        raise MoveUnfinished(f"the move to here from {source} was not finished", where=log.store.root, source=source)
+
+
+def claim(log: Log, view: View, takeover: Takeover) -> int | None:
+    """Append a Takeover right after the view's tail; return its slot, or None when another entry was there first.
+
+    Who is beaten surveys again, and asks again whether it may take over. Raises CheckpointMoved and MoveUnfinished:
+    whoever writes a log comes by here.
+    A claim made from an old view may land in the hole of a purged entry: nothing may be written before `confirm`.
+    """
+    refuse_moved(log, view)
+    if takeover.epoch != view.next_epoch:
+        raise EntryRefused(f"a Takeover after epoch {view.epoch} must carry {view.next_epoch}, not {takeover.epoch}")
+    slot = view.tail + 1
+    place = Place(slot=slot, takeover=view.takeover_slot, saves=view.saves, compaction=view.compaction)
+    try:
+        log.append_at(slot, takeover.model_copy(update={"place": place}))
+    except (SlotTaken, CheckpointCorrupt):
+        return None
+    return slot
+
+
+def confirm(log: Log, slot: int) -> OwnedLog:
+    """Search again, and return the log as owned when the tail is the claimed slot; raise `Fenced` otherwise.
+
+    Why that is enough: had the slot been purged before the claim, a later milestone would exist, and the search finds
+    it. Otherwise the claim was at the end, only another's Takeover can follow it, and one that follows no Release is
+    never purged.
+    """
+    seen = survey(log)
+    if seen.tail == slot and isinstance(seen.last, Takeover):
+        return OwnedLog(log, seen.last)
+    mine = 0
+    with suppress(NotFound):  # purged since, with the Release before it
+        mine = log.read(slot).epoch
+    raise fenced(log.path(slot), mine, seen.epoch, seen.holder or RELEASED)

@@ -1,0 +1,52 @@
+"""Open the folder that holds all jobs, and the log of one of them; imports nothing that is slow to load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.storage.hdfs_cache import is_on_hdfs, open_store, shown
+from penstock.checkpoint.storage.store import CheckpointStore
+from penstock.errors import RootMissing
+
+__all__ = ["REPORTED", "control_store", "is_there", "job_log", "reports_folder"]
+
+REPORTED = "newest.json"
+"""The file beside a job's reports that notes what the newest ones found."""
+
+
+def control_store(root: Path, *, make: bool = True) -> CheckpointStore:
+    """Return the store of the folder that holds all jobs; `make` it, for its user alone, if it is not there.
+
+    Raises RootMissing where it is not there and is not to be made: by who only looks, or writes what others read.
+    """
+    try:
+        return open_store(root, make=make)
+    except RootMissing as why:
+        raise RootMissing("there is no control root", where=shown(root)) from why
+
+
+def is_there(root: Path) -> bool:
+    """Return whether the folder that holds all jobs is there."""
+    try:
+        control_store(root, make=False)
+    except RootMissing:
+        return False
+    return True
+
+
+def job_log(folder: Path) -> Log | None:
+    """Return the log of a job's checkpoint, None where there is no checkpoint; makes nothing."""
+    if not (is_on_hdfs(folder) or (folder / "log").is_dir()):
+        return None
+    try:
+        log = Log(open_store(folder, make=False))
+    except RootMissing:
+        return None
+    # The first slot is never purged. Where it has been removed, the others still tell of a job.
+    return log if log.slots.exists(0) or log.slots.listed() else None
+
+
+def reports_folder(root: Path, job: str) -> Path:
+    """Return the folder of a job's quality reports, which may not be there; `root` holds all jobs."""
+    return root / "_reports" / job

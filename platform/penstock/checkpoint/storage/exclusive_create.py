@@ -1,0 +1,61 @@
+"""Create a file and find out whose it is, when answers get lost on the way (F23, F24)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from enum import Enum
+
+from penstock.checkpoint.storage.store import CheckpointStore
+from penstock.errors import (
+    AlreadyExists,
+    CheckpointError,
+    CommitUnknown,
+    NotFound,
+    StorageDenied,
+    StorageFull,
+    StorageUnavailable,
+)
+
+_TRIES = 3
+
+
+class ReadBack(Enum):
+    """Whether a create that was answered well is believed."""
+
+    SKIP = "skip"
+    """Believed: right for a local file system."""
+    VERIFY = "verify"
+    """Read back: HDFS has answered a rename well and the file was absent (SPARK-40826)."""
+
+
+def create_or_read(store: CheckpointStore, path: str, data: bytes, read_back: ReadBack = ReadBack.SKIP) -> bytes:
+    """Create the file and return what stands there for certain: `data`, or the bytes of whoever was first.
+
+    To create the same bytes again is always safe, so a lost acknowledgement is settled by trying again and reading.
+    Callers put a random id into the bytes, or else they could not tell their own from another's.
+    Raises `CommitUnknown` when it cannot be told, and whatever the store raises that means "nothing was changed".
+    """
+    cause: CheckpointError | None = None
+    for _ in range(_TRIES):
+        try:
+            store.create(path, data)
+            if read_back is ReadBack.SKIP:
+                return data
+        except AlreadyExists:
+            pass
+        except StorageUnavailable as error:
+            cause = error
+            continue
+        except (StorageFull, StorageDenied) as error:
+            if cause is None:
+                raise
+            cause = error  # this try changed nothing, but an earlier one may still arrive
+            break
+        try:
+            return store.read(path)
+        except (NotFound, StorageUnavailable) as error:
+            cause = error
+    with suppress(NotFound, StorageUnavailable):
+        return store.read(path)
+    why = "" if cause is None else f": {cause.what}"
+    raise CommitUnknown(f"it cannot be told whether the file was written{why}", where=path, path=path) from cause

@@ -1,0 +1,283 @@
+"""Keep a checkpoint on HDFS: a temporary file, a rename that refuses a taken name, and a look at what stands there.
+
+FACTS 4: of racing renames exactly one wins. What an answer says is never trusted alone, for answers get lost, and HDFS
+has answered a rename well while the file was missing (SPARK-40826).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from penstock.checkpoint.storage.hdfs_publish import TEMP, HdfsCreate
+from penstock.checkpoint.storage.store import READ_CAP, corrupt, elements, folder_elements
+from penstock.errors import (
+    AlreadyExists,
+    CommitUnknown,
+    ConfigError,
+    NotFound,
+    PathEscapes,
+    RootMissing,
+    RootUnsafe,
+    StorageDenied,
+    StorageFull,
+    StorageUnavailable,
+)
+
+if TYPE_CHECKING:
+    from penstock.checkpoint.storage.webhdfs import Calls, Status
+
+PATIENCE = 30.0
+"""Seconds; a failover takes less. A NameNode with many files may need minutes to start: for that the caller pauses."""
+
+_ROOT = re.compile(
+    r"(?P<scheme>s?webhdfs)://(?:(?P<user>[A-Za-z_][A-Za-z0-9._-]*)@)?"
+    r"(?P<hosts>[A-Za-z0-9.-]+(?::\d{1,5})?(?:,[A-Za-z0-9.-]+(?::\d{1,5})?)*)"
+    r"(?P<path>(?:/(?!\.)[A-Za-z0-9._=-]+)+)/?"
+)
+_SCHEMES = {"webhdfs": ("http", 9870), "swebhdfs": ("https", 9871)}
+_WRITABLE_BY_OTHERS = 0o022
+
+
+class HdfsStore:
+    """A `CheckpointStore` below a folder of HDFS, by the NameNodes' own WebHDFS.
+
+    `root` is `webhdfs://[user@]host[:port][,host[:port]…]/path`, or `swebhdfs://` for TLS. Several hosts are the
+    NameNodes of one name space; which of them is active is found out. Ports are those of WebHDFS (9870, 9871), not of
+    `hdfs://`, which speaks another protocol and is refused. Without a user it is that of this process.
+
+    `patience` is how many seconds a call may take. Within it a NameNode that restarts, is in safe mode or hands over
+    to another is asked again, with jitter. Then `StorageUnavailable` is raised and the caller waits; nothing is lost.
+    `list` and `janitor` have it for each folder.
+
+    `connect(urls, session=session)` makes the client of HdfsCLI: by itself an `InsecureClient`, for HDFS with Kerberos
+    its `KerberosClient`, with the package it needs.
+
+    The folder is made with mode 0700, or with `make` false `RootMissing` is raised where there is none. One that
+    belongs to another user, or can be written by group or others, is refused with `RootUnsafe`. `monotonic` and `sleep`
+    are for tests.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        make: bool = True,
+        patience: float = PATIENCE,
+        connect: Callable[..., Any] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        from penstock.checkpoint.storage.webhdfs import WebHdfs
+
+        urls, user, self._folder = parse_root(root)
+        self._root = root.rstrip("/")
+        self._web = WebHdfs(urls, user, connect=connect, patience=patience, monotonic=monotonic, sleep=sleep)
+        self._check_root(self._web.calls(self._root), make=make)
+
+    @property
+    def root(self) -> str:
+        """Return the URL of the root."""
+        return self._root
+
+    def create(self, path: str, data: bytes | memoryview) -> None:
+        """Write a new file whole, or raise `AlreadyExists`; no failure leaves a part under the name.
+
+        Raises `CommitUnknown` when the file may have been published and neither it nor its temporary file is there.
+        """
+        *parents, name = elements(path)
+        folder = "/".join((self._folder, *parents))
+        calls = self._web.calls(path, size=len(data))
+        publication = HdfsCreate(calls, folder, name, data, path)
+        try:
+            try:
+                calls.again(publication.attempt)
+            except NotFound:
+                self._make_folder(calls, folder, path)
+                calls.again(publication.attempt)
+        except NotFound as error:
+            raise StorageUnavailable("a folder was taken away", where=path, path=path) from error
+        except StorageUnavailable as error:
+            if publication.unknown:
+                raise CommitUnknown(error.what, where=path, path=path) from error
+            raise
+        except (AlreadyExists, StorageFull, StorageDenied):
+            publication.tidy()
+            raise
+        publication.tidy()
+
+    def read(self, path: str) -> bytes:
+        """Return the file's bytes; raises `NotFound`, or `CheckpointCorrupt` when no plain file stands there."""
+        return self.read_range(path, 0, None, most=READ_CAP)
+
+    def read_range(self, path: str, offset: int, size: int | None, *, most: int | None = None) -> bytes:
+        """Return so many bytes of a file, None for all behind the offset, as `read` does, which allows so many at most.
+
+        A file that ends before that raises `CheckpointCorrupt`.
+        """
+        full = self._full(elements(path))
+        calls = self._web.calls(path)
+        found = calls.again(lambda: calls.status(full))
+        if found is None:
+            self._check_still_there(calls, path)
+            raise NotFound("no such file", where=path, path=path)
+        if not found.is_file:
+            raise corrupt(path, "not a plain file")
+        wanted = found.length - offset if size is None else size
+        if most is not None and wanted > most:
+            raise corrupt(path, f"{wanted} bytes, more than any file of a checkpoint has")
+        if offset + wanted > found.length:
+            raise corrupt(path, f"{found.length} bytes, and those up to {offset + wanted} are wanted")
+        reading = self._web.calls(path, size=wanted)
+        return reading.again(lambda: reading.read(full, wanted, offset=offset))
+
+    def exists(self, path: str) -> bool:
+        """Say whether a plain file is there."""
+        return self.size(path) is not None
+
+    def size(self, path: str) -> int | None:
+        """Return how many bytes a plain file has, None where there is none."""
+        full = self._full(elements(path))
+        calls = self._web.calls(path)
+        found = calls.again(lambda: calls.status(full))
+        if found is None:
+            self._check_still_there(calls, path)
+        return found.length if found is not None and found.is_file else None
+
+    def list(self, prefix: str, *, before: float | None = None) -> list[str]:
+        """List the files below a folder, sorted; names that no store writes are passed over.
+
+        With `before`, seconds since 1970, only those that were written before that, by the NameNode's clock.
+        """
+        found = []
+        for folder, files in self._walk(folder_elements(prefix)):
+            for each in files if before is None else [one for one in files if one.modified < before]:
+                with suppress(PathEscapes):
+                    elements(each.name)
+                    found.append("/".join((*folder, each.name)))
+        return sorted(found)
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        """Return the names of the folders right in a folder, sorted; "" is the root."""
+        parts = folder_elements(prefix)
+        calls = self._web.calls(prefix or self._root)
+        found = calls.again(lambda: calls.children(self._full(parts)))
+        return sorted(each.name for each in found if each.kind == "DIRECTORY")
+
+    def delete(self, path: str) -> None:
+        """Remove the file if it is there. Of a folder, one that holds nothing goes; others raise `PathEscapes`."""
+        full = self._full(elements(path))
+        calls = self._web.calls(path)
+        calls.again(lambda: calls.delete(full))
+
+    def is_taken(self, path: str) -> bool:
+        """Return whether anything has a name, a folder as well."""
+        full = self._full(elements(path))
+        calls = self._web.calls(path)
+        return calls.again(lambda: calls.status(full)) is not None
+
+    def move_folder(self, source: str, target: str) -> None:
+        """Give a folder that nobody writes to another name, whole; raises `AlreadyExists` where that is taken."""
+        here, there = self._full(elements(source)), self._full(elements(target))
+        calls = self._web.calls(target)
+        moved = calls.again(lambda: calls.status(here))
+        if moved is None:
+            raise NotFound("no such folder", where=source, path=source)
+
+        def attempt() -> bool:
+            with suppress(AlreadyExists, NotFound):  # also by an earlier try whose answer was lost
+                calls.rename(here, there)
+            found = calls.status(there)
+            return found is not None and found.file_id == moved.file_id
+
+        if not calls.again(attempt):
+            raise AlreadyExists("the name is taken", where=target, path=target)
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder with all that is in it, or nothing."""
+        full = self._full(elements(path))
+        calls = self._web.calls(path)
+        calls.again(lambda: calls.delete(full, recursive=True))
+
+    def janitor(self, grace_seconds: float, now: float) -> int:
+        """Remove temporary files older than the grace, and return how many (F15).
+
+        `now` is the wall clock in seconds since 1970, which the NameNode's should be near to.
+        The grace must be longer than any single write can take; a writer whose temporary file is taken away writes
+        another, or does not know what became of it.
+        """
+        removed = 0
+        for folder, files in self._walk(()):
+            for each in files:
+                if TEMP.fullmatch(each.name) and each.modified < now - grace_seconds:
+                    self._remove((*folder, each.name))
+                    removed += 1
+        return removed
+
+    def _full(self, parts: Sequence[str]) -> str:
+        return "/".join((self._folder, *parts))
+
+    def _remove(self, parts: Sequence[str]) -> None:
+        calls, full = self._web.calls("/".join(parts)), self._full(parts)
+        calls.again(lambda: calls.delete(full))
+
+    def _walk(self, start: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Sequence[Status]]]:
+        """Yield each folder from `start` down, with the plain files in it."""
+        todo = [start]
+        while todo:
+            parts = todo.pop()
+            calls, full = self._web.calls("/".join(parts) or self._root), self._full(parts)
+            found = calls.again(lambda calls=calls, full=full: calls.children(full))  # type: ignore[misc]
+            yield parts, [each for each in found if each.is_file]
+            todo.extend((*parts, each.name) for each in found if each.kind == "DIRECTORY")
+
+    def _check_root(self, calls: Calls, *, make: bool) -> None:
+        found = calls.again(lambda: calls.status(self._folder))
+        if found is None and not make:
+            raise RootMissing("there is no such folder on HDFS", where=self._root)
+        if found is None:
+            above = self._folder.rpartition("/")[0]
+            if above:  # those above are for others as well: not private
+                calls.again(lambda: calls.make_folder(above, private=False))
+            calls.again(lambda: calls.make_folder(self._folder))
+            found = calls.again(lambda: calls.status(self._folder))
+        user = calls.again(calls.user)
+        if found is None:
+            raise StorageUnavailable("the checkpoint root was taken away", where=self._root, path=self._root)
+        if found.kind != "DIRECTORY":
+            reason = "the checkpoint root is not a folder"
+        elif found.owner != user:
+            reason = f"the checkpoint root belongs to user {found.owner}, not to {user}"
+        elif found.mode & _WRITABLE_BY_OTHERS:  # with an ACL, the bits of the group are the most that it gives anybody
+            reason = "the checkpoint root can be written by group or others"
+        else:
+            return
+        raise RootUnsafe(reason, where=self._root, path=self._root)
+
+    def _make_folder(self, calls: Calls, folder: str, path: str) -> None:
+        self._check_still_there(calls, path)
+        calls.again(lambda: calls.make_folder(folder))
+
+    def _check_still_there(self, calls: Calls, path: str) -> None:
+        # Not the same as an empty checkpoint: a root that was removed, or another HDFS, must not look like a new job.
+        if calls.again(lambda: calls.status(self._folder)) is None:
+            raise StorageUnavailable("the checkpoint root is gone", where=self._root, path=path)
+
+
+def parse_root(root: str) -> tuple[list[str], str | None, str]:
+    """Split the URL of a root into the NameNodes' URLs, the user if one is named, and the folder.
+
+    Raises `ConfigError` for anything else.
+    """
+    found = _ROOT.fullmatch(root)
+    if found is None:
+        what = f"{root!r} is no root on HDFS: webhdfs://[user@]host[:port][,host[:port]...]/path is"
+        if root.startswith("hdfs://"):
+            what = f"{what}, with the port of WebHDFS (9870 by itself), which is not that of hdfs://"
+        raise ConfigError(what)
+    scheme, port = _SCHEMES[found["scheme"]]
+    hosts = [host if ":" in host else f"{host}:{port}" for host in found["hosts"].split(",")]
+    return [f"{scheme}://{host}" for host in hosts], found["user"], found["path"]

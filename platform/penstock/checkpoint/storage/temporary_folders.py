@@ -1,0 +1,136 @@
+"""Make a folder beside its place, in one that is the writer's own; clear up what dead writers have left (F72).
+
+A writer locks its folder for as long as it lives, by flock(2), which a process that is stopped keeps and one that died
+does not. So whoever clears up, however late it wakes, takes nothing away from a writer that lives.
+Where the file system has no locks, as on HDFS, nothing that others have made is cleared up.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from penstock.checkpoint.storage.durable_files import make_folder
+from penstock.checkpoint.storage.filesystem import move_folder, remove_folder
+from penstock.checkpoint.storage.hdfs_cache import is_on_hdfs, shown
+from penstock.errors import AlreadyExists, CannotCopy
+
+__all__ = ["alone_in", "clear_left", "making", "move_into_place", "open_plain", "refuse_links"]
+
+_BUSY = {errno.EWOULDBLOCK, errno.EAGAIN}
+
+
+@contextmanager
+def making(parent: Path, name: str) -> Iterator[Path]:
+    """Yield a new folder `<parent>/<name>-<random>` that nobody else writes to or clears up inside the block.
+
+    An error removes what it holds. Who is killed leaves it to `clear_left`.
+    """
+    folder = parent / f"{name}-{secrets.token_hex(16)}"
+    if is_on_hdfs(folder):
+        with _removed_on_error(folder):
+            yield folder
+        return
+    while True:
+        make_folder(folder)
+        lock = _lock(folder)
+        if folder.is_dir():  # who clears up may have come between the two
+            break
+        _unlock(lock)
+    try:
+        with _removed_on_error(folder):
+            yield folder
+    finally:
+        _unlock(lock)
+
+
+@contextmanager
+def _removed_on_error(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except Exception:
+        remove_folder(folder)
+        raise
+
+
+def clear_left(folders: Iterable[Path]) -> None:
+    """Remove folders whose writers are dead; those of writers that live, or may live, stay."""
+    for folder in folders:
+        with suppress(OSError):
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Hold a folder for a short while; raises CannotCopy where another process of this machine holds it."""
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as why:
+            if why.errno in _BUSY:
+                said = "another command is putting a checkpoint into its place; end it, or wait for it, and try again"
+                raise CannotCopy(said, where=str(folder)) from None
+        yield
+    finally:
+        os.close(lock)
+
+
+def move_into_place(made_in: Path, place: Path) -> None:
+    """Give a folder that is whole its name; raises CannotCopy where that cannot be done."""
+    try:
+        move_folder(made_in, place)
+    except (OSError, AlreadyExists) as why:
+        reason = getattr(why, "strerror", None) or why
+        raise CannotCopy(f"it cannot be moved to its place: {reason}", where=shown(place)) from why
+
+
+def refuse_links(source: Path) -> None:
+    """Raise CannotCopy where a folder of this machine holds anything but files and folders (F65)."""
+    for path in sorted(source.rglob("*")):
+        with suppress(FileNotFoundError):  # swept meanwhile
+            _refuse_link(path, path.lstat().st_mode)
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """Open a file to read, and no symbolic link, also where one was put there since `refuse_links`."""
+    try:
+        return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    except OSError as why:
+        if why.errno == errno.ELOOP:
+            _refuse_link(path, stat.S_IFLNK)
+        raise
+
+
+def _refuse_link(path: Path, mode: int) -> None:
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        what = "a symbolic link" if stat.S_ISLNK(mode) else "what is neither a file nor a folder"
+        raise CannotCopy(f"{what} is not copied; Penstock makes none in a checkpoint", where=str(path))
+
+
+def _lock(folder: Path) -> int | None:
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with suppress(OSError):  # a file system without locks: then nobody clears up either
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
+
+
+def _unlock(lock: int | None) -> None:
+    if lock is not None:
+        os.close(lock)

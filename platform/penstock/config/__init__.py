@@ -1,0 +1,1 @@
+"""Read what is in force: files, environment, defaults, and the project that they belong to."""

@@ -1,0 +1,88 @@
+"""Take settings from the environment: `PENSTOCK_SECTION_KEY` goes before both files (F66)."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from penstock.config.toml_reader import closest, describe
+from penstock.errors import ConfigError
+
+__all__ = ["from_environment", "variable"]
+
+Model = TypeVar("Model", bound=BaseModel)
+
+PREFIX = "PENSTOCK_"
+_FILES_ONLY = ("airflow",)
+"""Sections that only files have: variables of theirs would look like those of Airflow, such as its password."""
+_TRUTHS = {"true": True, "false": False}
+
+
+def variable(section: str, key: str) -> str:
+    """Return the name of the variable that sets a key."""
+    return f"{PREFIX}{section}_{key}".upper()
+
+
+def from_environment(model: type[Model], environment: Mapping[str, str], *, refused: Collection[str] = ()) -> Model:
+    """Return what the environment says of a configuration; what it does not say is absent.
+
+    Keys with one value can be set, tables cannot. A variable that begins like those of a section and is none, or that
+    is one of `refused`, is refused, because it would change nothing without a word. Raises ConfigError, with the
+    variable as the place.
+    """
+    known = {variable(section, key): (section, key, field) for section, key, field in _keys(model)}
+    sections = tuple(f"{PREFIX}{section}_".upper() for section in model.model_fields if section not in _FILES_ONLY)
+    found: dict[str, dict[str, Any]] = {}
+    for name, text in sorted(environment.items()):
+        if name in known:
+            section, key, field = known[name]
+            found.setdefault(section, {})[key] = _value(name, text, field)
+        elif name.startswith(sections) or name in refused:
+            raise ConfigError(
+                f"there is no setting {name}; {closest(name, list(known))}", where="the environment variables"
+            )
+    try:
+        return model.model_validate(found)
+    except ValidationError as why:
+        error = why.errors()[0]
+        name = variable(str(error["loc"][0]), str(error["loc"][1]))
+        raise ConfigError(describe(model, error["loc"], error), where=f"the environment variable {name}") from None
+
+
+def _keys(model: type[BaseModel]) -> Iterator[tuple[str, str, FieldInfo]]:
+    for section, field in model.model_fields.items():
+        part = field.annotation
+        if section in _FILES_ONLY:
+            continue
+        if isinstance(part, type) and issubclass(part, BaseModel):
+            for key, inner in part.model_fields.items():
+                if _kind(inner) in (str, int, bool):
+                    yield section, key, inner
+
+
+def _kind(field: FieldInfo) -> Any:
+    """Return the type of a key's value, without None."""
+    found = field.annotation
+    if typing.get_origin(found) in (typing.Union, types.UnionType):
+        found = next(part for part in typing.get_args(found) if part is not type(None))
+    return typing.get_args(found)[0] if typing.get_origin(found) is typing.Annotated else found
+
+
+def _value(name: str, text: str, field: FieldInfo) -> object:
+    if _kind(field) is str:
+        return text
+    if _kind(field) is bool:
+        if text not in _TRUTHS:
+            raise ConfigError(f"it is {text!r} and takes true or false", where=f"the environment variable {name}")
+        return _TRUTHS[text]
+    try:
+        return int(text.replace("_", ""))
+    except ValueError:
+        raise ConfigError(
+            f"it is {text!r} and takes a whole number", where=f"the environment variable {name}"
+        ) from None

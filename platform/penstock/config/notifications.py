@@ -1,0 +1,87 @@
+"""Read where the supervisor posts what happens; secrets are named, never written (F62)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from penstock.config.environment import from_environment
+from penstock.config.schema import ProjectFile
+from penstock.config.toml_reader import line_of, read_model, shown_path
+from penstock.errors import ConfigError
+
+__all__ = ["AirflowLogin", "EventsSettings", "Secret", "load_events"]
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Where a secret is: in an environment variable, or in a file."""
+
+    env: str | None = None
+    file: Path | None = None
+
+    def read(self) -> SecretStr:
+        """Return the secret as it is now; raises ConfigError where it is not there."""
+        if self.file is None:
+            where, found = f"the environment variable {self.env}", os.environ.get(self.env or "")
+        else:
+            where = str(self.file)
+            try:
+                found = self.file.read_text(encoding="utf-8").strip()
+            except OSError as why:
+                raise ConfigError(f"the secret cannot be read: {why.strerror}", where=where) from None
+            except UnicodeDecodeError:
+                raise ConfigError("the secret is not UTF-8", where=where) from None
+        if not found:
+            raise ConfigError("there is no secret", where=where)
+        return SecretStr(found)
+
+
+@dataclass(frozen=True, slots=True)
+class AirflowLogin:
+    """An Airflow, and who speaks to it."""
+
+    url: str
+    user: str
+    password: Secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventsSettings:
+    """Hold where events go: assets to an Airflow, alerts to a webhook, whose address is a secret itself."""
+
+    airflow: AirflowLogin | None = None
+    webhook: Secret | None = None
+
+    def variables(self) -> list[str]:
+        """Return the environment variables that hold secrets."""
+        secrets = [self.webhook, self.airflow.password if self.airflow is not None else None]
+        return [one.env for one in secrets if one is not None and one.env is not None]
+
+
+def load_events(root: Path) -> EventsSettings:
+    """Return where the supervisor of a project posts events; raises ConfigError with file and line, or a variable."""
+    path = root / "conf" / "penstock.toml"
+    project, lines = read_model(ProjectFile, path)
+    around = from_environment(ProjectFile, os.environ).events
+    said = {**project.events.model_dump(exclude_none=True), **around.model_dump(exclude_none=True)}
+    where = f"{shown_path(path)}:{line_of(lines, ('events',))}" if ("events",) in lines else "the environment variables"
+    webhook = _secret(said, "webhook", root, where)
+    password = _secret(said, "password", root, where)
+    if "airflow" not in said:
+        return EventsSettings(webhook=webhook)
+    if "user" not in said or password is None:
+        raise ConfigError("[events] takes `user`, and `password_env` or `password_file`, with `airflow`", where=where)
+    return EventsSettings(airflow=AirflowLogin(said["airflow"], said["user"], password), webhook=webhook)
+
+
+def _secret(said: dict[str, str], name: str, root: Path, where: str) -> Secret | None:
+    env, file = said.get(f"{name}_env"), said.get(f"{name}_file")
+    if env is not None and file is not None:
+        raise ConfigError(f"[events] takes `{name}_env` or `{name}_file`, not both", where=where)
+    if env is None and file is None:
+        return None
+    return Secret(env, root / file if file is not None else None)

@@ -1,0 +1,183 @@
+"""Read a TOML file into a model, and say what is wrong with it at the line of the key (F66)."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from penstock.config.toml_lines import KeyPath, key_lines
+from penstock.errors import ConfigError
+
+__all__ = ["Problem", "closest", "describe", "line_of", "read_model", "shown_path"]
+
+Model = TypeVar("Model", bound=BaseModel)
+Loc = tuple[int | str, ...]
+
+_AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
+_TWICE = re.compile(r"Cannot (?:overwrite a value|declare|mutate)|[Dd]uplicate")
+_MAY_BE_SECRET = ("airflow", "conf")
+"""Keys whose refused value may hold a password."""
+_WANTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a table",
+    "model_type": "a table",
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """Hold one thing that is wrong in a file; line 0 where no line can be named."""
+
+    line: int
+    what: str
+
+
+def read_model(model: type[Model], path: Path) -> tuple[Model, dict[KeyPath, int]]:
+    """Return a TOML file as a model, and the line of each of its keys.
+
+    Raises ConfigError at the first line that is wrong; `problems` holds all of them.
+    """
+    shown = shown_path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError("there is no such file", where=shown) from None
+    except (OSError, UnicodeDecodeError) as why:
+        raise ConfigError(f"the file cannot be read: {why}", where=shown) from why
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as why:
+        raise _refused(shown, [_bad_toml(str(why), text)]) from None
+    lines = key_lines(text)
+    try:
+        return model.model_validate(found), lines
+    except ValidationError as why:
+        problems = [_problem(model, error, lines) for error in why.errors()]
+        raise _refused(shown, problems) from None
+
+
+def closest(name: str, known: Sequence[str]) -> str:
+    """Return a clause that suggests the most similar known name, or lists them all where none is similar."""
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"there is {', '.join(map(repr, sorted(known)))}" if known else "there is none"
+
+
+def shown_path(path: Path) -> str:
+    """Return a path as people write it: from here where it lies below."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def line_of(lines: dict[KeyPath, int], loc: Sequence[int | str]) -> int:
+    """Return the line of a key, or of the nearest table around it; 0 where there is none."""
+    keys = [str(part) for part in loc]
+    for length in range(len(keys), 0, -1):
+        found = lines.get(tuple(keys[:length]))
+        if found is not None:
+            return found
+        # `spark.conf` may be written with its dots bare, so that one name of the model is several keys of the file.
+        found = lines.get((*keys[: length - 1], *keys[length - 1].split(".")))
+        if found is not None:
+            return found
+    return 0
+
+
+def _refused(shown: str, problems: list[Problem]) -> ConfigError:
+    problems = sorted(problems)
+    first = problems[0]
+    where = f"{shown}:{first.line}" if first.line else shown
+    more = [f"line {p.line}: {p.what}" for p in problems[1:]]
+    return ConfigError("; ".join([first.what, *more]), where=where, problems=tuple(problems))
+
+
+def _bad_toml(said: str, text: str) -> Problem:
+    at = _AT_LINE.search(said)
+    line = int(at.group(1)) if at else max(1, text.count("\n") + (not text.endswith("\n")))
+    what = _AT_LINE.sub("", said).removesuffix(" (at end of document)")
+    if _TWICE.match(what):
+        return Problem(line, f"a key or table stands twice: {_words_of_line(text, line)}")
+    return Problem(line, f"this is not TOML: {what}")
+
+
+def _words_of_line(text: str, line: int) -> str:
+    lines = text.splitlines()
+    return repr(lines[line - 1].strip()) if 0 < line <= len(lines) else ""
+
+
+def _problem(model: type[BaseModel], error: ErrorDetails, lines: dict[KeyPath, int]) -> Problem:
+    loc: Loc = error["loc"]
+    if loc[-1:] == ("[key]",):  # pydantic's mark for the name of a key, where a value would have the name itself
+        loc = loc[:-1]
+        reason = error.get("ctx", {}).get("error", error["msg"])
+        return Problem(line_of(lines, loc), f"the key {loc[-1]!r} in [{'.'.join(map(str, loc[:-1]))}]: {reason}")
+    return Problem(line_of(lines, loc), describe(model, loc, error))
+
+
+def describe(model: type[BaseModel], loc: Loc, error: ErrorDetails) -> str:
+    """Return what is wrong with a value, in words; `loc` are the keys that lead to it."""
+    kind, value, context = error["type"], error["input"], error.get("ctx", {})
+    *table, name = [str(part) for part in loc] or [""]
+    if loc and isinstance(loc[-1], int):
+        name = f"item {loc[-1] + 1} of {table.pop()}"
+    place = f" in [{'.'.join(table)}]" if table else ""
+    if kind == "extra_forbidden":
+        known = _keys_of(model, loc[:-1])
+        return f"unknown key {name!r}{place}; {closest(name, known)}"
+    if kind == "missing":
+        return f"the key {name!r} is missing{place}"
+    if kind == "literal_error":
+        allowed = re.findall(r"'([^']*)'", str(context.get("expected", "")))
+        return f"{name} is {value!r}{place}; use {' or '.join(map(repr, allowed))}"
+    if kind in _WANTED:
+        return f"{name} is {value!r}{place}; it takes {_WANTED[kind]}"
+    if kind == "greater_than_equal":
+        return f"{name} is {value!r}{place}; the least is {context['ge']}"
+    if kind == "value_error" and name in _MAY_BE_SECRET:
+        return f"{name}{place}: {context['error']}"
+    if kind == "value_error":
+        return f"{name} is {value!r}{place}; {context['error']}"
+    return f"{name}{place}: {error['msg']}"
+
+
+def _keys_of(model: type[BaseModel], loc: Loc) -> list[str]:
+    """Return the keys that a table of the model may hold."""
+    current: Any = model
+    for part in loc:
+        current = _inner(current, str(part))
+        if current is None:
+            return []
+    if not (isinstance(current, type) and issubclass(current, BaseModel)):
+        return []
+    return [field.alias or name for name, field in current.model_fields.items()]
+
+
+def _inner(kind: Any, key: str) -> Any:
+    """Return the type of what stands under a key: a field of a model, or the values of a mapping."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        field = next((f for n, f in kind.model_fields.items() if key in (n, f.alias)), None)
+        return None if field is None else _without_none(field.annotation)
+    arguments = typing.get_args(kind)
+    return _without_none(arguments[1]) if len(arguments) == 2 else None  # noqa: PLR2004 - key and value
+
+
+def _without_none(kind: Any) -> Any:
+    if isinstance(kind, types.UnionType):
+        return next((k for k in typing.get_args(kind) if k is not type(None)), None)
+    return kind

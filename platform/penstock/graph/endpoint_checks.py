@@ -1,0 +1,56 @@
+"""Tell what is no source or sink when a job is written, by names alone: the graph imports neither."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from penstock.errors import JobError
+from penstock.graph.source_location import user_site
+
+__all__ = ["checked_sink", "checked_source"]
+
+_SOURCE = ("open",)
+_SINK = ("staging", "prepare", "open", "describe")
+
+
+def checked_source(name: str, source: Any) -> Any:
+    """Return the source, or refuse what has not the methods of `penstock.sources.base.Source`."""
+    other = "; that is a sink" if _has(source, _SINK) else ""
+    if other or not (_has(source, _SOURCE) or _is_blank(source)):
+        raise JobError(
+            f"source {name!r} needs a source such as FileReplay(path, order_by=...) of penstock.sources, "
+            f"not {_shown(source)}{other}",
+            where=str(user_site()),
+        )
+    return source
+
+
+def checked_sink(name: str, sink: Any) -> Any:
+    """Return the sink, or refuse what has not the methods of `penstock.sinks.base.Sink`."""
+    if not (_has(sink, _SINK) or _is_blank(sink)):
+        raise JobError(
+            f"sink {name!r} needs a sink such as Delta(path) of penstock.sinks, not {_shown(sink)}",
+            where=str(user_site()),
+        )
+    return sink
+
+
+def _has(end: Any, methods: tuple[str, ...]) -> bool:
+    if isinstance(end, type | os.PathLike):  # a class has the methods of its objects, and a path can be opened too
+        return False
+    return all(callable(getattr(end, method, None)) for method in methods)
+
+
+def _is_blank(end: Any) -> bool:
+    """Return whether this is a stand-in with nothing to be seen, for graphs that are looked at and never run."""
+    ours = type(end) is object or type(end).__module__ != "builtins"
+    return ours and not callable(end) and all(name.startswith("_") for name in dir(end))
+
+
+def _shown(end: Any) -> str:
+    if isinstance(end, type):
+        return f"the class {end.__name__} itself"
+    if end is None or isinstance(end, str | bytes | int | float | os.PathLike):
+        return f"{end!r:.80}"
+    return f"an object of type {type(end).__name__}"

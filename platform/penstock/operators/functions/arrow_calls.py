@@ -1,0 +1,137 @@
+"""Call a function that keeps state once for all rows of a partition, with Arrow tables (SEMANTICS 7.1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import EventTimeMissing, WrongOutput
+from penstock.operators.functions.function_calls import Calls
+from penstock.operators.functions.function_info import ArrowInfo
+from penstock.operators.functions.key_index import NONE
+from penstock.operators.functions.output_columns import typed_table
+from penstock.operators.windows.partials import column_array
+from penstock.state.hashing import content_hashes
+from penstock.state.keys import Ints
+from penstock.time.arrival import BY_CALL, BY_TIME, Stand
+
+__all__ = ["ArrowCalls", "event_time_missing"]
+
+_LONGEST = 200
+"""Characters of a row that an error shows."""
+
+
+class ArrowCalls(Calls):
+    """A whole partition at once."""
+
+    def run(self, rows: pa.Table, times: Ints) -> list[pa.Array]:
+        """Call for the rows, then for the keys that time out; return the state columns of all keys."""
+        ledger, self.batch_times = self.ledger, self.now(times)
+        touched = np.flatnonzero(ledger.had_rows)
+        new = None
+        if len(touched):
+            place = np.full(len(ledger.hashes), -1, dtype=np.int64)
+            place[touched] = np.arange(len(touched))
+            new = self._call(rows, times, touched, pa.array(place[ledger.row_ids]))
+            if new is not None:
+                ledger.exists[touched] = _has_state(new)
+                ledger.changed[touched] = True
+        over = ledger.timing_out()
+        if len(over):
+            self._call(rows.slice(0, 0), times[:0], over, pa.array([], pa.int64()), timing_out=True)
+            ledger.forget(over)
+        ledger.touch()
+        if new is None:
+            return ledger.with_new(touched[:0], [])
+        return ledger.with_new(touched, [column_array(new, name) for name in new.column_names])
+
+    def _call(
+        self, rows: pa.Table, times: Ints, at: Ints, index: pa.Array, *, timing_out: bool = False
+    ) -> pa.Table | None:
+        """Return the new state of the keys at these places, None where the call has failed."""
+        step, ledger = self.step, self.ledger
+        there = pa.array(at)
+        keys, state = ledger.keys.take(there), ledger.table.take(there)
+        info = ArrowInfo(**self.told(), keys=keys, key_index=index, timing_out=timing_out)
+        try:
+            made, new = self._checked(step.fn(rows, state, info), len(at), timing_out=timing_out)
+            placed = None if made is None else (made, *self._placed(made, times, at, timing_out=timing_out))
+        except Exception as why:  # noqa: BLE001 - whatever a function of the user's raises
+            calls: list[tuple[int | None, int, int, Any]] = [
+                (row, key, 0, None) for row, key in enumerate(ledger.row_ids.tolist())
+            ]
+            if timing_out:  # the state goes all the same, so it is told; else it stays, and can be looked at
+                due = ledger.expires[at].tolist()
+                calls = [(None, *one) for one in zip(at.tolist(), due, ledger.states(at), strict=True)]
+            self.fail(why, f"one of {len(at)}", calls)
+            return None
+        if placed is not None:
+            self.made.append(placed)
+        return new
+
+    def _checked(self, found: object, keys: int, *, timing_out: bool) -> tuple[pa.Table | None, pa.Table | None]:
+        """Return output and state with the declared columns; raises WrongOutput for anything else."""
+        step = self.step
+        if not isinstance(found, tuple) or len(found) != 2:  # noqa: PLR2004 - output and state
+            raise WrongOutput(f"step {step.name!r} returned a {type(found).__name__}, not (out, state)")
+        out, new = found
+        made = None if out is None else typed_table(out, step.output, f"what step {step.name!r} put out")
+        if made is not None and step.timed_by is not None and made[step.timed_by].null_count:
+            raise event_time_missing(step.name, step.timed_by, made[step.timed_by], made)
+        if timing_out:
+            return made, None
+        state = typed_table(new, step.state, f"the state of step {step.name!r}")
+        if state.num_rows != keys:
+            raise WrongOutput(f"step {step.name!r} returned {state.num_rows} rows of state for {keys} keys")
+        return made, state
+
+    def _placed(self, made: pa.Table, times: Ints, at: Ints, *, timing_out: bool) -> tuple[Ints, Stand]:
+        """Return event times and places of the rows that a call has returned (SEMANTICS 1.6, 7.1)."""
+        step, ledger, n = self.step, self.ledger, made.num_rows
+        if not step.same_rows:
+            # Which row they were made of nobody knows: the hash of the key, or of all they have, makes an order.
+            keyed = all(made.schema.field(k.name).type == k.type for k in step.keys if k.name in made.column_names)
+            named = step.keys.names if keyed and set(step.keys.names) <= set(made.column_names) else made.column_names
+            hashes = content_hashes([made[name] for name in named], n)
+            rows = np.full(n, BY_TIME if timing_out else BY_CALL, dtype=np.int64)
+            unknown = np.full(n, NONE, dtype=np.int64)
+            return unknown, Stand(rows=rows, times=unknown, hashes=hashes)
+        if timing_out:
+            at = at if n else at[:0]
+            if n != len(at):
+                raise WrongOutput(
+                    f"step {step.name!r} has same_rows=True and put out {n} rows for {len(at)} keys that time out"
+                )
+            by_time = np.full(n, BY_TIME, dtype=np.int64)
+            stand = Stand(rows=by_time, times=ledger.expires[at], hashes=ledger.hashes[at])
+            return self.batch_times[at], stand
+        if n != len(times):
+            raise WrongOutput(f"step {step.name!r} has same_rows=True and put out {n} rows for {len(times)}")
+        nothing = np.zeros(n, dtype=np.int64)
+        return times, Stand(rows=np.arange(n, dtype=np.int64), times=nothing, hashes=nothing)
+
+
+def event_time_missing(
+    step: str, event_time: str, times: pa.ChunkedArray, rows: pa.Table | Mapping[str, pa.ChunkedArray]
+) -> EventTimeMissing:
+    """Return the error of rows without event time, which shows the first of them."""
+    first = int(np.flatnonzero(times.is_null())[0])
+    names = rows.column_names if isinstance(rows, pa.Table) else rows
+    shown = json.dumps({name: rows[name][first].as_py() for name in names}, default=str)
+    shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
+    return EventTimeMissing(
+        f"step {step!r} put out rows without event time, {times.null_count:,} of {len(times):,}: "
+        f"event_time={event_time!r} is null in {shown}"
+    )
+
+
+def _has_state(table: pa.Table) -> Any:
+    """Return which rows have a column that is not null."""
+    found = np.zeros(table.num_rows, dtype=np.bool_)
+    for column in table.columns:
+        found |= column.is_valid().to_numpy()
+    return found

@@ -1,0 +1,121 @@
+"""Keep partial aggregates as Arrow tables: one row a slice and key, sorted by slice, then hash.
+
+Columns: `_group` (int64, the start of the slice), `_hash` (int64), the key columns, the partials of the plan.
+The same tables travel through the shuffle, lie in the state and are merged there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.errors import JobError
+from penstock.operators.aggregates import ROWS, AggregatePlan, Partials
+from penstock.operators.grouping import group_rows
+
+__all__ = ["FROM", "GROUP", "HASH", "SLICE_START", "PartialLayout", "column_array", "integers", "slices_in"]
+
+GROUP = "_group"
+HASH = "_hash"
+FROM = "_from"
+SLICE_START = "slice_start"
+_TAKEN = frozenset({GROUP, HASH, FROM, "_deleted", "_expires", "_state_partition", SLICE_START})
+"""Columns that the state has or may have beside keys and partials."""
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialLayout:
+    """Hold the layout of a step's partials, and merge tables of it.
+
+    `keys` are the key columns; there may be none.
+    `schema` is all columns: slice, hash, keys, partials.
+    """
+
+    plan: AggregatePlan
+    keys: pa.Schema
+    schema: pa.Schema = field(init=False)
+
+    def __post_init__(self) -> None:
+        own = {name.lower() for name in (*_TAKEN, *(f.name for f in self.plan.fields))}
+        if taken := [name for name in self.keys.names if name.lower() in own]:
+            raise JobError(f"a key column has the name {min(taken)!r}, which Penstock uses for itself")
+        schema = pa.schema([(GROUP, pa.int64()), (HASH, pa.int64()), *self.keys, *self.plan.fields])
+        object.__setattr__(self, "schema", schema)
+
+    def empty(self) -> pa.Table:
+        """Return a table without rows."""
+        return self.schema.empty_table()
+
+    def aligned(self, table: pa.Table) -> pa.Table:
+        """Return a table with the columns of the layout, in order and type; others are left out."""
+        if table.schema.equals(self.schema):
+            return table
+        return table.select(self.schema.names).cast(self.schema)
+
+    def readable(self, rows: pa.Table) -> pa.Table:
+        """Return rows for people and other engines: keys, partials and `slice_start`, a UTC timestamp."""
+        kept = self.aligned(rows).drop_columns([GROUP, HASH])
+        return kept.append_column(SLICE_START, rows[GROUP].cast(pa.timestamp("us", tz="UTC")))
+
+    def combine(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """Merge the rows of equal slice and key, of any number of tables in any order; sorted by slice, then hash."""
+        return self._merged(tables, None, by_slice=True)
+
+    def merge(self, tables: Sequence[pa.Table], signs: Sequence[int] | None = None) -> pa.Table:
+        """Merge the rows of equal key whatever their slice; `_group` is 0, sorted by hash.
+
+        `signs` holds 1 or -1 for each table: those of -1 are subtracted, and keys left without rows are gone.
+        """
+        merged = self._merged(tables, signs, by_slice=False)
+        if signs is None or min(signs, default=1) > 0:
+            return merged
+        held = integers(merged, ROWS) > 0
+        return merged if held.all() else merged.filter(pa.array(held))
+
+    def _merged(self, tables: Sequence[pa.Table], signs: Sequence[int] | None, *, by_slice: bool) -> pa.Table:
+        filled = [self.aligned(table) for table in tables if table.num_rows]
+        if not filled:
+            return self.empty()
+        table = pa.concat_tables(filled)
+        keys = [column_array(table, name) for name in self.keys.names]
+        hashes = integers(table, HASH)
+        slices = integers(table, GROUP) if by_slice else None
+        grouping = group_rows(keys, hashes, slices)
+        sign = None
+        if signs is not None:
+            sign = np.repeat(np.array(signs, dtype=np.int64), [given.num_rows for given in tables])
+        partials = self.plan.merge(self.plan.partials_of(table), grouping.ids, grouping.groups, sign)
+        at = np.zeros(grouping.groups, dtype=np.int64) if slices is None else slices[grouping.first]
+        return self.table_of(at, hashes, keys, grouping.first, partials)
+
+    def table_of(
+        self, slices: Ints, hashes: Ints, keys: Sequence[pa.Array], rows: Ints, partials: Partials
+    ) -> pa.Table:
+        """Make a table of `slices` and `partials`, with the hashes and keys that stand at the index `rows`."""
+        index = pa.array(rows)
+        columns = [pa.array(slices), pa.array(hashes[rows]), *(key.take(index) for key in keys)]
+        return pa.table([*columns, *self.plan.arrays_of(partials)], schema=self.schema)
+
+
+def slices_in(table: pa.Table) -> Ints:
+    """Return the distinct groups of a table sorted by group, ascending."""
+    groups = integers(table, GROUP)
+    return groups[np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])] if len(groups) else groups
+
+
+def integers(table: pa.Table, name: str) -> Ints:
+    """Return a column of int64 without nulls as numpy; no copy where it is one chunk."""
+    numbers: Ints = column_array(table, name).to_numpy()
+    return numbers
+
+
+def column_array(table: pa.Table, name: str) -> pa.Array:
+    """Return a column as one array."""
+    column = table.column(name)
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -1,0 +1,136 @@
+"""Read the slices of a partition's state, and keep what windows are made of from one window to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.graph.windows import TimeWindow
+from penstock.operators.windows.partials import GROUP, PartialLayout, integers, slices_in
+from penstock.operators.windows.slices import BEGINNING_OF_TIME
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "FRONT",
+    "LATE",
+    "LATE_NEXT",
+    "RUNNING",
+    "SLICES",
+    "TOTAL",
+    "Continued",
+    "Kept",
+    "SliceSource",
+    "Slices",
+    "cut",
+]
+
+SLICES, RUNNING, LATE = "slices", "running", "late"
+FRONT, TOTAL, LATE_NEXT = "front", "total", "late_next"
+"""The parts of a window step's state; the last three are of `Blocks`."""
+END = "end"
+
+Ints = npt.NDArray[np.int64]
+
+
+class SliceSource(Protocol):
+    """The state of one partition of a window step, as the last commit left it."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Return the facts of the last `StepResult`; none before the first."""
+        ...
+
+    def scan(self, part: str, lo: int, hi: int) -> Sequence[pa.Table]:
+        """Return the rows with lo <= `_group` < hi, as tables of which each is sorted by group, then hash.
+
+        Rows of equal group and key may stand in several tables.
+        A part without rows gives no tables.
+        """
+        ...
+
+    def groups(self, part: str) -> Ints:
+        """Return the distinct groups that have rows, in any order."""
+        ...
+
+
+class Slices:
+    """Hold the slices of the state and, once added, those of the batch."""
+
+    def __init__(self, source: SliceSource, layout: PartialLayout) -> None:
+        self._source = source
+        self._layout = layout
+        self._added = layout.empty()
+
+    def add(self, delta: pa.Table) -> None:
+        """Let the batch's rows count from now on; one row a slice and key, sorted."""
+        self._added = delta
+
+    def between(self, lo: int, hi: int) -> list[pa.Table]:
+        """Return the rows of slices that start in [lo, hi)."""
+        return [*self._source.scan(SLICES, lo, hi), cut(self._added, lo, hi)]
+
+    def live(self, floor: int) -> Ints:
+        """Return the starts, from `floor` on, of the slices that have rows, ascending."""
+        starts = np.union1d(self._source.groups(SLICES), slices_in(self._added))
+        return starts[np.searchsorted(starts, floor) :].astype(np.int64, copy=False)
+
+    def part(self, name: str, lo: int, hi: int) -> list[pa.Table]:
+        """Return the rows of another part of the state."""
+        return list(self._source.scan(name, lo, hi))
+
+
+class Kept(NamedTuple):
+    """Hold, by part, tables to append and tables that replace it, and facts."""
+
+    append: dict[str, pa.Table]
+    replace: dict[str, pa.Table]
+    facts: dict[str, int | None]
+
+
+class Continued:
+    """What both strategies with a running aggregate share: where it ends, and the rows that came late into it.
+
+    `_end` is the end of the last window made; the next window shares the slices of [`_end` + every - size, `_end`).
+    When rows of it are in the state, that next window is due next, so a jump further finds nothing worth keeping.
+    """
+
+    def __init__(self, slices: Slices, layout: PartialLayout, window: TimeWindow, facts: Mapping[str, Any]) -> None:
+        self._slices, self._layout, self._window = slices, layout, window
+        self._end: int | None = facts.get(END)
+        self._made = False
+        self._new_late: list[pa.Table] = []
+        self._late: list[pa.Table] | None = None
+
+    def add(self, delta: pa.Table) -> None:
+        """Put rows of slices that the running aggregate holds aside."""
+        if self._end is not None:
+            late = cut(delta, BEGINNING_OF_TIME, self._end)
+            if late.num_rows:
+                self._new_late.append(late)
+
+    def _late_rows(self, start: int, end: int) -> list[pa.Table]:
+        """Return the rows that came late into slices of [start, end)."""
+        if self._late is None:
+            self._late = self._slices.part(LATE, start, end)
+        return [cut(table, start, end) for table in (*self._late, *self._new_late)]
+
+    def _went_to(self, end: int, late: list[pa.Table]) -> None:
+        self._end, self._made, self._late, self._new_late = end, True, late, []
+
+    def _kept(self, replaced: Mapping[str, pa.Table | None]) -> Kept:
+        replace = {part: table for part, table in replaced.items() if table is not None}
+        late = self._layout.combine([*(self._late or []), *self._new_late])
+        if self._made:
+            return Kept({}, replace | {LATE: late}, {END: self._end})
+        return Kept({LATE: late} if late.num_rows else {}, replace, {END: self._end})
+
+
+def cut(table: pa.Table, lo: int, hi: int) -> pa.Table:
+    """Return the rows with lo <= `_group` < hi of a table sorted by group, without a copy."""
+    first, last = np.searchsorted(integers(table, GROUP), [lo, hi])
+    return table.slice(first, max(0, last - first))

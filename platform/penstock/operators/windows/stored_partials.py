@@ -1,0 +1,161 @@
+"""Read partials that were stored for other aggregates than the step has now (schema evolution on restart).
+
+All state is read as if each change of the aggregates had rewritten it. What the code has dropped is gone, also where
+the files still have it; what is new is as of no rows, and counts those from now on. What tells one from another is a
+generation: a number that grows with each change, and that segments carry. For each older one that may still have rows
+the facts say from which of its columns the partials of today are told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import StateError
+from penstock.operators.aggregates import ROWS
+from penstock.operators.aggregates.cells import as_arrow
+from penstock.operators.aggregates.edges import Edge
+from penstock.operators.aggregates.extremes import Extreme
+from penstock.operators.aggregates.naming import names_of, said_in
+from penstock.operators.aggregates.wide import Wide
+from penstock.operators.partial_sources import Told, through, told_from
+from penstock.operators.windows.partials import FROM, GROUP, HASH, SLICE_START, PartialLayout, column_array
+
+__all__ = ["GENERATION", "OLDER", "StoredPartials"]
+
+GENERATION, OLDER = "generation", "older"
+"""The facts that number the partials a state has, and say how those of older numbers are read."""
+_LIMITS = np.iinfo(np.int64)
+
+
+class _Older(NamedTuple):
+    """How rows of an older generation are read; the batch from which on there are none; None is the next."""
+
+    until: int | None
+    told: Told
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPartials:
+    """Reads tables of partials, of state or of a snapshot, as a layout has them; `old` names those by place.
+
+    `generation` is that of the layout, `told` what tells it from the one that the state was written with last.
+    """
+
+    layout: PartialLayout
+    told: Told
+    generation: int = 0
+    older: Mapping[int, _Older] = field(default_factory=dict)
+    old: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of_state(
+        cls, layout: PartialLayout, facts: Mapping[str, Any], aggregates: str | None, old: Mapping[str, str]
+    ) -> StoredPartials:
+        """Return what reads state with these facts, whose aggregates were these in words; None where there is none."""
+        generation: int = facts.get(GENERATION, 0)
+        older = {
+            int(number): _Older(until, {name: tuple(columns) for name, columns in told.items()})
+            for number, (until, told) in facts.get(OLDER, {}).items()
+        }
+        now = {f.name for f in layout.plan.fields}
+        before = now
+        if aggregates is not None:
+            before = {ROWS} | names_of(said_in(aggregates), old=GENERATION not in facts)
+        told = told_from(layout.plan, before)
+        if before != now:
+            older = {number: _Older(until, through(told, was)) for number, (until, was) in older.items()}
+            older[generation] = _Older(None, told)
+            generation += 1
+        return cls(layout, told, generation, older, old)
+
+    @classmethod
+    def of_table(cls, layout: PartialLayout, names: Iterable[str], old: Mapping[str, str]) -> StoredPartials:
+        """Return what reads a table of its own with these columns."""
+        told = told_from(layout.plan, {old.get(name, name) for name in names})
+        return cls(layout, told, 1, {0: _Older(None, told)}, old)
+
+    def __call__(self, table: pa.Table, generation: int = 0) -> pa.Table:
+        """Return a table of a generation with the partials of the layout; its other columns are as they are."""
+        fields = self.layout.plan.fields
+        if generation == self.generation:
+            if not self.old and self._same(table):
+                return table
+            told: Told = {f.name: (f.name,) for f in fields}
+        elif generation in self.older:
+            told = self.older[generation].told
+        else:
+            raise StateError(f"rows of generation {generation}, which the manifest does not tell how to read")
+        stored = self._stored(table)
+        first = [name for name in (GROUP, HASH, *self.layout.keys.names) if name in table.column_names]
+        last = [name for name in (FROM, SLICE_START) if name in table.column_names]
+        arrays = {f.name: self._partial(f, told.get(f.name, ()), stored, table.num_rows) for f in fields}
+        columns = {name: table[name] for name in first} | arrays | {name: table[name] for name in last}
+        return pa.table(columns)
+
+    @property
+    def new(self) -> set[str]:
+        """Return the partials of the layout that nothing which was written last tells."""
+        return {f.name for f in self.layout.plan.fields} - self.told.keys()
+
+    def facts(self, batch: int, oldest: int) -> dict[str, Any]:
+        """Return the facts that a batch leaves; `oldest` is the batch of the oldest file that the state refers to."""
+        ends = {number: (batch if until is None else until, told) for number, (until, told) in self.older.items()}
+        older = {
+            str(number): [until, {name: list(columns) for name, columns in told.items()}]
+            for number, (until, told) in ends.items()
+            if oldest < until
+        }
+        return {GENERATION: self.generation} | ({OLDER: older} if older else {})
+
+    # --- inside ------------------------------------------------------------------------------
+    def _same(self, table: pa.Table) -> bool:
+        names = [f.name for f in self.layout.plan.fields]
+        others = {GROUP, HASH, FROM, SLICE_START, *self.layout.keys.names}
+        kept = [f for f in table.schema if f.name not in others]
+        return [f.name for f in kept] == names and [f.type for f in kept] == [f.type for f in self.layout.plan.fields]
+
+    def _stored(self, table: pa.Table) -> dict[str, pa.ChunkedArray]:
+        found: dict[str, pa.ChunkedArray] = {}
+        for name in table.column_names:
+            found.setdefault(self.old.get(name, name), table[name])
+        return found
+
+    def _partial(
+        self, wanted: pa.Field, sources: tuple[str, ...], stored: Mapping[str, pa.ChunkedArray], rows: int
+    ) -> pa.ChunkedArray:
+        if not sources:
+            return pa.chunked_array([self._neutral(wanted, rows)])
+        if missing := [name for name in sources if name not in stored]:
+            raise StateError(f"rows of state have no column {missing[0]!r}, which tells {wanted.name!r}")
+        try:
+            if len(sources) == 1:
+                return stored[sources[0]].cast(wanted.type)
+            return pa.chunked_array([_summed(stored[sources[0]], stored[sources[1]], wanted.type)])
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            what = f"state column {wanted.name!r} does not fit {wanted.type}: {error}"
+            raise StateError(what, column=wanted.name) from error
+
+    def _neutral(self, wanted: pa.Field, rows: int) -> pa.Array:
+        """Return partials of no rows."""
+        for cell in self.layout.plan.cells:
+            if wanted.name not in [f.name for f in cell.fields]:
+                continue
+            if isinstance(cell, Extreme):
+                return pa.nulls(rows, wanted.type)
+            if isinstance(cell, Edge):
+                if wanted.name in [given.column for given in cell.inputs]:
+                    return pa.nulls(rows, wanted.type)
+                return pa.array(np.full(rows, _LIMITS.min if cell.last else _LIMITS.max))
+        return pa.array(np.zeros(rows, dtype=np.int64)).cast(wanted.type)
+
+
+def _summed(low: pa.ChunkedArray, carry: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """Return sums of integers, which are kept in 128 bits, in another type."""
+    table = pa.table({"low": low, "carry": carry})
+    numbers = Wide.from_carry(column_array(table, "low").to_numpy(), column_array(table, "carry").to_numpy())
+    return as_arrow(numbers.to_decimals(pa.decimal128(38, 0))).cast(kind)

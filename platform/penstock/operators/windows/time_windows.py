@@ -1,0 +1,312 @@
+"""Run time windows on plain Arrow tables: aggregate rows into slices before the shuffle, make windows after it.
+
+A task on the map side calls `judge`, then `preaggregate` with the rows that count.
+After the shuffle one task a state partition calls `step` with what the map side made, and writes what comes back.
+Nothing here knows Spark, files or clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import JobError, StateError
+from penstock.graph.windows import TimeWindow
+from penstock.operators.aggregates import ROWS, AggregatePlan, Rows
+from penstock.operators.grouping import group_rows
+from penstock.operators.windows.partials import GROUP, PartialLayout, column_array, integers
+from penstock.operators.windows.slice_state import FRONT, LATE, LATE_NEXT, RUNNING, SLICES, TOTAL, Slices, SliceSource
+from penstock.operators.windows.slices import check_window, due_ends, floor_slice, last_ends, next_due_end, slice_starts
+from penstock.operators.windows.two_stacks import front_schema
+from penstock.operators.windows.window_batch_close import many_windows
+from penstock.operators.windows.window_strategies import Strategy, strategy_of, window_maker
+
+__all__ = [
+    "WINDOW_END",
+    "WINDOW_START",
+    "SliceSource",
+    "StepResult",
+    "Strategy",
+    "WindowStep",
+    "begin",
+    "preaggregate",
+    "step",
+]
+
+WINDOW_START, WINDOW_END = "window_start", "window_end"
+_UTC = pa.timestamp("us", tz="UTC")
+_CLOSED_TO, _STRATEGY = "closed_to", "strategy"
+_MADE = (RUNNING, FRONT, LATE, TOTAL, LATE_NEXT)
+"""The parts that are made again from slices, where another strategy or version wrote the state."""
+OUTPUT_BYTES = 64 * 2**20
+"""About how many bytes of output are made before they are sent on."""
+_FOLDED_BYTES = 512 * 2**20
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowStep:
+    """Hold a window step: its windows, its aggregates and its key columns; a plain value that can be pickled."""
+
+    window: TimeWindow
+    plan: AggregatePlan
+    keys: pa.Schema
+
+    def __post_init__(self) -> None:
+        check_window(self.window)
+        names = self.output.names
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise JobError(f"a window step has two columns named {min(twice)!r}")
+
+    @property
+    def layout(self) -> PartialLayout:
+        """Return the layout of its partials; `layout.combine` is what compaction merges slices and late rows with."""
+        return PartialLayout(plan=self.plan, keys=self.keys)
+
+    @property
+    def strategy(self) -> Strategy:
+        """Return how its windows are made."""
+        return strategy_of(self.window, self.plan)
+
+    @property
+    def output(self) -> pa.Schema:
+        """Return the columns of its output: keys, window_start, window_end, results (SEMANTICS 3.1)."""
+        bounds = [pa.field(WINDOW_START, _UTC), pa.field(WINDOW_END, _UTC)]
+        return pa.schema([*self.keys, *bounds, *self.plan.result_fields])
+
+    @property
+    def parts(self) -> dict[str, pa.Schema]:
+        """Return the columns of each part of its state.
+
+        Rows of "slices" and "late" are appended, and those of equal group and key are merged when read. Rows of "front"
+        are appended, and there is one of a group and key. The other parts are replaced as a whole.
+        """
+        schema = self.layout.schema
+        kept: dict[Strategy, tuple[str, ...]] = {
+            Strategy.MERGE: (SLICES,),
+            Strategy.SUBTRACT: (SLICES, LATE, RUNNING),
+            Strategy.BLOCKS: (SLICES, LATE, RUNNING, FRONT, TOTAL, LATE_NEXT),
+        }
+        return {name: front_schema(self.layout) if name == FRONT else schema for name in kept[self.strategy]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """Hold what a batch did in one state partition.
+
+    `append`: by part, rows to add; sorted by group, then hash.
+    `replace`: by part, all rows it holds from now on; without rows, the part is gone.
+    `floor`: groups before it will never be read again, in the parts "slices", "front" and "late".
+    `facts`: what the next step's source gives back; plain JSON.
+    A batch without rows that closes nothing changes neither parts, floor nor facts, however far the watermark moved.
+    `next_due`: the end of the next window that has rows; None where none has.
+    `windows`: how many windows closed. `rows`: how many rows of the batch were counted in.
+    """
+
+    append: Mapping[str, pa.Table]
+    replace: Mapping[str, pa.Table]
+    floor: int
+    facts: Mapping[str, Any]
+    next_due: int | None
+    windows: int
+    rows: int
+
+
+def preaggregate(
+    rows: pa.Table,
+    *,
+    keys: Mapping[str, str],
+    inputs: Mapping[str, str],
+    hash_column: str,
+    time_column: str,
+    order: Sequence[int | str],
+    plan: AggregatePlan,
+    window: TimeWindow,
+) -> pa.Table:
+    """Aggregate rows into slices: one row a slice and key, sorted by slice, then hash.
+
+    `rows` are rows that count (see `judge`), with the hash of the keys (int64, the same for equal keys) and the event
+    time (int64 microseconds), both without nulls.
+    `keys` maps the step's key columns to columns of the rows, `inputs` each aggregate to the column it reads.
+    `order` gives batch, source, partition and position, each a column of the rows or a number that all rows share.
+    """
+    times = integers(rows, time_column)
+    slices = slice_starts(times, window)
+    layout = PartialLayout(plan=plan, keys=pa.schema([(name, rows.schema.field(c).type) for name, c in keys.items()]))
+    if not len(times):
+        return layout.empty()
+    key_arrays = [column_array(rows, column) for column in keys.values()]
+    hashes = integers(rows, hash_column)
+    grouping = group_rows(key_arrays, hashes, slices)
+    given = Rows(
+        inputs={a.source: column_array(rows, inputs[a.name]) for a in plan.aggregates if a.source is not None},
+        times=times,
+        order=tuple(_order(rows, part) for part in order) if plan.needs_order else (),
+    )
+    partials = plan.reduce(given, grouping.ids, grouping.groups)
+    return layout.table_of(slices[grouping.first], hashes, key_arrays, grouping.first, partials)
+
+
+def step(
+    source: SliceSource,
+    deltas: Iterable[pa.Table],
+    spec: WindowStep,
+    *,
+    late_watermark: int | None,
+    close_watermark: int | None,
+) -> Generator[pa.Table, None, StepResult]:
+    """Fold a batch's slices into the state of one partition and close the windows that are due (SEMANTICS 2.5).
+
+    Yields the rows of the windows that closed, in the order of their ends, about OUTPUT_BYTES at a time; what a jump of
+    the watermark closes is never held as a whole.
+    `deltas` are tables of `preaggregate`, of rows judged by `late_watermark`.
+    Windows with end <= `close_watermark` close, if they hold rows and were not closed before.
+    One that `late_watermark` had passed already is forgotten as far as this batch's rows are concerned, so it closes
+    without them; a later one (of a chained step) closes with them.
+    None is the beginning of time.
+
+    Raises IntegerOverflow where a result does not fit its type, and StateError where a delta has rows of slices whose
+    windows are all closed: those were to be judged late.
+    """
+    layout, window, strategy = spec.layout, spec.window, spec.strategy
+    facts = source.facts
+    same = facts.get(_STRATEGY) == strategy.name
+    slices = Slices(source, layout)
+    maker = window_maker(strategy, slices, layout, window, facts if same else {})
+    closed_to: int | None = facts.get(_CLOSED_TO)
+    windows = 0
+
+    def close(to: int | None) -> Iterator[pa.Table]:
+        nonlocal maker, same, windows
+        for due in due_ends(slices.live(floor_slice(closed_to, window)), closed_to, to, window):
+            for ends, together in many_windows(slices, layout, window, due):
+                windows += len(ends)
+                if together is None:
+                    yield from (_finished(maker.make(end), end, spec) for end in ends.tolist())
+                else:
+                    yield _finished(together, together[GROUP], spec)
+                    # What a strategy had kept ends at an older window: it begins again from the slices.
+                    maker, same = window_maker(strategy, slices, layout, window, {}), False
+
+    yield from _gathered(close(_earlier(late_watermark, close_watermark)))
+    closed_to = _later(closed_to, _earlier(late_watermark, close_watermark))
+    delta = _folded(deltas, layout)
+    _check_open(delta, window, _later(closed_to, late_watermark))
+    slices.add(delta)
+    maker.add(delta)
+    yield from _gathered(close(close_watermark))
+
+    append, replace, kept = maker.kept()
+    if windows or delta.num_rows:
+        closed_to = _later(closed_to, close_watermark)
+        facts = {_CLOSED_TO: closed_to, _STRATEGY: strategy.name, **kept}
+        append |= {SLICES: delta} if delta.num_rows else {}
+        replace = ({} if same else {part: layout.empty() for part in _MADE}) | replace
+    else:
+        # Nothing to write: a watermark that closed nothing here need not be known here.
+        closed_to = facts.get(_CLOSED_TO)
+    floor = floor_slice(closed_to, window)
+    return StepResult(
+        append=append,
+        replace={name: table for name, table in replace.items() if table.num_rows or len(source.groups(name))},
+        floor=floor,
+        facts=facts,
+        next_due=next_due_end(slices.live(floor), closed_to, window),
+        windows=windows,
+        rows=int(integers(delta, ROWS).sum()),
+    )
+
+
+def begin(slices: pa.Table, spec: WindowStep, *, closed_to: int | None) -> StepResult:
+    """Return what an empty partition that is to have these slices must hold, with all windows up to `closed_to` closed.
+
+    `slices` has the columns of the layout; what else a strategy keeps is made again from them.
+    Raises StateError for a slice and key with several rows, and for one that begins where no slice does.
+    """
+    layout, window = spec.layout, spec.window
+    rows = layout.combine([slices])
+    if more := slices.num_rows - rows.num_rows:
+        raise StateError(f"the slices given have {more:,} more rows than slices and keys; each has one")
+    starts = integers(rows, GROUP)
+    if len(odd := starts[slice_starts(starts, window) != starts]):
+        raise StateError(f"no slice of these windows begins at {int(odd[0])} us", slice_start=int(odd[0]))
+    floor = floor_slice(closed_to, window)
+    return StepResult(
+        append={SLICES: rows} if rows.num_rows else {},
+        replace={},
+        floor=floor,
+        facts={_CLOSED_TO: closed_to, _STRATEGY: spec.strategy.name},
+        next_due=next_due_end(np.unique(starts[starts >= floor]), closed_to, window),
+        windows=0,
+        rows=0,
+    )
+
+
+def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield tables put together to about OUTPUT_BYTES, in their order; one that is larger comes alone."""
+    waiting: list[pa.Table] = []
+    size = 0
+    for table in tables:
+        if waiting and size + table.nbytes > OUTPUT_BYTES:
+            yield pa.concat_tables(waiting)
+            waiting, size = [], 0
+        waiting.append(table)
+        size += table.nbytes
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def _folded(deltas: Iterable[pa.Table], layout: PartialLayout) -> pa.Table:
+    """Merge the batch's rows, as much at a time as an array of Arrow holds of their keys (F75)."""
+    waiting: list[pa.Table] = []
+    size = 0
+    for delta in deltas:
+        waiting.append(delta)
+        size += delta.nbytes
+        if size > _FOLDED_BYTES and len(waiting) > 1:
+            waiting = [layout.combine(waiting)]
+            size = waiting[0].nbytes
+    return layout.combine(waiting)
+
+
+def _order(rows: pa.Table, part: int | str) -> Ints:
+    if isinstance(part, int):
+        return np.full(rows.num_rows, part, dtype=np.int64)
+    column: Ints = column_array(rows, part).to_numpy().astype(np.int64, copy=False)
+    return column
+
+
+def _finished(whole: pa.Table, end: int | pa.ChunkedArray, spec: WindowStep) -> pa.Table:
+    """Turn the partials of a window into its output; `end` is that of all rows, or one for each."""
+    ends = pa.repeat(pa.scalar(end, pa.int64()), whole.num_rows) if isinstance(end, int) else end
+    bounds = [pc.subtract(ends, spec.window.size).cast(_UTC), ends.cast(_UTC)]
+    keys = [whole.column(name) for name in spec.keys.names]
+    results = spec.plan.results(spec.plan.partials_of(whole))
+    return pa.table([*keys, *bounds, *results], schema=spec.output)
+
+
+def _check_open(delta: pa.Table, window: TimeWindow, watermark: int | None) -> None:
+    if watermark is None or not delta.num_rows:
+        return
+    starts = integers(delta, GROUP)
+    if int(last_ends(starts[:1], window)[0]) <= watermark:
+        raise StateError(
+            f"rows of the slice at {int(starts[0])} came after its last window had closed at {watermark}",
+            slice_start=int(starts[0]),
+            watermark=watermark,
+        )
+
+
+def _earlier(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else min(one, other)
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    return max(one, other) if one is not None and other is not None else one if other is None else other

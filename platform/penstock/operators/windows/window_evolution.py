@@ -1,0 +1,92 @@
+"""Compare the windows that a step keeps with those that its state was written for (schema evolution on restart)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.graph.durations import Duration
+from penstock.operators.aggregates import AggregatePlan
+from penstock.operators.aggregates.naming import PARTIALS, PARTS, cells_of, old_names, partial_name, plain_sql, said_in
+from penstock.operators.schema_evolution import Evolution, widens
+from penstock.operators.windows.partials import PartialLayout
+from penstock.operators.windows.stored_partials import StoredPartials
+
+__all__ = ["changed_windows", "kept_now", "names_in", "reads"]
+
+_LAYOUT = re.compile(r"\[(.*?)\] (.*) in windows of (\d+) us every (\d+) us from (-?\d+)", re.DOTALL)
+
+
+def kept_now(plan: AggregatePlan) -> list[tuple[str, str]]:
+    """Return each aggregate and the type of its result, in words."""
+    return [(f"{a.kind.value}({plain_sql(a.expression or '')})", str(a.result)) for a in plan.aggregates]
+
+
+def names_in(layout: str) -> dict[str, str]:
+    """Return for partials that an older version named by place the names of today, as its layout tells them."""
+    found = _LAYOUT.fullmatch(layout)
+    return {} if found is None else old_names(said_in(found[2]))
+
+
+def reads(layout: PartialLayout, facts: Mapping[str, Any], was: str | None) -> StoredPartials:
+    """Return what reads state with these facts, which was written as `was` says; None where nothing was."""
+    found = None if was is None else _LAYOUT.fullmatch(was)
+    known: Mapping[str, str] | None = facts.get(PARTIALS)
+    old = names_in(was or "") if known is None else known
+    return StoredPartials.of_state(layout, facts, None if found is None else found[2], old)
+
+
+def changed_windows(was: str, now: str, read: StoredPartials, stored: pa.Schema | None) -> Evolution:
+    """Return how two layouts differ; `stored` are the columns that were written, None where there are no rows.
+
+    Keys and windows are to be the same. Aggregates may be others: those that are new count from now on.
+    """
+    if was == now:
+        return Evolution()
+    old, new = _LAYOUT.fullmatch(was), _LAYOUT.fullmatch(now)
+    if old is None or new is None:
+        return Evolution(refused=(f"it keeps {now}, and its state is {was}",))
+    parts = (("keys", f"[{old[1]}]", f"[{new[1]}]"), ("windows", _window(old), _window(new)))
+    refused = [f"its {what} were {before} and are {after}" for what, before, after in parts if before != after]
+    refused += _unfit(read, stored)
+    if refused:
+        return Evolution(refused=tuple(refused))
+    before = [(f"{kind.value}({plain_sql(sql)})", result) for kind, sql, result in said_in(old[2])]
+    return Evolution(accepted=tuple(_aggregates(before, read, stored)))
+
+
+def _unfit(read: StoredPartials, stored: pa.Schema | None) -> Iterator[str]:
+    """Yield the partials whose values may not fit the type that they are to have."""
+    known = {f.name: f.type for f in read.layout.plan.fields}
+    for column in stored or ():
+        name = read.old.get(column.name, column.name)
+        kind = known.get(name)
+        if kind is not None and read.told.get(name) == (name,) and not widens(column.type, kind):
+            yield f"{column.name} of its aggregates was {column.type} and is {kind}"
+
+
+def _aggregates(before: list[tuple[str, str]], read: StoredPartials, stored: pa.Schema | None) -> Iterator[str]:
+    """Yield what becomes of aggregates that are not as they were."""
+    plan = read.layout.plan
+    known, kept = dict(before), kept_now(plan)
+    missing = set() if stored is None else read.new
+    for (aggregate, result), bound in zip(kept, plan.aggregates, strict=True):
+        cells = cells_of(bound.kind, result) if bound.expression is not None else ()
+        own = {partial_name(part, bound.expression) for cell in cells for part in PARTS[cell] if bound.expression}
+        if aggregate not in known and own & missing:
+            yield f"{aggregate} is new, and counts the rows that come from now on, in windows that are open as well"
+        elif aggregate not in known:
+            yield f"{aggregate} is new, and goes on from what is kept"
+        elif known[aggregate] != result:
+            yield f"{aggregate} was {known[aggregate]} and is {result}"
+    for aggregate in sorted(known.keys() - {name for name, _ in kept}):
+        yield f"{aggregate} is gone"
+
+
+def _window(layout: re.Match[str]) -> str:
+    size, every, offset = (Duration(int(layout[number])) for number in (3, 4, 5))
+    begin = f" from {offset}" if offset.micros else ""
+    return f"of {size} every {every}{begin}"

@@ -1,0 +1,119 @@
+"""Make windows out of slices, one window after another, in three ways of which each costs the keys in the window.
+
+Merge: a window of few slices is merged from them.
+Subtract: what the last window and the next share is kept as one running aggregate; the slices that enter are added,
+those that leave are subtracted, which only exact inverses allow.
+Blocks: where there is no inverse, see `window_blocks`.
+
+Rows that come late into slices which an aggregate already holds wait in the part "late".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.graph.windows import TimeWindow
+from penstock.operators.aggregates import AggregatePlan
+from penstock.operators.windows.partials import PartialLayout
+from penstock.operators.windows.slice_state import RUNNING, Continued, Kept, Slices
+from penstock.operators.windows.slices import slices_per_window
+from penstock.operators.windows.window_blocks import LEAST_SLIDES, Blocks
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Strategy", "WindowMaker", "strategy_of", "window_maker"]
+
+MOST_MERGED = 4
+
+
+class Strategy(Enum):
+    """The ways to make windows from slices; the value explains it."""
+
+    MERGE = "merge the slices of each window"
+    SUBTRACT = "running aggregate: add the slices that enter, subtract those that leave"
+    BLOCKS = "blocks of half a window: suffixes of the oldest, a total of the next, a running aggregate of the newest"
+
+
+def strategy_of(window: TimeWindow, plan: AggregatePlan) -> Strategy:
+    """Choose a strategy: merging up to 4 slices, subtracting where every aggregate has an exact inverse."""
+    if slices_per_window(window) <= MOST_MERGED:
+        return Strategy.MERGE
+    if plan.exact_inverse:
+        return Strategy.SUBTRACT
+    return Strategy.BLOCKS if window.size >= LEAST_SLIDES * window.every else Strategy.MERGE
+
+
+class WindowMaker(Protocol):
+    """Make windows in the order of their ends, and say what must be kept to go on."""
+
+    def make(self, end: int) -> pa.Table:
+        """Return the partials of the window with this end: one row a key, sorted by hash."""
+        ...
+
+    def add(self, delta: pa.Table) -> None:
+        """Take note of the batch's rows, after they were added to the slices."""
+        ...
+
+    def kept(self) -> Kept:
+        """Return what the state must hold to go on after the windows made so far."""
+        ...
+
+
+class MergeSlices:
+    """Merge the slices of each window anew."""
+
+    def __init__(self, slices: Slices, layout: PartialLayout, window: TimeWindow) -> None:
+        self._slices, self._layout, self._window = slices, layout, window
+
+    def make(self, end: int) -> pa.Table:
+        """Merge the window's slices."""
+        return self._layout.merge(self._slices.between(end - self._window.size, end))
+
+    def add(self, delta: pa.Table) -> None:
+        """Do nothing: slices are all there is."""
+
+    def kept(self) -> Kept:
+        """Return nothing: slices are all there is."""
+        return Kept({}, {}, {})
+
+
+class SubtractSlices(Continued):
+    """Keep the aggregate of the slices that the last window and the next share."""
+
+    def __init__(self, slices: Slices, layout: PartialLayout, window: TimeWindow, facts: Mapping[str, Any]) -> None:
+        super().__init__(slices, layout, window, facts)
+        self._running: pa.Table | None = None
+
+    def make(self, end: int) -> pa.Table:
+        """Add the slices that enter to the running aggregate; then let those go that the next window does not hold."""
+        start, every = end - self._window.size, self._window.every
+        if self._end == end - every:
+            running = [self._running] if self._running is not None else self._slices.part(RUNNING, 0, 1)
+            late = self._late_rows(start, end - every)
+            whole = self._layout.merge([*running, *late, *self._slices.between(end - every, end)])
+        else:
+            whole = self._layout.merge(self._slices.between(start, end))
+        leaving = self._slices.between(start, start + every)
+        self._running = self._layout.merge([whole, *leaving], [1] + [-1] * len(leaving))
+        self._went_to(end, [])
+        return whole
+
+    def kept(self) -> Kept:
+        """Return the running aggregate, late rows and the end they belong to."""
+        return self._kept({RUNNING: self._running})
+
+
+def window_maker(
+    strategy: Strategy, slices: Slices, layout: PartialLayout, window: TimeWindow, facts: Mapping[str, Any]
+) -> WindowMaker:
+    """Return what makes windows by a strategy, going on where its facts say; without facts it starts from slices."""
+    match strategy:
+        case Strategy.MERGE:
+            return MergeSlices(slices, layout, window)
+        case Strategy.SUBTRACT:
+            return SubtractSlices(slices, layout, window, facts)
+        case Strategy.BLOCKS:
+            return Blocks(slices, layout, window, facts)

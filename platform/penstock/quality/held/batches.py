@@ -1,0 +1,250 @@
+"""Decide on batches that a gate has held: publish them later, or drop them with a count (SEMANTICS 11.5).
+
+A decision is made once: of two people the first decides, by exclusive create, and whoever asks for the same again
+finishes what a crash may have cut short. Only the process that owns the log does it (`held_service`).
+Where decisions are kept, `held_records` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from penstock.checkpoint.log.batch_report import Windows, closed_windows
+from penstock.checkpoint.log.entries import Commit, StagedFile
+from penstock.checkpoint.log.lineage import lineage
+from penstock.checkpoint.log.recovery import Recovered
+from penstock.checkpoint.storage.filesystem import have_file, remove_file
+from penstock.errors import CheckpointCorrupt, HeldDecided, HeldNotFound, PenstockError, UnknownName
+from penstock.graph.graph import JobGraph
+from penstock.quality.held.decisions import Decision, HeldDecision, HeldRecords
+from penstock.quality.held.files import bring_back, verify_held
+from penstock.sinks.base import Publication, Staged
+
+__all__ = ["HeldBatch", "HeldPins", "discard", "held_app", "release", "undecided"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldBatch:
+    """Hold what a Commit keeps back: files by sink, and the checks that held them.
+
+    `ruling` is a decision that was begun and not finished. `undone` says that a restore has gone back behind the
+    batch, so that its rows come again in later ones. `windows` are those that the batch has closed; a list of held
+    batches leaves them out.
+    """
+
+    batch: int
+    time: int
+    files: Mapping[str, tuple[StagedFile, ...]]
+    checks: tuple[str, ...]
+    ruling: HeldDecision | None = None
+    undone: bool = False
+    windows: Windows = field(default_factory=dict)
+
+    @property
+    def is_begun(self) -> bool:
+        """Return whether a release was begun and not finished."""
+        return self.ruling is not None and not self.ruling.done and self.ruling.decision is Decision.RELEASE
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """Return the rows of each sink."""
+        return {sink: sum(f.rows for f in files) for sink, files in self.files.items()}
+
+
+class HeldPins:
+    """Name the held batches that only their place above the floor keeps in the log; listens to a driver.
+
+    Once there is a Compaction, it names them, and they keep nothing else.
+    """
+
+    def __init__(self, records: HeldRecords) -> None:
+        self._records = records
+        self._held: set[int] = set()
+
+    def on_takeover(self, recovered: Recovered) -> None:
+        """Begin with the batches that the log keeps."""
+        self._held = set() if recovered.compaction is not None else set(recovered.held)
+
+    def on_batch_completed(self, commit: Commit) -> None:
+        """Add a batch that was held."""
+        if commit.place is not None and commit.place.compaction is not None:
+            self._held.clear()
+        elif commit.held:
+            self._held.add(commit.batch)
+
+    def __call__(self) -> set[int]:
+        """Return the batches to keep; one whose decision cannot be read stays."""
+        self._held = {batch for batch in self._held if not self.decided_on(batch)}
+        return set(self._held)
+
+    def decided_on(self, batch: int) -> bool:
+        """Return whether a decision on a batch was carried out."""
+        try:
+            ruling = self._records.ruling(batch)
+        except PenstockError:
+            return False
+        return ruling is not None and ruling.done
+
+
+def undecided(records: HeldRecords, recovered: Recovered) -> list[HeldBatch]:
+    """Return the held batches whose decision was not made, or not carried out, oldest first."""
+    found = []
+    for batch, ruling in waiting(records, recovered).items():
+        with suppress(CheckpointCorrupt):  # `fsck` tells it; who asks for this batch is told as well
+            undone = batch in recovered.held.undone
+            found.append(_held_batch(recovered.held[batch], ruling, undone=undone))
+    return found
+
+
+def waiting(records: HeldRecords, recovered: Recovered) -> dict[int, HeldDecision | None]:
+    """Return the ids of the held batches whose decision was not made, or not carried out; reads no Commit."""
+    rulings = ((batch, records.ruling(batch)) for batch in sorted(recovered.held))
+    return {batch: ruling for batch, ruling in rulings if ruling is None or not ruling.done}
+
+
+def undone_by_restore(recovered: Recovered) -> set[int]:
+    """Return the kept batches that a Restore has gone back behind, and that no other has brought back."""
+    saved = recovered.saves.batches
+    found = lineage(
+        recovered, target=lambda entry: saved.get(entry.saved or "") if entry.source == "saved" else entry.batch
+    )
+    return found.before.keys() - found.line(found.newest)
+
+
+def find_held(records: HeldRecords, recovered: Recovered, batch: int) -> HeldBatch:
+    """Return a held batch of the log with what was decided on it; raises HeldNotFound."""
+    if batch in recovered.held:
+        commit = recovered.held[batch]
+        held = _held_batch(commit, records.ruling(batch), undone=batch in recovered.held.undone)
+        return replace(held, windows=closed_windows(commit, recovered.held.before(batch)))
+    known = [held.batch for held in undecided(records, recovered)]
+    raise HeldNotFound(f"batch {batch} is not held; undecided: {known or 'none'}", held=known)
+
+
+def held_app(uuid: str, sink: str, batch: int) -> str:
+    """Return the app id under which a sink dedupes the release of one batch.
+
+    One for each batch, because batches may be released in any order and a sink takes versions of an app in theirs.
+    """
+    return f"{uuid}/{sink}/held/{batch}"
+
+
+def release(
+    records: HeldRecords,
+    held: HeldBatch,
+    graph: JobGraph,
+    *,
+    uuid: str,
+    staged: Path,
+    spark: Any,
+    by: str,
+    still_mine: Callable[[], None],
+) -> HeldDecision:
+    """Publish a held batch and note it; what was published already stays as it is.
+
+    `staged` is the job's folder for sinks without one of their own; `spark` is a session, or what opens one when used.
+    `still_mine` raises Fenced once the log is another's, and is asked before the decision and before each sink.
+    Raises HeldDecided when it was discarded, or undone by a restore; CheckpointCorrupt when a file is not what its
+    Commit names, before anything is published.
+    """
+    if held.undone and (held.ruling is None or held.is_begun):
+        raise HeldDecided(f"a restore has gone back behind batch {held.batch}: its rows come again in later batches")
+    if held.ruling is not None and (held.ruling.done or held.ruling.decision is not Decision.RELEASE):
+        return _decided(records, held, Decision.RELEASE, by=by)
+    sinks = {sink: _sink(graph, sink) for sink in held.files}
+    for name, files in held.files.items():
+        verify_held(sinks[name].staging(staged / name), staged / name, files)
+    still_mine()
+    ruling = _decided(records, held, Decision.RELEASE, by=by)
+    if ruling.done:
+        return ruling
+    for name, files in held.files.items():
+        folder = sinks[name].staging(staged / name)
+        bring_back(folder, staged / name, files)
+        publication = Publication(
+            app=held_app(uuid, name, held.batch),
+            batch=held.batch,
+            files=[
+                Staged(path=f.path, size=f.size, rows=f.rows, checksum=f.checksum, fails=tuple(f.fails)) for f in files
+            ],
+            schema=pq.read_schema(have_file(folder / files[0].path)),
+        )
+        publisher = sinks[name].open(folder, spark)
+        still_mine()  # a restore by who has the log now may have these rows come again
+        publisher.publish(publication)
+    records.carried_out(held.batch, ruling, by=by)
+    return ruling
+
+
+def discard(
+    records: HeldRecords, held: HeldBatch, graph: JobGraph, *, staged: Path, by: str, still_mine: Callable[[], None]
+) -> HeldDecision:
+    """Drop a held batch and note it. Its files below the checkpoint are deleted; others are their table's.
+
+    A release that was begun, and whose batch a restore has undone since, ends so too.
+    Raises HeldDecided when it was released, and what `still_mine` raises once the log is another's.
+    """
+    for sink in held.files:
+        _sink(graph, sink)
+    still_mine()
+    if held.undone and held.is_begun:  # it can never be finished; what it has published stays, as all before a restore
+        ruling = HeldDecision(decision=Decision.DISCARD, done=False, rows=held.rows)
+    else:
+        ruling = _decided(records, held, Decision.DISCARD, by=by)
+    if ruling.done:
+        return ruling
+    for name, files in held.files.items():
+        for file in files:
+            remove_file(staged / name / file.path)
+    records.carried_out(held.batch, ruling, by=by)
+    return ruling
+
+
+class SessionOnDemand:
+    """Stand for a Spark session that is opened when something is asked of it: most sinks never do."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._session: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._session is None:
+            self._session = self._make()
+        return getattr(self._session, name)
+
+    def close(self) -> None:
+        """Stop the session if there is one."""
+        if self._session is not None:
+            self._session.stop()
+
+
+def _held_batch(commit: Commit, ruling: HeldDecision | None, *, undone: bool = False) -> HeldBatch:
+    checks = dict.fromkeys(str(v["check"]) for v in commit.verdicts if v.get("action") == "hold")
+    files = {sink: tuple(found) for sink, found in commit.held.items() if found}
+    return HeldBatch(
+        batch=commit.batch, time=commit.time, files=files, checks=tuple(checks), ruling=ruling, undone=undone
+    )
+
+
+def _decided(records: HeldRecords, held: HeldBatch, wanted: Decision, *, by: str) -> HeldDecision:
+    ruling = records.decide(held.batch, wanted, held.rows, by=by, windows=held.windows)
+    if ruling.decision is not wanted:
+        done = "was" if ruling.done else "is being"
+        raise HeldDecided(f"batch {held.batch} {done} {_PAST[ruling.decision]}", batch=held.batch)
+    return ruling
+
+
+_PAST = {Decision.RELEASE: "released", Decision.DISCARD: "discarded"}
+
+
+def _sink(graph: JobGraph, name: str) -> Any:
+    for node in graph.sinks:
+        if node.name == name:
+            return node.sink
+    raise UnknownName(f"rows of sink {name!r} are held, and the job has {[n.name for n in graph.sinks]} only")

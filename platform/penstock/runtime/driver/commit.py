@@ -1,0 +1,222 @@
+"""Decide a batch: from what the tasks reported to the fields of its Commit. Pure apart from asking the gates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from penstock.checkpoint.log.entries import Commit, Offsets, PartitionProgress, SourceProgress, StagedFile
+from penstock.errors import GateStopped
+from penstock.graph.nodes import CheckNode
+from penstock.quality.policy import Action, disposition
+from penstock.quality.verdict import Verdict
+from penstock.runtime.driver.engine import Engine
+from penstock.runtime.driver.next_batch import DRAIN, GONE, HELD_BACK
+from penstock.runtime.driver.receipts import BatchReceipts, totals
+from penstock.sources.base import Position
+from penstock.time.watermarks import SourceTime, progressed, source_watermark, step_watermark
+
+__all__ = ["CommitDraft", "decide"]
+
+Files = dict[str, list[StagedFile]]
+
+
+@dataclass(kw_only=True)
+class CommitDraft:
+    """Hold the fields of a Commit, and the checks that stop the job instead."""
+
+    fields: dict[str, Any]
+    stopped: dict[str, Verdict] = field(default_factory=dict)
+
+    def stop_if_gate_says_so(self) -> None:
+        """Raise GateStopped where a check with STOP failed: there will be no Commit."""
+        for check, verdict in self.stopped.items():
+            failed = verdict.failed_rules
+            raise GateStopped(
+                f"check {check!r} failed in batch {self.fields['batch']}: {', '.join(failed)}",
+                check=check,
+                batch=self.fields["batch"],
+            )
+
+
+def decide(
+    engine: Engine,
+    offsets: Offsets,
+    before: Commit | None,
+    outcome: BatchReceipts,
+    *,
+    gates: Mapping[int, str],
+) -> CommitDraft:
+    """Return what Commit N says, all but the floor and what only the moment of writing knows.
+
+    `gates` are a person's words on batches that a gate stopped, by batch id: publish, drop or hold.
+    """
+    sources = {s.name: _source(engine, s.name, offsets, before, outcome) for s in engine.graph.sources}
+    actions, verdicts = _judge(engine, outcome, gates.get(offsets.batch))
+    staged, held = _sort_files(engine, outcome, actions)
+    steps = {step.name for step in engine.graph.steps}
+    # What is of no step any more was dropped knowingly: a start accepts nothing else.
+    state = {step: dict(refs) for step, refs in before.state.items() if step in steps} if before else {}
+    for step, refs in outcome.state.items():
+        state[step] = {**state.get(step, {}), **refs}
+    fields = {
+        "batch": offsets.batch,
+        "time": offsets.time,
+        "zero": int(str(offsets.settings["zero"])),
+        "state": state,
+        "staged": staged,
+        "held": held,
+        "verdicts": verdicts,
+        "sources": sources,
+        "watermarks_in": {step: marks.close for step, marks in offsets.watermarks.items()},
+        "watermarks_out": _watermarks(engine, sources, before, drained=DRAIN in offsets.settings),
+        "due": outcome.due,
+        "due_time": outcome.due_time,
+        "accounting": outcome.accounting,
+        "totals": totals(before.totals if before is not None else {}, outcome),
+        "written": outcome.written,
+    }
+    stopped = {check: s.verdict for (check, _), s in actions.items() if s.action is Action.STOP}
+    return CommitDraft(fields=fields, stopped=stopped)
+
+
+def _source(
+    engine: Engine, name: str, offsets: Offsets, before: Commit | None, outcome: BatchReceipts
+) -> SourceProgress:
+    node = next(s for s in engine.graph.sources if s.name == name)
+    known = before.sources.get(name) if before is not None else None
+    ranges: Mapping[str, Any] = offsets.ranges[name]
+    names = engine.partitions(name, ranges["span"]) if ranges["span"] is not None else ()
+
+    def by_name(counts: Mapping[str, int]) -> dict[str, int]:
+        return {names[int(index)]: n for index, n in counts.items()}
+
+    after = progressed(
+        known.partitions if known is not None else {},
+        names,
+        by_name(outcome.highest.get(name, {})),
+        by_name(outcome.rows.get(name, {})),
+        time=offsets.time,
+        idle_after=node.idle_after,
+        since=_since(offsets),
+        held_back=ranges.get(HELD_BACK, ()),
+        gone=ranges.get(GONE, ()),
+    )
+    return SourceProgress(
+        position=dict(ranges["end"]),
+        partitions={p: PartitionProgress(**asdict(t)) for p, t in after.items()},
+        ended=engine.ended(name, ranges["end"]) or DRAIN in offsets.settings or (known is not None and known.ended),
+    )
+
+
+def _since(offsets: Offsets) -> int | None:
+    """Return the time from which the driver could read; None in the Offsets of drivers that did not say it."""
+    said = offsets.settings.get("since")
+    return None if said is None else int(str(said))
+
+
+def _watermarks(
+    engine: Engine, sources: Mapping[str, SourceProgress], before: Commit | None, *, drained: bool
+) -> dict[str, int | None]:
+    marks = {}
+    for node in engine.graph.sources:
+        progress = sources[node.name]
+        bounds = SourceTime(
+            max_out_of_order=node.max_out_of_order,
+            idle_after=node.idle_after,
+            closes_at_end=drained or engine.closes_at_end(node.name),
+            said=_said(progress.position),
+        )
+        marks[node.name] = source_watermark(progress.partitions, bounds, ended=progress.ended)
+    return {
+        step.name: step_watermark(
+            before.watermarks_out.get(step.name) if before is not None else None,
+            [marks[s.name] for s in engine.graph.sources_of(step)],
+        )
+        for step in engine.graph.steps
+    }
+
+
+def _said(position: Position) -> int | None:
+    said = position.get("watermark")
+    return None if said is None else int(said)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitDisposition:
+    """Say what becomes of the rows of one unit: withheld ones, or with `whole` all, are dropped or quarantined."""
+
+    verdict: Verdict
+    action: Action
+    rows: Action
+    withheld: frozenset[str]
+    whole: bool = False
+
+
+Units = dict[tuple[str, int | None], UnitDisposition]
+
+
+def _judge(engine: Engine, outcome: BatchReceipts, said: str | None) -> tuple[Units, list[dict[str, Any]]]:
+    """Return what to do with each unit of each check, and the verdicts as JSON."""
+    units: Units = {}
+    told = []
+    for node in engine.graph.checks:
+        check = node.name
+        for unit, verdict in engine.decide(check, outcome.measured.get(check, [])):
+            sentence = _sentence(node, verdict, said)
+            units[check, unit] = sentence
+            told.append({"check": check, "unit": unit, "action": sentence.action.value, **_brief(verdict)})
+    return units, told
+
+
+def _brief(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict for the Commit: of hundreds of windows in a batch only what failed is told rule by rule."""
+    said = verdict.to_json()
+    return {**said, "results": [r.to_json() for r in verdict.results if not r.success]}
+
+
+def _sentence(node: CheckNode, verdict: Verdict, said: str | None) -> UnitDisposition:
+    """Return what the policy says, or what a person said of a batch that the gate had stopped (SEMANTICS 11.5)."""
+    judged = disposition(verdict, node.on_fail, node.on_table_fail)
+    if judged.action is Action.STOP and said is not None:
+        action = {"publish": Action.PUBLISH, "drop": Action.DROP, "hold": Action.HOLD}[said]
+        if action is not Action.DROP:
+            return UnitDisposition(verdict, action, action, frozenset())
+        # A table rule has no rows to choose from: the unit that broke it goes as a whole.
+        whole = bool(verdict.failed_table_rules)
+        return UnitDisposition(verdict, action, action, frozenset(verdict.withheld_rules), whole)
+    return UnitDisposition(verdict, judged.action, judged.rows, frozenset(judged.withheld_rules))
+
+
+def _sort_files(engine: Engine, outcome: BatchReceipts, units: Units) -> tuple[Files, Files]:
+    """Return the files to publish and those to hold, and count rows by their fate (SEMANTICS 2.10, 11.3).
+
+    A check holds the whole batch where one of its units does: what a person releases is a batch.
+    """
+    staged: Files = {}
+    held: Files = {}
+    holding = {check for (check, _), s in units.items() if s.action is Action.HOLD}
+    for (sink, check), files in outcome.staged.items():
+        if check is None:
+            staged[sink] = [file for file, _ in files]
+            continue
+        guarded = engine.guarded_sinks(check)
+        counts = outcome.accounting[f"check:{check}"] if sink == guarded[0] else None
+        for file, unit in files:
+            fate = _fate(file, units.get((check, unit)))
+            if fate == ("published" if sink in guarded else "quarantined"):
+                (held if check in holding else staged).setdefault(sink, []).append(file)
+            if counts is not None:
+                # Rows for the quarantine wait with the rest: who discards the batch discards them too.
+                name = "held" if fate != "dropped" and check in holding else fate
+                counts[name] = counts.get(name, 0) + file.rows
+    return staged, held
+
+
+def _fate(file: StagedFile, sentence: UnitDisposition | None) -> str:
+    if sentence is not None and sentence.whole:
+        return "dropped"
+    if sentence is None or sentence.withheld.isdisjoint(file.fails):
+        return "published"
+    return "quarantined" if sentence.rows is Action.QUARANTINE else "dropped"

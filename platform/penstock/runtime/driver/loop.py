@@ -1,0 +1,399 @@
+"""Run the batches of a job: the driver loop, as a generator of the points where it can be stopped (DESIGN 4).
+
+Whoever runs the loop steps through the points: the command runs them in one go, the crash tests stop at one of them,
+and the fencing test schedules two drivers against each other. There is one loop, and no second runner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from penstock.checkpoint.log.entries import Commit, Offsets, Release, Void
+from penstock.checkpoint.log.log import Log, OwnedLog
+from penstock.checkpoint.log.recovery import Damage, Recovered, recover
+from penstock.checkpoint.log.replay import Damaged
+from penstock.checkpoint.log.takeover import View, claim, confirm, refuse_moved, survey
+from penstock.errors import CheckpointCorrupt, Fenced, SinkBehind
+from penstock.runtime.driver.batch_clock import TickClock
+from penstock.runtime.driver.commit import CommitDraft, decide
+from penstock.runtime.driver.engine import Engine
+from penstock.runtime.driver.fencing import FAILED, anybody_may, fencing
+from penstock.runtime.driver.next_batch import NextBatch, available, facts_of, next_batch, spans_of
+from penstock.runtime.driver.receipts import check_accounting, collect
+from penstock.runtime.driver.retention import Retention
+from penstock.runtime.driver.savepoint import SavedNames
+from penstock.runtime.driver.settings import DriverSettings, Identity
+from penstock.runtime.driver.sink_recovery import find_behind, refuse_lost_commit
+from penstock.runtime.driver.sink_redo import settle_sinks
+from penstock.runtime.driver.stages import (
+    AckSources,
+    CommitBatch,
+    Compute,
+    FixOffsets,
+    Hook,
+    PublishSinks,
+    Purge,
+    Stage,
+    TakeOver,
+    plan_batch,
+)
+from penstock.runtime.restore.execute import restore
+from penstock.runtime.restore.target import RestoreTarget
+from penstock.runtime.snapshots.scheduler import DataCheckpoints
+from penstock.sinks.base import place_of
+from penstock.state import check_sizes
+from penstock.time.clock import Clock
+from penstock.time.triggers import Trigger
+
+__all__ = ["Driver", "DriverSettings", "Identity"]
+
+log = structlog.get_logger()
+
+_ATTEMPTS = 100
+_HEAR_EVERY = 1_000_000
+"""Microseconds between two looks at what is asked of a driver that waits for a tick."""
+
+
+class Driver:
+    """Own the log and run batch after batch until stopped, fenced or finished."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        log: Log,
+        *,
+        uuid: str,
+        clock: Clock,
+        trigger: Trigger,
+        identity: Identity,
+        janitor: Retention,
+        data: DataCheckpoints,
+        settings: DriverSettings | None = None,
+        may_take_over: Callable[[View], None] = anybody_may,
+        listeners: tuple[Any, ...] = (),
+        between: Callable[[OwnedLog], None] = lambda _: None,
+    ) -> None:
+        self.engine = engine
+        self.log = log
+        self.uuid = uuid
+        self.clock = clock
+        self.trigger = trigger
+        self.identity = identity
+        self.janitor = janitor
+        self.data = data
+        self.settings = settings or DriverSettings()
+        self.listeners = listeners
+        self._may_take_over = may_take_over
+        self._between = between
+        self.partitions = {step.name: step.partitions for step in engine.graph.steps}
+        self.sinks = tuple(s.name for s in engine.graph.sinks)
+        self.places = {s.name: place for s in engine.graph.sinks if (place := place_of(s.sink)) is not None}
+        self.owned: OwnedLog | None = None
+        self.stopping = False
+        self.draining = self.settings.drain
+        self.finished = False
+        self.offsets: Offsets | None = None
+        self.commit: Commit | None = None
+        self.next_id = 0
+        self.zero: int | None = None
+        self.last_time: int | None = None
+        self._since: int | None = None
+        self.published: dict[str, int] = {}
+        self._knows = False  # what sinks show, which a Release says
+        self.damaged: CheckpointCorrupt | None = None
+        self.behind: dict[str, SinkBehind] = {}
+        self._decision: CommitDraft | None = None
+        self._timings: dict[str, float] = {}
+        self._target: Mapping[str, Any] | None = None
+        self._ticks = TickClock(self.settings.clock_patience)
+        self._names = SavedNames(janitor)
+
+    # --- the loop ----------------------------------------------------------------------------
+
+    def run(self) -> Iterator[Hook]:
+        """Take over, then run batches; ends after `stop()`, at the end of bounded sources, or with an error."""
+        with fencing(self.log, lambda: self.owned, lambda: self.release(FAILED) if self._knows else ()):
+            yield from self._run()
+
+    def _run(self) -> Iterator[Hook]:
+        yield from self.take_over()
+        yield Hook("TakeOver", "done")
+        while not self.stopping:
+            self._hear()
+            self.data.look(self.commit, self._owned().epoch, self.next_id - 1)
+            planned = self.plan_next()
+            if planned is None:
+                self.finished = True
+                break
+            self._since = planned.since
+            if planned.offsets is None:
+                yield Hook("Wait", "before")
+                self.clock.sleep(planned.wait / 1_000_000)
+            elif planned.wait and planned.offsets.time > self._now():
+                # Rows that come meanwhile belong to this batch. Without ticks a clock set back is no reason to wait.
+                self._wait_until(planned.offsets.time)
+            else:
+                yield from self.run_batch(planned.offsets)
+        yield from self.release()
+
+    def take_over(self) -> Iterator[Hook]:
+        """Run stage c0, then finish a batch whose offsets are fixed and that has no Commit."""
+        recovered = yield from self.own()
+        if recovered.pending is None:
+            return
+        self.offsets = recovered.pending
+        self._note_time(self.offsets)
+        for source, span in spans_of(self.offsets).items():
+            if span is not None:
+                self.engine.verify(source, span)
+        yield from self._run_stages(plan_batch(self.offsets.batch, self.sinks, fixed=True))
+
+    def own(self, damage: Damage = Damage.FAIL) -> Generator[Hook, None, Recovered]:
+        """Own the log: survey, claim, confirm; read where the job stands; publish the last Commit again.
+
+        With `Damage.LIST` damage that a Restore makes up for does not stop it.
+        """
+        yield Hook("TakeOver", "before")
+        for _ in range(_ATTEMPTS):
+            view = survey(self.log)
+            yield Hook("TakeOver", "surveyed")
+            self._may_take_over(view)
+            refuse_moved(self.log, view)
+            if view.damaged and damage is Damage.FAIL:
+                recover(self.log)  # what must not be given up is refused before anything stands behind it
+            slot = claim(self.log, view, self.identity.takeover(view, self.partitions, self.places))
+            yield Hook("TakeOver", "claimed")
+            if slot is not None:
+                self.owned = confirm(self.log, slot)
+                break
+        else:
+            raise Fenced("other drivers kept taking the log over")
+        yield Hook("TakeOver", "after")
+        recovered = recover(self.log, damage)
+        self.commit = recovered.commit  # whoever looks behind a refusal sees where the log stands
+        self.published, self._knows = dict(recovered.known), True
+        if damage is Damage.FAIL:
+            self.engine.accept(recovered, self.settings.drop)
+        self.engine.prepare()
+        recovered = self._adopt(recovered, damage)
+        yield from settle_sinks(self, recovered, damage)
+        return recovered
+
+    def restore(self, start: RestoreTarget) -> Iterator[Hook]:
+        """Own the log, append a Restore and release it (SEMANTICS 10.1); what refuses it comes behind the Release."""
+        with fencing(self.log, lambda: self.owned, lambda: self.release(FAILED) if self._knows else ()):
+            yield from restore(self, start)
+
+    def save(self, name: str) -> None:
+        """Give the newest checkpoint a name that keeps it (SEMANTICS 10.2); raises CannotSave."""
+        self._names.save(self._owned(), name, self.commit)
+
+    def run_batch(self, offsets: Offsets) -> Iterator[Hook]:
+        """Run one planned batch through its stages."""
+        self.offsets = offsets
+        yield from self._run_stages(plan_batch(offsets.batch, self.sinks))
+
+    def release(self, reason: str = "stopped") -> Iterator[Hook]:
+        """Leave the log on purpose, so that the next driver need not wait."""
+        self.data.end()
+        if self.owned is not None:
+            yield Hook("Release", "before")
+            reason = "finished" if self.finished else reason
+            owned, published = self.owned, dict(self.published)
+            self.janitor.leave(owned)
+            owned.append(Release(epoch=owned.epoch, writer=owned.writer, reason=reason, published=published))
+            self.owned = None
+            yield Hook("Release", "after")
+
+    def stop(self) -> None:
+        """Ask the loop to end after the batch it is in."""
+        self.stopping = True
+
+    def drain(self) -> None:
+        """Ask the loop to do what is there now, close all windows, and end (SEMANTICS 10.6)."""
+        self.draining = True
+
+    # --- planning ----------------------------------------------------------------------------
+
+    def plan_next(self) -> NextBatch | None:
+        """Return what to do next: a batch, a wait, or None when everything is done."""
+        owned, now = self._owned(), self._now()
+        self.zero = self.trigger.zero(now) if self.zero is None else self.zero
+        if (self.settings.stop_at_end or self.draining) and self._target is None:
+            self._target = available(self.engine, self.commit)
+        return next_batch(
+            self.engine,
+            self.commit,
+            batch=self.next_id,
+            zero=self.zero,
+            last_time=self.last_time,
+            trigger=self.trigger,
+            now=now,
+            target=self._target,
+            drain=self.draining,
+            limit=self.settings.limit(),
+            epoch=owned.epoch,
+            writer=owned.writer,
+            since=self._since,
+        )
+
+    def _now(self) -> int:
+        return self._ticks.now(self.clock, self.trigger, self.last_time)
+
+    def _wait_until(self, tick: int) -> None:
+        """Wait for a tick, and do meanwhile what is asked for between batches: the tick may be an hour away."""
+        while (now := self._now()) < tick and not self.stopping:
+            self.clock.sleep_until(min(tick, now + _HEAR_EVERY) - self._ticks.ahead)
+            self._hear()
+
+    def _hear(self) -> None:
+        """Do what others ask of the driver between batches, because only one process may do it (SEMANTICS 9.4)."""
+        self._names.hear(self.settings, self._owned(), self.commit)
+        self._between(self._owned())
+
+    # --- stages ------------------------------------------------------------------------------
+
+    def _run_stages(self, stages: tuple[Stage, ...]) -> Iterator[Hook]:
+        for stage in stages:
+            yield from self.run_stage(stage)
+        self.tell("on_data_checkpoint", self.data.said())
+        self.tell("on_batch_completed", self._committed())
+
+    def run_stage(self, stage: Stage, commit: Commit | None = None) -> Iterator[Hook]:
+        """Run one stage; `commit` is what to publish again."""
+        name = type(stage).__name__
+        batch = None if isinstance(stage, TakeOver) else stage.batch
+        yield Hook(name, "before", batch)
+        started = self.clock.monotonic()
+        match stage:
+            case FixOffsets():
+                self._fix_offsets()
+            case Compute():
+                self._compute()
+            case CommitBatch():
+                self._commit()
+            case PublishSinks():
+                yield from self._publish(commit or self._committed(), stage.sinks)
+            case AckSources():
+                for source, progress in self._committed().sources.items():
+                    self.engine.ack(source, progress.position)
+            case Purge():
+                self.janitor.sweep(self._committed(), self.log)
+                self.janitor.compact(self._owned())
+        self._timings[name] = round((self.clock.monotonic() - started) * 1000, 3)
+        yield Hook(name, "after", batch)
+
+    def _fix_offsets(self) -> None:
+        owned, offsets = self._owned(), self.offsets
+        assert offsets is not None
+        self._timings = {}
+        owned.append(offsets)
+        self._note_time(offsets)
+        self.tell("on_batch_submitted", offsets)
+
+    def _compute(self) -> None:
+        offsets = self.offsets
+        assert offsets is not None
+        before = self.commit
+        facts = facts_of(
+            self.engine,
+            offsets,
+            before,
+            epoch=self._owned().epoch,
+            zero=self.zero,
+            state_folder=self.janitor.state_folder,
+            data=self.data,
+            settings=self.settings,
+        )
+        outcome = collect(self.engine.compute(facts))
+        self._decision = decide(self.engine, offsets, before, outcome, gates=self.settings.gates)
+        expected = {
+            name: self.engine.span_rows(name, span) if span is not None else 0
+            for name, span in spans_of(offsets).items()
+        }
+        check_accounting(outcome, expected)
+        check_sizes({step: outcome.written.get(f"state:{step}", 0) for step in self.settings.caps}, self.settings.caps)
+
+    def _commit(self) -> None:
+        owned, decision = self._owned(), self._decision
+        assert decision is not None
+        decision.stop_if_gate_says_so()
+        for sink, files in decision.fields["staged"].items():
+            self.engine.refuse_values(sink, files)
+        for sink, files in decision.fields["held"].items():
+            self.engine.keep_held(sink, files)
+        commit = Commit(
+            epoch=owned.epoch,
+            writer=owned.writer,
+            published=dict(self.published),
+            timings=dict(self._timings),
+            # Asked at the last moment: a batch that somebody has named meanwhile must not be purged.
+            floor=self.janitor.floor(decision.fields["batch"]),
+            snapshots=self.data.refs,
+            **decision.fields,
+        )
+        self.commit = owned.append(commit)
+        self.data.committed(self.commit)
+        self.next_id = commit.batch + 1
+
+    def _publish(self, commit: Commit, sinks: Sequence[str]) -> Iterator[Hook]:
+        for sink in sinks:
+            try:
+                self.engine.publish(sink, self.app(sink), commit.batch, commit.staged.get(sink, []))
+            except SinkBehind as why:
+                told = find_behind(self.engine, [sink], self.app, recover(self.log, Damage.LIST), self.log)
+                raise told.get(sink, why) from why
+            self.published[sink] = commit.batch
+            yield Hook("PublishSinks", f"published {sink}", commit.batch)
+
+    def app(self, sink: str) -> str:
+        """Return the app id under which a sink dedupes the batches of this checkpoint."""
+        return f"{self.uuid}/{sink}"
+
+    # --- helpers -----------------------------------------------------------------------------
+
+    def _note_time(self, offsets: Offsets) -> None:
+        self.zero = int(str(offsets.settings["zero"]))
+        self.last_time = offsets.time
+
+    def _adopt(self, recovered: Recovered, damage: Damage) -> Recovered:
+        if recovered.damaged and damage is Damage.FAIL:  # a Restore makes up for them, whatever they were
+            for damaged in recovered.damaged:
+                self._give_up(damaged)
+            recovered = recover(self.log)
+        self.commit = recovered.commit
+        self.next_id = recovered.next_batch
+        if recovered.kept:
+            self.zero = recovered.kept[-1].commit.zero
+        elif recovered.commit is not None:  # that of an import
+            self.zero = recovered.commit.zero
+        self.last_time = recovered.time
+        self.janitor.adopt(recovered)
+        self.data.adopt(recovered)
+        self._names.adopt(recovered)
+        self.tell("on_takeover", recovered)
+        return recovered
+
+    def _give_up(self, damaged: Damaged) -> None:
+        """Give up an entry at the end that cannot be read, where no sink shows that it was a Commit (F13)."""
+        owned, batch = self._owned(), damaged.batch
+        refuse_lost_commit(self.engine, self.sinks, self.app, damaged)
+        log.warning("log.entry_given_up", slot=damaged.slot, batch=batch, reason=damaged.why)
+        owned.append(Void(epoch=owned.epoch, writer=owned.writer, slot=damaged.slot, reason=damaged.why, batch=batch))
+
+    def _owned(self) -> OwnedLog:
+        if self.owned is None:
+            raise Fenced("this driver does not hold the log")
+        return self.owned
+
+    def _committed(self) -> Commit:
+        assert self.commit is not None
+        return self.commit
+
+    def tell(self, what: str, value: Any) -> None:
+        """Tell those listeners that want to know."""
+        for listener in self.listeners:
+            getattr(listener, what, lambda _: None)(value)

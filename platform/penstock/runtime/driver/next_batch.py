@@ -1,0 +1,287 @@
+"""Plan the next batch: what it reads, its time, and the watermarks it judges and closes by. Reads, writes nothing."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from penstock.checkpoint.log.entries import Commit, Offsets, SourceProgress, StepWatermarks
+from penstock.graph.graph import JobGraph
+from penstock.graph.nodes import StatefulNode
+from penstock.runtime.driver.engine import Engine
+from penstock.runtime.driver.settings import DriverSettings
+from penstock.runtime.snapshots.scheduler import DataCheckpoints
+from penstock.runtime.tasks.batch_context import BatchContext
+from penstock.sources.base import Position, ReadLimit, Span
+from penstock.time.triggers import Trigger
+from penstock.time.watermarks import END_OF_TIME, idle_due
+
+__all__ = [
+    "DRAIN",
+    "GONE",
+    "HELD_BACK",
+    "NextBatch",
+    "available",
+    "chained_steps",
+    "facts_of",
+    "next_batch",
+    "reached",
+    "spans_of",
+]
+
+DRAIN = "drain"
+"""The setting of a batch that ends all sources."""
+HELD_BACK, GONE = "held_back", "gone"
+"""What the ranges of a source say of its partitions: those with rows that the batch leaves, and those that are gone."""
+_POLL = 50_000
+"""How long to wait for new rows, microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextBatch:
+    """Hold the Offsets of the next batch, or None to wait; `wait` is in microseconds.
+
+    `since` is the time from which the driver could read. `follows`: not just because time has passed.
+    """
+
+    offsets: Offsets | None
+    since: int
+    wait: int = 0
+    merged: int = 0
+    follows: bool = True
+
+
+def next_batch(
+    engine: Engine,
+    commit: Commit | None,
+    *,
+    batch: int,
+    zero: int,
+    last_time: int | None,
+    trigger: Trigger,
+    now: int,
+    target: Mapping[str, Any] | None,
+    drain: bool = False,
+    limit: ReadLimit,
+    epoch: int,
+    writer: str,
+    since: int | None = None,
+) -> NextBatch | None:
+    """Return the next batch, a wait, or None when nothing will ever come.
+
+    `zero` is the job's zero time, and `last_time` the newest batch time in the log, None before the first batch:
+    batch times go on from it, whatever was restored.
+    `target` bounds what is read, for `available_now`; with `drain` the sources end there, and all windows close.
+    `limit` bounds what one batch reads of each source; that it was in force is said in the Offsets.
+    `since` is the time from which this driver could read, None where this batch is the first (SEMANTICS 2.4).
+    """
+    graph = engine.graph
+    tick = trigger.next(zero, last_time, now)
+    since = tick.time if since is None else since
+    ranges = {s.name: _range(engine, s.name, commit, target, limit) for s in graph.sources}
+    fresh = any(r["span"] is not None for r in ranges.values())
+    ending = False
+    going = [name for name, r in ranges.items() if not (_has_ended(commit, name) or engine.ended(name, r["end"]))]
+    by_time = bool(going) and target is None and _due_by_time(graph, commit, tick.time, trigger)
+    due = _due(graph, commit, tick.time, since, ranges) or _closing(engine, commit, ranges)
+    if not (fresh or by_time or due):
+        left_open = drain and _is_open(commit)  # also by sources whose end closes nothing
+        if not (going or left_open) or (target is not None and not drain):
+            return None
+        if not drain:
+            return NextBatch(None, since=since, wait=max(_POLL, tick.wait))
+        ending = True
+    settings: dict[str, Any] = {
+        "zero": zero,
+        "interval": trigger.interval,
+        "merged_ticks": tick.merged,
+        "partitions": {step.name: step.partitions for step in graph.steps},
+        "since": since,
+        # A batch means the same however often it is run: that it ends the sources is fixed with its ranges.
+        **({DRAIN: True} if ending else {}),
+    }
+    offsets = Offsets(
+        epoch=epoch,
+        writer=writer,
+        batch=batch,
+        time=tick.time,
+        ranges=ranges,
+        watermarks=_watermarks(graph, commit),
+        limits={"rows": limit.rows} if limit.rows is not None else {},
+        settings=settings,
+    )
+    # Time passes by itself; what a watermark has made due follows at once (SEMANTICS 2.2).
+    return NextBatch(offsets, since=since, wait=tick.wait, merged=tick.merged, follows=not by_time or due)
+
+
+def chained_steps(graph: JobGraph) -> frozenset[str]:
+    """Return the steps that read another step's output."""
+    return frozenset(
+        step.name
+        for step in graph.steps
+        if any(isinstance(n, StatefulNode) and n is not step for n in graph.upstream(step))
+    )
+
+
+def _range(
+    engine: Engine, source: str, commit: Commit | None, target: Mapping[str, Any] | None, limit: ReadLimit
+) -> dict[str, Any]:
+    known = commit.sources.get(source) if commit is not None else None
+    start = known.position if known is not None else None
+    if known is not None and known.ended:
+        return {"start": start, "end": dict(known.position), "span": None}
+    end = engine.latest(source, start, limit)
+    if target is not None:
+        end = engine.clamp(source, end, target[source])
+    span = None if start is not None and end == start else dict(engine.span(source, start, end))
+    return {"start": start, "end": dict(end), "span": span, **_unread(engine, source, end, known)}
+
+
+def _unread(engine: Engine, source: str, end: Position, known: SourceProgress | None) -> dict[str, list[str]]:
+    """Return the partitions that a batch leaves rows in, and those that are gone, where there are any (SEMANTICS 2.4).
+
+    They stand in the Offsets, so that every run of the batch decides the same on idleness.
+    """
+    node = next(s for s in engine.graph.sources if s.name == source)
+    if node.event_time is None:
+        return {}
+    waiting = engine.backlog(source, end)
+    held_back = sorted(name for name, rows in waiting.items() if rows > 0)
+    gone = sorted((known.partitions if known is not None else {}).keys() - waiting.keys())
+    return {word: names for word, names in ((HELD_BACK, held_back), (GONE, gone)) if names}
+
+
+def _due(
+    graph: JobGraph, commit: Commit | None, time: int, since: int, ranges: Mapping[str, Mapping[str, Any]]
+) -> bool:
+    """Return whether a window closes, or a partition becomes idle or is gone, without a row (SEMANTICS 1.4, 2.2)."""
+    if commit is None:
+        return False
+    for step, end in commit.due.items():
+        mark = commit.watermarks_out.get(step)
+        if end is not None and mark is not None and mark >= end:
+            return True
+    if not _is_open(commit):
+        return False
+    for source in graph.sources:
+        progress = commit.sources.get(source.name)
+        if progress is None or progress.ended:
+            continue
+        unread = ranges[source.name]
+        waiting = {n: p for n, p in progress.partitions.items() if n not in unread.get(HELD_BACK, ())}
+        at = idle_due(waiting, source.idle_after, since)
+        if (at is not None and at <= time) or any(not progress.partitions[n].gone for n in unread.get(GONE, ())):
+            return True
+    return False
+
+
+def _due_by_time(graph: JobGraph, commit: Commit | None, time: int, trigger: Trigger) -> bool:
+    """Return whether a timeout or a timer is due by batch time (SEMANTICS 1.4, 7.2, 7.5).
+
+    A step that is called for every key in every batch is due at each tick; without ticks, with rows only.
+    """
+    for step, at in (commit.due_time if commit is not None else {}).items():
+        node = next((n for n in graph.functions if n.name == step), None)
+        if at is not None and at <= time and not (node is not None and node.every_batch and trigger.interval is None):
+            return True
+    return False
+
+
+def _is_open(commit: Commit | None) -> bool:
+    """Return whether windows are open."""
+    return commit is not None and any(end is not None for end in commit.due.values())
+
+
+def _has_ended(commit: Commit | None, source: str) -> bool:
+    """Return whether a Commit says that nothing of the source is read any more, after its end or a drain."""
+    known = commit.sources.get(source) if commit is not None else None
+    return known is not None and known.ended
+
+
+def _closing(engine: Engine, commit: Commit | None, ranges: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return whether a source has ended and no Commit says so yet."""
+    return any(engine.ended(name, r["end"]) and not _has_ended(commit, name) for name, r in ranges.items())
+
+
+def _watermarks(graph: JobGraph, commit: Commit | None) -> dict[str, StepWatermarks]:
+    """Return what each step judges lateness by and closes by.
+
+    A chained step judges by the watermark of the batch before: the rows it gets were made by closing up to this one.
+    """
+    chained = chained_steps(graph)
+    marks: dict[str, StepWatermarks] = {}
+    for step in graph.steps:
+        close = commit.watermarks_out.get(step.name) if commit is not None else None
+        late = commit.watermarks_in.get(step.name) if commit is not None and step.name in chained else close
+        marks[step.name] = StepWatermarks(late=late, close=close)
+    return marks
+
+
+def facts_of(
+    engine: Engine,
+    offsets: Offsets,
+    before: Commit | None,
+    *,
+    epoch: int,
+    zero: int | None,
+    state_folder: Path,
+    data: DataCheckpoints,
+    settings: DriverSettings,
+) -> BatchContext:
+    """Return what the tasks of a batch are told; `before` is the Commit that it goes on from."""
+    known = before.state.items() if before is not None else ()
+    return BatchContext(
+        batch=offsets.batch,
+        time=offsets.time,
+        epoch=epoch,
+        run=uuid.uuid4().hex[:12],
+        spans=spans_of(offsets),
+        late={step: marks.late for step, marks in offsets.watermarks.items()},
+        close={step: marks.close for step, marks in offsets.watermarks.items()},
+        manifests={step: {p: ref.model_dump() for p, ref in refs.items()} for step, refs in known},
+        state_folder=str(state_folder),
+        staging=dict(engine.staging()),
+        begins=zero if before is None else None,
+        reached=reached(engine.graph, before),
+        row_cap=settings.row_cap,
+        behind=data.behind,
+        bases=data.bases,
+        apart=settings.gates.get(offsets.batch) == "drop",
+    )
+
+
+def reached(graph: JobGraph, commit: Commit | None) -> dict[str, int | None]:
+    """Return, for each step with a function, the event time of what no single row has caused; None where none is known.
+
+    It is the step's watermark; before there is one, and at the end of time, the highest event time that its sources
+    have shown. All partitions of a batch have the same.
+    """
+    found: dict[str, int | None] = {}
+    if commit is None:
+        return found
+    for step in graph.functions:
+        mark = commit.watermarks_out.get(step.name)
+        shown = [commit.sources[source.name] for source in graph.sources_of(step) if source.name in commit.sources]
+        highest = [p.highest for progress in shown for p in progress.partitions.values() if p.highest is not None]
+        found[step.name] = mark if mark not in (None, END_OF_TIME) else max(highest, default=None)
+    return found
+
+
+def spans_of(offsets: Offsets) -> dict[str, Span | None]:
+    """Return what the tasks of a batch read of each source, None for nothing."""
+    return {name: cast("Span | None", ranges["span"]) for name, ranges in offsets.ranges.items()}
+
+
+def available(engine: Engine, commit: Commit | None) -> dict[str, Any]:
+    """Return how far each source can be read now, for a run that ends there; each is asked once (SEMANTICS 1.5)."""
+    found: dict[str, Any] = {}
+    for source in engine.graph.sources:
+        known = commit.sources.get(source.name) if commit is not None else None
+        if known is not None and known.ended:
+            found[source.name] = known.position
+        else:
+            found[source.name] = dict(engine.newest(source.name, None if known is None else known.position))
+    return found

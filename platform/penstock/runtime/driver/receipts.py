@@ -1,0 +1,189 @@
+"""Make of the receipts of a batch what its Commit says. Pure: no Spark, no disk, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.checkpoint.log.entries import ManifestRef, StagedFile
+from penstock.errors import AccountingBroken, NondeterministicStep
+from penstock.runtime.tasks.specs import AHEAD
+
+__all__ = ["BatchReceipts", "added", "check_accounting", "collect", "mostly", "totals"]
+
+
+@dataclass(kw_only=True)
+class BatchReceipts:
+    """Hold what the tasks of a batch reported, merged.
+
+    `staged` maps (sink, check or None) to files; `measured` maps each check to the parts of its verdicts.
+    """
+
+    rows: dict[str, dict[str, int]] = field(default_factory=dict)
+    highest: dict[str, dict[str, int]] = field(default_factory=dict)
+    state: dict[str, dict[str, ManifestRef]] = field(default_factory=dict)
+    due: dict[str, int | None] = field(default_factory=dict)
+    due_time: dict[str, int | None] = field(default_factory=dict)
+    staged: dict[tuple[str, str | None], list[tuple[StagedFile, int | None]]] = field(default_factory=dict)
+    measured: dict[str, list[dict[str, str]]] = field(default_factory=dict)
+    accounting: dict[str, dict[str, int]] = field(default_factory=dict)
+    ahead: dict[str, int] = field(default_factory=dict)
+    """Rows of each source that are in quarantine because they are too far in the future."""
+    written: dict[str, int] = field(default_factory=dict)
+    """Bytes: `segments` of changed state, `rewritten` by compaction, `output` staged, `state:<step>` held in all.
+
+    `fetched` are those of state that a task did not find where it ran, and that came from HDFS; not there if none did.
+    """
+
+
+def collect(receipts: Iterable[Mapping[str, Any]]) -> BatchReceipts:
+    """Merge the receipts of one batch.
+
+    Raises NondeterministicStep when two tasks answer for one state partition with different contents.
+    """
+    outcome = BatchReceipts()
+    initial = []
+    for said in receipts:
+        match said["kind"]:
+            case "read":
+                _read(outcome, said)
+            case "filter":
+                _add(outcome, f"filter:{said['name']}", said, ("rows", "kept", "filtered"))
+            case "window":
+                counts = ("rows", "counted", "late", "partly_late", "in_no_window")
+                _add(outcome, f"window:{said['step']}", said, counts)
+            case "function":
+                _add(outcome, f"function:{said['step']}", said, ("rows",))
+            case "state":
+                _state(outcome, said)
+            case "initial":
+                initial.append(said)
+            case "staged":
+                _staged(outcome, said)
+            case "measured":
+                outcome.measured.setdefault(said["check"], []).append(said["partial"])
+                _add(outcome, f"check:{said['check']}", {"in": said["rows"]}, ("in",))
+            case kind:
+                raise NondeterministicStep(f"a task sent a receipt of unknown kind {kind!r}")
+    for said in initial:  # stands where the batch has changed nothing of it
+        if said["manifest"] is None:
+            continue
+        ref = ManifestRef(**said["manifest"])
+        outcome.state.setdefault(said["step"], {}).setdefault(str(said["partition"]), ref)
+        outcome.written["segments"] = outcome.written.get("segments", 0) + said["written"]
+    return outcome
+
+
+def check_accounting(outcome: BatchReceipts, expected: Mapping[str, int | None]) -> None:
+    """Raise AccountingBroken where a sum of SEMANTICS 2.10 does not hold.
+
+    `expected` is the number of rows in each source's span, as the source counts them, None where it cannot.
+    """
+    for source, rows in expected.items():
+        found = outcome.accounting.get(f"source:{source}", {"read": 0})["read"]
+        if rows is not None and rows != found:
+            raise AccountingBroken(f"source {source!r} has {rows:,} rows in this range and {found:,} were read")
+    sums = {
+        "source": ("read", ("quarantined", "passed")),
+        "filter": ("rows", ("kept", "filtered")),
+        "window": ("rows", ("counted", "late", "in_no_window")),
+        "function": ("rows", ("merged", "quarantined")),
+        "check": ("in", ("published", "dropped", "quarantined", "held")),
+    }
+    for name, counts in outcome.accounting.items():
+        whole, parts = sums[name.partition(":")[0]]
+        if counts[whole] != sum(counts.get(part, 0) for part in parts):
+            raise AccountingBroken(f"the rows of {name} do not add up: {counts}")
+        merged = counts.get("merged")
+        if merged is not None and merged != counts.get("counted", merged):
+            raise AccountingBroken(f"{name} counted {counts['counted']:,} rows and its state took {merged:,}")
+
+
+def _read(outcome: BatchReceipts, said: Mapping[str, Any]) -> None:
+    source = said["source"]
+    rows = outcome.rows.setdefault(source, {})
+    for partition, n in said["rows"].items():
+        rows[partition] = rows.get(partition, 0) + n
+    highest = outcome.highest.setdefault(source, {})
+    for partition, time in said["highest"].items():
+        highest[partition] = max(time, highest.get(partition, time))
+    read = sum(said["rows"].values())
+    quarantined = sum(said["quarantined"].values())
+    counts = {"read": read, "quarantined": quarantined, "passed": read - quarantined}
+    _add(outcome, f"source:{source}", counts, tuple(counts))
+    if ahead := said["quarantined"].get(AHEAD, 0):
+        outcome.ahead[source] = outcome.ahead.get(source, 0) + ahead
+
+
+def _state(outcome: BatchReceipts, said: Mapping[str, Any]) -> None:
+    step, partition = said["step"], str(said["partition"])
+    known = outcome.state.setdefault(step, {})
+    if said["manifest"] is not None:
+        found = ManifestRef(**said["manifest"])
+        if partition in known and known[partition].checksum != found.checksum:
+            raise NondeterministicStep(f"two tasks answered for partition {partition} of step {step!r}, differently")
+        known[partition] = found
+    for known_due, due in ((outcome.due, said["due"]), (outcome.due_time, said["due_time"])):
+        before = known_due.get(step)
+        known_due[step] = due if before is None else before if due is None else min(before, due)
+    counts = ("merged", "quarantined") if said["quarantined"] else ("merged",)
+    _add(outcome, said["counted_as"], said, counts)
+    for name, count in (("segments", "written"), ("rewritten", "rewritten"), (f"state:{step}", "size")):
+        outcome.written[name] = outcome.written.get(name, 0) + said[count]
+    if said["fetched"]:
+        outcome.written["fetched"] = outcome.written.get("fetched", 0) + said["fetched"]
+
+
+def _staged(outcome: BatchReceipts, said: Mapping[str, Any]) -> None:
+    file = dict(said["file"])
+    unit = file.pop("unit")
+    made = StagedFile(**file, stats={})
+    outcome.staged.setdefault((said["sink"], said["check"]), []).append((made, unit))
+    outcome.written["output"] = outcome.written.get("output", 0) + made.size
+
+
+def _add(outcome: BatchReceipts, name: str, said: Mapping[str, Any], counts: tuple[str, ...]) -> None:
+    base = {
+        "window": {"rows": 0, "counted": 0, "late": 0, "partly_late": 0, "in_no_window": 0},
+        "function": {"rows": 0},
+    }.get(name.partition(":")[0], {})
+    known = outcome.accounting.setdefault(name, dict(base))
+    for count in counts:
+        known[count] = known.get(count, 0) + said[count]
+
+
+def mostly(counted: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[str, str]]:
+    """Yield where more than half of a batch's rows were late, or in quarantine for the future.
+
+    Each is a name in the accounting and the count that says it: `late` or `too_far_ahead`.
+    """
+    for name, counts in counted.items():
+        for whole, part in (("rows", "late"), ("read", "too_far_ahead")):
+            if counts.get(part, 0) * 2 > counts.get(whole, 0):
+                yield name, part
+
+
+def totals(before: Mapping[str, Mapping[str, int]], outcome: BatchReceipts) -> dict[str, dict[str, int]]:
+    """Return the sums of all batches up to this one: what they were before it, and the accounting of the batch.
+
+    `too_far_ahead` is a part of what a source has in quarantine. Under `batches` stands in how many batches most rows
+    were late, or too far ahead.
+    """
+    counted = {name: dict(counts) for name, counts in outcome.accounting.items()}
+    for source, rows in outcome.ahead.items():
+        counted[f"source:{source}"]["too_far_ahead"] = rows
+    counted["batches"] = {"batches": 1, **{f"mostly_{what}": 1 for _, what in mostly(counted)}}
+    return added(before, counted)
+
+
+def added(
+    one: Mapping[str, Mapping[str, int]], other: Mapping[str, Mapping[str, int]], times: int = 1
+) -> dict[str, dict[str, int]]:
+    """Return the sums of two sets of counts, the other taken so many times."""
+    found = {name: dict(counts) for name, counts in one.items()}
+    for name, counts in other.items():
+        known = found.setdefault(name, {})
+        for what, n in counts.items():
+            known[what] = known.get(what, 0) + times * n
+    return found

@@ -1,0 +1,71 @@
+"""Hold who a driver is and how it behaves."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from penstock.checkpoint.log.entries import Takeover
+from penstock.checkpoint.log.takeover import View
+from penstock.runtime.snapshots.scheduler import DataCheckpointPolicy
+from penstock.sources.base import ReadLimit
+
+__all__ = ["DriverSettings", "Identity"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """Say who this driver is, for the Takeover."""
+
+    holder: str
+    generation: int = 0
+    code_version: str = "unknown"
+    writer: str = field(default_factory=lambda: uuid.uuid4().hex)
+    command: str | None = None
+    described: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def takeover(self, view: View, partitions: Mapping[str, int], sinks: Mapping[str, str]) -> Takeover:
+        """Return the entry by which this driver owns a log; `partitions` and `sinks` as the entry has them."""
+        return Takeover(
+            epoch=view.next_epoch,
+            writer=self.writer,
+            command=self.command,
+            # One that was not told a generation is of the newest: the next command must still be newer.
+            generation=max(self.generation, view.takeover.generation if view.takeover is not None else 0),
+            holder=self.holder,
+            code_version=self.code_version,
+            partitions=dict(partitions),
+            described=self.described,
+            sinks=dict(sinks),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriverSettings:
+    """Hold how a run behaves; nothing here changes what a batch means."""
+
+    keep: int = 20
+    """How many commits can be restored."""
+    stop_at_end: bool = False
+    """`available_now`: end when what was there at the start is done."""
+    clock_patience: int = 5 * 60 * 1_000_000
+    """How many microseconds a wall clock that was set back is waited for; behind it batch times go on by ticks."""
+    drain: bool = False
+    """Do what was there at the start, then close all windows and end (SEMANTICS 10.6)."""
+    gates: Mapping[int, str] = field(default_factory=dict)
+    """What a person said of batches that a gate stopped: publish, drop or hold (SEMANTICS 11.5)."""
+    limit: Callable[[], ReadLimit] = ReadLimit
+    """What bounds the next batch; asked before each."""
+    saves: Callable[[], Collection[str]] = tuple
+    """The names that were asked for the newest checkpoint; looked at between batches."""
+    unsaves: Callable[[], Collection[str]] = tuple
+    """The names that are to be deleted; looked at between batches."""
+    data: DataCheckpointPolicy = field(default_factory=DataCheckpointPolicy)
+    """When data checkpoints are made, and by what."""
+    drop: Collection[str] = ()
+    """Steps that the job no longer has and whose state is let go knowingly (F51)."""
+    caps: Mapping[str, int] = field(default_factory=dict)
+    """The most bytes of state per step."""
+    row_cap: int | None = 16 << 20
+    """The most bytes that one row of state may have: a key with all that is kept for it."""

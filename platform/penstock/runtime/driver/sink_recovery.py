@@ -1,0 +1,170 @@
+"""Ask the sinks what they show, where the log alone cannot be trusted: old copies, an unreadable end, damage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from penstock.checkpoint.log.entries import Commit, StagedFile
+from penstock.checkpoint.log.lineage import line_of
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.recovery import Recovered, takeover_of
+from penstock.checkpoint.log.replay import Damaged
+from penstock.errors import CannotRestore, CheckpointCorrupt, SinkAhead, SinkBehind
+from penstock.runtime.driver.engine import Engine
+
+__all__ = [
+    "Sinks",
+    "find_behind",
+    "find_damaged",
+    "missing_batches",
+    "refuse_lost_commit",
+    "refuse_missing",
+    "refuse_old_copy",
+    "refuse_unpublished",
+]
+
+AppOf = Callable[[str], str]
+
+
+class Sinks(Protocol):
+    """What is asked of sinks: an `Engine` can tell, and so can the sinks of a job that nobody runs (`sink_repair`)."""
+
+    def version(self, sink: str, app: str) -> int | None:
+        """Return the newest batch of the app that a sink shows."""
+
+    def dedupes(self, sink: str) -> bool:
+        """Return whether a sink tells which batches it shows."""
+
+    def place(self, sink: str) -> str | None:
+        """Return where the rows of a sink go."""
+
+    def verify_staged(self, sink: str, files: Sequence[StagedFile]) -> None:
+        """Raise CheckpointCorrupt where staged files are not what a Commit says."""
+
+
+def refuse_old_copy(engine: Engine, sinks: Sequence[str], app: AppOf, recovered: Recovered) -> None:
+    """Raise SinkAhead where a sink shows a batch that the log does not know to be committed (F31).
+
+    Asked at the start and not left to publishing: the next batches may have no rows for that sink, and once the ids
+    have caught up it would take other rows under the same id for the ones it has.
+    Where damage is listed for a Restore, a Commit that cannot be read may have been published; ids go on above it.
+    """
+    free = recovered.used + 1 if recovered.problems else recovered.next_batch
+    for sink in sinks:
+        seen = engine.version(sink, app(sink))
+        if seen is not None and seen >= free:
+            raise SinkAhead(
+                f"{sink} shows batch {seen} of this checkpoint, and its log ends before batch {free} is committed",
+                seen=seen,
+                batch=free,
+            )
+
+
+def refuse_lost_commit(engine: Engine, sinks: Sequence[str], app: AppOf, damaged: Damaged) -> None:
+    """Raise CheckpointCorrupt where a sink shows that an entry that cannot be read was a Commit (F13)."""
+    for sink in sinks:
+        seen = engine.version(sink, app(sink))
+        if seen is not None and damaged.batch is not None and seen >= damaged.batch:
+            raise CheckpointCorrupt(
+                f"slot {damaged.slot} cannot be read, and {sink} shows batch {seen}, so it was more than offsets",
+                where=damaged.path,
+            )
+
+
+def missing_batches(sinks: Sinks, sink: str, app: str, recovered: Recovered, log: Log) -> list[Commit]:
+    """Return the kept Commits with rows that a sink was known to show and does not show, oldest first.
+
+    Of batches below the floor the log does not say any more which had rows. A sink that cannot tell misses nothing, and
+    one that goes elsewhere since not what went to the place before. Nor does any miss what a restore has left behind:
+    those rows are computed again.
+    """
+    known = recovered.known.get(sink)
+    if known is None or not sinks.dedupes(sink):
+        return []
+    counted = line_of(recovered) - set(recovered.skipped.get(sink, ()))
+    commits = (kept.commit for kept in recovered.kept if kept.batch <= known and kept.batch in counted)
+    had = [commit for commit in commits if commit.staged.get(sink)]
+    seen = sinks.version(sink, app) if had else None
+    missing = [commit for commit in had if seen is None or commit.batch > seen]
+    return _gone_to(sinks.place(sink), sink, missing, log, unsaid=seen is not None) if missing else []
+
+
+def _gone_to(place: str | None, sink: str, commits: Iterable[Commit], log: Log, *, unsaid: bool) -> list[Commit]:
+    """Return the Commits whose rows went to a place, and with `unsaid` those of which the log does not say where.
+
+    Each is judged by the Takeover that it was written under: a sink may have moved at any start.
+    """
+    places: dict[int | None, str | None] = {}
+    found = []
+    for commit in commits:
+        slot = None if commit.place is None else commit.place.takeover
+        if slot not in places:
+            takeover = takeover_of(log, commit)
+            places[slot] = None if takeover is None else takeover.sinks.get(sink)
+        then = places[slot]
+        if unsaid if then is None else then == place:
+            found.append(commit)
+    return found
+
+
+def find_behind(
+    sinks: Sinks, names: Iterable[str], app: AppOf, recovered: Recovered, log: Log
+) -> dict[str, SinkBehind]:
+    """Return what is wrong with sinks that show less than the log says was published (SEMANTICS 9.5)."""
+    found = {}
+    for sink in names:
+        missing = missing_batches(sinks, sink, app(sink), recovered, log)
+        if missing:
+            said = ", ".join(f"{c.batch} ({_whether_there(sinks, sink, c)})" for c in missing)
+            seen = sinks.version(sink, app(sink))
+            shows = "no batch" if seen is None else f"batch {seen}"
+            found[sink] = SinkBehind(
+                f"sink {sink!r} shows {shows} of this checkpoint as the newest, and has shown batch "
+                f"{missing[-1].batch}; missing: {said}",
+                where=sinks.place(sink),
+                sink=sink,
+                shown=-1 if seen is None else seen,
+                missing=[commit.batch for commit in missing],
+            )
+    return found
+
+
+def _whether_there(sinks: Sinks, sink: str, commit: Commit) -> str:
+    files = commit.staged[sink]
+    rows = sum(file.rows for file in files)
+    try:
+        sinks.verify_staged(sink, files)
+    except CheckpointCorrupt:
+        return f"{rows:,} rows, whose files are gone"
+    return f"{rows:,} rows, whose files are there"
+
+
+def find_damaged(engine: Engine, sinks: Sequence[str], app: AppOf, recovered: Recovered) -> CheckpointCorrupt | None:
+    """Return what is wrong with files of a Commit that a sink may not show yet: they are read before it takes them."""
+    for sink in sinks:
+        commit = recovered.to_publish(sink)
+        files = None if commit is None else commit.staged.get(sink)
+        if commit is None or not files:
+            continue
+        seen = engine.version(sink, app(sink))
+        if seen is None or seen < commit.batch:
+            try:
+                engine.verify_staged(sink, files)
+            except CheckpointCorrupt as why:
+                return why
+    return None
+
+
+def refuse_unpublished(damaged: CheckpointCorrupt | None, commit: Commit | None, batch: int) -> None:
+    """Raise CannotRestore for a batch whose rows could never be published, because their files are damaged."""
+    if damaged is not None and commit is not None and batch >= commit.batch:
+        raise CannotRestore(f"the rows of batch {commit.batch} are damaged ({damaged}): go back to one before it")
+
+
+def refuse_missing(behind: Iterable[SinkBehind], batch: int) -> None:
+    """Raise CannotRestore for a batch that a sink has lost: its rows, and those since, would be missing for good."""
+    for why in behind:
+        first = min(why.missing)
+        if batch >= first:
+            raise CannotRestore(f"{why.what}: go back to a batch before {first}")

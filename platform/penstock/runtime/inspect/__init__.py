@@ -1,0 +1,1 @@
+"""Read how a job stands, from outside: nothing is owned, and nothing written."""

@@ -1,0 +1,84 @@
+"""Compare the code of a job with its checkpoint from outside: nothing is owned, and nothing written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.recovery import recover
+from penstock.checkpoint.log.takeover import refuse_ended, survey
+from penstock.checkpoint.roots import job_log
+from penstock.checkpoint.storage.hdfs_cache import shown
+from penstock.checkpoint.storage.memory import MemoryStore
+from penstock.quality.suite_files import find_suites
+from penstock.runtime.inspect.job_status import JobState, read_status
+from penstock.runtime.process.launch import spark_of
+from penstock.runtime.process.project import LoadedJob
+from penstock.runtime.restore.compatibility import Finding, when_left
+from penstock.time.clock import Clock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Diff", "diff"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diff:
+    """Say what the code of a job makes of a checkpoint.
+
+    `folder` is that checkpoint, `batch` the one whose state is in force, None for no state. `running`: a driver runs,
+    and what is said holds when it has finished its batch and left.
+    """
+
+    job: str
+    folder: Path
+    batch: int | None
+    running: bool
+    findings: tuple[Finding, ...]
+
+    @property
+    def accepted(self) -> bool:
+        """Return whether a start would go on."""
+        return all(finding.refusal is None for finding in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "job": self.job,
+            "checkpoint": shown(self.folder),
+            "batch": self.batch,
+            "running": self.running,
+            "accepted": self.accepted,
+            "findings": [finding.to_json() for finding in self.findings],
+        }
+
+
+def diff(loaded: LoadedJob, clock: Clock, *, root: Path | None = None, drop: Collection[str] = ()) -> Diff:
+    """Return what a start of the job would make of its checkpoint; `root` names another folder of checkpoints.
+
+    Raises what a start raises for a job that cannot be analysed and for a log that cannot be gone on from.
+    """
+    name = loaded.job.name
+    settings = loaded.settings if root is None else replace(loaded.settings, root=root)
+    folder = settings.root / name
+    log = job_log(folder)
+    if log is not None and root is None:
+        refuse_ended(log, survey(log))
+    recovered = recover(log or Log(MemoryStore()))
+    status = read_status(settings, name, clock, recovered=recovered)
+    running = status.state is JobState.RUNNING
+    with spark_of(loaded, here=True) as spark:
+        findings = _engine(loaded, spark, folder).compare(when_left(recovered) if running else recovered, drop)
+    batch = None if recovered.commit is None else recovered.commit.batch
+    return Diff(job=name, folder=folder, batch=batch, running=running, findings=tuple(findings))
+
+
+def _engine(loaded: LoadedJob, spark: SparkSession, folder: Path) -> Any:
+    from penstock.runtime.spark.engine import SparkEngine
+
+    graph = loaded.job.graph()
+    return SparkEngine(graph, spark, folder=folder, suites=find_suites(graph, loaded.project.quality))

@@ -1,0 +1,220 @@
+"""Describe a job in words: its steps, the one Spark job of a batch, its stages, and what each path promises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.config.toml_reader import shown_path
+from penstock.graph.durations import Duration
+from penstock.graph.graph import JobGraph
+from penstock.graph.nodes import (
+    CheckNode,
+    FilterNode,
+    FunctionNode,
+    LateNode,
+    Node,
+    QuarantineNode,
+    SelectNode,
+    SinkNode,
+    SnapshotNode,
+    SourceNode,
+    StatefulNode,
+    TransformNode,
+    UnionNode,
+    WindowNode,
+    WithColumnsNode,
+)
+from penstock.graph.policies import OnError
+from penstock.graph.windows import LateTo, TimeWindow
+from penstock.runtime.driver.stages import TakeOver, plan_batch
+from penstock.runtime.plan.job_plan import Branch, Hop, JobPlan, Leaf, Shuffle, StepLeaf, plan_job, port_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.runtime.tasks.specs import StepWork
+
+__all__ = ["Guarantee", "Section", "explain_analysis", "explain_graph", "guarantees"]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Hold one part of the description: a title, and rows of two columns."""
+
+    title: str
+    rows: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarantee:
+    """Say how often a row of a source reaches a sink, and why not once where it does not."""
+
+    source: str
+    sink: str
+    exactly_once: bool
+    why: str
+
+    def __str__(self) -> str:
+        said = "exactly once" if self.exactly_once else "at least once"
+        return f"{said}: {self.why}"
+
+
+def explain_graph(graph: JobGraph) -> list[Section]:
+    """Return what can be told without Spark: steps, plan, stages, guarantees."""
+    return [
+        Section("Steps", tuple((f"{shown_path(Path(n.site.file))}:{n.site.line}", _step(n)) for n in graph.nodes)),
+        Section("One Spark job for each batch", tuple(_plan(plan_job(graph)))),
+        Section("Stages of a batch", tuple(_stages(graph))),
+        Section("Guarantees", tuple((f"{g.source} -> {g.sink}", str(g)) for g in guarantees(graph))),
+    ]
+
+
+def explain_analysis(steps: Mapping[str, StepWork], schemas: Mapping[str, pa.Schema]) -> list[Section]:
+    """Return what only Spark's analysis tells: how windows are made, and the columns that sinks get."""
+    from penstock.runtime.tasks.window_step import (
+        WindowStepWork,  # loads Arrow, which who explains a graph alone does without
+    )
+
+    windows = tuple((n, w.spec.strategy.value) for n, w in steps.items() if isinstance(w, WindowStepWork))
+    columns = tuple((sink, ", ".join(f"{f.name} {f.type}" for f in schema)) for sink, schema in schemas.items())
+    made = [Section("How windows are made", windows)] if windows else []
+    return [*made, Section("Columns of the sinks", columns)]
+
+
+def guarantees(graph: JobGraph) -> list[Guarantee]:
+    """Return the guarantee of each path from a source to a sink.
+
+    Sources give the same rows for the same range, or fail, and a committed batch is never computed again; so what is
+    left is whether the sink knows a batch that it has.
+    """
+    return [
+        Guarantee(source=source.name, sink=node.name, exactly_once=idempotent, why=why)
+        for node in graph.sinks
+        for idempotent, why in [_sink_promise(node)]
+        for source in graph.sources_of(node)
+    ]
+
+
+def _sink_promise(node: SinkNode) -> tuple[bool, str]:
+    kind = type(node.sink).__name__
+    if node.sink.open(node.sink.staging(Path()), None).idempotent:
+        return True, f"{kind} shows each batch once, however often it is published"
+    return False, f"{kind} cannot tell whether it has a batch already, so a crash while publishing repeats it"
+
+
+def _step(node: Node) -> str:
+    match node:
+        case SourceNode():
+            return _source(node)
+        case WindowNode():
+            return _window(node)
+        case FunctionNode():
+            return _function(node)
+        case FilterNode() | SelectNode() | WithColumnsNode() | TransformNode() | UnionNode():
+            return _change(node)
+    kinds = {CheckNode: "check", SinkNode: "sink", LateNode: "late rows", QuarantineNode: "quarantine of"}
+    if isinstance(node, SnapshotNode):
+        return f"snapshots of {node.name}: its whole state after each batch, which costs a read of all of it"
+    said = f"{kinds.get(type(node), '')} {_name_of(node)}"
+    if isinstance(node, CheckNode):
+        said += f": on failure {node.on_fail.value}"
+    return f"{said}: {node.sink.describe()}" if isinstance(node, SinkNode) else said
+
+
+def _source(node: SourceNode) -> str:
+    said = f"source {node.name}: {type(node.source).__name__}"
+    if node.event_time is not None:
+        said += f", event time {node.event_time}, at most {Duration(node.max_out_of_order)} out of order"
+    return said
+
+
+def _change(node: FilterNode | SelectNode | WithColumnsNode | TransformNode | UnionNode) -> str:
+    match node:
+        case FilterNode(predicate=predicate, name=name):
+            return f"filter {name}: {predicate}"
+        case SelectNode(expressions=expressions):
+            return f"select {', '.join(expressions)}"
+        case WithColumnsNode(columns=columns):
+            return f"with columns {', '.join(f'{n} = {sql}' for n, sql in columns.items())}"
+        case TransformNode(name=name, fn=fn):
+            return f"transform {name}: {getattr(fn, '__qualname__', type(fn).__name__)}"
+        case UnionNode(left=left, right=right):
+            return f"union of {_name_of(left)} and {_name_of(right)}"
+
+
+def _keys(node: StatefulNode) -> str:
+    by = f"by {', '.join(node.keys)}" if node.keys else "no key"
+    return f"{by}, {_counted(node.partitions, 'state partition')}"
+
+
+def _function(node: FunctionNode) -> str:
+    bounds = [f"forgotten after {Duration(node.timeout.idle)} without a row"] if node.timeout.idle is not None else []
+    bounds += ["forgotten at its deadline"] if node.timeout.event_time else []
+    kept = f"state {node.state}, {' or '.join(bounds) or 'kept for ever'}"
+    name = getattr(node.fn, "__qualname__", type(node.fn).__name__)
+    calls = "; calls for every key in every batch" if node.every_batch else ""
+    calls += "; rows it raises for to quarantine" if node.on_error is OnError.QUARANTINE else ""
+    return f"{node.form.value} {node.name}: {name}, {_keys(node)}, {kept}{calls}"
+
+
+def _window(node: WindowNode) -> str:
+    spec, keys = node.spec, _keys(node)
+    late = f"late rows to {spec.late.stream}" if isinstance(spec.late, LateTo) else "late rows dropped and counted"
+    made = ", ".join(f"{name} = {a.kind.value}({a.expression or ''})" for name, a in node.aggregates.items())
+    return f"window {node.name}: {_size(spec)}, {keys}, {late}; {made}"
+
+
+def _size(spec: TimeWindow) -> str:
+    size = f"{Duration(spec.size)}"
+    return size if spec.size == spec.every else f"{size} every {Duration(spec.every)}"
+
+
+def _plan(plan: JobPlan) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for source in plan.graph.sources:
+        branches = [branch for fork in plan.ingest if fork.source is source for branch in fork.branches]
+        rows += [("fork" if number else "read", _branch(branch)) for number, branch in enumerate(branches)]
+    for stage in plan.stages:
+        match stage:
+            case Hop(branch=branch):
+                rows.append(("hop", _branch(branch)))
+            case Shuffle(steps=steps):
+                names = ", ".join(step.name for step in steps)
+                rows.append(("shuffle", f"{_counted(stage.partitions, 'task')}, state of {names}"))
+    direct = [(port, ", ".join(s.name for s in sinks)) for port, sinks in plan.direct.items() if sinks]
+    return rows + [("stage", f"{port} as it is for {sinks}") for port, sinks in direct]
+
+
+def _branch(branch: Branch) -> str:
+    steps = [port_name(branch.port), *(_name_of(n) for n in branch.chain)]
+    ends = ", ".join(_leaf(leaf) for leaf in branch.leaves) or "rows counted"
+    return f"{' -> '.join(steps)} -> {ends}"
+
+
+def _leaf(leaf: Leaf) -> str:
+    if isinstance(leaf, StepLeaf):
+        return f"{'slices' if isinstance(leaf.step, WindowNode) else 'rows'} of {leaf.step.name}"
+    guard = f"check {leaf.check.name}, then " if leaf.check is not None else ""
+    return f"{guard}files of {', '.join(s.name for s in leaf.sinks)}"
+
+
+def _stages(graph: JobGraph) -> list[tuple[str, str]]:
+    stages = (TakeOver(), *plan_batch(0, tuple(s.name for s in graph.sinks)))
+    return [(type(stage).__name__, _meaning(type(stage))) for stage in stages]
+
+
+def _meaning(stage: type[Any]) -> str:
+    return (stage.__doc__ or "").strip().splitlines()[0].rstrip(".")
+
+
+def _name_of(node: Node) -> str:
+    name = getattr(node, "name", None)
+    words = {SelectNode: "select", WithColumnsNode: "with columns", UnionNode: "union"}
+    return str(name) if name is not None else words[type(node)]
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

@@ -1,0 +1,195 @@
+"""Read all that a job can go back to, and say what is not as it was written; nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.checkpoint.log.entries import Commit, Void
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.metadata import PATH as METADATA
+from penstock.checkpoint.log.metadata import read_metadata
+from penstock.checkpoint.log.recovery import Damage, Recovered, recover
+from penstock.checkpoint.storage.hdfs_cache import shown
+from penstock.errors import CheckpointCorrupt, NotFound, PenstockError, StateMissing
+from penstock.runtime.snapshots.catalog import snapshot_problems, unreadable_tables
+from penstock.runtime.snapshots.restore_points import way_back
+from penstock.state import Manifest
+from penstock.state.manifest import ManifestRef
+from penstock.state.references import Piece
+from penstock.state.section_reader import forget, open_section
+
+__all__ = ["Finding", "Verified", "verify"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Hold one thing that is not as it was written, and what that means for the job."""
+
+    what: str
+    means: str
+
+    @classmethod
+    def of(cls, error: PenstockError, means: str) -> Finding:
+        """Return what an error tells, with its place."""
+        return cls(_said(error), means)
+
+    def to_json(self) -> dict[str, str]:
+        """Return it as JSON values."""
+        return {"what": self.what, "means": self.means}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """Say what was read: batches that can be restored, files and bytes of their state; and what was found wrong."""
+
+    batches: int
+    files: int
+    size: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Return what was found, without what it means."""
+        return tuple(finding.what for finding in self.findings)
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as JSON values."""
+        findings = [finding.to_json() for finding in self.findings]
+        return {"batches": self.batches, "files": self.files, "bytes": self.size, "problems": findings}
+
+
+def verify(log: Log, folder: Path) -> Verified:
+    """Read a job's metadata, every entry of its log, and every byte of the state that its kept batches name.
+
+    `folder` is the job's checkpoint. The job may run meanwhile: what it lets go while it is read is not missed.
+    Raises what recovery raises for a log that holds no way to go on.
+    """
+    before = recover(log, Damage.LIST)
+    commits = [*(kept.commit for kept in before.kept), *before.saves.readable().values()]
+    if before.commit is not None and before.commit not in commits:
+        commits.append(before.commit)  # a Restore may hold one of its own, of a batch that is kept as well
+    read: dict[Path, int] = {}
+    seen: set[tuple[Path, Piece]] = set()
+    found: list[tuple[int, str]] = []
+    for commit in sorted(commits, key=lambda commit: commit.batch):
+        batch = commit.batch
+        found += [(batch, f"batch {batch}: {problem}") for problem in _problems(folder, commit, read, seen)]
+    found = list(dict.fromkeys(found))
+    if found:
+        after = recover(log, Damage.LIST)
+        still = {kept.batch for kept in after.kept} | {*after.saves.batches.values()}
+        found = [(batch, problem) for batch, problem in found if batch in still or batch >= after.floor]
+    back = way_back(log, before, folder, damaged={batch for batch, _ in found})
+    return Verified(
+        batches=len(before.kept),
+        files=len(read),
+        size=sum(read.values()),
+        findings=(
+            *_metadata(log),
+            *_of_log(log, before, back),
+            *_of_state(before, found, back),
+            *_of_snapshots(folder),
+        ),
+    )
+
+
+def _metadata(log: Log) -> Iterator[Finding]:
+    """Yield what is wrong with the checkpoint's identity."""
+    means = "no driver starts: sinks know the checkpoint by its uuid; put the file back from a copy"
+    try:
+        read_metadata(log.store)
+    except NotFound:
+        yield Finding(f"there is no {METADATA}", means)
+    except CheckpointCorrupt as why:
+        yield Finding.of(why, means)
+
+
+def _of_log(log: Log, recovered: Recovered, back: str) -> Iterator[Finding]:
+    """Yield what is wrong with the log: gaps, breaches of the protocol, entries that nobody has given up."""
+    for problem in recovered.problems:
+        yield Finding.of(problem, f"the job does not start; {back}")
+    told = {problem.where for problem in recovered.problems}  # which says more than that it cannot be read
+    at_end = {damaged.slot for damaged in recovered.damaged}
+    lost = f"the next start gives it up, if no sink shows that it was a batch; else {back}"
+    for slot, what in _entries(log):
+        if slot in at_end:
+            yield Finding(what, lost)
+        elif log.path(slot) not in told:
+            yield Finding(what, "it lies before a restore, or nothing needs it: it stops no job")
+    for name, why in recovered.lost_saves.items():
+        yield Finding(f"saved as {name}: {why}", "nobody can go back to it, and no file of state is deleted any more")
+
+
+def _of_state(recovered: Recovered, found: list[tuple[int, str]], back: str) -> Iterator[Finding]:
+    """Yield what is wrong with the state of batches."""
+    force = None if recovered.commit is None else recovered.commit.batch
+    for batch, what in found:
+        names = [name for name, saved in recovered.saves.batches.items() if saved == batch]
+        if batch == force:
+            means = f"the job stops when it reads it; {back}"
+        else:
+            also = f", saved as {', '.join(names)}" if names else ""
+            means = f"nobody can go back to batch {batch}{also}; the job goes on"
+        yield Finding(what, means)
+
+
+def _of_snapshots(folder: Path) -> Iterator[Finding]:
+    """Yield what is wrong with the data checkpoints that are kept."""
+    for name, problem in snapshot_problems(folder):
+        means = f"nobody can go back to snapshot={name}; the job needs it for nothing else"
+        yield Finding(f"snapshot {name}: {problem}", means)
+    for table, problem in unreadable_tables(folder):
+        means = (
+            "going back to its snapshots works all the same, but nobody else can read it and no data checkpoint is "
+            f"added: put the file back from a copy, or remove {shown(table)}, which the next one makes anew"
+        )
+        yield Finding(problem, means)
+
+
+def _said(error: PenstockError) -> str:
+    return f"{error.what} ({error.where})" if error.where else error.what
+
+
+def _entries(log: Log) -> Iterator[tuple[int, str]]:
+    """Yield slots of entries that cannot be read and that nobody has given up, with what is wrong."""
+    bad: dict[int, str] = {}
+    given_up: set[int] = set()
+    for slot in log.slots.listed():
+        try:
+            entry = log.read(slot)
+        except NotFound:
+            continue  # purged since it was listed
+        except CheckpointCorrupt as why:
+            bad[slot] = _said(why)
+            continue
+        if isinstance(entry, Void):
+            given_up.add(entry.slot)
+    yield from ((slot, what) for slot, what in bad.items() if slot not in given_up)
+
+
+def _problems(folder: Path, commit: Commit, read: dict[Path, int], seen: set[tuple[Path, Piece]]) -> Iterator[str]:
+    for step, refs in commit.state.items():
+        for partition, ref in refs.items():
+            place = folder / "state" / step / partition
+            try:
+                manifest = Manifest.read(place / ref.path, ManifestRef(ref.path, ref.size, ref.checksum))
+                read[place / ref.path] = ref.size
+                _read_segments(place, manifest, seen)
+                read |= {place / name: size for name, size in manifest.sizes.items()}
+            except (CheckpointCorrupt, StateMissing) as why:
+                yield _said(why)
+            finally:
+                forget()
+
+
+def _read_segments(place: Path, manifest: Manifest, seen: set[tuple[Path, Piece]]) -> None:
+    for chain in manifest.chains.values():
+        for piece in (piece for run in chain for piece in run.pieces):
+            if (place, piece) in seen:
+                continue
+            section = open_section(place, piece, manifest.sizes[piece.file])
+            for number in range(len(section.firsts)):
+                section.block(number)
+            seen.add((place, piece))

@@ -1,0 +1,282 @@
+"""Tell from the log and the status record alone how a job stands: no Spark, no job code, nothing written."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from penstock.checkpoint.log.batch_report import BatchReport, Totals, moment
+from penstock.checkpoint.log.entries import END_OF_TIME, Arrival, Commit, Moved, Release
+from penstock.checkpoint.log.recovery import Damage, Recovered, recover
+from penstock.checkpoint.log.takeover import View, survey
+from penstock.checkpoint.roots import control_store, job_log
+from penstock.checkpoint.storage.filesystem import presence_in
+from penstock.config.settings import Settings
+from penstock.errors import EXIT_RETRY
+from penstock.quality.held.batches import undone_by_restore, waiting
+from penstock.quality.held.decisions import HeldRecords
+from penstock.runtime.driver.fencing import FAILED
+from penstock.runtime.inspect.state_inventory import StoredState, StoredStates
+from penstock.runtime.process.heartbeat import StatusRecords
+from penstock.runtime.process.os_processes import pid_namespace, process_runs
+from penstock.runtime.process.takeover_policy import HolderName
+from penstock.time.clock import Clock
+
+__all__ = ["JobState", "JobStatus", "KeptCheckpoint", "all_checkpoints", "kept_checkpoints", "read_status"]
+
+
+class JobState(Enum):
+    """Say how a job stands, as far as storage tells."""
+
+    NEW = "never run"
+    RUNNING = "running"
+    SILENT = "silent: held by a driver that gives no sign of life"
+    DIED = "stopped: its driver died without leaving"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+    FAILED = "failed: the next start may succeed"
+    NEEDS_PERSON = "needs a person"
+    MOVED = "moved: it goes on elsewhere"
+    ARRIVING = "moved to here, and the move was not finished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """Hold how one job stands. Times are microseconds since 1970.
+
+    `last` is the newest Commit; `goes_on_from` the batch whose state is in force, which a restore may have changed,
+    and `watermarks` and `totals` are that one's. `record` is the newest status record of the last driver, if it wrote
+    one; `held` are undecided batches.
+    """
+
+    job: str
+    state: JobState
+    holder: str | None = None
+    epoch: int | None = None
+    last: BatchReport | None = None
+    goes_on_from: int | None = None
+    watermarks: Mapping[str, int | None] = field(default_factory=dict)
+    totals: Totals | None = None
+    record: Mapping[str, Any] = field(default_factory=dict)
+    heartbeat_age: float | None = None
+    next_batch: int = 0
+    pending: bool = False
+    held: tuple[int, ...] = ()
+    moved_to: str | None = None
+    error: Mapping[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the status as JSON values."""
+        return {
+            "job": self.job,
+            "state": self.state.name.lower(),
+            "says": self.state.value,
+            "holder": self.holder,
+            "epoch": self.epoch,
+            "next_batch": self.next_batch,
+            "pending": self.pending,
+            "last_batch": self.last.to_json() if self.last is not None else None,
+            "goes_on_from": self.goes_on_from,
+            "watermark": {step: moment(mark) for step, mark in self.watermarks.items()},
+            "totals": None if self.totals is None else asdict(self.totals),
+            "ms": self.record.get("ms"),
+            "rows_per_second": self.record.get("rows_per_second"),
+            "rows_left": self.record.get("left"),
+            "stage": self.record.get("stage"),
+            "data_checkpoint": self.record.get("data_checkpoint"),
+            "heartbeat_age": self.heartbeat_age,
+            "held": list(self.held),
+            "moved_to": self.moved_to,
+            "error": dict(self.error) if self.error is not None else None,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptCheckpoint:
+    """Hold one Commit that the log keeps.
+
+    `missing` is a file that its state needs and that is gone, so that it cannot be restored; `undone` says that a
+    restore has gone back behind it. `stored` says what its state takes, where that was asked for. With `kept` it can be
+    named by its batch; else only by a name that it was saved under.
+    """
+
+    report: BatchReport
+    missing: str | None
+    undone: bool
+    saved: tuple[str, ...]
+    rewritten: Mapping[str, int]
+    stored: StoredState | None = None
+    kept: bool = True
+
+    @property
+    def restorable(self) -> bool:
+        """Return whether a restore to it can succeed."""
+        return self.trouble is None
+
+    @property
+    def trouble(self) -> str | None:
+        """Return why it cannot be restored, None where it can."""
+        if self.stored is not None and self.stored.trouble is not None:
+            return self.stored.trouble
+        return None if self.missing is None else f"{self.missing} is gone"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            **self.report.to_json(),
+            "restorable": self.restorable,
+            "missing": self.missing,
+            "undone": self.undone,
+            "saved": list(self.saved),
+            "written_bytes": dict(self.rewritten),
+            "trouble": self.trouble,
+            "kept": self.kept,
+            "state": None if self.stored is None else self.stored.to_json(),
+        }
+
+
+def read_status(settings: Settings, job: str, clock: Clock, *, recovered: Recovered | None = None) -> JobStatus:
+    """Return how a job stands; damage in the log is part of the answer, not an error.
+
+    `recovered` is what was read of the log just before, if it was: reading it is most of the work.
+    """
+    log = job_log(settings.root / job)
+    if log is None:
+        return JobStatus(job=job, state=JobState.NEW)
+    control = control_store(settings.root, make=False)
+    view = survey(log)
+    if recovered is None:
+        recovered = recover(log, Damage.LIST)
+    newest = StatusRecords(control, job).newest()
+    record: Mapping[str, Any] = newest.body if newest is not None else {}
+    if view.takeover is not None and record.get("writer") != view.takeover.writer:
+        record = {}  # of a driver before, or of one that was fenced and does not know it
+    at = record.get("at")
+    age = (clock.wall() - at) / 1_000_000 if isinstance(at, int | float) and abs(at) <= END_OF_TIME else None
+    problem = recovered.problems[0] if recovered.problems else None
+    said = record.get("error")
+    error = said if isinstance(said, Mapping) else None
+    if problem is not None:
+        error = {"code": problem.code, "what": problem.what, "where": problem.where, "remedy": problem.remedy}
+    rulings = HeldRecords(control, job)
+    held = {*waiting(rulings, recovered)} | _held_before(record, rulings, recovered)
+    return JobStatus(
+        job=job,
+        state=JobState.NEEDS_PERSON if problem is not None else _state(view, record, age, settings.takeover_after),
+        holder=view.holder,
+        epoch=view.epoch,
+        last=BatchReport.of(recovered.kept[-1].commit) if recovered.kept else None,
+        goes_on_from=recovered.commit.batch if recovered.commit is not None else None,
+        watermarks=recovered.commit.watermarks_out if recovered.commit is not None else {},
+        totals=Totals.of(recovered.commit),
+        record=record,
+        heartbeat_age=None if age is None else round(age, 1),
+        next_batch=recovered.next_batch,
+        pending=recovered.pending is not None,
+        held=tuple(sorted(held)),
+        moved_to=view.last.to if isinstance(view.last, Moved) else None,
+        error=error,
+    )
+
+
+def kept_checkpoints(
+    settings: Settings, job: str, *, newest: int | None = None
+) -> tuple[list[KeptCheckpoint], Recovered] | None:
+    """Return the Commits that can be restored, oldest first, and what the log says; None without a checkpoint.
+
+    With `newest` that of so many batches, at the price of reading those.
+    """
+    folder = settings.root / job
+    log = job_log(folder)
+    if log is None:
+        return None
+    recovered = recover(log, Damage.LIST, newest=newest)
+    undone = undone_by_restore(recovered)
+    saved: dict[int, list[str]] = {}
+    for name, batch in recovered.saves.batches.items():
+        saved.setdefault(batch, []).append(name)
+    is_there = presence_in(folder / "state")
+    found = [
+        KeptCheckpoint(
+            report=BatchReport.of(kept.commit),
+            missing=_missing(folder, kept.commit, is_there),
+            undone=kept.batch in undone,
+            saved=tuple(saved.get(kept.batch, ())),
+            rewritten=kept.commit.written,
+        )
+        for kept in recovered.kept
+    ]
+    return found, recovered
+
+
+def all_checkpoints(settings: Settings, job: str) -> tuple[list[KeptCheckpoint], Recovered] | None:
+    """Return the same with what the state of each takes, and with the saved Commits of batches that are older.
+
+    Every manifest is read for it.
+    """
+    known = kept_checkpoints(settings, job)
+    if known is None:
+        return None
+    found, recovered = known
+    states = StoredStates(settings.root / job)
+    commits = {kept.batch: kept.commit for kept in recovered.kept}
+    points = [replace(point, stored=states.of(commits[point.report.batch])) for point in found]
+    names: dict[int, list[str]] = {}
+    saves = recovered.saves.readable()
+    for name, commit in saves.items():
+        if commit.batch not in commits:
+            names.setdefault(commit.batch, []).append(name)
+    for saved in names.values():
+        commit = saves[saved[0]]
+        points.append(
+            KeptCheckpoint(
+                report=BatchReport.of(commit),
+                missing=None,
+                undone=False,
+                saved=tuple(saved),
+                rewritten=commit.written,
+                stored=states.of(commit),
+                kept=False,
+            )
+        )
+    return sorted(points, key=lambda point: point.report.batch), recovered
+
+
+def _state(view: View, record: Mapping[str, Any], age: float | None, patience: float) -> JobState:
+    if view.tail < 0:
+        return JobState.NEW
+    if isinstance(view.last, Moved | Arrival):
+        return JobState.MOVED if isinstance(view.last, Moved) else JobState.ARRIVING
+    # What a driver that is told to stop gives up ends with an error too, and is no failure of the job.
+    stopped = record.get("state") == "stopped"
+    if isinstance(view.last, Release) and view.released and (view.last.reason != FAILED or stopped):
+        return JobState.FINISHED if view.last.reason == "finished" else JobState.STOPPED
+    if record.get("state") == "failed":
+        return JobState.FAILED if record.get("exit_code") == EXIT_RETRY else JobState.NEEDS_PERSON
+    name = HolderName.parse(view.takeover.holder) if view.takeover is not None else None
+    here = name is not None and name.is_of(socket.gethostname(), pid_namespace())
+    if name is not None and here and not process_runs(name.pid, name.start):
+        return JobState.DIED
+    # One look cannot tell whether a heartbeat stands still; the clocks of two machines are good enough for a picture.
+    return JobState.RUNNING if age is not None and age < patience else JobState.SILENT
+
+
+def _held_before(record: Mapping[str, Any], rulings: HeldRecords, recovered: Recovered) -> set[int]:
+    """Return the undecided batches that the last driver knew of, and that stand before what was read of the log."""
+    said = record.get("held")
+    known = [batch for batch in said if isinstance(batch, int)] if isinstance(said, list) else []
+    found = ((batch, rulings.ruling(batch)) for batch in known if batch < recovered.floor)
+    return {batch for batch, ruling in found if ruling is None or not ruling.done}
+
+
+def _missing(folder: Path, commit: Commit, is_there: Callable[[Path], bool]) -> str | None:
+    for step, refs in commit.state.items():
+        for partition, ref in refs.items():
+            path = Path("state", step, partition, ref.path)
+            if not is_there(folder / path):
+                return str(path)
+    return None

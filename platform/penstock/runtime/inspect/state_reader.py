@@ -1,0 +1,144 @@
+"""Read the state of a job's step as a table: without its code, without Spark, beside a driver that runs.
+
+Segments say what columns they have, and manifests how slices are merged; so what a job keeps can be read as long as
+its checkpoint can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.checkpoint.log.entries import Commit
+from penstock.checkpoint.log.recovery import Damage, recover
+from penstock.checkpoint.roots import job_log
+from penstock.checkpoint.storage.filesystem import have_file
+from penstock.checkpoint.storage.hdfs_cache import root_of, shown
+from penstock.errors import CannotRestore, CheckpointCorrupt, RootMissing, UnknownName
+from penstock.operators.aggregates import AGGREGATES, AggregatePlan
+from penstock.operators.functions.key_index import STATE, readable
+from penstock.operators.windows.partials import PartialLayout
+from penstock.operators.windows.slice_state import SLICES
+from penstock.operators.windows.window_evolution import reads
+from penstock.runtime.restore.target import RestoreTarget, parse_start
+from penstock.runtime.snapshots.catalog import find_snapshot, table_path, verify_snapshot
+from penstock.runtime.tasks.partition_state import LAYOUT
+from penstock.state import LATEST, Combine, Manifest, StateReader, live_rows
+from penstock.state import ManifestRef as StateRef
+from penstock.state.reader import Adapters
+from penstock.state.row_layout import conform
+
+__all__ = ["chunks", "read", "stored_steps"]
+
+
+def read(
+    root: str | Path, job: str, step: str, *, at: int | str = "last", where: pc.Expression | None = None
+) -> pa.Table:
+    """Return what a step keeps: keys, state columns and `_expires`; of windows keys, partials and `slice_start`.
+
+    `root` is the folder of all checkpoints, or its URL where that is on HDFS. `at` is a batch that is kept, or what
+    `--from` takes: `last`, `batch=N`, `saved=NAME`, `snapshot=VERSION`. `where` keeps the rows for which a pyarrow
+    expression is true; no more than those and some MiB of the others are in memory at once.
+    Raises RootMissing, CannotRestore for what is not kept, UnknownName for a step without state, and what reading a
+    damaged checkpoint raises.
+    """
+    found = [table if where is None else table.filter(where) for table in chunks(root, job, step, at=at)]
+    if not found:
+        return pa.table({})
+    return pa.concat_tables(found, promote_options="default")
+
+
+def chunks(root: str | Path, job: str, step: str, *, at: int | str = "last") -> Iterator[pa.Table]:
+    """Yield the same, some MiB at a time; at least one table, which says what columns there are, if any are known."""
+    folder = root_of(root) / job
+    start = parse_start(f"batch={at}" if isinstance(at, int) else at)
+    commit = _commit(folder, start)
+    _refuse_unknown(commit, step)
+    if start.snapshot is not None:
+        found = find_snapshot(folder, start.snapshot).steps[step]
+        verify_snapshot(folder, found)
+        yield from _of_snapshot([table_path(folder, step) / name for name in found.files])
+        return
+    readers = list(_readers(folder / "state", step, commit))
+    # Partitions that no row has come to since a column was added have not got it.
+    schemas = [schema for reader, path in readers for schema in _schema(reader, path)]
+    whole = pa.unify_schemas(schemas, promote_options="permissive") if schemas else None
+    for reader, path in readers:
+        for table in _of_partition(reader, path):
+            yield table if whole is None else conform(table, whole)
+
+
+def stored_steps(root: str | Path, job: str) -> list[str]:
+    """Return the steps that have state behind the newest batch."""
+    return sorted(_commit(root_of(root) / job, RestoreTarget()).state)
+
+
+def _commit(folder: Path, start: RestoreTarget) -> Commit:
+    log = job_log(folder)
+    if log is None:
+        raise RootMissing("there is no checkpoint", where=shown(folder))
+    recovered = recover(log, Damage.LIST)
+    commit = start.commit(recovered, folder) if start.goes_back else None if start.restore else recovered.commit
+    if commit is None:
+        raise CannotRestore("no batch is in force, and so there is no state", where=shown(folder))
+    return commit
+
+
+def _refuse_unknown(commit: Commit, step: str) -> None:
+    if step not in commit.state:
+        there = ", ".join(sorted(commit.state)) or "none"
+        raise UnknownName(f"batch {commit.batch} has no state of step {step!r}; there is {there}")
+
+
+def _of_snapshot(paths: list[Path]) -> Iterator[pa.Table]:
+    for path in paths:
+        yield from (pa.Table.from_batches([batch]) for batch in pq.ParquetFile(have_file(path)).iter_batches())
+
+
+def _readers(root: Path, step: str, commit: Commit) -> Iterator[tuple[StateReader, Path]]:
+    for partition, ref in sorted(commit.state[step].items(), key=lambda named: int(named[0])):
+        folder = root / step / partition
+        manifest = Manifest.read(folder / ref.path, StateRef(ref.path, ref.size, ref.checksum))
+        reader = StateReader(folder, manifest)
+        if reader.stored(SLICES) is not None:
+            read = reads(_layout(reader, folder / ref.path), manifest.facts, manifest.facts.get(LAYOUT))
+            reader = StateReader(folder, manifest, Adapters({SLICES: read}, read.generation))
+        yield reader, folder / ref.path
+
+
+def _schema(reader: StateReader, path: Path) -> list[pa.Schema]:
+    """Return the columns that a partition's rows have when they are read; none for a partition without rows."""
+    for part in (SLICES, STATE):
+        stored = reader.schema(part)
+        if stored is not None:
+            return [_readable(reader, path, part)(stored.empty_table()).schema]
+    return []
+
+
+def _of_partition(reader: StateReader, path: Path) -> Iterator[pa.Table]:
+    part = STATE if reader.schema(SLICES) is None else SLICES
+    merge: Mapping[str, Combine | None] = {STATE: LATEST} if part == STATE else {SLICES: _layout(reader, path).combine}
+    shown = _readable(reader, path, part)
+    yield from (shown(rows) for rows in live_rows(reader, part, merge))
+
+
+def _readable(reader: StateReader, path: Path, part: str) -> Callable[[pa.Table], pa.Table]:
+    return readable if part == STATE else _layout(reader, path).readable
+
+
+def _layout(reader: StateReader, path: Path) -> PartialLayout:
+    """Return how a partition's slices are kept, as its manifest describes it."""
+    schema = reader.stored(SLICES)
+    assert schema is not None
+    try:
+        plan = AggregatePlan.read(reader.facts[AGGREGATES])
+    except (KeyError, TypeError, ValueError) as why:
+        raise CheckpointCorrupt(
+            "its manifest does not say how slices are merged; a batch that changes it, written by this version, does",
+            where=shown(path),
+        ) from why
+    return PartialLayout(plan=plan, keys=pa.schema([schema.field(name) for name in reader.manifest.keys]))

@@ -1,0 +1,1 @@
+"""Turn a graph into the one Spark job of a batch."""

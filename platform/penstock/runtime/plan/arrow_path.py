@@ -1,0 +1,230 @@
+"""Lead the rows of a source that no expression of SQL reads to their step within one Python task.
+
+Spark evaluates expressions in Java; a branch that has none but names of columns has nothing to do there. Its rows would
+cross into Java and back to be as they were, which took a fifth of a batch of 100,000 rows, and analysing and planning
+that took as much of a restart (decision 48). `plain_rows` says which branches these are; what it is not sure of goes
+through SQL, where the same names mean the same, and what is wrong with them is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.graph.nodes import Node, SelectNode, SourceNode, WindowNode
+from penstock.runtime.plan.expressions import BAD_RECORD, FUTURE, NO_EVENT_TIME, TOO_FAR_AHEAD
+from penstock.runtime.plan.job_plan import Branch, Leaf, SinkLeaf
+from penstock.runtime.plan.projection import arrow_schema
+from penstock.runtime.tasks.specs import ROW_STATUS, TIME
+from penstock.sources.base import ERROR
+from penstock.state.hashing import can_hash, hash_columns, normalise
+
+__all__ = ["ArrowBranch", "PlainColumns", "PlainProjection", "plain_rows"]
+
+_VALUES = {"case", "cast", "exists", "false", "interval", "not", "null", "true"}
+"""Words that mean something else to SQL where a column of that name is asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrowBranch:
+    """Hold which columns of a source's rows a branch sees; stands where a `BranchFrame` does."""
+
+    columns: pa.Schema
+    """All columns of the source; each can be null."""
+    visible: tuple[str, ...]
+    event_time: str | None
+    bounded_ahead: bool
+    filters: tuple[str, ...] = ()
+
+    def types(self) -> Mapping[str, Any]:
+        """Return the Spark type of each visible column."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        return {f.name: f.dataType for f in from_arrow_schema(self.columns) if f.name in self.visible}
+
+    def followed(self, node: Node) -> ArrowBranch:
+        """Return what a step of the branch leaves of the rows."""
+        assert isinstance(node, SelectNode)
+        return replace(self, visible=node.expressions)
+
+
+def plain_rows(branch: Branch, columns: pa.Schema, *, aside: bool) -> ArrowBranch | None:
+    """Return the rows that a branch of a source begins with if it reads them as they are, None for any other branch.
+
+    `aside` says that bad rows go somewhere: Spark writes those as JSON.
+    """
+    source = branch.port
+    assert isinstance(source, SourceNode)
+    if aside or not _tells_apart(columns.names) or not all(_is_common(kind) for kind in columns.types):
+        return None
+    start = ArrowBranch(
+        columns=_as_spark_has_it(columns),
+        visible=tuple(columns.names),
+        event_time=source.event_time,
+        bounded_ahead=source.max_future is not None,
+    )
+    if start.columns.types != columns.types:
+        return None
+    if start.event_time is not None and not (_names(start, start.event_time) and _is_instant(start)):
+        return None
+    rows = start
+    for node in branch.chain:
+        if not isinstance(node, SelectNode) or not all(_names(rows, text) for text in node.expressions):
+            return None
+        rows = rows.followed(node)
+        if not _tells_apart(rows.visible):
+            return None
+    return start if all(_reads_plainly(leaf, rows) for leaf in branch.leaves) else None
+
+
+def _is_common(kind: pa.DataType) -> bool:
+    """Return whether Spark takes a type for what it is."""
+    if pa.types.is_decimal128(kind):
+        return bool(kind.scale >= 0)
+    if pa.types.is_list(kind):
+        return _is_common(kind.value_type)
+    if pa.types.is_map(kind):
+        return _is_common(kind.key_type) and _is_common(kind.item_type)
+    if pa.types.is_struct(kind):
+        return all(_is_common(field.type) for field in kind)
+    return can_hash(kind)
+
+
+def _as_spark_has_it(columns: pa.Schema) -> pa.Schema:
+    """Return the columns as Spark would hand them on: without metadata, and with its names for the items of lists."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return arrow_schema(from_arrow_schema(columns))
+
+
+def _tells_apart(names: Sequence[str]) -> bool:
+    """Return whether names are there and no two the same to Spark, which does not tell upper case from lower."""
+    return "" not in names and len({name.lower() for name in names}) == len(names)
+
+
+def _names(rows: ArrowBranch, text: str) -> bool:
+    """Return whether an expression is the name of a column, and nothing else to SQL."""
+    return text in rows.visible and text.isidentifier() and text.isascii() and text.lower() not in _VALUES
+
+
+def _is_instant(rows: ArrowBranch) -> bool:
+    return bool(rows.columns.field(rows.event_time).type == pa.timestamp("us", tz="UTC"))
+
+
+def _reads_plainly(leaf: Leaf, rows: ArrowBranch) -> bool:
+    if isinstance(leaf, SinkLeaf):
+        return leaf.check is None
+    if not all(key in rows.visible and can_hash(rows.columns.field(key).type) for key in leaf.step.keys):
+        return False
+    aggregates = leaf.step.aggregates.values() if isinstance(leaf.step, WindowNode) else ()
+    return all(a.expression is None or _names(rows, a.expression) for a in aggregates)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainColumns:
+    """Say what a task makes of the rows that it has read: the columns that are computed, and those that go on."""
+
+    event_time: str | None
+    bounded_ahead: bool
+    even: Mapping[str, str]
+    """Columns of floats with one NaN and one zero, each with the key column it is made of."""
+    hashes: Mapping[str, tuple[str, ...]]
+    """Columns of hashes, each with the columns that are hashed."""
+    kept: tuple[str, ...]
+
+    def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the columns of rows as they were read (SEMANTICS 2.7, 2.9, 9.3)."""
+        for batch in batches:
+            made = {TIME: self._times(batch)}
+            made[ROW_STATUS] = self._fates(batch, made[TIME])
+            made |= {name: normalise(batch.column(key)) for name, key in self.even.items()}
+            for name, columns in self.hashes.items():
+                hashed = [made[c] if c in made else batch.column(c) for c in columns]
+                made[name] = pa.array(hash_columns(hashed, batch.num_rows))
+            made |= {name: batch.column(name) for name in self.kept}
+            yield pa.RecordBatch.from_pydict(made)
+
+    def _times(self, batch: pa.RecordBatch) -> pa.Array:
+        if self.event_time is None:
+            return pa.nulls(batch.num_rows, pa.int64())
+        times = batch.column(self.event_time).cast(pa.int64())
+        errors = batch.column(ERROR)
+        return times if errors.null_count == len(errors) else pc.if_else(errors.is_null(), times, None)
+
+    def _fates(self, batch: pa.RecordBatch, times: pa.Array) -> pa.Array:
+        fates = np.zeros(batch.num_rows, np.int32)
+        if self.bounded_ahead:
+            ahead = pc.greater(times, batch.column(FUTURE)).fill_null(False)  # noqa: FBT003 - Arrow's signature
+            fates[ahead.to_numpy(zero_copy_only=False)] = TOO_FAR_AHEAD
+        if self.event_time is not None and times.null_count:
+            fates[times.is_null().to_numpy(zero_copy_only=False)] = NO_EVENT_TIME
+        errors = batch.column(ERROR)
+        if errors.null_count < len(errors):
+            fates[errors.is_valid().to_numpy(zero_copy_only=False)] = BAD_RECORD
+        return pa.array(fates)
+
+
+class PlainProjection:
+    """Collect the columns that the leaves of a branch need of rows that Spark never sees; as `Projection` does."""
+
+    def __init__(self, chain: ArrowBranch) -> None:
+        self.chain = chain
+        self._kept: dict[str, None] = {}
+        self._even: dict[str, str] = {}
+        self._hashes: dict[str, tuple[str, ...]] = {}
+
+    def beside(self, chain: ArrowBranch) -> PlainProjection:
+        """Return what collects for another branch of the fork, into the same columns: none has two meanings."""
+        other = copy(self)
+        other.chain = chain
+        return other
+
+    def hide(self, *names: str) -> None:
+        """Add columns that the user does not see; those of time and fate are made for every row."""
+        self._kept |= dict.fromkeys(name for name in names if name not in (TIME, ROW_STATUS))
+
+    def keep_visible(self) -> None:
+        """Add every column that the user sees."""
+        self._kept |= dict.fromkeys(self.chain.visible)
+
+    def add_key(self, name: str, key: str) -> str:
+        """Add a key column, and return the name of what is compared: one of floats under this other name."""
+        if not pa.types.is_floating(self.chain.columns.field(key).type):
+            self._kept[key] = None
+            return key
+        self._even[name] = key
+        return name
+
+    def add_hash(self, name: str, columns: Sequence[str]) -> str:
+        """Add the hash of columns that were added."""
+        self._hashes[name] = tuple(columns)
+        return name
+
+    def add_inputs(self, names: Mapping[str, str]) -> Mapping[str, str]:
+        """Add what aggregates read, and return the column of each."""
+        self._kept |= dict.fromkeys(names)
+        return {text: text for text in names}
+
+    def type_of(self, expression: str) -> pa.DataType:
+        """Return the type of what an aggregate reads."""
+        return self.schema((expression,)).field(0).type
+
+    def schema(self, names: tuple[str, ...]) -> pa.Schema:
+        """Return the types of columns of the branch."""
+        return pa.schema([self.chain.columns.field(name) for name in names])
+
+    def columns(self) -> PlainColumns:
+        """Return what tasks make of the rows."""
+        return PlainColumns(
+            event_time=self.chain.event_time,
+            bounded_ahead=self.chain.bounded_ahead,
+            even=self._even,
+            hashes=self._hashes,
+            kept=tuple(self._kept),
+        )

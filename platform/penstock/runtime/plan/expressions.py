@@ -1,0 +1,307 @@
+"""Build the DataFrame of a job's batches from its plan: the only place where steps become Spark expressions.
+
+Analysed once; every batch executes a `select` of its frame, which plans anew but analyses nothing (FACTS 5).
+Everything a user can get wrong about columns, types and SQL shows here, before anything is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import BadExpression, JobError, PenstockError, UserFunctionError
+from penstock.graph.nodes import FilterNode, Node, SelectNode, TransformNode, WithColumnsNode
+from penstock.graph.source_location import SourceLocation
+from penstock.runtime.tasks.specs import ROW_STATUS, TIME
+from penstock.runtime.tasks.transport import ENVELOPE
+from penstock.sources.base import ERROR, HIDDEN, PARTITION, POSITION, RAW
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = [
+    "FUTURE",
+    "PREFIX",
+    "BranchFrame",
+    "at_site",
+    "follow_chain",
+    "hash_of",
+    "normalised",
+    "quoted",
+    "refuse_functions",
+    "refuse_other_times",
+    "refuse_taken",
+    "source_frame",
+]
+
+FUTURE = "_penstock_future"
+"""int64: the event time beyond which a row goes to quarantine, batch time + max_future; added by the reader."""
+PREFIX = "_penstock_"
+"""How the names of hidden columns begin, in any case."""
+_STAR = re.compile(r"^\s*(?:\S+\.)?\*\s*(?:EXCEPT\s*\(.*\)\s*)?$", re.IGNORECASE)
+"""A select of many columns: `*`, `* EXCEPT (a)`, `struct.*`."""
+_PROPOSED = re.compile(r"(Did you mean one of the following\? )\[([^\]]*)\]\.")
+_STATE = re.compile(r" *SQLSTATE: \w{5}")
+_DRAWN = re.compile(r"\b(rand|randn|random|uuid|shuffle|monotonically_increasing_id)\s*\(", re.IGNORECASE)
+_OVER = re.compile(r"\bover\b", re.IGNORECASE)
+_KEPT = (TIME, ROW_STATUS, PARTITION, POSITION, ERROR, RAW)
+BAD_RECORD, NO_EVENT_TIME, TOO_FAR_AHEAD = -1, -2, -3
+
+
+@contextmanager
+def at_site(site: SourceLocation) -> Iterator[None]:
+    """Turn what Spark says about an expression into a BadExpression, and give every error the user's line."""
+    from pyspark.errors import AnalysisException, ParseException, PySparkTypeError, PySparkValueError
+
+    try:
+        yield
+    except PenstockError as why:
+        why.where = why.where or str(site)
+        raise
+    except (AnalysisException, ParseException, PySparkTypeError, PySparkValueError) as why:
+        said = str(why.getMessage() if hasattr(why, "getMessage") else why).strip().splitlines()[0]
+        raise BadExpression(_without_hidden(said), where=str(site)) from None
+
+
+def _without_hidden(said: str) -> str:
+    """Return Spark's message with only the user's columns among those that it suggests, and without its SQL state."""
+    names = [f"`{name}`" for name in ENVELOPE.names]
+    proposed = _PROPOSED.search(said)
+    if proposed is not None:
+        kept = [n for n in proposed[2].split(", ") if n not in names and not n.lower().startswith(f"`{PREFIX}")]
+        listed = f"{proposed[1]}[{', '.join(kept)}]." if kept else ""
+        said = f"{said[: proposed.start()]}{listed}{said[proposed.end() :]}"
+    return _STATE.sub("", said).strip()
+
+
+def quoted(name: str) -> str:
+    """Return a column's name as Spark SQL reads it whole, dots and blanks included."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+class BranchFrame:
+    """Hold a DataFrame on its way along a branch: which of its columns the user sees, and how rows are counted."""
+
+    def __init__(
+        self, frame: DataFrame, visible: tuple[str, ...], hidden: tuple[str, ...] = _KEPT, *, guarded: bool = False
+    ) -> None:
+        self.frame = frame
+        self.visible = visible
+        self.hidden = hidden
+        self.guarded = guarded
+        self.filters: list[str] = []
+        self.untouched = frozenset(visible)
+        """Those of the visible columns that no step has computed since the fork."""
+
+    def types(self) -> Mapping[str, Any]:
+        """Return the Spark type of each visible column."""
+        return {f.name: f.dataType for f in self.frame.schema if f.name in self.visible}
+
+    def alive(self, expression: str) -> Column:
+        """Return the expression, evaluated only for rows that no filter has dropped and that are not in quarantine.
+
+        A row that was filtered must not fail an expression behind the filter, as `filter("v > 0")` then `1 / v` would.
+        """
+        from pyspark.sql import functions as F
+
+        if not (self.filters or self.guarded) or expression.strip("` ") in self.visible:
+            return F.expr(expression)
+        return F.when(F.col(ROW_STATUS) == 0, F.expr(expression))
+
+
+def source_frame(
+    frame: DataFrame, visible: tuple[str, ...], *, event_time: str | None, bounded_ahead: bool, site: SourceLocation
+) -> BranchFrame:
+    """Add event time and fate to what a source's reader yields (SEMANTICS 2.7, 2.9, 9.3)."""
+    from pyspark.sql import functions as F
+
+    columns = [quoted(name) for name in visible]
+    with at_site(site):
+        time = F.expr("CAST(NULL AS BIGINT)")
+        if event_time is not None:
+            refuse_other_times(frame, event_time, site)
+            time = F.when(F.expr(f"{ERROR} IS NULL"), F.unix_micros(F.expr(event_time)))
+        frame = frame.withColumn(TIME, time)
+    # What is not the user's is one text: that costs one call to Java, an expression made in Python one for each part.
+    no_time = f"WHEN {TIME} IS NULL THEN {NO_EVENT_TIME}" if event_time is not None else ""
+    ahead = f"WHEN {TIME} > {FUTURE} THEN {TOO_FAR_AHEAD}" if bounded_ahead else ""
+    fate = f"CASE WHEN {ERROR} IS NOT NULL THEN {BAD_RECORD} {no_time} {ahead} ELSE 0 END"
+    frame = frame.selectExpr("*", f"{fate} AS {ROW_STATUS}")
+    raw = f"CASE WHEN {ROW_STATUS} < 0 THEN coalesce({RAW}, to_json(struct({', '.join(columns)}))) END"
+    kept = (f"{raw} AS {RAW}" if name == RAW else name for name in _KEPT)
+    # Guarded: a row that is in quarantine must not fail an expression behind the source.
+    return BranchFrame(frame.selectExpr(*columns, *kept), visible, guarded=True)
+
+
+def refuse_other_times(frame: DataFrame, event_time: str, site: SourceLocation) -> None:
+    """Raise BadExpression for an event time that is no timestamp."""
+    from pyspark.sql import functions as F
+
+    kind = frame.select(F.expr(event_time)).schema[0].dataType.typeName()
+    if kind not in ("timestamp", "null"):
+        hint = f"; if it is UTC, say CAST({event_time} AS TIMESTAMP)" if kind == "timestamp_ntz" else ""
+        raise BadExpression(f"event_time {event_time!r} is a {kind}, not a timestamp{hint}", where=str(site))
+
+
+def follow_chain(start: BranchFrame, chain: tuple[Node, ...]) -> BranchFrame:
+    """Apply the steps of a branch; raises BadExpression at the line of the step that is wrong."""
+    current = start
+    for node in chain:
+        with at_site(node.site):
+            match node:
+                case FilterNode():
+                    current = _filter(current, node)
+                case SelectNode(expressions=expressions):
+                    current = _select(current, expressions)
+                case WithColumnsNode(columns=columns):
+                    current = _with_columns(current, columns)
+                case TransformNode():
+                    current = _transform(current, node)
+                case _:
+                    raise TypeError(f"{type(node).__name__} does not stand in a chain")
+    return current
+
+
+def normalised(column: str, kind: Any) -> Column | None:
+    """Return a key column with one NaN and one zero, None where the type has neither (DESIGN 6)."""
+    from pyspark.sql import functions as F
+
+    if kind.typeName() not in ("double", "float"):
+        return None
+    value = F.col(quoted(column))
+    zero = F.lit(0.0).cast(kind)
+    return F.when(F.isnan(value), F.lit(float("nan")).cast(kind)).when(value == 0, zero).otherwise(value)
+
+
+def hash_of(keys: Sequence[Column]) -> Column:
+    """Return the hash of a key's normalised columns; without a key all rows have one (DESIGN 6)."""
+    from pyspark.sql import functions as F
+
+    return F.xxhash64(*keys) if keys else F.lit(42).cast("long")
+
+
+def _filter(current: BranchFrame, node: FilterNode) -> BranchFrame:
+    from pyspark.sql import functions as F
+
+    predicate = F.expr(node.predicate)
+    judged = current.frame.select(predicate)
+    kind = judged.schema[0].dataType.typeName()
+    if kind not in ("boolean", "void"):
+        raise BadExpression(f"filter {node.predicate!r} is a {kind}, not a boolean", where=str(node.site))
+    refuse_functions(judged, [node.predicate])
+    number = len(current.filters) + 1
+    known, kept, dropped = (F.expr(text) for text in (ROW_STATUS, "0", str(number)))
+    fate = F.when(F.expr(f"{ROW_STATUS} <> 0"), known).when(predicate.cast("boolean"), kept).otherwise(dropped)
+    frame = current.frame.withColumn(ROW_STATUS, fate)
+    return _next(current, frame, current.visible, [*current.filters, node.name], current.visible)
+
+
+def _select(current: BranchFrame, expressions: tuple[str, ...]) -> BranchFrame:
+    from pyspark.sql import functions as F
+
+    columns: list[Any] = []
+    names: list[str] = []
+    same: set[str] = set()
+    for expression in expressions:
+        star = _STAR.search(expression) is not None
+        found = [c for c in current.frame.selectExpr(expression).columns if not (star and c in current.hidden)]
+        refuse_taken(found)
+        if not star:
+            columns.append(current.alive(expression).alias(found[0]))
+        elif expression.lstrip().startswith("*"):
+            columns.extend(F.col(quoted(name)) for name in found)
+        else:
+            columns.append(F.expr(expression))  # the fields of a struct
+        names.extend(found)
+        if expression.lstrip().startswith("*") or expression.strip("` ") == found[0]:
+            same.update(found)
+    lower = [name.lower() for name in names]
+    twice = next((n for n in names if lower.count(n.lower()) > 1), None)
+    if twice is not None:
+        raise JobError(f"select makes column {twice!r} twice; upper and lower case are the same to Spark")
+    frame = current.frame.select(*columns, *current.hidden)
+    refuse_functions(frame, expressions)
+    return _next(current, frame, tuple(names), current.filters, same)
+
+
+def _with_columns(current: BranchFrame, columns: Mapping[str, str]) -> BranchFrame:
+    refuse_taken(columns)
+    frame = current.frame.withColumns({name: current.alive(sql) for name, sql in columns.items()})
+    refuse_functions(frame, columns.values())
+    # Spark does not tell upper case from lower: a column of the same letters is replaced, and has the new name.
+    new = {name.lower(): name for name in columns}
+    kept = tuple(new.pop(name.lower(), name) for name in current.visible)
+    return _next(current, frame, (*kept, *new.values()), current.filters, set(current.visible) - set(columns))
+
+
+def refuse_taken(names: Iterable[str]) -> None:
+    """Raise JobError for a column with a name that rows on their way need for themselves."""
+    taken = next((n for n in names if n.lower().startswith(PREFIX) or n.lower() in ENVELOPE.names), None)
+    if taken is not None:
+        raise JobError(
+            f"a column cannot be named {taken!r}: names that begin with {PREFIX}, and {', '.join(ENVELOPE.names)}, are "
+            "Penstock's own"
+        )
+
+
+def refuse_functions(frame: DataFrame, expressions: Iterable[str]) -> None:
+    """Raise JobError for what one plan for all batches cannot compute; `frame` is the frame with the expressions."""
+    for expression in expressions:
+        drawn = _DRAWN.search(expression)
+        if drawn is not None:
+            raise JobError(
+                f"{expression!r}: {drawn[1]} would give the same values in every batch, because the plan is made once; "
+                "derive the value from the row, as xxhash64(id) does"
+            )
+        if _OVER.search(expression) and "Window [" in frame._jdf.queryExecution().analyzed().toString():  # noqa: SLF001
+            raise JobError(
+                f"{expression!r} is a window function of SQL, which would see the rows that filters have dropped; use "
+                "key_by and window"
+            )
+
+
+def _transform(current: BranchFrame, node: TransformNode) -> BranchFrame:
+    from pyspark.sql import functions as F
+
+    given = current.frame.where(F.col(ROW_STATUS) == 0).drop(ROW_STATUS)
+    made = _called(node, given)
+    if not hasattr(made, "columns") or not hasattr(made, "withColumn"):
+        raise JobError(f"transform {node.name!r} returned {type(made).__name__}, not a DataFrame", where=str(node.site))
+    hidden = tuple(h for h in current.hidden if h != ROW_STATUS)
+    lost = [h for h in hidden if h not in made.columns]
+    if TIME in lost or POSITION in lost or PARTITION in lost:
+        raise JobError(
+            f"transform {node.name!r} dropped {', '.join(lost)}, which order the rows (SEMANTICS 1.6); keep the "
+            "columns whose names begin with _penstock_",
+            where=str(node.site),
+        )
+    made = made.withColumns({**{h: F.lit(None).cast("string") for h in lost}, ROW_STATUS: F.lit(0)})
+    visible = tuple(c for c in made.columns if c not in current.hidden)
+    refuse_taken(visible)
+    return _next(current, made.select(*(quoted(name) for name in visible), *current.hidden), visible, [], ())
+
+
+def _called(node: TransformNode, given: DataFrame) -> Any:
+    from pyspark.errors import PySparkException
+
+    try:
+        return node.fn(given)
+    except (PenstockError, PySparkException):
+        raise
+    except Exception as why:
+        said = f"transform {node.name!r} raised {type(why).__name__}: {why}"
+        raise UserFunctionError(said, where=str(node.site)) from why
+
+
+def _next(
+    current: BranchFrame, frame: DataFrame, visible: tuple[str, ...], filters: list[str], same: Iterable[str]
+) -> BranchFrame:
+    result = BranchFrame(frame, visible, current.hidden, guarded=current.guarded)
+    result.filters = filters
+    result.untouched = current.untouched & set(same) & set(visible)
+    return result
+
+
+assert set(HIDDEN) <= set(_KEPT)

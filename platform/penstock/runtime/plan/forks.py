@@ -1,0 +1,72 @@
+"""Compute the branches of a fork side by side: Spark makes one wide row of each row that was read.
+
+What no branch changes is one column, whoever reads it; what a branch computes is a column of its own, and so is its
+fate where it filters. So a source is read once, its rows go to Java and back once, and a row that only some branches
+drop goes on in the others (decision 73).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from penstock.runtime.plan.expressions import PREFIX, BranchFrame, quoted
+from penstock.runtime.plan.projection import Projection, unless_dropped
+from penstock.runtime.tasks.specs import ROW_STATUS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["SideBySide"]
+
+
+class SideBySide:
+    """Give each branch of a fork the rows as they were in front of it, and keep what it computes of them."""
+
+    def __init__(self, start: BranchFrame) -> None:
+        self._start = start
+        self._common = {name: f"{PREFIX}s{number}" for number, name in enumerate(start.visible)}
+        self._fate = f"{PREFIX}s"
+        self._carried = [name for name in start.hidden if name != ROW_STATUS] + [*self._common.values(), self._fate]
+        common = [f"{quoted(name)} AS {kept}" for name, kept in self._common.items()]
+        hidden = [name for name in start.hidden if name != ROW_STATUS]
+        self._frame = start.frame.selectExpr(*common, f"{ROW_STATUS} AS {self._fate}", *hidden)
+        self._crossing: dict[str, list[str] | None] = {}
+        """Columns that cross as they are now, each with the fates of which one has to be alive; None for always."""
+        self._ended = 0
+
+    def begin(self) -> BranchFrame:
+        """Return the rows with which the next branch begins; what others need goes along, unseen."""
+        common = [f"{kept} AS {quoted(name)}" for name, kept in self._common.items()]
+        frame = self._frame.selectExpr(*common, f"{self._fate} AS {ROW_STATUS}", *self._carried)
+        rows = BranchFrame(frame, self._start.visible, (ROW_STATUS, *self._carried), guarded=self._start.guarded)
+        rows.filters = list(self._start.filters)
+        return rows
+
+    def end(self, branch: Projection) -> Mapping[str, str]:
+        """Keep what a branch has computed; return for each of its columns the one that crosses."""
+        frame, untouched, computed = branch.computed()
+        filters, prefix = branch.chain.filters, f"{PREFIX}b{self._ended}"
+        self._ended += 1
+        fate = self._fate if filters == self._start.filters else prefix
+        found = {name: self._common[name] for name in untouched}
+        for column in found.values():
+            fates = self._crossing.setdefault(column, [])
+            self._crossing[column] = [*fates, fate] if filters and fates is not None else None
+        own = {name: f"{prefix}_{number}" for number, name in enumerate(computed)}
+        masked = [
+            f"{unless_dropped(quoted(n), [ROW_STATUS] if filters else None)} AS {made}" for n, made in own.items()
+        ]
+        if fate == prefix:
+            masked.append(f"{ROW_STATUS} AS {fate}")
+        hidden = {name: fate if name == ROW_STATUS else name for name in branch.hidden}
+        self._frame = frame.selectExpr(*self._carried, *masked)
+        made = [*own.values(), *([fate] if fate == prefix else [])]
+        self._carried += made
+        self._crossing |= dict.fromkeys((*made, *hidden.values()))
+        return {**found, **own, **hidden}
+
+    def frame(self) -> DataFrame:
+        """Return the columns that cross for all branches."""
+        # Of a row that all have dropped nothing crosses but its fates.
+        return self._frame.selectExpr(*(f"{unless_dropped(c, fates)} AS {c}" for c, fates in self._crossing.items()))

@@ -1,0 +1,376 @@
+"""Build one DataFrame for all batches of a job from its plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from penstock.config.values import is_local
+from penstock.errors import BadExpression, JobError, SuiteError
+from penstock.graph.nodes import (
+    CheckNode,
+    FunctionNode,
+    Node,
+    SideNode,
+    SinkNode,
+    SourceNode,
+    StatefulNode,
+    UnionNode,
+    WindowNode,
+)
+from penstock.graph.policies import OnFail
+from penstock.quality.compile import CompiledGate, compile_suite
+from penstock.quality.suite import load_suite
+from penstock.runtime.plan.arrow_path import ArrowBranch, PlainProjection, plain_rows
+from penstock.runtime.plan.expressions import (
+    PREFIX,
+    BranchFrame,
+    at_site,
+    follow_chain,
+    refuse_taken,
+)
+from penstock.runtime.plan.forks import SideBySide
+from penstock.runtime.plan.job_plan import Branch, Fork, Hop, JobPlan, Leaf, Shuffle, SinkLeaf, StepLeaf, port_name
+from penstock.runtime.plan.partition_placement import PartitionPlacement
+from penstock.runtime.plan.projection import Projection, map_in_arrow
+from penstock.runtime.plan.source_rows import SourceRows
+from penstock.runtime.plan.stateful_inputs import End, StatefulInputs, check_event_time, timed_by
+from penstock.runtime.tasks.function_step import FunctionStepWork
+from penstock.runtime.tasks.functions import hop_task, ingest_task, plain_task, state_task
+from penstock.runtime.tasks.gates import RULES
+from penstock.runtime.tasks.routing import QUARANTINE_SCHEMA
+from penstock.runtime.tasks.specs import (
+    ROW_STATUS,
+    TIME,
+    FunctionLeafSpec,
+    Outlet,
+    RouteSpec,
+    SinkLeafSpec,
+    SourceSpec,
+    StateSpec,
+    StepWork,
+    WindowLeafSpec,
+)
+from penstock.runtime.tasks.transport import ENVELOPE, Emitter
+from penstock.sources.base import ERROR, PARTITION, POSITION, RAW, SourceReader
+from penstock.time.arrival import ARRIVAL
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["BuiltJob", "build_job"]
+
+Start = TypeVar("Start", BranchFrame, ArrowBranch)
+
+_HOP_HIDDEN = pa.schema([(TIME, pa.int64()), (ARRIVAL, pa.binary())])
+
+
+@dataclass(kw_only=True)
+class BuiltJob:
+    """Hold the frame that every batch runs, and what analysing it taught."""
+
+    frame: DataFrame = field(init=False)
+    homes: PartitionPlacement
+    """Where state partitions come back to; settled before a batch."""
+    sink_schemas: dict[str, pa.Schema] = field(default_factory=dict)
+    gates: dict[str, CompiledGate] = field(default_factory=dict)
+    checked_by: dict[str, str] = field(default_factory=dict)
+    """For each sink behind a check, and each sink of a check's quarantine, the check."""
+    judged: dict[str, Node | None] = field(default_factory=dict)
+    """For each check the window step whose windows it judges one by one, None where it judges batches (11.1)."""
+    steps: dict[str, StepWork] = field(default_factory=dict)
+    """For each stateful step what its state partitions run."""
+
+
+def build_job(
+    plan: JobPlan, spark: SparkSession, readers: Mapping[str, SourceReader], suites: Mapping[str, Any]
+) -> BuiltJob:
+    """Analyse the whole job and return its frame.
+
+    `suites` maps each check to a path or a dict.
+    Raises BadExpression, UnknownName and SuiteError at the user's line.
+    """
+    return FrameBuilder(plan, spark, readers, suites).build()
+
+
+def _in_order(sinks: tuple[SinkNode, ...]) -> tuple[str, ...]:
+    return tuple(node.name for node in sinks if getattr(node.sink, "in_order", False))
+
+
+class FrameBuilder:
+    def __init__(
+        self, plan: JobPlan, spark: SparkSession, readers: Mapping[str, SourceReader], suites: Mapping[str, Any]
+    ) -> None:
+        self.plan = plan
+        self.spark = spark
+        self.readers = readers
+        self.suites = suites
+        shared = [name for name, forks in Counter(f.source.name for f in plan.ingest).items() if forks > 1]
+        self.rows = SourceRows(spark, readers, shared)
+        self.ports: dict[str, pa.Schema] = {}
+        self.counted: set[str] = set()
+        self.unions: dict[int, dict[str, str]] = {}
+        self.leaves = StatefulInputs(plan, self._side)
+        master = spark.sparkContext.master
+        assert master is not None
+        self.built = BuiltJob(homes=PartitionPlacement(spark, apart=not is_local(master)))
+
+    def build(self) -> BuiltJob:
+        routed = [self._routed(fork) for fork in self.plan.ingest]
+        frames = [self._ingest(number, fork, *routed[number]) for number, fork in enumerate(self.plan.ingest)]
+        frame = reduce(lambda a, b: a.unionAll(b), frames)
+        for number, stage in enumerate(self.plan.stages, 1):
+            frame = self._hop(frame, stage, number) if isinstance(stage, Hop) else self._shuffle(frame, stage, number)
+        self.built.frame = frame
+        return self.built
+
+    # --- stages ------------------------------------------------------------------------------
+
+    def _routed(self, fork: Fork) -> tuple[SideBySide | End, tuple[RouteSpec, ...]]:
+        """Return the columns that the branches of a fork read, and what the Python stage does with them."""
+        node = fork.source
+        columns = self.readers[node.name].schema
+        with at_site(node.site):
+            refuse_taken(columns.names)
+        self.ports.setdefault(port_name(node), columns)
+        aside = self.plan.graph.quarantine_stream(node.name) is not None
+        plain = [plain_rows(b, columns, aside=b.accounts and aside) for b in fork.branches]
+        if plain[0] is not None and all(start is not None for start in plain):
+            return self._routed_plainly(self._follow(plain[0], fork.stem), fork)
+        start = self._follow(self.rows.frame(node), fork.stem)
+        if len(fork.branches) == 1:
+            only = Projection(self._ended(start, fork.branches[0]))
+            return only, (self._project(only, fork.branches[0], ()),)
+        side, specs = SideBySide(start), []
+        for branch in fork.branches:
+            end = Projection(self._ended(self._follow(side.begin(), branch.chain[len(fork.stem) :]), branch))
+            spec = self._project(end, branch, ())
+            specs.append(replace(spec, columns=side.end(end)))
+        return side, tuple(specs)
+
+    def _routed_plainly(self, start: ArrowBranch, fork: Fork) -> tuple[End, tuple[RouteSpec, ...]]:
+        end, specs = PlainProjection(start), []
+        for branch in fork.branches:
+            end = end.beside(self._ended(self._follow(start, branch.chain[len(fork.stem) :]), branch))
+            specs.append(self._project(end, branch, ()))
+        return end, tuple(specs)
+
+    def _ingest(self, number: int, fork: Fork, end: SideBySide | End, specs: tuple[RouteSpec, ...]) -> DataFrame:
+        """Return what a fork of a source sends to the stages behind it."""
+        emitter = self._emitter(0, number)
+        task = ingest_task(specs, emitter)
+        if isinstance(end, PlainProjection):
+            frame, rows = self.rows.read(fork.source, end.chain.columns)
+            return map_in_arrow(frame, plain_task(rows, end.columns(), task), emitter.schema)
+        return map_in_arrow(end.frame(), task, emitter.schema)
+
+    def _hop(self, frame: DataFrame, stage: Hop, number: int) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        visible = tuple(self.ports[port_name(stage.branch.port)].names)
+        frame = frame.withColumn(ROW_STATUS, F.when(F.col("_payload").isNull(), F.lit(0)).otherwise(F.lit(-9)))
+        event_time = timed_by(stage.branch.port)
+        if event_time is not None:
+            frame = frame.withColumn(TIME, F.expr(f"CASE WHEN {ROW_STATUS} = 0 THEN unix_micros({event_time}) END"))
+        hidden = (TIME, ROW_STATUS, ARRIVAL, *ENVELOPE.names)
+        start = BranchFrame(frame, visible, hidden, guarded=True)
+        chain = self._ended(self._follow(start, stage.branch.chain), stage.branch)
+        end = Projection(chain)
+        spec = self._project(end, stage.branch, tuple(ENVELOPE.names))
+        emitter = self._emitter(number)
+        return map_in_arrow(end.frame(), hop_task(spec, emitter), emitter.schema)
+
+    def _shuffle(self, frame: DataFrame, stage: Shuffle, number: int) -> DataFrame:
+        specs = tuple(self._state_spec(step) for step in stage.steps)
+        emitter = self._emitter(number)
+        return map_in_arrow(self.built.homes.bring(frame, stage.partitions), state_task(specs, emitter), emitter.schema)
+
+    def _state_spec(self, step: StatefulNode) -> StateSpec:
+        work = self.leaves.work(step)
+        self.built.steps[step.name] = work
+        output, graph = self._outlet(step, work.output), self.plan.graph
+        aside = snapshots = None
+        if isinstance(work, FunctionStepWork):
+            check_event_time(self.spark, step, work.output)
+            aside = self._side(graph.quarantine_stream(step.name), work.aside, step)
+            snapshots = self._side(graph.snapshot_stream(step.name), work.held, step)
+        return StateSpec(
+            step=step.name,
+            partitions=step.partitions,
+            depth=self.leaves.depth(step),
+            work=work,
+            output=output,
+            aside=aside,
+            snapshots=snapshots,
+        )
+
+    def _follow(self, start: Start, chain: tuple[Node, ...]) -> Start:
+        """Apply steps of a branch, and compare the columns wherever it meets another."""
+        current = start
+        for node in chain:
+            self._meet(node, current)
+            current = current.followed(node) if isinstance(current, ArrowBranch) else follow_chain(current, (node,))
+        return current
+
+    def _ended(self, current: Start, branch: Branch) -> Start:
+        """Return the rows at the end of a branch, whose columns are compared with those of others that end there."""
+        for leaf in branch.leaves:
+            ends: tuple[Node, ...] = (leaf.step,) if isinstance(leaf, StepLeaf) else leaf.sinks
+            for end in (leaf.check,) if isinstance(leaf, SinkLeaf) and leaf.check is not None else ends:
+                self._meet(end, current)
+        return current
+
+    def _meet(self, node: Node, current: BranchFrame | ArrowBranch) -> None:
+        union = node.parents[0]
+        if not isinstance(union, UnionNode):
+            return
+        types = current.types()
+        found = {name: types[name].simpleString() for name in current.visible}
+        known = self.unions.setdefault(id(union), found)
+        if list(known.items()) != list(found.items()):
+            said = " and ".join(", ".join(f"{name} {kind}" for name, kind in side.items()) for side in (known, found))
+            raise BadExpression(f"the streams of a union have other columns: {said}", where=str(union.site))
+
+    def _emitter(self, number: int, branch: int = 0) -> Emitter:
+        """Return what turns the items of a branch of stage `number` into rows for the stage behind it."""
+        rest = self.plan.stages[number:]
+        shuffle = next((s for s in rest if isinstance(s, Shuffle)), None)
+        home = shuffle.partitions if shuffle is not None else 1
+        if not rest or not isinstance(rest[0], Hop):
+            return Emitter(stage=number, branch=branch, home=home)
+        rows = self.ports[port_name(rest[0].branch.port)]
+        columns = pa.schema([*rows, *_HOP_HIDDEN])
+        return Emitter(stage=number, branch=branch, home=home, lane=rest[0].lane, columns=columns)
+
+    # --- the end of a branch -----------------------------------------------------------------
+
+    def _project(self, end: End, branch: Branch, carriers: tuple[str, ...]) -> RouteSpec:
+        """Collect the columns that the leaves of a branch read; return what the Python stage does with them."""
+        placed = (PARTITION, POSITION) if isinstance(branch.port, SourceNode) else (ARRIVAL,)
+        end.hide(TIME, ROW_STATUS, *placed, *carriers)
+        leaves = tuple(self._leaf(leaf, end, branch) for leaf in branch.leaves)
+        source = None
+        if branch.accounts:
+            assert isinstance(branch.port, SourceNode)
+            stream = self.plan.graph.quarantine_stream(branch.port.name)
+            place, quarantine = self.leaves.place(branch.port), self._side(stream, QUARANTINE_SCHEMA, branch.port)
+            source = SourceSpec(name=branch.port.name, place=place, quarantine=quarantine)
+            if source.quarantine.used:  # otherwise they would cross into Python with every row, to be read by nobody
+                end.hide(ERROR, RAW)
+        filters = tuple(None if name in self.counted else name for name in end.chain.filters)
+        self.counted.update(end.chain.filters)
+        port, event_time = branch.port, timed_by(branch.port)
+        behind = (port.name, event_time) if isinstance(port, FunctionNode) and event_time is not None else None
+        return RouteSpec(source=source, filters=filters, leaves=leaves, timed_by=behind)
+
+    def _leaf(self, leaf: Leaf, end: End, branch: Branch) -> WindowLeafSpec | FunctionLeafSpec | SinkLeafSpec:
+        if isinstance(leaf, StepLeaf):
+            with at_site(leaf.step.site):
+                return self.leaves.leaf(leaf.step, end, branch)
+        end.keep_visible()
+        with at_site(leaf.sinks[0].site):
+            schema = end.schema(end.chain.visible)
+        for sink in leaf.sinks:
+            self._register(sink, schema)
+        if leaf.check is None:
+            sinks, order = tuple(s.name for s in leaf.sinks), self.leaves.place(branch.port)
+            return SinkLeafSpec(sinks=sinks, visible=end.chain.visible, order=order, ordered=_in_order(leaf.sinks))
+        assert isinstance(end, Projection)  # a check reads expressions
+        with at_site(leaf.check.site):
+            return self._checked_leaf(leaf.check, leaf.sinks, end, branch, schema)
+
+    def _checked_leaf(
+        self, check: CheckNode, sinks: tuple[SinkNode, ...], end: Projection, branch: Branch, schema: pa.Schema
+    ) -> SinkLeafSpec:
+        from pyspark.sql import functions as F
+
+        unit = branch.port if isinstance(branch.port, WindowNode) else None
+        if self.built.judged.setdefault(check.name, unit) is not unit:
+            raise JobError(
+                f"check {check.name!r} would judge windows of several steps, or windows and other rows, as one unit; "
+                "check each stream for itself",
+                where=str(check.site),
+            )
+        types = {name: kind.simpleString() for name, kind in end.chain.types().items()}
+        suite = load_suite(self.suites[check.name], where=str(check.site))
+        gate = compile_suite(suite, types)
+        self._probe(gate)
+        number = len(self.built.gates)
+        judged = {name: end.add(f"{PREFIX}g{number}{name}", F.expr(sql)) for name, sql in gate.row_columns()}
+        self.built.gates[check.name] = gate
+        for sink in sinks:
+            self.built.checked_by[sink.name] = check.name
+        quarantine = None
+        if check.on_fail is OnFail.QUARANTINE:
+            taken = next((name for name in schema.names if name.lower() in (RULES, "_batch")), None)
+            if taken is not None:
+                raise JobError(f"column {taken!r} has the name of one that check {check.name!r} adds in quarantine")
+            said = pa.schema([*schema, pa.field(RULES, pa.list_(pa.string())), pa.field("_batch", pa.int64())])
+            quarantine = self._side(self.plan.graph.quarantine_stream(check.name), said, check)
+            if quarantine.lanes:
+                raise BadExpression(
+                    f"the quarantine of check {check.name!r} is written as it is: which rows are in it is known only "
+                    "when the whole unit was seen",
+                    where=str(check.site),
+                )
+            for name in quarantine.sinks:
+                self.built.checked_by[name] = check.name
+        return SinkLeafSpec(
+            sinks=tuple(s.name for s in sinks),
+            visible=end.chain.visible,
+            order=self.leaves.place(branch.port),
+            ordered=(*_in_order(sinks), *(quarantine.ordered if quarantine is not None else ())),
+            check=check.name,
+            gate=gate,
+            judged=judged,
+            by_window=unit is not None,
+            separate=check.on_fail in (OnFail.DROP, OnFail.QUARANTINE),
+            quarantine=quarantine,
+        )
+
+    def _probe(self, gate: CompiledGate) -> None:
+        """Let Spark evaluate once what only it can judge of a suite, before a batch does (SEMANTICS 11.2)."""
+        for rule, where, sql in gate.probes():
+            try:
+                self.spark.range(1).selectExpr(sql).collect()
+            except Exception as why:
+                said = next((line for line in str(why).splitlines() if line.strip()), type(why).__name__)
+                raise SuiteError(f"{rule}: Spark cannot compute it: {said}", where=where) from why
+
+    def _side(self, stream: SideNode | None, schema: pa.Schema, feeder: Node) -> Outlet:
+        if stream is None:
+            return Outlet(sinks=(), lanes=(), schema=schema, place=self.leaves.place(feeder))
+        return self._outlet(stream, schema)
+
+    def _outlet(self, port: StatefulNode | SideNode, schema: pa.Schema) -> Outlet:
+        name = port_name(port)
+        known = self.ports.setdefault(name, schema)
+        if known != schema:
+            raise BadExpression(
+                f"the rows of {name} have other columns at another step: {known.names} and {schema.names}",
+                where=str(port.site),
+            )
+        sinks = self.plan.direct.get(name, ())
+        for sink in sinks:
+            self._register(sink, schema)
+        return Outlet(
+            sinks=tuple(s.name for s in sinks),
+            lanes=self.plan.lanes(name),
+            schema=schema,
+            place=self.leaves.place(port),
+            ordered=_in_order(sinks),
+        )
+
+    def _register(self, sink: SinkNode, schema: pa.Schema) -> None:
+        known = self.built.sink_schemas.setdefault(sink.name, schema)
+        if known != schema:
+            met = sink.parent if isinstance(sink.parent, UnionNode) else sink
+            raise BadExpression(
+                f"the streams written to {sink.name!r} have other columns: {known.names} and {schema.names}",
+                where=str(met.site),
+            )

@@ -1,0 +1,1 @@
+"""The driver as a process: its start, signals, heartbeat and end."""

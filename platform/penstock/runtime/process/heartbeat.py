@@ -1,0 +1,227 @@
+"""Tell others how a run goes: numbered records at `<root>/_control/status/<job>/`, written by a thread of the driver.
+
+The records are the driver's heartbeat as well: a watcher takes over when their number stands still (DESIGN 4).
+They decide nothing else. What a job has done is said by its log.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from penstock.checkpoint.control_records import NumberedRecord, Records
+from penstock.checkpoint.log.batch_report import BatchReport
+from penstock.checkpoint.log.entries import Commit
+from penstock.checkpoint.log.recovery import Recovered
+from penstock.checkpoint.storage.store import CheckpointStore
+from penstock.errors import EXIT_SOFTWARE, PenstockError
+from penstock.runtime.driver.stages import Hook
+from penstock.time.clock import Clock
+
+__all__ = ["EVERY", "DriverStatus", "Heartbeat", "StatusRecords"]
+
+log = structlog.get_logger()
+
+EVERY = 2.0
+"""Seconds between two heartbeats."""
+LEAST = 0.5
+"""Seconds between two records at least, however fast batches follow each other."""
+_PRUNE_EVERY = 64
+_RATE_OVER = 60.0
+"""Seconds of which a rate tells at least, and so many batches: with few, one more or less would make it jump."""
+_RATE_BATCHES = 10
+_HELD = 50
+"""Held batches that a record names at most."""
+_BEGINS = {"works": False, "proved": False, "waits_since": None}
+_BEGINNING = ("FixOffsets", "Compute")
+"""The stages that a batch may begin with: data, or a due time, waits from there until its Commit."""
+
+
+class StatusRecords:
+    """The status records of one job; `store` is that of the folder which holds all jobs."""
+
+    def __init__(self, store: CheckpointStore, job: str) -> None:
+        self._records = Records(store, "status", job)
+        self._written = 0
+
+    def put(self, body: dict[str, Any]) -> int:
+        """Write a record, and now and then delete old ones; returns its number."""
+        seq = self._records.put(body)
+        self._written += 1
+        if self._written % _PRUNE_EVERY == 1:
+            self._records.prune()
+        return seq
+
+    def newest(self) -> NumberedRecord | None:
+        """Return the newest record that can be read."""
+        return self._records.newest()
+
+    def recent(self, most: int) -> list[NumberedRecord]:
+        """Return the newest records that can be read, at most so many, oldest first."""
+        return self._records.recent(most)
+
+    def newest_of(self, writer: str | None) -> int | None:
+        """Return the number of the newest record if this writer wrote it; of any writer where None is asked for."""
+        found = self._records.newest()
+        if found is None or (writer is not None and found.body.get("writer") != writer):
+            return None
+        return found.seq
+
+
+@dataclass
+class DriverStatus:
+    """Listen to a driver and hold what its next record says; read by the heartbeat's thread.
+
+    `facts` do not change: holder, writer, generation, code_version.
+    `left` are the rows that a bounded source still has, by source; `judged` is the newest batch that a check has
+    judged, and `held` are batches that a gate has held, whatever was decided on them since.
+    `works` says that a batch was published, or that the driver has waited: it runs, while one whose first batch
+    computes has still to show that. `proved` says that a batch was published, or that there was none to do: to wait for
+    a tick proves nothing of the code.
+    `left` are the rows that a bounded source still has, by source. `works` says that a batch was published, or that
+    the driver has waited: it runs, while one whose first batch computes has still to show that. `proved` says that a
+    batch was published, or that there was none to do: to wait for a tick proves nothing of the code. `waits_since` is
+    when a batch began that is not committed yet.
+    """
+
+    facts: dict[str, Any]
+    clock: Clock
+    _changing: dict[str, Any] = field(default_factory=lambda: {"state": "running", **_BEGINS})
+    _batches: deque[tuple[float, int]] = field(default_factory=deque)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def on_hook(self, hook: Hook) -> None:
+        """Note the stage that the driver is in: progress is watched, not only life (DESIGN 11)."""
+        proved = {"proved": True} if hook.stage == "Wait" else {}
+        if hook.stage in _BEGINNING and hook.when == "before" and self._changing.get("waits_since") is None:
+            self._note(waits_since=self.clock.wall())
+        elif (hook.stage, hook.when) == ("CommitBatch", "after"):
+            self._note(waits_since=None)
+        stage = {"name": hook.stage, "when": hook.when, "batch": hook.batch, "since": self.clock.wall()}
+        self._note(**proved, stage=stage)
+
+    def on_nap(self) -> None:
+        """Note that the driver waits for rows or for a tick."""
+        self._note(works=True, stage={"name": "Wait", "when": "before", "batch": None, "since": self.clock.wall()})
+
+    def on_takeover(self, recovered: Recovered, left: dict[str, int | None]) -> None:
+        """Note the epoch and where the job stands."""
+        epoch = recovered.last_takeover.epoch if recovered.last_takeover is not None else None
+        held = [*recovered.held][-_HELD:]
+        with self._lock:
+            self._batches = deque([(self.clock.monotonic(), 0)])
+        # Whatever it waited for before, it begins now.
+        self._note(**_BEGINS, epoch=epoch, next_batch=recovered.next_batch, left=left, held=held)
+
+    def on_progress(self, commit: Commit, *, ms: float, left: dict[str, int | None]) -> None:
+        """Note a batch that was committed and published."""
+        report = BatchReport.of(commit)
+        done: dict[str, Any] = {"last": report.to_json(), "ms": round(ms, 1), "left": left}
+        if report.verdicts:
+            done["judged"] = {"batch": report.batch, "verdicts": dict(report.verdicts)}
+        with self._lock:
+            self._batches.append((self.clock.monotonic(), report.rows))
+            if report.held:
+                done["held"] = [*self._changing.get("held", ()), report.batch][-_HELD:]
+        self._note(works=True, proved=True, epoch=commit.epoch, **done)
+
+    def on_data_checkpoint(self, said: dict[str, Any]) -> None:
+        """Note the newest data checkpoint, the interval and why it is that."""
+        self._note(data_checkpoint=said)
+
+    def end(self, state: str, error: Exception | None = None) -> None:
+        """Note how the run ended: finished, stopped or failed, and with what."""
+        said: dict[str, Any] | None = None
+        exit_code = 0
+        if isinstance(error, PenstockError):
+            said = {"code": error.code, "what": error.what, "where": error.where, "remedy": error.remedy}
+            exit_code = error.exit_code
+        elif error is not None:
+            said = {"code": None, "what": f"{type(error).__name__}: {error}", "where": None, "remedy": None}
+            exit_code = EXIT_SOFTWARE
+        self._note(state=state, error=said, exit_code=exit_code)
+
+    def body(self) -> dict[str, Any]:
+        """Return the record as it is now."""
+        with self._lock:
+            rate = {"rows_per_second": self._rate()}
+            return {**self.facts, **self._changing, **rate, "at": self.clock.wall()}
+
+    def _rate(self) -> float | None:
+        """Return the rows read a second of the clock on the wall, waits included; None before the first batch.
+
+        Of the last minute, or of the last ten batches where those took longer.
+        """
+        now, batches = self.clock.monotonic(), self._batches
+        while len(batches) > _RATE_BATCHES + 1 and now - batches[1][0] > _RATE_OVER:
+            batches.popleft()
+        if len(batches) <= 1 or now <= batches[0][0]:
+            return None
+        rows = sum(rows for _, rows in batches) - batches[0][1]
+        return round(rows / (now - batches[0][0]), 1)
+
+    def _note(self, **changes: Any) -> None:
+        with self._lock:
+            self._changing.update(changes)
+
+
+class Heartbeat:
+    """Write a record every two seconds and soon after each commit, from a thread of its own.
+
+    Storage that fails is told once and tried again: a driver that can write its log needs no heartbeat to go on.
+    The thread ends with `stop`, and with the main thread if that ends without it.
+    """
+
+    def __init__(
+        self, records: StatusRecords, status: DriverStatus, *, every: float = EVERY, least: float = LEAST
+    ) -> None:
+        self._records = records
+        self._status = status
+        self._every = every
+        self._least = least
+        self._wake = threading.Event()
+        self._end = threading.Event()
+        self._failing = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin; called once the log is owned, because a record of a driver that waits would look like its holder's."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._beat, name="penstock-heartbeat", daemon=True)
+            self._thread.start()
+
+    def wake(self) -> None:
+        """Write a record soon: there is news."""
+        self._wake.set()
+
+    def stop(self, *, last: bool = True) -> None:
+        """End the thread; with `last`, and if it ever began, write one more record."""
+        self._end.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout=self._every)
+            if last and not self._thread.is_alive():
+                self._put()
+
+    def _beat(self) -> None:
+        main = threading.main_thread()
+        while not self._end.is_set() and main.is_alive():
+            self._wake.clear()
+            self._put()
+            if self._end.wait(self._least):
+                return
+            self._wake.wait(max(0.0, self._every - self._least))
+
+    def _put(self) -> None:
+        try:
+            self._records.put(self._status.body())
+        except (PenstockError, OSError) as why:
+            if not self._failing:
+                log.warning("status.not_written", reason=str(why))
+            self._failing = True
+        else:
+            self._failing = False

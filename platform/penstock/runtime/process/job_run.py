@@ -1,0 +1,117 @@
+"""Put a run together: job, checkpoint, engine and driver loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.checkpoint.log.entries import Commit
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.metadata import Metadata, open_or_create
+from penstock.checkpoint.log.takeover import View
+from penstock.checkpoint.storage.hdfs_cache import open_store
+from penstock.checkpoint.storage.store import CheckpointStore, prove_exclusive
+from penstock.graph.graph import JobGraph
+from penstock.graph.job import Job
+from penstock.quality.held.batches import HeldPins
+from penstock.quality.held.decisions import HeldRecords
+from penstock.quality.held.requests import HeldAsks
+from penstock.runtime.driver.fencing import anybody_may
+from penstock.runtime.driver.loop import Driver, DriverSettings, Identity
+from penstock.runtime.driver.retention import Retention
+from penstock.runtime.driver.warnings import Cautions
+from penstock.runtime.process.held_service import HeldService, HeldWork
+from penstock.runtime.process.takeover_policy import holder_name
+from penstock.runtime.snapshots.scheduler import DataCheckpoints
+from penstock.runtime.spark.engine import SparkEngine
+from penstock.runtime.spark.storage_probe import prove_shared
+from penstock.runtime.tasks.state_stage import state_rows
+from penstock.time.clock import Clock
+from penstock.time.triggers import Trigger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["JobRun", "holder_name"]
+
+
+@dataclass(kw_only=True)
+class JobRun:
+    """Hold one run of a job over its checkpoint."""
+
+    graph: JobGraph
+    store: CheckpointStore
+    metadata: Metadata
+    engine: SparkEngine
+    driver: Driver
+    folder: Path
+
+    @classmethod
+    def open(
+        cls,
+        job: Job,
+        spark: SparkSession,
+        *,
+        root: Path,
+        clock: Clock,
+        trigger: Trigger,
+        suites: Mapping[str, Any],
+        settings: DriverSettings,
+        identity: Identity | None = None,
+        may_take_over: Callable[[View], None] = anybody_may,
+        listeners: tuple[Any, ...] = (),
+        store: CheckpointStore | None = None,
+        needed: Callable[[], set[int]] = set,
+        shared: bool = False,
+    ) -> JobRun:
+        """Analyse the job, then open its checkpoint; nothing is written before the job is sound.
+
+        `root` is the folder of all jobs; what is decided on held batches stands there. `needed` names batches that
+        must be kept, asked at each batch. `shared` says that executors
+        run on other machines, which is then proved.
+        """
+        graph = job.graph()
+        folder = root / graph.name
+        engine = SparkEngine(graph, spark, folder=folder, suites=suites)
+        control = open_store(root)
+        records = HeldRecords(control, graph.name)
+        held = HeldPins(records)
+        store = store or open_store(folder)
+        prove_exclusive(store)
+        if shared:
+            prove_shared(spark, engine.folders)
+        metadata = open_or_create(store, now=clock.wall())
+        policy = settings.data if graph.checkpoints is None else replace(settings.data, schedule=graph.checkpoints)
+        data = DataCheckpoints(folder, metadata.uuid, engine.built.steps, policy)
+        log = Log(store)
+        service = HeldService(
+            HeldAsks(control, graph.name),
+            HeldWork(records, log, graph, uuid=metadata.uuid, staged=folder / "staged", spark=spark),
+            clock,
+        )
+        driver = Driver(
+            engine,
+            log,
+            uuid=metadata.uuid,
+            clock=clock,
+            trigger=trigger,
+            identity=replace(identity or Identity(holder=holder_name()), described=engine.described),
+            janitor=Retention(
+                folder,
+                keep=settings.keep,
+                pinned_batches=lambda: held() | needed() | data.pinned(),
+                decided_on=held.decided_on,
+            ),
+            data=data,
+            settings=settings,
+            may_take_over=may_take_over,
+            listeners=(held, Cautions(), *listeners),
+            between=service.serve,
+        )
+        return cls(graph=graph, store=store, metadata=metadata, engine=engine, driver=driver, folder=folder)
+
+    def read_state(self, step: str, commit: Commit | None) -> list[dict[str, Any]]:
+        """Return the rows of a step's state as of a Commit."""
+        return state_rows(self.engine.built.steps[step], self.folder / "state", step, commit)

@@ -1,0 +1,351 @@
+"""Start a job of a project: who may run it, Spark, checkpoint, driver; then run it to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.checkpoint.log.metadata import read_metadata
+from penstock.checkpoint.log.recovery import Damage, recover
+from penstock.checkpoint.log.restore_queries import find_restore_by_command
+from penstock.checkpoint.log.takeover import View, refuse_moved, survey
+from penstock.checkpoint.roots import control_store, job_log
+from penstock.checkpoint.storage.hdfs_cache import shown
+from penstock.config.settings import Settings
+from penstock.config.values import is_local, reference_of
+from penstock.errors import (
+    CannotRestore,
+    ClusterUnavailable,
+    ComputeFailed,
+    ConfigError,
+    EngineGone,
+    EnvironmentUnfit,
+    LogGap,
+    PenstockError,
+)
+from penstock.graph.graph import JobGraph
+from penstock.graph.job import Job
+from penstock.graph.schedules import AUTO, Schedule
+from penstock.graph.shape import shape_of
+from penstock.quality.held.decisions import HeldRecords
+from penstock.runtime.process.control import Orders, OrderWatch
+from penstock.runtime.process.heartbeat import DriverStatus, Heartbeat, StatusRecords
+from penstock.runtime.process.new_lineage import refuse_to_begin
+from penstock.runtime.process.progress import ProgressView
+from penstock.runtime.process.project import LoadedJob, code_version
+from penstock.runtime.process.runner import Runner
+from penstock.runtime.process.signals import Ending, StoppableClock, StopSwitch
+from penstock.runtime.process.takeover_policy import HolderWatch, StoppedWaiting
+from penstock.runtime.restore.move import finish_move
+from penstock.runtime.restore.sink_truncation import plan_truncation, was_truncated
+from penstock.runtime.restore.target import LAST, RestoreTarget, find_superseded
+from penstock.runtime.spark.engine_death import naming_the_dead
+from penstock.runtime.spark.warm_up import warm
+from penstock.sources.base import ReadLimit
+from penstock.time.clock import SystemClock
+from penstock.time.triggers import AsFastAsPossible, FixedInterval, Trigger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["RunOrder", "choose_schedule", "choose_trigger", "launch", "spark_of"]
+
+_OF_SPARK = (ClusterUnavailable, ComputeFailed, EngineGone, EnvironmentUnfit)
+"""What Spark fails with, also where somebody ends it."""
+
+_OF_CLUSTER = ("spark.pyspark.", "spark.driver.host", "spark.driver.bindAddress", "spark.executorEnv.")
+"""Settings that mean the machines of a cluster, and nothing on this one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOrder:
+    """Say what was asked of one run; `deadline` is seconds, None for the setting's.
+
+    `generation` and `command` are a supervisor's or a scheduler's: a newer generation takes over at once, and a
+    restore that the same command has caused before is not done again (DESIGN 11). `drop` names steps that the job no
+    longer has and whose state is let go. Without `goes_on` the run ends when it has gone back. `new_lineage` begins a
+    checkpoint where there was one (F19).
+    """
+
+    start: RestoreTarget = LAST
+    available_now: bool = False
+    drain: bool = False
+    take_over: bool = False
+    gates: Mapping[int, str] = field(default_factory=dict)
+    drop: tuple[str, ...] = ()
+    deadline: float | None = None
+    generation: int = 0
+    command: str | None = None
+    goes_on: bool = True
+    new_lineage: bool = False
+
+
+def launch(loaded: LoadedJob, order: RunOrder, progress: ProgressView, orders: Orders) -> Ending:
+    """Run a job until it is done or stopped, by a signal or by its orders; from the main thread, which hears signals.
+
+    Raises PenstockError; HolderAlive before Spark is started where another driver lives, and Fenced where the
+    generation was over before anything began.
+    """
+    settings = loaded.settings
+    system = SystemClock()
+    deadline = settings.deadline if order.deadline is None else order.deadline
+    switch = StopSwitch(deadline, clock=system)
+    switch.told = lambda: progress.stopping(deadline)
+    with switch.armed():
+        watch = OrderWatch(orders, switch, first=ReadLimit(rows=settings.rows_limit))
+        try:
+            watch.look()
+            with watch.watching():
+                # One that ends because a newer generation was claimed has ended, and has said so.
+                return _launched(loaded, order, progress, switch, StoppableClock(system, switch.asked), watch)
+        except (KeyboardInterrupt, StoppedWaiting):  # the first only while Spark starts, before it is listened to again
+            watch.refuse_if_over()
+            switch.wait_until_told()
+            progress.ended(Ending.STOPPED, batches=0, rows=0, seconds=0.0)
+            return Ending.STOPPED
+
+
+def _launched(
+    loaded: LoadedJob,
+    order: RunOrder,
+    progress: ProgressView,
+    switch: StopSwitch,
+    clock: StoppableClock,
+    orders: OrderWatch,
+) -> Ending:
+    from penstock.quality.suite_files import find_suites
+    from penstock.runtime.driver.loop import DriverSettings, Identity
+    from penstock.runtime.process.job_run import JobRun, holder_name
+    from penstock.runtime.snapshots.scheduler import DataCheckpointPolicy, HelperProcess
+
+    settings, name, graph = loaded.settings, loaded.job.name, loaded.job.graph()
+    trigger = choose_trigger(loaded.job, settings)
+    control = control_store(settings.root)
+    folder = settings.root / name
+    records = StatusRecords(control, name)
+    watch = _watch(folder, records, settings, order, clock, switch)
+    start = _look_first(folder, watch, order, progress, graph)
+    if not (order.goes_on or start.restore):
+        progress.ended(Ending.RESTORED, batches=0, rows=0, seconds=0.0)
+        return Ending.RESTORED
+    identity = Identity(
+        holder=holder_name(),
+        code_version=code_version(loaded.project, name),
+        generation=order.generation,
+        command=order.command,
+    )
+    facts: dict[str, Any] = {
+        "holder": identity.holder,
+        "writer": identity.writer,
+        "code_version": identity.code_version,
+    }
+    graph = loaded.job.graph()
+    facts |= {"generation": identity.generation, "started": clock.wall()}
+    facts |= {"tables": _tables(graph), "graph": shape_of(graph)}
+    status = DriverStatus({"job": name, **facts}, clock)
+    clock.napping = status.on_nap
+    runner = Runner(switch, clock, progress, status, Heartbeat(records, status))
+    progress.starting({"checkpoint": shown(folder), "spark": settings.master, "code": identity.code_version})
+    with ExitStack() as spark_lives:
+        with _start_step(switch):
+            spark = spark_lives.enter_context(spark_of(loaded))
+            warm(spark)
+            switch.hear()
+        with _start_step(switch):
+            run = JobRun.open(
+                loaded.job,
+                spark,
+                root=settings.root,
+                clock=clock,
+                trigger=trigger,
+                suites=find_suites(graph, loaded.project.quality),
+                settings=DriverSettings(
+                    keep=settings.keep,
+                    data=DataCheckpointPolicy(
+                        schedule=choose_schedule(graph, settings),
+                        keep=settings.snapshots,
+                        recover_within=settings.recover_within,
+                        make=HelperProcess,
+                    ),
+                    clock_patience=settings.clock_patience,
+                    stop_at_end=order.available_now,
+                    drain=order.drain,
+                    gates=order.gates,
+                    drop=order.drop,
+                    limit=orders.limit,
+                    caps={step.name: settings.state_limit for step in graph.steps} if settings.state_limit else {},
+                    row_cap=settings.state_row_limit,
+                    saves=orders.saves,
+                    unsaves=orders.unsaves,
+                ),
+                identity=identity,
+                may_take_over=watch.may_take_over,
+                listeners=(runner,),
+                needed=orders.needed,
+                shared=not is_local(settings.master),
+            )
+        orders.on_drain(run.driver.drain)
+        return runner.run(run.driver, start, goes_on=order.goes_on)
+
+
+@contextmanager
+def _start_step(switch: StopSwitch) -> Iterator[None]:
+    """Leave after a slow step of the start, or out of it, when told to stop: nothing is owned yet.
+
+    What Spark fails with then is no error: who signals a whole group of processes ends Java as well, as systemd does.
+    """
+    try:
+        with naming_the_dead():
+            yield
+    except Exception as why:
+        if switch.heard and (isinstance(why, _OF_SPARK) or not isinstance(why, PenstockError)):
+            raise StoppedWaiting from why
+        raise
+    if switch.heard:
+        raise StoppedWaiting
+
+
+def choose_trigger(job: Job, settings: Settings) -> Trigger:
+    """Return when batches run: as the job's code says, else its configuration, else as fast as possible.
+
+    Raises ConfigError at the trigger's line where code and configuration both say something, and not the same.
+    """
+    graph = job.graph()
+    if graph.interval is None:
+        return settings.trigger or AsFastAsPossible()
+    trigger = FixedInterval(graph.interval)
+    if settings.trigger not in (None, trigger):
+        raise ConfigError(
+            f"the job's code says Job(interval=…) of {graph.interval / 1_000_000:g} s, and the configuration says "
+            "something else; keep one of them",
+            where=settings.trigger_at,
+        )
+    return trigger
+
+
+def choose_schedule(graph: JobGraph, settings: Settings) -> Schedule:
+    """Return how often data checkpoints are made: as the job's code says, else its configuration, else `AUTO`.
+
+    Raises ConfigError where code and configuration both say something, and not the same.
+    """
+    if graph.checkpoints is None:
+        return settings.every or AUTO
+    if settings.every not in (None, graph.checkpoints):
+        raise ConfigError(
+            "the job's code says how often data checkpoints are made, and the configuration says something else; keep "
+            "one of them",
+            where=settings.every_at,
+        )
+    return graph.checkpoints
+
+
+@contextmanager
+def spark_of(loaded: LoadedJob, *, here: bool = False) -> Iterator[SparkSession]:
+    """Open the job's Spark session, and stop it at the end; `here` as in `open_spark`."""
+    spark = open_spark(loaded, here=here)
+    try:
+        yield spark
+    finally:
+        with suppress(Exception):  # of a JVM that died there is nothing to stop
+            spark.stop()
+
+
+def open_spark(loaded: LoadedJob, *, here: bool = False) -> SparkSession:
+    """Return a Spark session with the settings of the job.
+
+    `here` is for commands: on this machine, also where the driver runs on a cluster and may hold all of its cores.
+    """
+    from penstock.runtime.spark.secrets import resolved
+    from penstock.runtime.spark.session import open_session
+
+    settings = loaded.settings
+    master, conf = settings.master, dict(settings.spark_conf)
+    if here and not is_local(master):
+        master = "local[*]"
+        conf = {key: value for key, value in conf.items() if not key.startswith(_OF_CLUSTER)}
+    return open_session(
+        f"penstock {loaded.job.name}",
+        master=master,
+        jars=loaded.project.jars,
+        settings={key: value for key, value in conf.items() if reference_of(value) is None},
+        secrets=resolved({key: value for key, value in conf.items() if reference_of(value)}, loaded.project.root),
+        modules=loaded.project.modules,
+    )
+
+
+def _tables(graph: JobGraph) -> dict[str, str]:
+    """Return the Delta tables that a job writes, by sink."""
+    from penstock.sinks import Delta
+
+    return {sink.name: str(sink.sink.path) for sink in graph.sinks if isinstance(sink.sink, Delta)}
+
+
+def _watch(
+    folder: Path,
+    records: StatusRecords,
+    settings: Settings,
+    order: RunOrder,
+    clock: StoppableClock,
+    switch: StopSwitch,
+) -> HolderWatch:
+    def look() -> View:
+        log = job_log(folder)
+        assert log is not None  # only a log that was there is looked at again
+        return survey(log)
+
+    return HolderWatch(
+        look=look,
+        heartbeats=records,
+        clock=clock,
+        patience=settings.takeover_after,
+        generation=order.generation,
+        told=order.take_over,
+        stopped=switch.asked.is_set,
+    )
+
+
+def _look_first(
+    folder: Path, watch: HolderWatch, order: RunOrder, progress: ProgressView, graph: JobGraph
+) -> RestoreTarget:
+    """Refuse, before Spark takes its seconds, what the log refuses already; say what a restore leaves behind.
+
+    Returns where to start: what this command has restored before is not restored again. That is what a Restore in the
+    log says, so a command that begins with nothing writes one also where there is no checkpoint yet.
+    """
+    finish_move(folder)
+    start, log = order.start, job_log(folder)
+    if log is None:
+        refuse_to_begin(folder, graph, new_lineage=order.new_lineage or start.restore)
+        if start.goes_back:
+            raise CannotRestore(f"there is no checkpoint to go back to {start.target} in", where=shown(folder))
+        if start.rewrites or not order.goes_on:
+            raise CannotRestore("there is no checkpoint yet, so nothing can be restored in it", where=shown(folder))
+        return start if order.command is not None else LAST
+    try:
+        view = survey(log)
+        refuse_moved(log, view)
+        watch.may_take_over(view)
+        if start.restore and order.command is not None and find_restore_by_command(log, order.command) is not None:
+            progress.answered(order.command)
+            return LAST
+    except LogGap:
+        if not start.restore:  # which closes it, and looks at the holder then
+            raise
+    if start.restore:
+        recovered = recover(log, Damage.LIST)
+        held = [kept.batch for kept in recovered.kept if kept.commit.held]
+        released = HeldRecords(control_store(folder.parent), folder.name).released_of(held)
+
+        def app(sink: str) -> str:
+            return f"{read_metadata(log.store).uuid}/{sink}"
+
+        done = partial(was_truncated, graph, app)
+        found = find_superseded(recovered, start, folder, released=released, was_truncated=done)
+        # Asked again by the owner of the log; what is refused here has not ended anybody, nor written an entry.
+        plan_truncation(graph, app, recovered, start, log, folder)
+        progress.superseded(found)
+    return start

@@ -1,0 +1,193 @@
+"""Find the project and load a job of it: `jobs/JOB.py` with `build(conf) -> Job`, and its settings."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from penstock.config.settings import JobConf, Settings, load_settings
+from penstock.config.toml_reader import closest, shown_path
+from penstock.errors import ConfigError, JobError, JobNotFound, PenstockError
+from penstock.graph.job import Job
+from penstock.graph.partitions import defaulting_to
+from penstock.runtime.process.partition_count import partition_chooser
+from penstock.runtime.restore.target import LAST, RestoreTarget
+
+__all__ = ["LoadedJob", "Project", "code_version", "find_project"]
+
+MARK = Path("conf", "penstock.toml")
+NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedJob:
+    """Hold a job, its settings, and the project it is of."""
+
+    project: Project
+    job: Job
+    settings: Settings
+    conf: JobConf
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """Name a project's root: the folder with `conf/penstock.toml`.
+
+    `code` is a folder with a copy of `jobs/` and `conf/` that is used instead of what is in the root now; paths in the
+    configuration are still relative to the root.
+    """
+
+    root: Path
+    code: Path | None = None
+
+    @property
+    def quality(self) -> Path:
+        """Return the folder of the suites."""
+        return self._source / "conf" / "quality"
+
+    @property
+    def _source(self) -> Path:
+        return self.code or self.root
+
+    @property
+    def modules(self) -> list[Path]:
+        """Return the folders in which modules are looked for, the first first."""
+        return list(dict.fromkeys([self._source, self.root]))
+
+    @property
+    def jars(self) -> Path:
+        """Return the folder that `make setup` fills for Spark."""
+        return self.root / ".jars"
+
+    def job_names(self) -> list[str]:
+        """Return the names of the modules in `jobs/`; what has no job's name, such as an editor's lock, is none."""
+        return sorted(p.stem for p in (self._source / "jobs").glob("*.py") if NAME.fullmatch(p.stem))
+
+    def settings(self, name: str) -> Settings:
+        """Return the settings of a job, without loading its code: for commands that only look.
+
+        Raises JobNotFound for what is no job, and ConfigError.
+        """
+        self._module_path(name)
+        return load_settings(self.root, name, code=self.code)[0]
+
+    def load(
+        self, name: str, *, start: RestoreTarget = LAST, command: str | None = None, root: Path | None = None
+    ) -> LoadedJob:
+        """Import `jobs/NAME.py` and build its job.
+
+        Keyed steps whose code names no number of state partitions get the number that a restore by `start` was told,
+        otherwise the number they have in what it goes back to, or in the checkpoint below `root`, by default the
+        configured root. `command` is the id under which a restore may have been done before.
+
+        Raises JobNotFound; JobError at the user's line for code that cannot be imported or built; ConfigError.
+        """
+        path = self._module_path(name)
+        settings, conf = load_settings(self.root, name, code=self.code)
+        build = getattr(_imported(self.modules, name, path), "build", None)
+        if not callable(build):
+            raise JobError("the module has no function build(conf)", where=shown_path(path))
+        with defaulting_to(partition_chooser(settings, (root or settings.root) / name, start, command)):
+            job = _at_users_line(path, lambda: build(conf))
+        if not isinstance(job, Job):
+            raise JobError(f"build(conf) returned {type(job).__name__}, not a Job", where=shown_path(path))
+        if job.name != name:
+            raise JobError(
+                f"the job is named {job.name!r} and its module {name!r}: its checkpoint is found by the one name both "
+                "must have",
+                where=shown_path(path),
+            )
+        return LoadedJob(project=self, job=job, settings=settings, conf=conf)
+
+    def _module_path(self, name: str) -> Path:
+        # Also where it is only part of a path: the name comes from a command line or a trigger form (F61, F63).
+        folder = self._source / "jobs"
+        path = folder / f"{name}.py"
+        if not NAME.fullmatch(name) or not path.is_file():
+            raise JobNotFound(f"there is no job {name!r}: {closest(name, self.job_names())}", where=shown_path(folder))
+        return path
+
+
+def find_project(start: Path | None = None, *, given: Path | None = None, code: Path | None = None) -> Project:
+    """Return the project of a folder: it or the nearest parent with `conf/penstock.toml`; `given` must be one itself.
+
+    `code` is as in Project. Raises ConfigError where there is none.
+    """
+    if code is not None and not (code / MARK).is_file():
+        raise ConfigError(f"there is no {MARK} in the folder of the code", where=shown_path(code))
+    if given is not None:
+        folder = given.resolve()
+        if not (folder / MARK).is_file():
+            raise ConfigError(f"there is no {MARK} in the folder", where=shown_path(folder))
+        return Project(folder, code.resolve() if code is not None else None)
+    folder = (start or Path.cwd()).resolve()
+    for candidate in (folder, *folder.parents):
+        if (candidate / MARK).is_file():
+            return Project(candidate, code.resolve() if code is not None else None)
+    raise ConfigError(f"neither this folder nor one above it has a {MARK}", where=str(folder))
+
+
+def code_version(project: Project, job: str) -> str:
+    """Name the code and configuration that run: the commit, `dirty` where files differ from it, and a hash of conf.
+
+    A copy of the code is named by its folder, which the supervisor names by its content.
+    """
+    if project.code is not None:
+        return f"version.{project.code.name}"
+    root, git = project.root, shutil.which("git")
+    command = ["-C", str(root), "describe", "--always", "--dirty=-dirty", "--abbrev=12", "--exclude=*"]
+    told = None
+    if git is not None:
+        told = subprocess.run([git, *command], capture_output=True, text=True, check=False)  # noqa: S603 - our own words
+    commit = told.stdout.strip() if told is not None and told.returncode == 0 else "no-git"
+    conf = hashlib.sha256()
+    for path in (root / MARK, root / "conf" / "jobs" / f"{job}.toml"):
+        conf.update(path.read_bytes() if path.is_file() else b"")
+    return f"{commit}+conf.{conf.hexdigest()[:8]}"
+
+
+def _imported(folders: Iterable[Path], name: str, path: Path) -> ModuleType:
+    """Import the job's module under `jobs.NAME`, anew, and let Spark's workers find it under that name."""
+    wanted = [str(folder) for folder in folders]
+    sys.path[:] = [*wanted, *(entry for entry in sys.path if entry not in wanted)]
+    known = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry not in wanted]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*wanted, *known])
+    full = f"jobs.{name}"
+    spec = importlib.util.spec_from_file_location(full, path)
+    if spec is None or spec.loader is None:
+        raise JobError("the module cannot be imported", where=shown_path(path))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[full] = module
+    loader = spec.loader
+    try:
+        _at_users_line(path, lambda: loader.exec_module(module))
+    except BaseException:
+        del sys.modules[full]
+        raise
+    return module
+
+
+def _at_users_line(path: Path, call: Callable[[], Any]) -> Any:
+    """Call into the job's module; what it raises becomes a JobError at the last of its lines that was reached."""
+    try:
+        return call()
+    except PenstockError:
+        raise
+    except SyntaxError as why:
+        file = Path(why.filename) if why.filename else path
+        raise JobError(f"the module is not Python: {why.msg}", where=f"{shown_path(file)}:{why.lineno}") from why
+    except Exception as why:
+        frames = [f for f in traceback.extract_tb(why.__traceback__) if f.filename == str(path)]
+        where = f"{shown_path(path)}:{frames[-1].lineno}" if frames else shown_path(path)
+        raise JobError(f"the module raised {type(why).__name__}: {why}", where=where) from why

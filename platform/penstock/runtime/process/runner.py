@@ -1,0 +1,189 @@
+"""Run a job's driver from start to end: signals, deadline, heartbeat, progress. What a batch is, the driver knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import structlog
+
+from penstock.checkpoint.log.batch_report import BatchReport
+from penstock.checkpoint.log.entries import Commit
+from penstock.checkpoint.log.recovery import Recovered
+from penstock.errors import ComputeFailed, EngineGone, Fenced
+from penstock.runtime.driver.engine import Engine
+from penstock.runtime.driver.stages import Hook
+from penstock.runtime.process.heartbeat import DriverStatus, Heartbeat
+from penstock.runtime.process.progress import ProgressView, rows_left
+from penstock.runtime.process.signals import Ending, StopSwitch
+from penstock.runtime.process.takeover_policy import StoppedWaiting
+from penstock.runtime.restore.target import LAST, RestoreTarget
+from penstock.runtime.spark.engine_death import naming_the_dead
+from penstock.time.clock import Clock
+
+__all__ = ["Runner", "Steppable"]
+
+log = structlog.get_logger()
+
+
+class Steppable(Protocol):
+    """The driver, as far as a runner needs it."""
+
+    engine: Engine
+    finished: bool
+
+    def run(self) -> Iterator[Hook]:
+        """Yield the points between stages, until it is stopped or done."""
+
+    def restore(self, start: RestoreTarget) -> Iterator[Hook]:
+        """Go back to a kept batch, or to nothing."""
+
+    def release(self) -> Iterator[Hook]:
+        """Leave the log on purpose."""
+
+    def stop(self) -> None:
+        """Ask the loop to end after the batch it is in."""
+
+
+@dataclass
+class Runner:
+    """Step a driver through its run; it is one of the listeners that the driver was given."""
+
+    switch: StopSwitch
+    clock: Clock
+    progress: ProgressView
+    status: DriverStatus
+    heartbeat: Heartbeat
+    batches: int = 0
+    rows: int = 0
+    _left: dict[str, int | None] = field(default_factory=dict)
+    _timings: dict[str, float] = field(default_factory=dict)
+    _entered: float = 0.0
+    _began: float = 0.0
+    _engine: Engine | None = None
+    _restoring: bool = False
+
+    def run(self, driver: Steppable, start: RestoreTarget = LAST, *, goes_on: bool = True) -> Ending:
+        """Run until the driver is done, a stop was asked for, or an error ends it; with a `start`, go back first.
+
+        Without `goes_on` that is all.
+
+        Raises what the driver raises, except failures of Spark after a stop was asked for.
+        """
+        self._engine = driver.engine
+        self.switch.cancel = driver.engine.cancel
+        self.switch.told = self._told(driver)
+        started = self.clock.monotonic()
+        try:
+            with naming_the_dead():
+                ending = self._restore_and_run(driver, start, goes_on=goes_on)
+        except Exception as why:
+            self._end("failed", why)
+            raise
+        self._end("finished" if ending is Ending.FINISHED else "stopped", None)
+        self.switch.wait_until_told()
+        self.progress.ended(ending, batches=self.batches, rows=self.rows, seconds=self.clock.monotonic() - started)
+        return ending
+
+    def _restore_and_run(self, driver: Steppable, start: RestoreTarget, *, goes_on: bool) -> Ending:
+        if start.restore:
+            self._restoring = True
+            self._step(driver, driver.restore(start))
+            self._restoring = False
+            if self.switch.asked.is_set():
+                return Ending.STOPPED
+            if not goes_on:
+                return Ending.RESTORED
+        return self._step(driver, driver.run())
+
+    # --- what the driver tells ---------------------------------------------------------------
+
+    def on_takeover(self, recovered: Recovered) -> None:
+        """Begin the heartbeat, and show where the job stands."""
+        # First of all: from here on others look for a sign of life.
+        self.status.on_takeover(recovered, {})
+        self.heartbeat.start()
+        if self._engine is not None and not self._restoring:
+            self._left = rows_left(self._engine, recovered.commit)
+            self.status.on_takeover(recovered, dict(self._left))
+            self.progress.took_over(recovered, self._left)
+
+    def on_answered(self, command: str) -> None:
+        """Say that another try of the command has restored meanwhile."""
+        self.progress.answered(command)
+
+    def on_batch_completed(self, commit: Commit) -> None:
+        """Count a batch and show it."""
+        report = BatchReport.of(commit)
+        for source, rows in report.read.items():
+            known = self._left.get(source)
+            if known is not None:
+                self._left[source] = known - rows
+        self.batches += 1
+        self.rows += report.rows
+        ms = (self.clock.monotonic() - self._began) * 1000
+        self.status.on_progress(commit, ms=ms, left=dict(self._left))
+        self.heartbeat.wake()
+        self.progress.committed(commit, ms=ms, timings=dict(self._timings), left=dict(self._left))
+
+    def on_data_checkpoint(self, said: dict[str, Any]) -> None:
+        """Show the newest data checkpoint, and when the next one is due."""
+        self.status.on_data_checkpoint(said)
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _step(self, driver: Steppable, points: Iterator[Hook]) -> Ending:
+        try:
+            for hook in points:
+                self._note(hook)
+                if self.switch.asked.is_set():
+                    driver.stop()
+                if self.switch.expired.is_set() and hook.stage != "Release":
+                    return self._abandon(driver, points)
+        except StoppedWaiting:
+            return Ending.STOPPED
+        except Exception as why:
+            # Also before the deadline: who stops a whole group of processes stops the JVM as well, as systemd does.
+            if not self.switch.heard or not _may_be_from_stopping(why):
+                raise
+            if not self.switch.expired.is_set():  # else it was cancelled
+                log.warning("run.failed_while_stopping", reason=f"{type(why).__name__}: {why}")
+            return self._abandon(driver, points)
+        return Ending.FINISHED if driver.finished else Ending.STOPPED
+
+    def _abandon(self, driver: Steppable, points: Iterator[Hook]) -> Ending:
+        """Leave the batch where it is: its Offsets, or its Commit, stand in the log, and the next start goes on."""
+        if isinstance(points, Generator):
+            points.close()
+        for _ in driver.release():
+            pass
+        return Ending.ABANDONED
+
+    def _note(self, hook: Hook) -> None:
+        self.status.on_hook(hook)
+        now = self.clock.monotonic()
+        if hook.when == "before":
+            self._entered = now
+            if hook.stage == "FixOffsets" or (hook.stage == "Compute" and "FixOffsets" not in self._timings):
+                self._began, self._timings = now, {}
+        elif hook.when == "after":
+            self._timings[hook.stage] = round((now - self._entered) * 1000, 1)
+
+    def _told(self, driver: Steppable) -> Callable[[], None]:
+        def told() -> None:
+            driver.stop()
+            self.progress.stopping(self.switch.deadline)
+
+        return told
+
+    def _end(self, state: str, error: Exception | None) -> None:
+        self.status.end(state, error)
+        # Whoever was fenced does not hold the log: the newest record is to be its holder's.
+        self.heartbeat.stop(last=not isinstance(error, Fenced))
+
+
+def _may_be_from_stopping(why: Exception) -> bool:
+    """Tell whether stopping Spark can have caused an error: Spark's own failures, and no error of ours."""
+    of_spark = type(why).__module__.partition(".")[0] in ("py4j", "pyspark")
+    return of_spark or isinstance(why, ComputeFailed | EngineGone | ConnectionError)

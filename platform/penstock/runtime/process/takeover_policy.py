@@ -1,0 +1,159 @@
+"""Decide whether a driver may take the log over from the one that holds it (DESIGN 4, F07, F09).
+
+Fencing keeps two drivers from both committing, whatever is decided here. This is about manners: a driver that lives
+is left alone, and one that died is not waited for longer than need be.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from penstock.checkpoint.log.takeover import View
+from penstock.errors import Fenced, HolderAlive
+from penstock.runtime.process.os_processes import pid_namespace, process_runs, process_start
+from penstock.time.clock import Clock
+
+__all__ = ["Answer", "HolderName", "HolderWatch", "LivenessSigns", "StoppedWaiting", "holder_name", "judge"]
+
+_LOOK_EVERY = 0.25
+"""Seconds between two looks at a holder that may be dead."""
+
+
+class StoppedWaiting(Exception):
+    """The driver was told to stop while it waited for a holder's sign of life."""
+
+
+class Answer(Enum):
+    """Say what to do about the log's holder."""
+
+    TAKE = "take the log over"
+    WAIT = "look again"
+    REFUSE = "leave it: the holder lives"
+
+
+@dataclass(frozen=True, slots=True)
+class HolderName:
+    """Read a holder's name, `host:pid:start:namespace`.
+
+    `start` is when the process started, as its host counts; `namespace` is the one that its number means something in,
+    empty where that is not known. Containers may have one host name and different processes under one number.
+    """
+
+    host: str
+    pid: int
+    start: str
+    namespace: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> HolderName | None:
+        """Return the parts, or None for a name of another form."""
+        host, _, rest = text.partition(":")
+        pid, _, rest = rest.partition(":")
+        start, _, namespace = rest.partition(":")
+        return cls(host, int(pid), start, namespace) if host and pid.isdecimal() else None
+
+    def is_of(self, host: str, namespace: str) -> bool:
+        """Return whether the process table that one sees on a host, in a namespace, tells of this process."""
+        return self.host == host and self.namespace in {"", namespace}
+
+
+@dataclass(frozen=True, slots=True)
+class LivenessSigns:
+    """Hold what was seen of a holder since one began to look.
+
+    `gone`: its process was on this host and is there no more. `moved`: its log or its heartbeat went on.
+    `still_for`: seconds of the watcher's own monotonic clock in which neither did.
+    """
+
+    gone: bool
+    moved: bool
+    still_for: float
+
+
+def judge(view: View, signs: LivenessSigns, *, generation: int, told: bool, patience: float) -> Answer:
+    """Return whether a driver of this generation may take over.
+
+    `told` is `--take-over`; `patience` are the seconds after which a holder without a sign of life counts as dead.
+    """
+    if view.holder is None or told or signs.gone:
+        return Answer.TAKE
+    if view.takeover is not None and generation > view.takeover.generation:
+        return Answer.TAKE
+    if signs.moved:
+        return Answer.REFUSE
+    return Answer.TAKE if signs.still_for >= patience else Answer.WAIT
+
+
+class Heartbeats(Protocol):
+    """Tell the number of the newest heartbeat of a driver process."""
+
+    def newest_of(self, writer: str | None) -> int | None:
+        """Return the number of the newest record if this writer wrote it; of any writer where None is asked for."""
+
+
+@dataclass(kw_only=True)
+class HolderWatch:
+    """Watch the holder of one log until it can be told whether to take over; made once for each start.
+
+    It may be asked several times, before Spark is started and after, and counts from its first look.
+    `look` surveys the log anew; `stopped` says whether to give up waiting.
+    """
+
+    look: Callable[[], View]
+    heartbeats: Heartbeats
+    clock: Clock
+    patience: float
+    generation: int = 0
+    told: bool = False
+    host: str = field(default_factory=socket.gethostname)
+    namespace: str = field(default_factory=pid_namespace)
+    runs: Callable[[int, str], bool] = field(default=process_runs)
+    stopped: Callable[[], bool] = lambda: False
+    _seen: tuple[object, ...] | None = None
+    _who: tuple[object, ...] | None = None
+    _since: float = 0.0
+
+    def may_take_over(self, view: View) -> None:
+        """Return when the log may be taken over from the holder that the view shows.
+
+        Raises HolderAlive, with `holder`; Fenced for a generation that is older than the log's; StoppedWaiting.
+        Waits at most `patience` for one holder.
+        """
+        newest = view.takeover.generation if view.takeover is not None else 0
+        if 0 < self.generation < newest:
+            raise Fenced(f"this start is generation {self.generation}, and generation {newest} has had the log since")
+        while (answer := self._answer(view)) is Answer.WAIT:
+            if self.stopped():
+                raise StoppedWaiting
+            self.clock.sleep(_LOOK_EVERY)
+            view = self.look()
+        if answer is Answer.REFUSE:
+            raise HolderAlive(
+                f"the log is held by {view.holder}, epoch {view.epoch}, and it is alive",
+                holder=view.holder,
+                epoch=view.epoch,
+            )
+
+    def _answer(self, view: View) -> Answer:
+        writer = view.takeover.writer if view.takeover is not None else None
+        who = (view.epoch, writer)
+        seen = (view.tail, self.heartbeats.newest_of(writer))
+        now = self.clock.monotonic()
+        if who != self._who:
+            self._who, self._seen, self._since = who, seen, now
+        signs = LivenessSigns(gone=self._gone(view), moved=seen != self._seen, still_for=now - self._since)
+        return judge(view, signs, generation=self.generation, told=self.told, patience=self.patience)
+
+    def _gone(self, view: View) -> bool:
+        name = HolderName.parse(view.takeover.holder) if view.takeover is not None else None
+        return name is not None and name.is_of(self.host, self.namespace) and not self.runs(name.pid, name.start)
+
+
+def holder_name() -> str:
+    """Return host, process, its start time and its namespace: enough to tell whether a holder on this host is alive."""
+    return f"{socket.gethostname()}:{os.getpid()}:{process_start(os.getpid())}:{pid_namespace()}".removesuffix(":")

@@ -1,0 +1,298 @@
+"""Compare a job's code with the checkpoint it is to go on from: what is kept, new, dropped, or does not fit (F51).
+
+Pure. There is one comparison: `penstock diff` shows what it finds, and the first finding that refuses ends a start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from penstock.checkpoint.log.entries import Commit
+from penstock.checkpoint.log.recovery import Recovered
+from penstock.errors import PartitionsChanged, PenstockError, StepsChanged
+from penstock.graph.graph import JobGraph
+from penstock.graph.nodes import FunctionNode, StatefulNode
+from penstock.operators.schema_evolution import Evolution
+from penstock.runtime.restore.job_fingerprint import Described, changes_of
+
+__all__ = ["Compatibility", "Finding", "Kind", "compare", "lost_rows", "refuse", "when_left"]
+
+
+class Kind(Enum):
+    """Say what a finding is about."""
+
+    STEP = "step"
+    SOURCE = "source"
+    SINK = "sink"
+    FILTER = "filter"
+    SELECT = "select"
+    WITH_COLUMNS = "with_columns"
+    CHECK = "check"
+
+
+class Compatibility(Enum):
+    """Say what becomes of a step's state, of a source's position, or of a sink."""
+
+    KEPT = "kept"
+    """It goes on."""
+    NEW = "new"
+    """The checkpoint does not know it."""
+    DROPPED = "dropped"
+    """The checkpoint has state of a step that the job no longer has."""
+    CHANGED = "changed"
+    """It goes on, with other settings than those that the checkpoint was written with."""
+    GONE = "gone"
+    """The checkpoint knows a source or a sink that the job no longer has."""
+    INCOMPATIBLE = "incompatible"
+    """The job has it, and not so that it could go on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Hold what becomes of one step, source or sink; `says` are clauses, `refusal` is what a start would raise."""
+
+    kind: Kind
+    name: str
+    fate: Compatibility
+    says: tuple[str, ...] = ()
+    refusal: PenstockError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        refused = None if self.refusal is None else {"code": self.refusal.code, "what": self.refusal.what}
+        return {
+            "kind": self.kind.value,
+            "name": self.name,
+            "fate": self.fate.value,
+            "says": list(self.says),
+            "refused": refused,
+        }
+
+
+Stored = Evolution | PenstockError
+"""How the state of a step differs from what its code keeps, or why it cannot be read."""
+
+
+def compare(
+    graph: JobGraph,
+    recovered: Recovered,
+    stored: Mapping[str, Stored],
+    *,
+    drop: Collection[str] = (),
+    unfit: Mapping[str, PenstockError] | None = None,
+    unread: Mapping[str, PenstockError] | None = None,
+    described: Described | None = None,
+) -> list[Finding]:
+    """Return what becomes of each step, source and sink of the job and of the checkpoint, and what else has changed.
+
+    `stored` tells of each step that has state and that the job has; `drop` names steps whose state is let go; `unfit`
+    are the sinks that do not take the rows they would get, and `unread` the sources that cannot be read on, each with
+    its error. `described` are the settings of the job now.
+    """
+    found = [
+        *_steps(graph, recovered, stored, drop),
+        *_sources(graph, recovered, unread or {}),
+        *_sinks(graph, recovered, unfit or {}),
+    ]
+    before = recovered.committed_by.described if recovered.committed_by is not None else {}
+    return list(_with_settings(found, before, described)) if before and described is not None else found
+
+
+def refuse(findings: Iterable[Finding]) -> None:
+    """Raise what the first finding that refuses says."""
+    for finding in findings:
+        if finding.refusal is not None:
+            raise finding.refusal
+
+
+def lost_rows(graph: JobGraph, recovered: Recovered) -> Iterator[Finding]:
+    """Yield the sinks that are gone, and that may not show the rows of the last Commit: whoever goes on loses those."""
+    return (finding for finding in _sinks(graph, recovered, {}) if finding.fate is Compatibility.GONE)
+
+
+def when_left(recovered: Recovered) -> Recovered:
+    """Return where the job will stand when the driver that runs has finished its batch and left on purpose."""
+    last = recovered.last_published_commit
+    shown = {} if last is None else dict.fromkeys(last.staged, last.batch)
+    return replace(recovered, pending=None, published={**recovered.published, **shown})
+
+
+def _with_settings(findings: Iterable[Finding], before: Described, now: Described) -> Iterator[Finding]:
+    """Yield the findings with what settings were before, then filters, columns and checks that have changed.
+
+    What drops or judges rows goes on from the next batch; nothing that was decided changes.
+    """
+    for finding in findings:
+        name = f"{finding.kind.value} {finding.name}"
+        changed = changes_of(before[name], now[name]) if name in before and name in now else ()
+        yield replace(finding, says=(*finding.says, *changed))
+    for name in dict.fromkeys([*now, *before]):
+        kind, _, of = name.partition(" ")
+        if kind in (Kind.STEP.value, Kind.SOURCE.value) or before.get(name) == now.get(name):
+            continue
+        fate = (
+            Compatibility.NEW
+            if name not in before
+            else Compatibility.GONE
+            if name not in now
+            else Compatibility.CHANGED
+        )
+        says = changes_of(before.get(name, {}), now.get(name, {}))
+        yield Finding(kind=Kind(kind), name=of, fate=fate, says=says)
+
+
+# --- steps ---------------------------------------------------------------------------------------
+
+
+def _steps(
+    graph: JobGraph, recovered: Recovered, stored: Mapping[str, Stored], drop: Collection[str]
+) -> Iterator[Finding]:
+    state = recovered.commit.state if recovered.commit is not None else {}
+    for node in graph.steps:
+        if node.name in state:
+            found = _known(node, recovered, stored.get(node.name, Evolution()))
+        else:
+            found = _without_state(node, recovered)
+        if node.name in drop:
+            what = f"step {node.name!r} is to be dropped and the job still has it; under another name it starts empty"
+            found = replace(found, refusal=StepsChanged(what, where=str(node.site)))
+        yield found
+    known = [node.name for node in graph.steps]
+    for step in state:
+        if step not in known:
+            yield _dropped(step, known, let_go=step in drop)
+
+
+def _known(node: StatefulNode, recovered: Recovered, stored: Stored) -> Finding:
+    """Return what becomes of state that is there."""
+    kept = (recovered.partitions or {}).get(node.name, node.partitions)
+    if isinstance(stored, PenstockError):
+        return _step(node, Compatibility.INCOMPATIBLE, (f"its state cannot be read: {stored.what}",), stored)
+    says = stored.refused
+    refusal: PenstockError | None = None
+    if says:
+        what = f"step {node.name!r} cannot go on from its state: {'; '.join(says)}"
+        refusal = StepsChanged(what, where=str(node.site))
+    if kept != node.partitions:
+        said = f"{node.partitions} partitions and its state has {kept}"
+        says = (f"it has {said}, which a restore with --partitions {node.partitions} changes", *says)
+        refusal = PartitionsChanged(f"step {node.name!r} has {said}", where=str(node.site))
+    if refusal is not None:
+        return _step(node, Compatibility.INCOMPATIBLE, says, refusal)
+    return _step(node, Compatibility.KEPT, stored.accepted, _unforeseen(node.name, Kind.STEP, recovered))
+
+
+def _without_state(node: StatefulNode, recovered: Recovered) -> Finding:
+    """Return what becomes of a step that keeps nothing yet, or that the checkpoint does not know."""
+    refusal = _unforeseen(node.name, Kind.STEP, recovered)
+    if recovered.commit is not None and node.name in recovered.commit.watermarks_out:
+        return _step(node, Compatibility.KEPT, ("it has no state yet",), refusal)
+    seeded = isinstance(node, FunctionNode) and node.initial is not None
+    if not seeded:
+        return _step(node, Compatibility.NEW, ("it starts empty",), refusal)
+    if recovered.commit is None:
+        return _step(node, Compatibility.NEW, ("it starts with its initial state",), refusal)
+    return _step(
+        node, Compatibility.NEW, ("it starts empty: initial= is loaded before a job's first batch only",), refusal
+    )
+
+
+def _step(node: StatefulNode, fate: Compatibility, says: tuple[str, ...], refusal: PenstockError | None) -> Finding:
+    return Finding(kind=Kind.STEP, name=node.name, fate=fate, says=says, refusal=refusal)
+
+
+def _dropped(step: str, known: list[str], *, let_go: bool) -> Finding:
+    if let_go:
+        says: tuple[str, ...] = ("its state is let go with the next batch; a restore to one before brings it back",)
+        return Finding(kind=Kind.STEP, name=step, fate=Compatibility.DROPPED, says=says)
+    has = ", ".join(known) or "none"
+    what = f"the checkpoint has state of step {step!r}, and the job has only {has}"
+    says = (f"its state would be lost; --drop {step} lets it go",)
+    return Finding(kind=Kind.STEP, name=step, fate=Compatibility.DROPPED, says=says, refusal=StepsChanged(what))
+
+
+# --- sources -------------------------------------------------------------------------------------
+
+
+def _sources(graph: JobGraph, recovered: Recovered, unread: Mapping[str, PenstockError]) -> Iterator[Finding]:
+    """Yield what becomes of sources: a position is kept by name, and would be lost without a word."""
+    read = recovered.commit.sources if recovered.commit is not None else {}
+    fixed = recovered.pending.ranges if recovered.pending is not None else {}
+    names = [node.name for node in graph.sources]
+    for name in names:
+        refusal = _unforeseen(name, Kind.SOURCE, recovered)
+        if name in unread:
+            says = (unread[name].what,)
+            yield Finding(kind=Kind.SOURCE, name=name, fate=Compatibility.INCOMPATIBLE, says=says, refusal=unread[name])
+        elif name in read:
+            ended = ("it was read to its end, or drained",) if read[name].ended else ()
+            yield Finding(kind=Kind.SOURCE, name=name, fate=Compatibility.KEPT, says=ended, refusal=refusal)
+        else:
+            begins = ("it is read from its beginning",)
+            yield Finding(kind=Kind.SOURCE, name=name, fate=Compatibility.NEW, says=begins, refusal=refusal)
+    for name in dict.fromkeys([*read, *fixed]):
+        if name not in names:
+            what = (
+                f"the checkpoint has read source {name!r} up to a position, and the job has only {', '.join(names)}; "
+                "under another name a source is read from its beginning"
+            )
+            lost = ("its position would be lost",)
+            yield Finding(kind=Kind.SOURCE, name=name, fate=Compatibility.GONE, says=lost, refusal=StepsChanged(what))
+
+
+def _unforeseen(name: str, kind: Kind, recovered: Recovered) -> PenstockError | None:
+    """Return why a batch whose Offsets are fixed cannot be run with this source or step: they know nothing of it."""
+    pending = recovered.pending
+    if pending is None:
+        return None
+    if name in (pending.ranges if kind is Kind.SOURCE else pending.watermarks):
+        return None
+    before = "empty" if recovered.commit is None else f"batch={recovered.commit.batch}"
+    return StepsChanged(
+        f"batch {pending.batch} was begun and knows nothing of {kind.value} {name!r}; start the job once as it was, or "
+        f"give that batch up with --from {before}"
+    )
+
+
+# --- sinks ---------------------------------------------------------------------------------------
+
+
+def _sinks(graph: JobGraph, recovered: Recovered, unfit: Mapping[str, PenstockError]) -> Iterator[Finding]:
+    """Yield what becomes of sinks; one may go once its last rows are known to be published, as a Release says."""
+    names = [node.name for node in graph.sinks]
+    known = _sinks_of(recovered)
+    for name in names:
+        if name in unfit:
+            says = (unfit[name].what,)
+            yield Finding(kind=Kind.SINK, name=name, fate=Compatibility.INCOMPATIBLE, says=says, refusal=unfit[name])
+        else:
+            yield Finding(kind=Kind.SINK, name=name, fate=Compatibility.KEPT if name in known else Compatibility.NEW)
+    for name in known:
+        if name not in names:
+            lost = recovered.to_publish(name)
+            yield _gone(name, lost if lost is not None and lost.staged.get(name) else None)
+
+
+def _gone(name: str, last: Commit | None) -> Finding:
+    """Return that a sink is gone; `last` is the Commit whose rows it may not show yet."""
+    if last is None:
+        return Finding(kind=Kind.SINK, name=name, fate=Compatibility.GONE, says=("what it shows stays",))
+    rows = sum(file.rows for file in last.staged[name])
+    what = (
+        f"batch {last.batch} has {rows:,} rows for sink {name!r}, which may not have been published, and the "
+        "job has no such sink any more; start it once as it was and stop it, or let them go with "
+        f"`penstock sinks JOB skip {name}`"
+    )
+    says = (f"{rows:,} rows of batch {last.batch} may not have been published",)
+    return Finding(kind=Kind.SINK, name=name, fate=Compatibility.GONE, says=says, refusal=StepsChanged(what))
+
+
+def _sinks_of(recovered: Recovered) -> dict[str, None]:
+    """Return the sinks that the log tells of, in an order that stays."""
+    names = set(recovered.published)
+    for kept in recovered.kept:
+        names |= kept.commit.staged.keys() | kept.commit.held.keys() | kept.commit.published.keys()
+    return dict.fromkeys(sorted(names))

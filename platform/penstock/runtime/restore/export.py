@@ -1,0 +1,208 @@
+"""Copy what a job needs to go on: to a folder of its own, and from there into a new checkpoint (SEMANTICS 10.2).
+
+    <export>/export.json                   the Commit, whose checkpoint it was, and the partitions of its steps
+    <export>/state/<step>/<partition>/…    every file of state that the Commit names
+
+An import has a new uuid, so no sink takes its batches for those of the checkpoint it came from; it names that as its
+parent. What was put out stays with the old one: an export has no output, published or not.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from penstock.checkpoint.control_records import Records
+from penstock.checkpoint.log.entries import Commit, ManifestRef, Place, Record, Release, Restore, Takeover
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.metadata import Metadata, open_or_create, read_metadata
+from penstock.checkpoint.log.recovery import Damage, partitions_of, recover
+from penstock.checkpoint.log.takeover import claim, confirm, survey
+from penstock.checkpoint.storage import format as fileformat
+from penstock.checkpoint.storage.durable_files import NewFile, make_folder, read_file, sync_folder
+from penstock.checkpoint.storage.filesystem import have_file, is_taken
+from penstock.checkpoint.storage.hdfs_cache import open_store, shown
+from penstock.checkpoint.storage.store import CheckpointStore, corrupt
+from penstock.checkpoint.storage.temporary_folders import clear_left, making, move_into_place, open_plain, refuse_links
+from penstock.errors import CannotCopy, StateMissing
+from penstock.graph.names import is_name
+from penstock.runtime.driver.settings import Identity
+from penstock.runtime.restore.target import RestoreTarget
+from penstock.state import Manifest, StateReader
+from penstock.state import ManifestRef as StateRef
+from penstock.state.section_reader import forget
+
+__all__ = ["EXPORT", "Export", "export_checkpoint", "import_checkpoint"]
+
+EXPORT = "export.json"
+_KIND = "export"
+_PIECE = 2**22
+
+
+class Export(Record):
+    """What an export holds: the Commit, the uuid of its checkpoint, and the partitions of the steps."""
+
+    job: str
+    uuid: str
+    exported: int
+    partitions: dict[str, int]
+    commit: Commit
+
+
+def export_checkpoint(folder: Path, target: Path, start: RestoreTarget, *, job: str, now: int) -> Export:
+    """Copy what the job would go on from, as of a start, to a new folder; a driver may run meanwhile.
+
+    It is made beside its place and moved there, so a folder of that name is whole. Raises CannotCopy, CannotRestore,
+    and what reading damaged state raises.
+    """
+    if is_taken(target):
+        raise CannotCopy("the folder is there already", where=shown(target))
+    log = Log(open_store(folder, make=False))
+    recovered = recover(log, Damage.LIST)
+    commit = start.commit(recovered, folder) if start.goes_back else recovered.commit
+    if commit is None:
+        raise CannotCopy("no batch is in force, so there is nothing to go on from", where=shown(folder))
+    known = recovered.partitions if commit is recovered.commit else None
+    partitions = dict(known or partitions_of(log, commit) or {})
+    if lost := commit.state.keys() - partitions.keys():
+        raise CannotCopy(f"how many partitions step {min(lost)!r} has cannot be read any more", where=shown(folder))
+    uuid = read_metadata(log.store).uuid
+    # What it staged is the old checkpoint's to publish.
+    bare = commit.model_copy(update={"staged": {}, "held": {}, "published": {}, "snapshots": {}, "place": None})
+    made = Export(job=job, uuid=uuid, exported=now, partitions=partitions, commit=bare)
+    beside = f"_{target.name}.penstock-export"
+    clear_left(target.parent.glob(f"{glob.escape(beside)}-*"))
+    with making(target.parent, beside) as made_in:
+        try:
+            _copy_state(folder / "state", made_in / "state", commit.state)
+        except StateMissing as why:
+            what = f"{why.what}; the job has let it go meanwhile: save the checkpoint first, and export what was saved"
+            raise CannotCopy(what, where=why.where) from why
+        _write(made_in, fileformat.encode(_KIND, made.model_dump(mode="json")))
+        move_into_place(made_in, target)
+    return made
+
+
+def import_checkpoint(source: Path, folder: Path, *, identity: Identity, now: int) -> tuple[Export, Metadata]:
+    """Make a checkpoint that goes on from an export, whole or not at all.
+
+    It is made beside its place and moved there: of one that was cut short no driver knows. Raises CannotCopy where
+    there is a checkpoint already, or no export; and what damage raises.
+    """
+    refuse_links(source)
+    export = read_export(source)
+    control = open_store(folder.parent)
+    if is_taken(folder):
+        raise CannotCopy("there is a checkpoint already", where=shown(folder))
+    _refuse_old_decisions(control, folder.name, export.commit.batch)
+    importing = folder.parent / "_importing"
+    clear_left(importing.glob(f"{folder.name}-*"))
+    with making(importing, folder.name) as made_in:
+        _copy_state(source / "state", made_in / "state", export.commit.state)
+        metadata = _begin_log(made_in, export, identity, now=now)
+        move_into_place(made_in, folder)
+    return export, metadata
+
+
+def _begin_log(made_in: Path, export: Export, identity: Identity, *, now: int) -> Metadata:
+    """Write metadata and a log that begins with what was exported, and that nobody holds."""
+    store = open_store(made_in)
+    metadata = open_or_create(store, now=now, parent=export.uuid)
+    log = Log(store)
+    takeover = Takeover(
+        epoch=1,
+        writer=identity.writer,
+        generation=0,
+        holder=identity.holder,
+        code_version=identity.code_version,
+        partitions=export.partitions,
+    )
+    slot = claim(log, survey(log), takeover)
+    assert slot is not None  # nobody else knows this folder
+    owned = confirm(log, slot)
+    place = Place(slot=slot, takeover=slot)
+    who = {"epoch": owned.epoch, "writer": owned.writer, "place": place}
+    owned.append(
+        Restore(
+            epoch=owned.epoch,
+            writer=owned.writer,
+            batch=export.commit.batch,
+            source="import",
+            saved=None,
+            partitions=export.partitions or None,
+            commit=export.commit.model_copy(update=who),
+        )
+    )
+    owned.append(Release(epoch=owned.epoch, writer=owned.writer, reason="imported"))
+    return metadata
+
+
+def _refuse_old_decisions(store: CheckpointStore, job: str, batch: int) -> None:
+    """Raise CannotCopy where somebody has decided on batches of that name whose ids are to come again."""
+    cursor = Records(store, "assets", job).newest()
+    told = -1 if cursor is None else int(cursor.body["batch"])
+    ids = [
+        int(part) for path in store.list(f"_control/held/{job}") for part in path.split("/")[3:4] if part.isdecimal()
+    ]
+    if max(told, *ids, -1) > batch:
+        raise CannotCopy(
+            f"a former checkpoint of {job} went on to batch {max(told, *ids)}, and what was decided on its batches "
+            "would be taken for decisions on those that come now; import it under another name",
+            where=f"{store.root}/_control",
+        )
+
+
+def read_export(source: Path) -> Export:
+    """Return what an export holds; raises CannotCopy where there is none, CheckpointCorrupt and FormatTooNew."""
+    path = source / EXPORT
+    try:
+        data = read_file(path, bytes)
+    except StateMissing:
+        raise CannotCopy("no export: export.json is not there", where=shown(source)) from None
+    _, body = fileformat.decode(data, kind=_KIND, path=str(path))
+    try:
+        found = Export.model_validate(body)
+    except ValidationError as why:
+        raise corrupt(str(path), f"not the fields of an export: {why.errors()[0]['loc']}") from why
+    for step, refs in found.commit.state.items():
+        plain = is_name(step) and all(
+            part.isdecimal() and ref.path == Path(ref.path).name for part, ref in refs.items()
+        )
+        if not plain or step not in found.partitions:
+            raise corrupt(str(path), f"the state of {step!r} is none that Penstock exports")
+    return found
+
+
+def _copy_state(source: Path, target: Path, state: Mapping[str, Mapping[str, ManifestRef]]) -> None:
+    """Copy all files that manifests name, durably, and read the copies."""
+    for step, refs in state.items():
+        for partition, ref in refs.items():
+            here, there = source / step / partition, target / step / partition
+            named = StateRef(ref.path, ref.size, ref.checksum)
+            manifest = Manifest.read(here / ref.path, named)
+            make_folder(there)
+            for name in [*manifest.files(), ref.path]:
+                _copy_file(here / name, there)
+            sync_folder(there)
+            try:
+                StateReader(there, Manifest.read(there / ref.path, named)).verify()
+            finally:
+                forget()
+
+
+def _copy_file(path: Path, folder: Path) -> None:
+    with open_plain(have_file(path)) as source, NewFile(folder, path.name) as copy:
+        while data := source.read(_PIECE):
+            copy.write(data)
+        copy.publish()
+
+
+def _write(folder: Path, data: bytes) -> None:
+    make_folder(folder)
+    with NewFile(folder, EXPORT) as file:
+        file.write(data)
+        file.publish()
+    sync_folder(folder)

@@ -1,0 +1,165 @@
+"""Bring a sink and the log together again, for a job that nobody runs: publish again, or go on without (9.5, 9.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from penstock.checkpoint.log.entries import Commit, Skip, StagedFile
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.recovery import Recovered
+from penstock.checkpoint.log.takeover import View
+from penstock.checkpoint.storage.filesystem import have_file
+from penstock.errors import CannotSkip, UnknownName
+from penstock.graph.graph import JobGraph
+from penstock.runtime.driver.ownership import hold_idle_log, release_at_rest
+from penstock.runtime.driver.settings import Identity
+from penstock.runtime.driver.sink_recovery import missing_batches
+from penstock.runtime.restore.sink_truncation import refuse_before_truncation
+from penstock.sinks.base import Publication, Publisher, Staged, place_of
+from penstock.sinks.staged_files import verify_staged
+
+__all__ = ["SinkStand", "SinksAtRest", "redo", "skip", "stands"]
+
+
+@dataclass(slots=True)
+class SinksAtRest:
+    """The sinks of a job, opened one by one when they are asked.
+
+    `staged` is the job's folder for sinks without one of their own; `spark` is a session, or what opens one when used.
+    """
+
+    graph: JobGraph
+    staged: Path
+    spark: Any
+    _opened: dict[str, Publisher] = field(default_factory=dict)
+
+    def version(self, sink: str, app: str) -> int | None:
+        """Return the newest batch of the app that a sink shows."""
+        return self._publisher(sink).version(app)
+
+    def dedupes(self, sink: str) -> bool:
+        """Return whether a sink tells which batches it shows."""
+        return self._publisher(sink).idempotent
+
+    def place(self, sink: str) -> str | None:
+        """Return where the rows of a sink go."""
+        return place_of(self._sink(sink))
+
+    def verify_staged(self, sink: str, files: Sequence[StagedFile]) -> None:
+        """Raise CheckpointCorrupt where staged files are not what a Commit says."""
+        verify_staged(self._folder(sink), files)
+
+    def publish(self, sink: str, app: str, batch: int, files: Sequence[StagedFile]) -> None:
+        """Make staged files visible; the table is made where it is gone."""
+        schema = pq.read_schema(have_file(self._folder(sink) / files[0].path))
+        self._sink(sink).prepare(schema, self.spark)
+        staged = [
+            Staged(path=f.path, size=f.size, rows=f.rows, checksum=f.checksum, fails=tuple(f.fails)) for f in files
+        ]
+        self._publisher(sink).publish(Publication(app=app, batch=batch, files=staged, schema=schema))
+
+    def _publisher(self, sink: str) -> Publisher:
+        if sink not in self._opened:
+            self._opened[sink] = self._sink(sink).open(self._folder(sink), self.spark)
+        return self._opened[sink]
+
+    def _folder(self, sink: str) -> Path:
+        folder: Path = self._sink(sink).staging(self.staged / sink)
+        return folder
+
+    def _sink(self, sink: str) -> Any:
+        for node in self.graph.sinks:
+            if node.name == sink:
+                return node.sink
+        raise UnknownName(f"the job has no sink {sink!r}; there is {[node.name for node in self.graph.sinks]}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkStand:
+    """How a sink stands: `missing` are batches that it has shown, `waiting` is one that it may not have shown yet."""
+
+    sink: str
+    missing: tuple[Commit, ...]
+    waiting: Commit | None
+
+    @property
+    def behind(self) -> tuple[Commit, ...]:
+        """Return the batches with rows that the sink does not show, or may not, oldest first."""
+        waits = self.waiting is not None and bool(self.waiting.staged.get(self.sink))
+        return (*self.missing, self.waiting) if waits and self.waiting is not None else self.missing
+
+    def rows(self, commit: Commit) -> int:
+        """Return the rows that a batch has for the sink."""
+        return sum(file.rows for file in commit.staged[self.sink])
+
+
+def stands(sinks: SinksAtRest, recovered: Recovered, uuid: str, log: Log, names: Sequence[str] = ()) -> list[SinkStand]:
+    """Return how the sinks stand, or those of these names; one that the job has no longer can only wait."""
+    known = [node.name for node in sinks.graph.sinks]
+    found = []
+    for sink in names or known:
+        app = f"{uuid}/{sink}"
+        missing = missing_batches(sinks, sink, app, recovered, log) if sink in known else []
+        waiting = recovered.to_publish(sink)
+        if waiting is not None and sink in known and sinks.dedupes(sink):
+            seen = sinks.version(sink, app)
+            waiting = None if seen is not None and seen >= waiting.batch else waiting
+        found.append(SinkStand(sink=sink, missing=tuple(missing), waiting=waiting))
+    return found
+
+
+def redo(
+    log: Log,
+    sinks: SinksAtRest,
+    sink: str,
+    uuid: str,
+    identity: Identity,
+    may_take_over: Callable[[View], None],
+) -> SinkStand:
+    """Publish again what a sink has lost, oldest first; the next start publishes what waits.
+
+    Raises CheckpointCorrupt, before anything is published, where a file is gone; CannotSkip where a restore is still
+    to have sinks take rows back; HolderAlive; what publishing raises.
+    """
+    owned, recovered = hold_idle_log(log, identity, may_take_over, refusal=CannotSkip)
+    try:
+        refuse_before_truncation(sinks.graph, lambda name: f"{uuid}/{name}", recovered, refusal=CannotSkip)
+        stand = stands(sinks, recovered, uuid, log, [sink])[0]
+        for commit in stand.missing:
+            sinks.verify_staged(sink, commit.staged[sink])
+        for commit in stand.missing:
+            owned.refuse_lost()  # who has the log now may have gone back, and these rows come again
+            sinks.publish(sink, f"{uuid}/{sink}", commit.batch, commit.staged[sink])
+    finally:
+        release_at_rest(owned, recovered, f"sink {sink} was given batches again")
+    return stand
+
+
+def skip(
+    log: Log,
+    sinks: SinksAtRest,
+    sink: str,
+    uuid: str,
+    identity: Identity,
+    may_take_over: Callable[[View], None],
+) -> SinkStand:
+    """Have a sink go on without the batches that it does not show, and count their rows in the log.
+
+    Raises CannotSkip where it shows all; HolderAlive.
+    """
+    owned, recovered = hold_idle_log(log, identity, may_take_over, refusal=CannotSkip)
+    try:
+        stand = stands(sinks, recovered, uuid, log, [sink])[0]
+        if not stand.behind:
+            raise CannotSkip(f"sink {sink!r} shows all that the log has for it")
+        rows = sum(map(stand.rows, stand.behind))
+        batches = [commit.batch for commit in stand.behind]
+        owned.append(Skip(epoch=owned.epoch, writer=owned.writer, sink=sink, batches=batches, rows=rows))
+    finally:
+        release_at_rest(owned, recovered, f"sink {sink} goes on without batches")
+    return stand

@@ -1,0 +1,164 @@
+"""Have sinks take back what they have published after the batch that a restore goes back to (SEMANTICS 10.1).
+
+The Restore says which version of which table is to be in force again; who takes over while no Commit has followed it
+does that, whoever wrote the entry. So it is a redo, as publishing is: a driver that dies before, or between two sinks,
+loses nothing, and each sink remembers for which Restore it was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from penstock.checkpoint.log.entries import Commit, Restore
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.recovery import Damage, Recovered
+from penstock.errors import CannotRestore, CannotTruncate, CheckpointCorrupt, CheckpointError, NotFound
+from penstock.graph.graph import JobGraph
+from penstock.runtime.driver.engine import Engine
+from penstock.runtime.driver.stages import Hook
+from penstock.runtime.restore.target import RestoreTarget, find_superseded
+from penstock.sinks.delta.restore import Target
+
+__all__ = ["plan_truncation", "redo_truncation", "refuse_before_truncation", "was_truncated"]
+
+log = structlog.get_logger()
+
+
+def plan_truncation(
+    graph: JobGraph, app: Callable[[str], str], recovered: Recovered, start: RestoreTarget, entries: Log, folder: Path
+) -> dict[str, int]:
+    """Return the version of each sink's table that a restore is to put in force again; nothing if that is not wanted.
+
+    Raises CannotTruncate for a sink that cannot, or must not; and without truncation CannotRestore for a batch whose
+    rows an earlier restore has taken back, because they would be missing for good.
+    """
+    commit = start.commit(recovered, folder)
+    done = partial(was_truncated, graph, app)
+    if not start.truncate:
+        _refuse_taken_back(entries, recovered, commit, done)
+        return {}
+    sinks = {node.name: node.sink for node in graph.sinks}
+    # Held rows count as well: whether somebody has released them, the table itself tells.
+    told = find_superseded(
+        recovered, start, folder, released=[kept.batch for kept in recovered.kept], was_truncated=done
+    )
+    rows = {found.sink: found.rows for found in told.sinks}
+    for name in [*sinks, *(name for name in rows if name not in sinks)]:
+        if not hasattr(sinks.get(name), "find_version") and (name in rows or told.before is not None):
+            which = "is not among the job's sinks any more" if name not in sinks else "takes nothing back"
+            said = f"{rows[name]:,} rows" if name in rows else "rows that the log no longer counts"
+            raise CannotTruncate(f"sink {name!r} {which}, and has {said} of later batches", sink=name)
+    found: dict[str, int] = {}
+    for name, sink in sinks.items():
+        if hasattr(sink, "find_version"):
+            try:
+                version = sink.find_version(_target(app(name), recovered, commit))
+            except CannotTruncate as why:
+                raise CannotTruncate(f"sink {name!r}: {why.what}", where=why.where, sink=name) from why
+            if version is not None:
+                found[name] = version
+    return found
+
+
+def redo_truncation(engine: Engine, app: Callable[[str], str], recovered: Recovered, damage: Damage) -> Iterator[Hook]:
+    """Do what the newest Restore says of the sinks, if no Commit has followed it; what was done is left.
+
+    That is settled before another Restore is written, so no driver that lost the log long ago has it to do. Where
+    somebody else has written to a table since, nobody does it ever: a driver refuses to go on, and a restore
+    (`Damage.LIST`) goes on without.
+    """
+    restore = recovered.truncation
+    if restore is None or restore.place is None:
+        return
+    yield Hook("Truncate", "before", restore.batch)
+    for sink, version in restore.truncate.items():
+        if not any(node.name == sink for node in engine.graph.sinks):
+            if damage is Damage.FAIL:  # the next Commit would settle it, and the rows would stay beside those to come
+                raise CannotTruncate(f"sink {sink!r} is to take rows back, and the job has it no longer", sink=sink)
+            log.warning("sink.not_truncated", sink=sink, version=version, reason="the job has it no longer")
+            continue
+        # Of the target only the batch counts here: what the table is to show was settled when the entry was written.
+        target = Target(app=app(sink), batch=restore.batch, slot=restore.place.slot)
+        try:
+            done = engine.put_back(sink, target, version, slot=restore.place.slot, newest=recovered.used)
+        except CannotTruncate:
+            if damage is Damage.FAIL:
+                raise
+            continue
+        if done:
+            log.info("sink.truncated", sink=sink, version=version, batch=restore.batch)
+        yield Hook("Truncate", f"truncated {sink}", restore.batch)
+    yield Hook("Truncate", "after", restore.batch)
+
+
+def _target(app: str, recovered: Recovered, commit: Commit | None) -> Target:
+    if commit is None:
+        return Target(app=app, batch=None, slot=-1)
+    # That of a snapshot may stand in the log of another checkpoint, which this one was copied from.
+    known = {(kept.batch, kept.slot) for kept in recovered.kept}
+    saves = (recovered.saves[name] for name, saved in recovered.saves.batches.items() if saved == commit.batch)
+    known |= {(saved.batch, saved.place.slot) for saved in saves if saved.place is not None}
+    if commit.place is None or (commit.batch, commit.place.slot) not in known:
+        raise CannotTruncate(f"batch {commit.batch} is neither kept nor saved, so that its tables cannot be told apart")
+    return Target(app=app, batch=commit.batch, slot=commit.place.slot)
+
+
+def was_truncated(graph: JobGraph, app: Callable[[str], str], restore: Restore) -> bool:
+    """Return whether the tables say that a Restore's truncation was carried out, of those that the job still has.
+
+    It is not where somebody wrote to a table in between: then a restore without truncation is the way out.
+    """
+    sinks = {node.name: node.sink for node in graph.sinks}
+    slot = -1 if restore.place is None else restore.place.slot
+    told = [sinks[name].truncated(app(name)) for name in restore.truncate if hasattr(sinks.get(name), "truncated")]
+    return not told or any(done is not None and done >= slot for done in told)
+
+
+def refuse_before_truncation(
+    graph: JobGraph, app: Callable[[str], str], recovered: Recovered, *, refusal: type[CheckpointError]
+) -> None:
+    """Raise for a command at rest while a sink has still to take rows back: a commit to its table would forbid it."""
+    restore = recovered.truncation
+    if restore is None:
+        return
+    for sink in restore.truncate:
+        if not was_truncated(graph, app, restore.model_copy(update={"truncate": {sink: restore.truncate[sink]}})):
+            raise refusal(f"sink {sink!r} is to take rows back, as a restore has asked for; start the job first")
+
+
+def _refuse_taken_back(
+    entries: Log, recovered: Recovered, commit: Commit | None, done: Callable[[Restore], bool]
+) -> None:
+    if commit is None or commit.place is None:
+        return
+    for restore in _restores_since(entries, recovered, commit.place.slot):
+        if restore.truncate and done(restore) and (restore.batch is None or restore.batch < commit.batch):
+            back = "nothing" if restore.batch is None else f"batch {restore.batch}"
+            sinks = ", ".join(restore.truncate)
+            raise CannotRestore(
+                f"a restore to {back} has taken rows of batch {commit.batch} back from {sinks}, and going back to it "
+                "alone does not bring them again; --truncate-sinks does, by the version that had them",
+                batch=commit.batch,
+            )
+
+
+def _restores_since(entries: Log, recovered: Recovered, slot: int) -> Iterator[Restore]:
+    """Yield the Restores behind the Commit in a slot, whatever else of the log cannot be read.
+
+    Recovery has those behind the batches that are kept. Behind a saved one that is older, all that is left is looked
+    at: no Restore that truncates is purged as long as a name stands before it.
+    """
+    if any(kept.slot <= slot for kept in recovered.kept):
+        yield from (one for one in recovered.restores if one.place is not None and one.place.slot > slot)
+        return
+    for number in entries.slots.listed():
+        try:
+            entry = entries.read(number) if number > slot else None
+        except (CheckpointCorrupt, NotFound):
+            continue
+        if isinstance(entry, Restore):
+            yield entry

@@ -1,0 +1,177 @@
+"""Write state anew for a restore: in another number of partitions, from a snapshot, or from a table of the user's.
+
+What is written is named by nobody until the Restore entry is: a restore that is cut short leaves files, and nothing
+else. Running aggregates and indexes are made again from what the tables say (`StepWork.rebuilt`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from penstock.checkpoint.log.entries import Commit, ManifestRef, Place, Takeover
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.recovery import Recovered, partitions_of
+from penstock.errors import CannotRestore, PartitionsChanged
+from penstock.graph.graph import JobGraph
+from penstock.runtime.driver.engine import Engine
+from penstock.runtime.driver.settings import DriverSettings
+from penstock.runtime.restore.target import RestoreTarget
+from penstock.runtime.snapshots.catalog import SnapshotVersion, find_snapshot, verify_snapshot
+from penstock.runtime.tasks.batch_context import BatchContext
+
+__all__ = ["Plan", "Restored", "StepRewrite", "planned", "restored", "with_partitions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRewrite:
+    """Say what a step's state is written from: a table of the user's, a snapshot, or else what the Commit names."""
+
+    step: str
+    table: str | None = None
+    snapshot: SnapshotVersion | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Hold the Commit that a restore brings back, with the state it is to have, and the partitions of that."""
+
+    commit: Commit
+    partitions: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Hold what a restore writes anew, the steps that it drops, and the partitions that the state had before."""
+
+    rewrites: tuple[StepRewrite, ...]
+    gone: frozenset[str]
+    known: Mapping[str, int]
+
+    def partitions(self, graph: JobGraph, state: Collection[str]) -> dict[str, int]:
+        """Return the partitions of the steps once that is done; `state` names the steps that have state then."""
+        return {**self.known, **{step.name: step.partitions for step in graph.steps if step.name in state}}
+
+    def foreseen(self, commit: Commit, graph: JobGraph) -> Restored:
+        """Return what a start would go on from, without the state that is still to be written from tables."""
+        if not (self.rewrites or self.gone):
+            return Restored(commit, self.known)
+        made = {one.step for one in self.rewrites if one.table is not None or one.snapshot is not None}
+        state = {step: refs for step, refs in commit.state.items() if step not in {*self.gone, *made}}
+        return Restored(commit.model_copy(update={"state": state}), self.partitions(graph, {*state, *made}))
+
+
+def planned(
+    start: RestoreTarget, commit: Commit, recovered: Recovered, *, graph: JobGraph, log: Log, folder: Path,
+    drop: Collection[str],
+) -> Plan:  # fmt: skip
+    """Return what a start rewrites and drops; raises CannotRestore and PartitionsChanged, and writes nothing."""
+    known = recovered.partitions if commit is recovered.commit else None
+    if known is None:
+        known = partitions_of(log, commit) or {}
+    # What the job has no step for and is to be dropped: no start after this one has to say so again.
+    gone = (commit.state.keys() - {step.name for step in graph.steps}) & set(drop)
+    return Plan(tuple(_rewrites(start, commit, graph, known, folder)), frozenset(gone), known)
+
+
+def restored(
+    start: RestoreTarget,
+    commit: Commit,
+    recovered: Recovered,
+    *,
+    engine: Engine,
+    log: Log,
+    folder: Path,
+    takeover: Takeover,
+    settings: DriverSettings,
+) -> Restored:
+    """Return what a start restores; state is written anew where it asks for that, durably, or dropped.
+
+    Raises CannotRestore and PartitionsChanged before anything is written, and what computing raises.
+    """
+    graph = engine.graph
+    plan = planned(start, commit, recovered, graph=graph, log=log, folder=folder, drop=settings.drop)
+    if not (plan.rewrites or plan.gone):
+        return Restored(commit, plan.known)
+    facts = BatchContext(
+        # Not the batch of the Commit: what is named by one below the floor may be swept before the Restore stands.
+        batch=max(recovered.used, commit.batch),
+        time=commit.time,
+        epoch=takeover.epoch,
+        run=uuid.uuid4().hex[:12],
+        spans={},
+        late={},
+        close=commit.watermarks_in,
+        manifests={},
+        state_folder=str(folder / "state"),
+        staging={},
+        row_cap=settings.row_cap,
+    )
+    state, due, due_time = dict(commit.state), dict(commit.due), dict(commit.due_time)
+    for rewrite in plan.rewrites:
+        said = engine.rewrite(rewrite, commit, facts)
+        step = rewrite.step
+        made = [one for one in said if one["manifest"] is not None]
+        state[step] = {str(one["partition"]): ManifestRef(**one["manifest"]) for one in made}
+        due[step] = min((one["due"] for one in said if one["due"] is not None), default=None)
+        due_time[step] = min((one["due_time"] for one in said if one["due_time"] is not None), default=None)
+    for kept in (state, due, due_time):
+        for step in plan.gone:
+            kept.pop(step, None)
+    partitions = plan.partitions(graph, state)
+    # Written by who restores: under its Takeover the partitions are those, and no other Commit of the batch is it.
+    place = None if takeover.place is None else Place(slot=takeover.place.slot, takeover=takeover.place.slot)
+    who = {"epoch": takeover.epoch, "writer": takeover.writer, "place": place}
+    changed = {"state": state, "due": due, "due_time": due_time, "snapshots": {}}
+    return Restored(commit.model_copy(update={**changed, **who}), partitions)
+
+
+def _rewrites(
+    start: RestoreTarget, commit: Commit, graph: JobGraph, kept: Mapping[str, int], folder: Path
+) -> Iterator[StepRewrite]:
+    given = dict(start.state)
+    steps = {step.name: step for step in graph.steps}
+    if start.partitions not in (None, *(step.partitions for step in graph.steps)):
+        says = ", ".join(f"{step.name} {step.partitions}" for step in graph.steps)
+        raise PartitionsChanged(
+            f"--partitions {start.partitions} is the number of no step; the job's code says {says or 'none'}, and that "
+            "is what its state is written for"
+        )
+    if unknown := sorted(given.keys() - steps.keys()):
+        raise CannotRestore(f"the job has no step {unknown[0]!r} with state; there is {sorted(steps)}")
+    for table in given.values():
+        _refuse_no_table(table)
+    snapshots = {} if start.snapshot is None else find_snapshot(folder, start.snapshot).steps
+    for found in snapshots.values():
+        verify_snapshot(folder, found)
+    for name, step in steps.items():
+        # Where no entry says the number any more, the state is not to be read as if it were the job's.
+        was = kept.get(name)
+        other = was != step.partitions and bool(commit.state.get(name))
+        if other and start.partitions is None and name not in snapshots and name not in given:
+            raise PartitionsChanged(
+                f"step {name!r} has {step.partitions} partitions in the job and its state has "
+                f"{'a number that cannot be read any more' if was is None else was}",
+                where=str(step.site),
+            )
+        if name in given or name in snapshots or other:
+            yield StepRewrite(step=name, table=given.get(name), snapshot=snapshots.get(name))
+
+
+def _refuse_no_table(path: str) -> None:
+    from deltalake import DeltaTable
+
+    if not DeltaTable.is_deltatable(path):
+        raise CannotRestore("there is no Delta table with state to go on from", where=path)
+
+
+def with_partitions(recovered: Recovered, found: Restored) -> Recovered:
+    """Return where the job will stand behind the Restore, as far as the engine is to accept it.
+
+    What was begun is given up by it, and nothing is published again (decision 24).
+    """
+    return replace(
+        recovered, commit=found.commit, partitions=found.partitions, pending=None, last_published_commit=None
+    )

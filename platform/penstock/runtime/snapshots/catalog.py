@@ -1,0 +1,263 @@
+"""Find the tables that data checkpoints write, and what their versions are of (DESIGN 5). No Spark.
+
+Each stateful step has a Delta table, `snapshots/<step>` below the job's checkpoint: its whole state as of a batch.
+Beside Delta's own log there is a record for each version that is kept, `_penstock/<version>.json`: the Commit of that
+batch, and size and checksum of each file. So a version is all that is needed to go back to it, however much of the
+job's log was purged. Steps whose functions can set timers have a second table, `snapshots/<step>.timers`, whose files
+stand in the record too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pydantic import ValidationError
+
+from penstock.checkpoint.log.entries import Commit, Record
+from penstock.checkpoint.storage import format as fileformat
+from penstock.checkpoint.storage.filesystem import (
+    bring_anew,
+    files_below,
+    read_whole,
+    remove_files,
+    size_of,
+    write_whole,
+)
+from penstock.checkpoint.storage.hdfs_cache import shown
+from penstock.checkpoint.storage.store import corrupt
+from penstock.errors import CannotRestore, CheckpointCorrupt, StateMissing
+from penstock.graph.names import is_name
+from penstock.runtime.snapshots.delta_table import Files, checked, forget_files, log_problem
+from penstock.runtime.tasks.specs import TIMERS
+
+__all__ = [
+    "PARTITION",
+    "Snapshot",
+    "SnapshotVersion",
+    "app_id",
+    "find_snapshot",
+    "forget_old",
+    "newest_snapshot",
+    "snapshot_problems",
+    "snapshot_steps",
+    "snapshots_of",
+    "storable",
+    "table_path",
+    "unreadable_tables",
+    "verify_snapshot",
+    "versions",
+    "write_record",
+]
+
+PARTITION = "_state_partition"
+"""The column by which the tables are partitioned: the partition of the state that a key is in."""
+_RECORDS, _KIND = "_penstock", "snapshot"
+
+
+class SnapshotVersion(Record):
+    """One version of a step's table: its batch is that of the Commit. `timers` is the version of that table.
+
+    `layout` and `keys` say what the step kept then, in words and by name.
+    """
+
+    step: str
+    layout: str
+    keys: list[str]
+    version: int
+    rows: int
+    files: Files
+    timers: int | None
+    timer_files: Files
+    commit: Commit
+
+
+def table_path(folder: Path, step: str, table: str = "") -> Path:
+    """Return where a table of a step stands below the job's checkpoint folder."""
+    return folder / "snapshots" / (f"{step}.{table}" if table else step)
+
+
+def app_id(uuid: str, step: str, table: str = "") -> str:
+    """Return the app id under which the batches of a checkpoint are written to a table."""
+    return f"{uuid}/snapshots/{step}.{table}" if table else f"{uuid}/snapshots/{step}"
+
+
+def write_record(folder: Path, record: SnapshotVersion) -> None:
+    """Write the record of a version, durably; behind it, the version can be gone back to."""
+    place = table_path(folder, record.step) / _RECORDS / f"{record.version:012d}.json"
+    write_whole(place, fileformat.encode(_KIND, record.model_dump(mode="json")))
+
+
+def versions(folder: Path, step: str) -> list[SnapshotVersion]:
+    """Return the versions of a step's table that are kept and whose files are there, oldest first."""
+    found = (_read(path) for path in _records(folder, step))
+    return [one for one in found if isinstance(one, SnapshotVersion) and not _missing(folder, one)]
+
+
+def snapshot_problems(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield the versions of all steps that are not as they were written, `STEP@VERSION`, and what is wrong."""
+    for step in snapshot_steps(folder):
+        for path in _records(folder, step):
+            found = _read(path)
+            name = f"{step}@{int(path.stem)}"
+            if not isinstance(found, SnapshotVersion):
+                yield name, found.what
+                continue
+            try:
+                verify_snapshot(folder, found)
+            except CheckpointCorrupt as why:
+                if size_of(path) is not None:  # else it was let go meanwhile
+                    yield name, f"{why.what} ({why.where})"
+
+
+def unreadable_tables(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Yield tables of snapshots whose own log does not show every version that is kept, and what is wrong."""
+    for step in snapshot_steps(folder):
+        kept = versions(folder, step)
+        wanted = {"": {one.version for one in kept}, TIMERS: {one.timers for one in kept if one.timers is not None}}
+        for table, numbers in wanted.items():
+            path = table_path(folder, step, table)
+            for number in sorted(numbers):
+                why = log_problem(path, number)
+                if why is not None:
+                    yield path, f"the table {shown(path)} cannot be read as of version {number}: {why}"
+                    break
+
+
+def verify_snapshot(folder: Path, found: SnapshotVersion) -> None:
+    """Read all files of a version; raises CheckpointCorrupt for the first that is not as it was written."""
+    for path, size, checksum in _named(folder, found):
+        try:
+            known = checked(path)
+        except (FileNotFoundError, StateMissing):
+            raise corrupt(shown(path), "a file of the snapshot is gone") from None
+        if known != (size, checksum) and not (bring_anew(path) and checked(path) == (size, checksum)):
+            raise corrupt(shown(path), "a file of the snapshot is not as it was written")
+
+
+def _named(folder: Path, found: SnapshotVersion) -> Iterator[tuple[Path, int, int]]:
+    for table, files in (("", found.files), ("timers", found.timer_files)):
+        for name, (size, checksum) in files.items():
+            yield table_path(folder, found.step, table) / name, size, checksum
+
+
+def _missing(folder: Path, found: SnapshotVersion) -> bool:
+    return any(size_of(path) != size for path, size, _ in _named(folder, found))
+
+
+def _records(folder: Path, step: str) -> list[Path]:
+    return [path for path in files_below(table_path(folder, step) / _RECORDS) if path.stem.isdecimal()]
+
+
+def _read(path: Path) -> SnapshotVersion | CheckpointCorrupt:
+
+    def check(data: bytes) -> SnapshotVersion:
+        _, body = fileformat.decode(data, kind=_KIND, path=shown(path))
+        return SnapshotVersion.model_validate_json(json.dumps(body))  # JSON has no tuples
+
+    try:
+        return check(read_whole(path))
+    except StateMissing:
+        return corrupt(shown(path), "its record is gone")
+    except CheckpointCorrupt as why:
+        return why
+    except ValidationError as why:
+        return corrupt(shown(path), f"not the fields of a snapshot: {why.errors()[0]['loc']}")
+
+
+def snapshot_steps(folder: Path) -> list[str]:
+    """Return the steps that have a table of snapshots."""
+    root = folder / "snapshots"
+    names = {path.relative_to(root).parts[0] for path in files_below(root)}
+    return sorted(name for name in names if is_name(name))
+
+
+def newest_snapshot(folder: Path) -> Commit | None:
+    """Return the Commit that the newest data checkpoint is of, None where there is none."""
+    found = snapshots_of(folder)
+    return next(iter(found[-1].values())).commit if found else None
+
+
+def snapshots_of(folder: Path) -> list[dict[str, SnapshotVersion]]:
+    """Return the data checkpoints that can be gone back to, oldest first: those that every step's table has."""
+    by_batch: dict[tuple[int, str], dict[str, SnapshotVersion]] = {}
+    for step in snapshot_steps(folder):
+        for found in versions(folder, step):
+            by_batch.setdefault((found.commit.batch, found.commit.writer), {})[step] = found
+    whole = [steps for steps in by_batch.values() if all(set(one.commit.state) <= set(steps) for one in steps.values())]
+    return sorted(whole, key=lambda steps: next(iter(steps.values())).commit.batch)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Hold a data checkpoint: the Commit that it is of, and the version of each step's table."""
+
+    commit: Commit
+    steps: Mapping[str, SnapshotVersion]
+
+
+def find_snapshot(folder: Path, name: str) -> Snapshot:
+    """Return the data checkpoint with a version, `VERSION` or `STEP@VERSION`, of its steps' tables.
+
+    Raises CannotRestore, with what there is, where none has it, or where those of several batches do.
+    """
+    step, _, version = name.rpartition("@")
+    kept = snapshots_of(folder)
+    found = [
+        steps
+        for steps in kept
+        if any(one.version == int(version) and (not step or one.step == step) for one in steps.values())
+    ]
+    if len(found) == 1:
+        return Snapshot(next(iter(found[0].values())).commit, found[0])
+    there = "; ".join(
+        f"batch {next(iter(steps.values())).commit.batch}: "
+        + ", ".join(f"{s}@{one.version}" for s, one in steps.items())
+        for steps in kept
+    )
+    said = "is of several batches; name the step, as in snapshot=STEP@VERSION" if found else "is not kept"
+    raise CannotRestore(f"snapshot {name} {said}; there is {there or 'none'}", where=shown(folder / "snapshots"))
+
+
+def forget_old(folder: Path, steps: Collection[str], keep: int, *, epoch: int) -> None:
+    """Let go of all but the newest `keep` data checkpoints of these steps: records first, then files they alone had.
+
+    One that was cut short, so that not all of its steps have it, is not counted; it goes as well.
+    """
+    # In the order they were made: behind a restore, batches of before it have greater ids.
+    counted = sorted(snapshots_of(folder), key=lambda steps: max(found.version for found in steps.values()))[-keep:]
+    for step in steps:
+        wanted = {found[step].version for found in counted if step in found}
+        places = _records(folder, step)
+        old = [path for path in places if int(path.stem) not in wanted]
+        if not old:
+            continue
+        let_go = [one for path in old if isinstance(one := _read(path), SnapshotVersion)]
+        remove_files(old)
+        kept = [one for path in places if path not in old and isinstance(one := _read(path), SnapshotVersion)]
+        files = {one.version: one.files for one in kept}
+        gone = {name for one in let_go for name in one.files}
+        forget_files(table_path(folder, step), files, gone, epoch=epoch, step=step)
+        timers = {one.timers: one.timer_files for one in kept if one.timers is not None}
+        gone = {name for one in let_go for name in one.timer_files}
+        forget_files(table_path(folder, step, TIMERS), timers, gone, epoch=epoch, step=step)
+
+
+def storable(schema: pa.Schema) -> pa.Schema:
+    """Return the columns as a Delta table can have them: intervals as microseconds, wherever they stand."""
+    return pa.schema([f.with_type(_storable(f.type)) for f in schema])
+
+
+def _storable(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_duration(kind):
+        return pa.int64()
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_storable(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(_storable(f.type)) for f in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_storable(kind.key_type), kind.item_field.with_type(_storable(kind.item_type)))
+    return kind

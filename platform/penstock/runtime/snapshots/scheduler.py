@@ -1,0 +1,297 @@
+"""Make data checkpoints beside the batches: decide when, have one made, and let the next batch stand on it (DESIGN 5).
+
+One data checkpoint is of one batch and of all steps with state. While it is made the tasks leave the runs alone that
+are being folded. When it is there, the next batch puts the bases in their place, and its Commit says so; from then on
+nothing older is read. One that fails, or that a driver's end cuts short, changes nothing: its files are nobody's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import structlog
+
+from penstock.checkpoint.log.entries import Commit, SnapshotRef
+from penstock.checkpoint.log.recovery import Recovered
+from penstock.graph.schedules import NEVER, Auto, EveryBatches, EveryMicros, Never, Schedule
+from penstock.runtime.snapshots.catalog import newest_snapshot
+from penstock.runtime.snapshots.interval import Interval, Measured, auto_interval
+from penstock.runtime.snapshots.writer import SnapshotOrder, Taken, answer, taken_of
+from penstock.runtime.tasks.specs import StepWork
+
+__all__ = ["DataCheckpointPolicy", "DataCheckpoints", "HelperProcess", "InPlace"]
+
+log = structlog.get_logger()
+
+_REST = 3.0
+"""How many times as long as it works a helper rests: batches that it works beside are slower, by what they share."""
+_ONE_THREAD = {"TOKIO_WORKER_THREADS": "1", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""What many threads of low priority do to the caches of the others, one does not."""
+
+
+class Helper(Protocol):
+    """Somebody who makes a data checkpoint."""
+
+    def poll(self) -> Mapping[str, Any] | None:
+        """Return the answer, None while there is none."""
+
+    def end(self) -> None:
+        """Give it up."""
+
+
+class InPlace:
+    """Make it at once, in this process: for tests, whose batches then always find it made."""
+
+    def __init__(self, order: SnapshotOrder) -> None:
+        self._answer = answer(order)
+
+    def poll(self) -> Mapping[str, Any] | None:
+        """Return the answer."""
+        return self._answer
+
+    def end(self) -> None:
+        """Do nothing: it is made."""
+
+
+class HelperProcess:
+    """Make it in a process of its own, which has little claim to the processors and ends when this one does.
+
+    Order and answer go through files, so that neither waits for the other to read.
+    """
+
+    def __init__(self, order: SnapshotOrder) -> None:
+        from pyspark import cloudpickle
+
+        self._folder = tempfile.TemporaryDirectory(prefix="penstock-snapshot-")
+        given, self._said = (Path(self._folder.name) / name for name in ("order", "answer"))
+        given.write_bytes(cloudpickle.dumps(replace(order, rest=_REST)))  # type: ignore[no-untyped-call]
+        self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
+            [sys.executable, "-m", "penstock.runtime.snapshots.writer", str(given), str(self._said)],
+            stdin=subprocess.PIPE,  # it stays open: its end tells the process that we are gone
+            stdout=subprocess.DEVNULL,  # what modules of the job print has no place in a driver's output
+            start_new_session=True,  # Ctrl-C is for the driver, which ends it
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                "TMPDIR": self._folder.name,
+                **_ONE_THREAD,
+            },
+        )
+
+    def poll(self) -> Mapping[str, Any] | None:
+        """Return the answer once the process has ended."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        said = self._said.read_text() if self._said.is_file() else None
+        self.end()
+        if said is None:
+            return {"failed": f"its process ended with {code} and said nothing"}
+        found: Mapping[str, Any] = json.loads(said)
+        return found
+
+    def end(self) -> None:
+        """Kill the process: what it has not told yet, nobody stands on."""
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._folder.cleanup()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataCheckpointPolicy:
+    """Say when data checkpoints are made, how many versions are kept, and what makes them.
+
+    `recover_within` is seconds: how long a restart may read what came since the last one, where the interval is chosen.
+    `patience` is seconds as well: one that takes longer hangs, and is given up.
+    """
+
+    schedule: Schedule = NEVER
+    keep: int = 10
+    recover_within: float = 60.0
+    patience: float = 3_600.0
+    make: Callable[[SnapshotOrder], Helper] = InPlace
+
+
+class DataCheckpoints:
+    """The data checkpoints of one driver's run. `folder` is the job's checkpoint, `works` its stateful steps."""
+
+    def __init__(
+        self, folder: Path, checkpoint: str, works: Mapping[str, StepWork], policy: DataCheckpointPolicy
+    ) -> None:
+        self._folder = folder
+        self._uuid = checkpoint
+        self._works = works
+        self._policy = policy
+        self._helper: Helper | None = None
+        self._of: Commit | None = None
+        """The Commit that one is being made of, or was made of and no batch stands on yet."""
+        self._taken: Taken | None = None
+        self._last: Taken | None = None
+        self._refs: dict[str, SnapshotRef] = {}
+        self._since: dict[str, int] = {}
+        self._tried: tuple[int, int] | None = None
+        self._starts = 1
+        self._named = 0
+        self._began = 0.0
+        self._written = 0
+        self._written_since: int | None = None
+        self.interval: Interval | None = None
+
+    def adopt(self, recovered: Recovered) -> None:
+        """Begin where the log stands."""
+        commit = recovered.commit
+        self._refs = dict(commit.snapshots) if commit is not None else {}
+        # Also one that a driver made and had no batch left to stand on: another is not due at once.
+        newest = newest_snapshot(self._folder)
+        if newest is not None and commit is not None and newest.batch <= commit.batch:
+            self._tried = (newest.batch, newest.time)
+        self._written_since = None if commit is None else commit.time
+        self._starts = recovered.last_takeover.epoch if recovered.last_takeover is not None else 1
+
+    # --- what batches are told ---------------------------------------------------------------
+
+    @property
+    def behind(self) -> int | None:
+        """Return the batch whose runs are being folded; None where none are."""
+        # Not the Commit's own batch: state that a restore has written anew has runs of the newest batch there was.
+        return self._named if self._of is not None and self._taken is None else None
+
+    @property
+    def bases(self) -> dict[str, Mapping[str, Mapping[str, Any]]]:
+        """Return the bases that the next batch puts in the place of older runs."""
+        return {} if self._taken is None else {step: made.bases for step, made in self._taken.steps.items()}
+
+    @property
+    def refs(self) -> dict[str, SnapshotRef]:
+        """Return what the next Commit says of data checkpoints."""
+        if self._taken is None or self._of is None:
+            return self._refs
+        of = self._of
+        made = {
+            step: SnapshotRef(batch=of.batch, time=of.time, version=m.version, rows=m.rows, bytes=m.bytes)
+            for step, m in self._taken.steps.items()
+        }
+        return {**self._refs, **made}
+
+    def pinned(self) -> set[int]:
+        """Return the batch whose files must stay, because they are read or stood on next."""
+        return set() if self._of is None else {self._of.batch, self._named}
+
+    # --- between batches ---------------------------------------------------------------------
+
+    def look(self, commit: Commit | None, epoch: int, used: int) -> None:
+        """See whether one is made, and have the next made where it is due; `used` is the newest batch id.
+
+        Whatever goes wrong with one is told, and ends nothing.
+        """
+        try:
+            if self._helper is not None:
+                self._poll(self._helper)
+            elif self._of is None and commit is not None and self._is_due(commit):
+                self._begin(commit, epoch, used)
+        except Exception as why:  # noqa: BLE001 - it is not worth a batch
+            self._made({"failed": f"{type(why).__name__}: {why}"})
+
+    def committed(self, commit: Commit) -> None:
+        """Take note of a Commit: where it stands on a data checkpoint, that is done."""
+        self._written += commit.written.get("segments", 0)
+        self._written_since = commit.time if self._written_since is None else self._written_since
+        if self._taken is not None and self._of is not None:
+            self._refs, self._last = dict(commit.snapshots), self._taken
+            self._since = dict.fromkeys(self._taken.steps, self._of.batch)
+            self._of = self._taken = None
+
+    def end(self) -> None:
+        """Give up what is being made."""
+        if self._helper is not None:
+            self._helper.end()
+        self._helper = self._of = self._taken = None
+
+    def said(self) -> dict[str, Any]:
+        """Return what the status says of data checkpoints."""
+        newest = max(self._refs.values(), key=lambda ref: ref.batch, default=None)
+        shown = None if newest is None else {"batch": newest.batch, "time": newest.time}
+        every = None if self.interval is None else {"seconds": self.interval.seconds, "why": self.interval.why}
+        return {"last": shown, "interval": every, "making": None if self._of is None else self._of.batch}
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _begin(self, commit: Commit, epoch: int, used: int) -> None:
+        self._tried, self._of, self._named, self._began = (commit.batch, commit.time), commit, used, time.monotonic()
+        order = SnapshotOrder(
+            uuid=self._uuid,
+            folder=str(self._folder),
+            commit=commit.model_dump_json(),
+            named=used,
+            works=self._works,
+            epoch=epoch,
+            run=uuid.uuid4().hex[:12],
+            keep=self._policy.keep,
+            since=self._since,
+        )
+        self._helper = self._policy.make(order)
+        self._poll(self._helper)
+
+    def _poll(self, helper: Helper) -> None:
+        said = helper.poll()
+        if said is None and time.monotonic() - self._began > self._policy.patience:
+            helper.end()
+            said = {"failed": f"it was not made in {self._policy.patience:,.0f} s"}
+        if said is not None:
+            self._made(said)
+
+    def _made(self, said: Mapping[str, Any]) -> None:
+        self._helper = None
+        if "taken" in said:
+            self._taken = taken_of(said["taken"])
+            log.info("data_checkpoint.made", batch=self._of and self._of.batch, seconds=round(self._taken.seconds, 3))
+        else:
+            log.warning("data_checkpoint.failed", batch=self._of and self._of.batch, reason=said["failed"])
+            self._of, self._since = None, {}
+
+    def _is_due(self, commit: Commit) -> bool:
+        if not any(commit.state.get(step) for step in self._works):
+            return False
+        schedule = self._policy.schedule
+        batches, micros = self._passed(commit)
+        match schedule:
+            case Never():
+                return False
+            case EveryBatches(batches=wanted):
+                self.interval = Interval(0.0, f"every {wanted} batches, as the job or its configuration says")
+                return batches >= wanted
+            case EveryMicros(micros=wanted):
+                self.interval = Interval(wanted / 1e6, "as the job or its configuration says")
+                return micros >= wanted and batches > 0
+            case Auto():
+                self.interval = auto_interval(self._measured(commit), self._policy.recover_within)
+                return micros >= self.interval.seconds * 1e6 and batches > 0
+
+    def _passed(self, commit: Commit) -> tuple[int, int]:
+        """Return the batches, and the microseconds of batch time, since the last one that was made or tried."""
+        batch, time = self._tried or (-1, commit.zero)
+        return commit.batch - batch, commit.time - time
+
+    def _measured(self, commit: Commit) -> Measured:
+        last = self._last
+        since = 0 if self._written_since is None else commit.time - self._written_since
+        return Measured(
+            state=sum(size for kind, size in commit.written.items() if kind.startswith("state:")),
+            cost=None if last is None else last.seconds,
+            bytes=None if last is None else sum(made.bytes for made in last.steps.values()),
+            age=(commit.time - commit.zero) / 1e6,
+            starts=self._starts,
+            growth=self._written / (since / 1e6) if since > 0 else 0.0,
+        )

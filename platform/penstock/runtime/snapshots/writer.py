@@ -1,0 +1,286 @@
+"""Make a data checkpoint: fold each step's segments, and show the same rows in its Delta table (DESIGN 5). No Spark.
+
+All of it is read from files that a Commit names, so it runs beside the batches that follow, in a process of its own
+with little claim to the processors: `python -m penstock.runtime.snapshots.writer ORDER ANSWER`, two files of the
+driver's own. It ends when its standard input does, which is when the driver has gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.checkpoint.log.entries import Commit
+from penstock.errors import PenstockError
+from penstock.runtime.snapshots.catalog import (
+    PARTITION,
+    SnapshotVersion,
+    app_id,
+    forget_old,
+    storable,
+    table_path,
+    versions,
+    write_record,
+)
+from penstock.runtime.snapshots.delta_table import (
+    BATCH,
+    EPOCH,
+    RUN,
+    Files,
+    files_of,
+    is_ours,
+    open_table,
+    refuse_newer,
+    working_copy,
+)
+from penstock.runtime.tasks.partition_state import PartitionState
+from penstock.runtime.tasks.specs import MAIN, TIMERS, StepWork
+from penstock.state import Manifest, fold, live_rows, segment_name
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+__all__ = ["SnapshotOrder", "StepTaken", "Taken", "answer", "take_snapshots", "taken_of"]
+
+_AT_ONCE = 2**23
+"""Bytes of segments that are folded at a time: pieces of work short beside a batch."""
+_SETTINGS = {"delta.logRetentionDuration": "interval 7 days"}
+
+NICE = 19
+"""A hundredth of a processor where the batches want all of them; they leave gaps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotOrder:
+    """Say of what a data checkpoint is to be made; sent to another process of the same driver.
+
+    `commit` is a Commit as JSON, `named` the batch id that new segments are named by: one that no sweep goes beyond.
+    `keep` is how many versions of each table stay readable. `since` has, for steps whose last data checkpoint this
+    driver has made, its batch: partitions that did not change behind it stay as they are.
+    `rest` is how long to rest behind each piece of work, as a multiple of what it took.
+    """
+
+    uuid: str
+    folder: str
+    commit: str
+    named: int
+    works: Mapping[str, StepWork]
+    epoch: int
+    run: str
+    keep: int
+    since: Mapping[str, int] = field(default_factory=dict)
+    rest: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTaken:
+    """Hold what was made of a step: the table's version, its rows and bytes, and the new base of each partition."""
+
+    version: int
+    rows: int
+    bytes: int
+    bases: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """Hold a data checkpoint: what was made of each step, and how many seconds that took."""
+
+    steps: Mapping[str, StepTaken]
+    seconds: float
+
+
+def take_snapshots(order: SnapshotOrder) -> Taken:
+    """Fold and show the state of all steps; raises what reading state and writing Delta tables raises."""
+    began = time.monotonic()
+    commit = Commit.model_validate_json(order.commit)
+    steps = {step: _StepWriter(order, commit, step).take() for step in order.works if step in commit.state}
+    seconds = time.monotonic() - began
+    forget_old(Path(order.folder), steps, order.keep, epoch=order.epoch)
+    return Taken(steps=steps, seconds=seconds)
+
+
+class _StepWriter:
+    """Make the data checkpoint of one step."""
+
+    def __init__(self, order: SnapshotOrder, commit: Commit, step: str) -> None:
+        self.order, self.commit, self.step = order, commit, step
+        self.work = order.works[step]
+        self.folder = Path(order.folder)
+        self.bases: dict[str, dict[str, Any]] = {}
+        self.bytes = 0
+        root = self.folder / "state"
+        self.partitions = {
+            int(name): PartitionState.open(root, step, int(name), ref.model_dump(), work=self.work)
+            for name, ref in commit.state[step].items()
+        }
+
+    def take(self) -> StepTaken:
+        """Write the tables, the base and the record."""
+        before = next(iter(reversed(versions(self.folder, self.step))), None)
+        known, known_timers = (before.files, before.timer_files) if before is not None else ({}, {})
+        timers = self._write(TIMERS, self._timers, known_timers) if TIMERS in self.work.tables else None
+        made = self._write(MAIN, self._fold, known)
+        record = SnapshotVersion(
+            step=self.step,
+            layout=self.work.layout_name,
+            keys=self.work.keys.names,
+            version=made.number,
+            rows=made.rows,
+            files=made.files,
+            timers=None if timers is None else timers.number,
+            timer_files={} if timers is None else timers.files,
+            commit=self.commit,
+        )
+        write_record(self.folder, record)
+        return StepTaken(version=record.version, rows=record.rows, bytes=self.bytes, bases=self.bases)
+
+    def _path(self, table: str) -> Path:
+        return table_path(self.folder, self.step, table)
+
+    def _fold(self, changed: Collection[int]) -> Iterator[pa.Table]:
+        """Fold partitions, and yield what the main table shows of them."""
+        for number in changed:
+            reader = self.partitions[number].reader
+            name = segment_name(self.order.named, epoch=self.order.epoch, attempt=number, run=self.order.run)
+            folding = fold(reader, name, batch=self.order.named, merge=self.work.merge, at_once=_AT_ONCE)
+            while True:
+                try:
+                    part, rows = next(folding)
+                except StopIteration as done:
+                    ref = done.value
+                    break
+                if self.work.shown_in.get(part) == MAIN:
+                    yield _placed(self.work.shown(part, rows), number)
+            self.bytes += ref.size + Manifest.read(reader.folder / ref.path, ref).size
+            self.bases[str(number)] = {"path": ref.path, "size": ref.size, "checksum": ref.checksum}
+
+    def _timers(self, changed: Collection[int]) -> Iterator[pa.Table]:
+        """Yield the timers of partitions."""
+        for number in changed:
+            reader = self.partitions[number].reader
+            for part in [part for part, table in self.work.shown_in.items() if table == TIMERS]:
+                for rows in live_rows(reader, part, self.work.merge):
+                    yield _placed(self.work.shown(part, rows), number)
+
+    def _write(self, table: str, rows: Callable[[Collection[int]], Iterator[pa.Table]], known: Files) -> _Version:
+        """Put the partitions that have changed in the place of what the table has of them; return the new version.
+
+        `known` are files of an older version, which this one may have as well.
+        """
+        with working_copy(self._path(table)) as copy:
+            made = self._commit(table, copy, rows)
+            count = sum(pa.table(made.get_add_actions())["num_records"].to_pylist())
+            return _Version(made.version(), count, files_of(made, copy, self._path(table), known))
+
+    def _commit(self, table: str, copy: Path, rows: Callable[[Collection[int]], Iterator[pa.Table]]) -> DeltaTable:
+        from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+        batch, app = self.commit.batch, app_id(self.order.uuid, self.step, table)
+        there = open_table(copy)
+        known = None if there is None else there.transaction_version(app)
+        refuse_newer(there, self.order.epoch, self.step)
+        # Also where somebody has edited it: what did not change in the state may have there.
+        whole = known is None or self.order.since.get(self.step) != known or not is_ours(there)
+        changed = [n for n, state in self.partitions.items() if whole or state.reader.manifest.batch > (known or 0)]
+        schema = pa.schema([*storable(self.work.tables[table]), pa.field(PARTITION, pa.int32())])
+        feed = _Feed(rows(changed), schema, self.order.rest)
+        copy.mkdir(parents=True, exist_ok=True)
+        try:
+            write_deltalake(
+                copy,
+                pa.RecordBatchReader.from_batches(schema, feed.batches()),
+                mode="overwrite",
+                partition_by=[PARTITION],
+                schema_mode="overwrite" if whole else None,
+                # Without a partition that changed there is a version all the same, which says of what batch it is.
+                predicate=None if whole else f"{PARTITION} IN ({', '.join(map(str, changed)) or -1})",
+                configuration=_SETTINGS if there is None else None,
+                commit_properties=CommitProperties(
+                    custom_metadata={BATCH: str(batch), EPOCH: str(self.order.epoch), RUN: self.order.run},
+                    app_transactions=[Transaction(app, batch)],
+                ),
+            )
+        except Exception:
+            if feed.error is not None:
+                raise feed.error from None
+            raise
+        # Not just the newest: another driver's may stand behind it.
+        made = next(said for said in DeltaTable(copy).history(5) if said.get(RUN) == self.order.run)
+        return DeltaTable(copy, version=made["version"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """A version of a table: its number, its rows, and its files."""
+
+    number: int
+    rows: int
+    files: Files
+
+
+class _Feed:
+    """Give rows to the writer, and keep the error of ours that it would tell in words of its own."""
+
+    def __init__(self, rows: Iterator[pa.Table], schema: pa.Schema, rest: float) -> None:
+        self._rows, self._schema, self._rest = rows, schema, rest
+        self.error: Exception | None = None
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows with the columns of the table."""
+        try:
+            began = time.monotonic()
+            for table in self._rows:
+                yield from table.cast(self._schema).to_batches()
+                # What it took includes the writer's part, who asks for the next rows when these are written.
+                time.sleep(self._rest * (time.monotonic() - began))
+                began = time.monotonic()
+        except Exception as why:
+            self.error = why
+            raise
+
+
+def _placed(rows: pa.Table, partition: int) -> pa.Table:
+    return rows.append_column(PARTITION, pa.repeat(pa.scalar(partition, pa.int32()), rows.num_rows))
+
+
+def answer(order: SnapshotOrder) -> dict[str, Any]:
+    """Return what was made as JSON values, or what went wrong in words."""
+    try:
+        return {"taken": asdict(take_snapshots(order))}
+    except Exception as why:  # noqa: BLE001 - whatever it was, the batches go on, and the driver tells it
+        return {"failed": str(why) if isinstance(why, PenstockError) else f"{type(why).__name__}: {why}"}
+
+
+def taken_of(said: Mapping[str, Any]) -> Taken:
+    """Return what `answer` said was made."""
+    return Taken(steps={step: StepTaken(**made) for step, made in said["steps"].items()}, seconds=said["seconds"])
+
+
+def main() -> None:
+    """Do what the order in a file says, and answer in another."""
+    from pyspark import cloudpickle
+
+    os.nice(NICE)
+    pa.set_cpu_count(1)
+    # The driver writes nothing: what ends this wait is that it has gone, and then nobody wants the answer.
+    threading.Thread(target=lambda: (sys.stdin.buffer.read(1), os._exit(1)), daemon=True).start()
+    given, said = Path(sys.argv[1]), Path(sys.argv[2])
+    order = cloudpickle.loads(given.read_bytes())
+    part = said.with_suffix(".part")
+    part.write_text(json.dumps(answer(order)))
+    part.rename(said)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Start Spark with the settings the engine stands on (FACTS 5), or say what is missing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.config.values import is_local
+from penstock.errors import ClusterUnavailable, EnvironmentUnfit
+from penstock.runtime.spark.secrets import secrets_in_file
+from penstock.runtime.tasks.transport import BATCH_BYTES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["ARCHIVE", "archive_options", "open_session", "session_settings"]
+
+_FIXED = {
+    "spark.sql.session.timeZone": "UTC",
+    # State lives by partition number: nothing may fold partitions together.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
+    # A batch of payloads would grow beyond what an array of Arrow holds, in Java and in Python (F75).
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
+    # TCP adds 40 ms of delayed acknowledgement to each Python stage.
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.worker.reuse": "true",
+    "spark.python.daemon.module": "penstock.runtime.spark.worker_daemon",
+    # SQL tells its workers so; told to all of them, those of `warming` are forked from the daemon that SQL uses.
+    "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
+    "spark.sql.ansi.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # What Spark remembers of jobs that are over grows by default for a thousand batches; the log is what remembers.
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "200",
+    "spark.ui.retainedTasks": "2000",
+    "spark.sql.ui.retainedExecutions": "100",
+}
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+
+
+_PLACED = {
+    # Where a task of state runs, `placing` says, and not where most of its rows were written a moment ago.
+    "spark.shuffle.reduceLocality.enabled": "false",
+    # Bringing what a partition has changed takes about as long. By default it would be 3 s, with machines that idle.
+    "spark.locality.wait": "300ms",
+}
+"""Of a cluster."""
+
+ARCHIVE = "spark.jsa"
+"""The file beside the jars in which Java finds Spark's classes as it loaded them before (`tools/java_archive.py`)."""
+_OPTIONS = "spark.driver.extraJavaOptions"
+_PATH = "spark.executorEnv.PYTHONPATH"
+_PYTHON = "spark.pyspark.python"
+_WAIT = "spark.scheduler.minRegisteredResourcesRatio"
+_GATEWAY = "PYSPARK_GATEWAY_PORT"
+"""What spark-submit tells a driver of the JVM that has started it."""
+
+
+def archive_options(jars: Path) -> list[str]:
+    """Return the options by which Java takes Spark's classes from the archive beside these jars.
+
+    It goes without one that is not there or does not fit it, and is not to say so in a driver's log.
+    """
+    return [f'"-XX:SharedArchiveFile={jars.absolute() / ARCHIVE}"', "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+
+
+def session_settings(
+    *,
+    master: str,
+    jars: Path | None = None,
+    settings: Mapping[str, str] | None = None,
+    modules: Sequence[Path] = (),
+) -> dict[str, str]:
+    """Return all settings of a session, `settings` last; what each argument means, `open_session` says."""
+    found = sorted(jars.glob("*.jar")) if jars is not None and jars.is_dir() else []
+    options = [f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"]
+    if jars is not None and (jars / ARCHIVE).is_file():
+        options += archive_options(jars)
+    own = (settings or {}).get(_OPTIONS)
+    chosen = {"spark.driver.memory": "2g", **_FIXED}
+    if found:
+        chosen["spark.jars"] = ",".join(str(j) for j in found)
+    if any(jar.name.startswith("delta-spark") for jar in found):
+        chosen |= _DELTA
+    if not is_local(master):
+        chosen |= _PLACED
+        chosen[_WAIT] = "1.0"  # the first job begins with the executors that were asked for, or after half a minute
+    chosen |= settings or {}
+    chosen[_OPTIONS] = " ".join([*options, *([own] if own else [])])
+    if modules:
+        # Executors elsewhere do not inherit the environment of the driver, nor do those of a JVM that was there before.
+        chosen[_PATH] = os.pathsep.join([*map(str, modules), *filter(None, [chosen.get(_PATH)])])
+    return chosen
+
+
+def open_session(
+    name: str,
+    *,
+    master: str = "local[2]",
+    jars: Path | None = None,
+    settings: Mapping[str, str] | None = None,
+    secrets: Mapping[str, str] | None = None,
+    modules: Sequence[Path] = (),
+) -> SparkSession:
+    """Return the Spark session of this process, made if there is none.
+
+    `jars` is the folder that `make setup` fills; with it, Delta tables can be written by delta-spark. `modules` are
+    the folders in which executors find the job's own modules. `secrets` are settings that are not to be seen in the
+    words of a process.
+    Raises EnvironmentUnfit when Java is missing, and ClusterUnavailable when no master answers.
+    """
+    chosen = session_settings(master=master, jars=jars, settings=settings, modules=modules)
+    # pyspark itself reads the variable only; spark-submit sets it from the setting.
+    os.environ["PYSPARK_PYTHON"] = chosen.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    if is_local(master):
+        # Loopback only: a laptop's other addresses come and go, and no port is to be seen from outside.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    _log_no_queries()
+    builder = SparkSession.builder.appName(name).master(master)
+    if SparkContext._gateway is not None or _GATEWAY in os.environ:  # noqa: SLF001
+        # A JVM that is there, as spark-submit's is, reads no file any more.
+        chosen |= secrets or {}
+    for key, value in chosen.items():
+        builder = builder.config(key, value)
+    try:
+        with secrets_in_file(secrets or {}):
+            return builder.getOrCreate()
+    except (PySparkRuntimeError, FileNotFoundError) as why:
+        raise EnvironmentUnfit(f"Spark did not start: {str(why).splitlines()[0]}") from why
+    except Py4JError as why:
+        said = [line.strip() for line in str(why).splitlines() if "Exception" in line or "Error:" in line]
+        what = f"Spark did not start on {master}: {said[0].removeprefix(': ') if said else 'Java does not say why'}"
+        raise (EnvironmentUnfit if is_local(master) else ClusterUnavailable)(what) from why
+
+
+def _log_no_queries() -> None:
+    """Keep pyspark from logging each error of analysis with Java's stack: it is raised, and shown with its line."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True

@@ -1,0 +1,258 @@
+"""Write a step's state from tables, in a Spark job of its own: what it begins with, or what a restore rewrites.
+
+The tables are those of `StepWork.tables`, as a data checkpoint shows them: whoever writes such a table by hand, or
+takes that of an older batch, gives a step its state (SEMANTICS 7.3, 10.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.checkpoint.log.entries import Commit
+from penstock.checkpoint.storage.filesystem import have_file
+from penstock.errors import BadExpression, StepsChanged
+from penstock.graph.nodes import FunctionNode
+from penstock.operators.functions.key_index import DEADLINE, BatchClock
+from penstock.runtime.plan.expressions import at_site, hash_of, normalised, quoted
+from penstock.runtime.plan.projection import map_in_arrow
+from penstock.runtime.snapshots.catalog import PARTITION, storable, table_path
+from penstock.runtime.tasks.batch_context import current_batch
+from penstock.runtime.tasks.partition_state import PartitionState
+from penstock.runtime.tasks.specs import HASHED, MAIN, TIMERS, StepWork
+from penstock.runtime.tasks.staging import TaskFiles
+from penstock.runtime.tasks.transport import Emitter, receipt
+from penstock.state import EXPIRES, live_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.runtime.restore.state_rewrite import StepRewrite
+
+__all__ = ["initial_frame", "loading_frame", "manifests", "rewritten_tables"]
+
+_PID, _TABLE = "_penstock_pid", "_penstock_table"
+_MOMENTS = frozenset({EXPIRES, DEADLINE})
+"""Columns that a table may lack."""
+
+
+def initial_frame(node: FunctionNode, work: StepWork, spark: SparkSession, folder: str) -> DataFrame:
+    """Return the frame whose collection writes the state that a step begins with, and gives its receipts.
+
+    Raises BadExpression at the user's line where it lacks a column, or has one of another type.
+    """
+    from pyspark.sql import DataFrame
+
+    with at_site(node.site):
+        given = spark.table(node.initial) if isinstance(node.initial, str) else node.initial()  # type: ignore[misc]
+        if not isinstance(given, DataFrame):
+            raise BadExpression(f"initial= of step {node.name!r} gave a {type(given).__name__}, not a DataFrame")
+        what = f"initial= of step {node.name!r}"
+        return loading_frame(node.name, work, {MAIN: given}, folder=folder, partitions=node.partitions, what=what)
+
+
+def loading_frame(
+    step: str,
+    work: StepWork,
+    tables: Mapping[str, DataFrame],
+    *,
+    folder: str,
+    partitions: int,
+    what: str,
+    older: bool = False,
+) -> DataFrame:
+    """Return the frame whose collection writes a step's state in `partitions` partitions, and gives the receipts.
+
+    `folder` is that of all steps' state; `older` tables may lack state columns, which were added since.
+    Raises BadExpression, which begins with `what`, where a column is missing.
+    """
+    from pyspark.sql import functions as F
+
+    # A task for each partition of an empty table too: what is to be there is nothing then.
+    frames = [_typed(work, name, given, what, older=older) for name, given in tables.items()]
+    frame = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+    placed = frame.withColumn(_PID, F.pmod(F.col(HASHED), F.lit(partitions)).cast("int"))
+    routed = placed.repartitionById(partitions, F.col(_PID)).drop(_PID)
+    emitter = Emitter(stage=0)
+    task = _task(step, work, folder, partitions, tuple(tables), emitter)
+    return map_in_arrow(routed, task, emitter.schema)
+
+
+def rewritten_tables(
+    rewrite: StepRewrite, work: StepWork, commit: Commit, spark: SparkSession, folder: Path
+) -> dict[str, DataFrame]:
+    """Return the tables that a step's state is written from anew; `folder` is the job's checkpoint.
+
+    A table of the user's takes the place of the main one: timers stay as they were.
+    """
+    step, snapshot = rewrite.step, rewrite.snapshot
+    tables = {}
+    for name in work.tables:
+        if name == MAIN and rewrite.table is not None:
+            tables[name] = spark.read.format("delta").load(rewrite.table)
+        elif snapshot is not None:
+            files = snapshot.files if name == MAIN else snapshot.timer_files
+            # Not as a version of the table: how long Delta keeps its log is no matter of ours.
+            paths = [table_path(folder, step, name) / file for file in files]
+            tables[name] = _snapshot(paths, work, name, snapshot.layout, spark)
+        else:
+            tables[name] = _segments(step, work, name, commit, spark, folder / "state")
+    return tables
+
+
+def _snapshot(files: list[Path], work: StepWork, table: str, layout: str, spark: SparkSession) -> DataFrame:
+    """Return the rows of a snapshot's files, a task for each; a task has them brought where it runs."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    adapt = work.adapted(table, layout)
+    stored = pq.read_schema(have_file(files[0])).remove_metadata() if files else storable(work.tables[table])
+    schema = storable(adapt(stored.empty_table()).schema)
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in [row for batch in batches for row in batch.column(0).to_pylist()]:
+            for rows in pq.ParquetFile(have_file(files[number])).iter_batches():
+                yield from adapt(pa.Table.from_batches([rows])).cast(schema).to_batches()
+
+    count = len(files)
+    return spark.range(0, count, 1, max(1, count)).mapInArrow(read, from_arrow_schema(schema))
+
+
+def _segments(step: str, work: StepWork, table: str, commit: Commit, spark: SparkSession, root: Path) -> DataFrame:
+    """Return a table as the segments of a Commit have it, a task for each partition."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    named = {int(partition): ref.model_dump() for partition, ref in commit.state.get(step, {}).items()}
+    parts = [part for part, shown in work.shown_in.items() if shown == table]
+    schema = storable(work.tables[table])
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for partition in [row for batch in batches for row in batch.column(0).to_pylist()]:
+            state = PartitionState.open(root, step, partition, named.get(partition), work=work)
+            for part in parts:
+                for rows in live_rows(state.reader, part, work.merge):
+                    yield from work.shown(part, rows).cast(schema).to_batches()
+
+    count = max(named, default=0) + 1
+    return spark.range(0, count, 1, count).mapInArrow(read, from_arrow_schema(schema))
+
+
+def refuse_unfit(rewrite: StepRewrite, work: StepWork, commit: Commit, root: Path) -> None:
+    """Raise StepsChanged where a step cannot go on from what it is to be written from; `root` has all state.
+
+    What is written carries the layout of the job as it is now, so nobody could tell it afterwards. Of a table of the
+    user's the columns count, which are looked at when it is read.
+    """
+    refused: tuple[str, ...] = ()
+    if rewrite.snapshot is not None:
+        found = rewrite.snapshot
+        if TIMERS not in work.tables and any(_has_rows(root.parent, rewrite.step, name) for name in found.timer_files):
+            refused = ("timers wait in it, which only map_with_state fires",)
+        if found.files:
+            stored = pq.read_schema(have_file(table_path(root.parent, rewrite.step) / next(iter(found.files))))
+            wanted = {field.name: field for field in work.tables[MAIN]}
+            kept = [f for f in stored.remove_metadata() if f.name not in {PARTITION, *_MOMENTS}]
+            # An interval is microseconds there, and nobody else's column is.
+            spans = storable(pa.schema([wanted.get(f.name, f) for f in kept]))
+            plain = pa.schema(
+                [wanted.get(f.name, f) if f.type == s.type else f for f, s in zip(kept, spans, strict=True)]
+            )
+            refused += work.evolved(found.layout, found.keys, plain).refused
+    else:
+        for partition, ref in commit.state.get(rewrite.step, {}).items():
+            state = PartitionState.open(root, rewrite.step, int(partition), ref.model_dump(), work=work)
+            refused = refused or (work.lost(state) if rewrite.table is not None else work.evolution(state).refused)
+    if refused:
+        raise StepsChanged(f"step {rewrite.step!r} cannot go on from its state: {'; '.join(refused)}")
+
+
+def _has_rows(folder: Path, step: str, file: str) -> bool:
+    return bool(pq.read_metadata(have_file(table_path(folder, step, TIMERS) / file)).num_rows)
+
+
+def _typed(work: StepWork, table: str, given: DataFrame, what: str, *, older: bool) -> DataFrame:
+    """Return a table with the columns and types that the step needs, and the hash of the keys."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    wanted = from_arrow_schema(storable(work.tables[table]))
+    there = {name.lower(): name for name in given.columns}
+    if older:
+        added = [f for f in wanted if f.name.lower() not in there and f.name not in work.keys.names]
+        given = given.withColumns({f.name: F.lit(None).cast(f.dataType) for f in added})
+        there |= {f.name.lower(): f.name for f in added}
+    fields = [f for f in wanted if f.name not in _MOMENTS or f.name in there]
+    missing = next((field.name for field in fields if field.name.lower() not in there), None)
+    if missing is not None:
+        raise BadExpression(f"{what} has no column {missing!r}; it has {', '.join(given.columns)}")
+    typed = given.select([F.col(quoted(there[f.name.lower()])).cast(f.dataType).alias(f.name) for f in fields])
+    keys = {f.name: f.dataType for f in fields if f.name in work.keys.names}
+    even = {name: normalised(name, kind) for name, kind in keys.items()}
+    typed = typed.withColumns({name: column for name, column in even.items() if column is not None})
+    hashed = typed.withColumn(HASHED, hash_of([F.col(quoted(name)) for name in keys]))
+    return hashed.withColumn(_TABLE, F.lit(table))
+
+
+def _task(
+    step: str, work: StepWork, folder: str, partitions: int, names: tuple[str, ...], emitter: Emitter
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = list(batches)
+        if rows:
+            yield from emitter.emit([_written(pa.Table.from_batches(rows))], _partition())
+
+    def _written(rows: pa.Table) -> Any:
+        from pyspark import TaskContext
+
+        context, facts, partition = TaskContext.get(), current_batch(), _partition()
+        assert context is not None
+        files = TaskFiles(facts, context.taskAttemptId(), "load")
+        state = PartitionState.open(Path(folder), step, partition, None, work=work)
+        sorted_rows = rows.take(pa.array(np.argsort(rows[HASHED].to_numpy(), kind="stable")))
+        tables = {name: _of_table(sorted_rows, name, work) for name in names}
+        state.refuse_strangers(list(tables.values()), partition, partitions, step, hashes=HASHED)
+        moment = BatchClock(batch=facts.batch, time=facts.time, watermark=facts.close.get(step))
+        made = work.rebuilt(tables, moment)
+        written = state.write(made.change, files, partitions=partitions)
+        ref = written.ref
+        return receipt(
+            "initial",
+            step=step,
+            partition=partition,
+            manifest=None if ref is None else {"path": ref.path, "size": ref.size, "checksum": ref.checksum},
+            written=written.written,
+            due=made.due,
+            due_time=made.due_time,
+        )
+
+    return run
+
+
+def _of_table(rows: pa.Table, name: str, work: StepWork) -> pa.Table:
+    found = rows.filter(pc.equal(rows[_TABLE], name))
+    fields = [field for field in work.tables[name] if field.name in rows.column_names]
+    named = found.select([*(field.name for field in fields), HASHED])
+    return named.cast(pa.schema([*fields, pa.field(HASHED, pa.int64())]))
+
+
+def _partition() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    return int(context.partitionId())
+
+
+def manifests(receipts: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return, by step and partition, the manifests of what was loaded."""
+    found: dict[str, dict[str, Any]] = {}
+    for said in receipts:
+        if said["manifest"] is not None:
+            found.setdefault(said["step"], {})[str(said["partition"])] = said["manifest"]
+    return found

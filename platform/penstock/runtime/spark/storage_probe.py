@@ -1,0 +1,150 @@
+"""Prove that the executors of a cluster and the driver see the same folders, before anything of a job stands there."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.checkpoint.storage.durable_files import NewFile, sync_folder
+from penstock.checkpoint.storage.filesystem import read_whole, remove_folder, write_whole
+from penstock.checkpoint.storage.hdfs_cache import is_on_hdfs, shown
+from penstock.errors import (
+    CheckpointError,
+    ClusterUnavailable,
+    EnvironmentUnfit,
+    NotShared,
+    StateMissing,
+    StorageDenied,
+    StorageUnavailable,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Answer", "answer", "judge", "prove_shared"]
+
+_MOST_TASKS = 64
+_WITHIN = 90.0
+"""Seconds for the executors to come and to answer."""
+_DRIVER = "driver"
+_TOKEN = b"penstock: may be deleted\n"
+
+
+class Answer(NamedTuple):
+    """What one task found in one folder: the name of the file that it left there, or what went wrong."""
+
+    host: str
+    folder: str
+    name: str
+    trouble: str | None
+
+
+def prove_shared(spark: SparkSession, folders: Sequence[Path]) -> None:
+    """Let the executors that are there read a file of the driver's in each folder, and the driver one of theirs.
+
+    Folders are made where they are missing. What an executor that joins later cannot see fails its tasks by name.
+    Raises NotShared, naming host and folder; EnvironmentUnfit where executors cannot run our code at all, and
+    ClusterUnavailable where none ran anything within a minute and a half.
+    """
+    # Tables, and who lists them, pass over what begins so.
+    marks = [folder / f"_shared-{secrets.token_hex(8)}" for folder in folders]
+    named = [str(mark) for mark in marks]
+
+    def ask(_: Iterable[int]) -> Iterator[Answer]:
+        for folder in named:
+            yield answer(folder)
+
+    try:
+        for mark in marks:
+            _make(mark)
+            _leave(mark, _DRIVER)
+        judge(_answers(spark, ask))
+    finally:
+        for mark in marks:
+            with suppress(OSError, CheckpointError):
+                remove_folder(mark)
+
+
+def _answers(spark: SparkSession, ask: Callable[[Iterable[int]], Iterator[Answer]]) -> list[Answer]:
+    late = threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        spark.sparkContext.cancelAllJobs()
+
+    timer = threading.Timer(_WITHIN, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        context = spark.sparkContext
+        # The first job waits until the executors are there that were asked for; only then is their number known.
+        first = context.parallelize([0], 1).mapPartitions(ask).collect()
+        tasks = min(_MOST_TASKS, max(2, context.defaultParallelism))
+        return first + context.parallelize(range(tasks), tasks).mapPartitions(ask).collect()
+    except Exception as why:
+        if late.is_set():
+            raise ClusterUnavailable(f"no executor has run a task within {_WITHIN:g} s") from why
+        lines = [line.strip() for line in str(why).splitlines() if line.strip()] or [type(why).__name__]
+        of_python = [line for line in lines if line.partition(":")[0].endswith("Error") and "java" not in line]
+        if of_python:
+            raise EnvironmentUnfit(f"the executors cannot run our code: {of_python[-1]}") from why
+        raise ClusterUnavailable(f"the executors could not be asked: {lines[0]}") from why
+    finally:
+        timer.cancel()
+
+
+def answer(folder: str) -> Answer:
+    """Read the driver's file and leave one, as tasks leave the files of a batch; runs in a task."""
+    name = secrets.token_hex(8)
+    trouble = None
+    try:
+        if read_whole(Path(folder, _DRIVER)) != _TOKEN:
+            trouble = "a file of the driver has other bytes there"
+        _leave(Path(folder), name)
+    except StateMissing:
+        trouble = "a file that the driver has just written is not there"
+    except CheckpointError as why:
+        trouble = why.what
+    return Answer(socket.gethostname(), folder, name, trouble)
+
+
+def judge(answers: Iterable[Answer]) -> None:
+    """Raise NotShared for the first answer that tells of trouble, or whose file the driver does not see."""
+    for found in answers:
+        trouble = found.trouble
+        if trouble is None:
+            try:
+                seen = read_whole(Path(found.folder, found.name))
+                trouble = None if seen == _TOKEN else "a file that it has written has other bytes here"
+            except CheckpointError as why:
+                trouble = f"the driver does not see a file that it has written: {why.what}"
+        if trouble is not None:
+            where = shown(Path(found.folder).parent)
+            raise NotShared(f"not all machines see the same folder: on host {found.host}, {trouble}", where=where)
+
+
+def _make(folder: Path) -> None:
+    where = shown(folder.parent)
+    if is_on_hdfs(folder):
+        return  # its files make it
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (PermissionError, FileExistsError, NotADirectoryError) as why:
+        raise StorageDenied(f"the folder cannot be made: {why.strerror}", where=where) from why
+    except OSError as why:
+        raise StorageUnavailable(f"the folder cannot be made: {why.strerror}", where=where) from why
+
+
+def _leave(folder: Path, name: str) -> None:
+    if is_on_hdfs(folder):
+        write_whole(folder / name, _TOKEN)
+        return
+    with NewFile(folder, name) as file:
+        file.write(_TOKEN)
+        file.publish()
+    sync_folder(folder)

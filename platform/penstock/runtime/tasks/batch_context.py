@@ -1,0 +1,135 @@
+"""Carry what a batch is to its tasks, as one local property, so that one plan serves every batch (FACTS 5).
+
+A literal that varies with the batch would make Spark analyse, optimise and compile the plan anew.
+
+Spark gives a property to every task. What grows with the state partitions would be as much again for each of them, so
+many references to state stand in a file, of which each task reads what is said of its own partition (decision 75).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from penstock.checkpoint.storage.filesystem import have_file, let_go, remove_file, write_for_now
+from penstock.errors import ComputeFailed, PenstockError, StateMissing
+
+__all__ = ["PROPERTY", "BatchContext", "current_batch", "told"]
+
+PROPERTY = "penstock.batch"
+
+_MOST_TOLD = 4_096
+"""Bytes of references to state that every task is told. More stand in a file, which takes time on HDFS."""
+
+Refs = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""Manifests, by step and partition."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchContext:
+    """Hold everything a task needs to know about its batch. Times are microseconds; plain JSON throughout."""
+
+    batch: int
+    time: int
+    epoch: int
+    run: str
+    """A random id of this attempt at the batch; every file a task writes carries it (F04)."""
+    spans: Mapping[str, Any]
+    """For each source the span to read, or None."""
+    late: Mapping[str, int | None]
+    """For each window step the watermark that judges its rows; None is the beginning of time."""
+    close: Mapping[str, int | None]
+    """For each window step the watermark that closes its windows."""
+    manifests: Refs
+    """For each step and partition the manifest of the state before this batch."""
+    state_folder: str
+    staging: Mapping[str, str]
+    """For each sink the folder that its output files are staged in."""
+    begins: int | None = None
+    """The job's zero time where no state is in force yet, None where one is."""
+    reached: Mapping[str, int | None] = field(default_factory=dict)
+    """For each step with a function the event time of what no single row has caused; None where none is known yet."""
+    row_cap: int | None = None
+    """The most bytes that one row of state may have."""
+    behind: int | None = None
+    """The batch whose state is being folded: runs up to it are left alone (`state.plan_compaction`)."""
+    bases: Refs = field(default_factory=dict)
+    """For each step and partition the manifest of a fold that takes its place in this batch."""
+    refs_file: str | None = None
+    """The file that has the manifests and bases, where those here are left out: records of one length, by partition."""
+    refs_length: int = 0
+    """The bytes of such a record."""
+    apart: bool = False
+    """Whether rows behind checks are staged apart by unit and failed rules: a person said to drop what stopped it."""
+
+    def to_json(self) -> str:
+        """Return the facts as text for a local property."""
+        return json.dumps(asdict(self))
+
+    def refs_of(self, partition: int) -> dict[str, list[Mapping[str, Any] | None]]:
+        """Return, by step, the manifest and the base of one partition; steps of which it has neither are left out.
+
+        In a task. Raises ComputeFailed where the file is gone: the batch is over, or somebody has removed it.
+        """
+        if self.refs_file is None:
+            return _of_partition(self, str(partition))
+        try:
+            path = have_file(Path(self.refs_file))
+            with path.open("rb", buffering=0) as file:
+                record = os.pread(file.fileno(), self.refs_length, partition * self.refs_length)
+        except (StateMissing, FileNotFoundError) as why:
+            raise ComputeFailed("the file is gone that tells the tasks of their state", where=self.refs_file) from why
+        let_go(path.parent, [path.name])  # those of the batches before
+        found: dict[str, list[Mapping[str, Any] | None]] = json.loads(record) if record else {}
+        return found
+
+
+@contextmanager
+def told(facts: BatchContext, folder: Path) -> Iterator[str]:
+    """Yield what the tasks of a batch are told, as a text whose length has a bound, whatever the partitions.
+
+    Inside the block `folder` may have a file beside it; one that a crash leaves is swept with what batches stage.
+    """
+    known = {partition for refs in (*facts.manifests.values(), *facts.bases.values()) for partition in refs}
+    records = [json.dumps(_of_partition(facts, str(n))).encode() for n in range(max(map(int, known), default=-1) + 1)]
+    if sum(map(len, records)) <= _MOST_TOLD:
+        yield facts.to_json()
+        return
+    path = folder / f"{facts.batch:012d}-{facts.epoch}-{facts.run}.refs"
+    length = max(map(len, records))
+    write_for_now(path, b"".join(record.ljust(length) for record in records))
+    try:
+        yield replace(facts, manifests={}, bases={}, refs_file=str(path), refs_length=length).to_json()
+    finally:
+        with suppress(PenstockError, OSError):  # what is left is swept
+            remove_file(path)
+
+
+def _of_partition(facts: BatchContext, partition: str) -> dict[str, list[Mapping[str, Any] | None]]:
+    steps = {
+        step: [refs.get(step, {}).get(partition) for refs in (facts.manifests, facts.bases)]
+        for step in {**facts.manifests, **facts.bases}
+    }
+    return {step: refs for step, refs in steps.items() if any(refs)}
+
+
+_newest: tuple[str, BatchContext] | None = None
+
+
+def current_batch() -> BatchContext:
+    """Return the facts of the batch whose task is running."""
+    from pyspark import TaskContext
+
+    global _newest  # noqa: PLW0603 - a worker's tasks of one batch parse its facts once
+    context = TaskContext.get()
+    text = context.getLocalProperty(PROPERTY) if context is not None else None
+    if text is None:
+        raise RuntimeError("a Penstock task runs outside a batch")
+    if _newest is None or _newest[0] != text:
+        _newest = (text, BatchContext(**json.loads(text)))
+    return _newest[1]

@@ -1,0 +1,142 @@
+"""Make the functions that Spark runs in its tasks, one for each Python stage of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+
+import pyarrow as pa
+
+from penstock.runtime.plan.arrow_path import PlainColumns
+from penstock.runtime.plan.expressions import FUTURE
+from penstock.runtime.tasks.batch_context import current_batch
+from penstock.runtime.tasks.routing import route
+from penstock.runtime.tasks.specs import RouteSpec, StateSpec
+from penstock.runtime.tasks.staging import TaskFiles
+from penstock.runtime.tasks.state_stage import run_state
+from penstock.runtime.tasks.transport import Emitter, Item, cut, split_carriers
+from penstock.sources.base import TaskReader
+
+__all__ = [
+    "Batches",
+    "TaskFunction",
+    "hop_task",
+    "ingest_task",
+    "plain_task",
+    "read_task",
+    "send_task",
+    "state_task",
+    "take_task",
+]
+
+Batches = Iterator[pa.RecordBatch]
+TaskFunction = Callable[[Batches], Batches]
+
+_READ = "read"
+"""The port by which rows travel that several forks of a source take."""
+
+
+def read_task(source: str, reader: TaskReader, splits: int, max_future: int | None, schema: pa.Schema) -> TaskFunction:
+    """Return the function that reads a source's span; `schema` is what it yields."""
+
+    def read(batches: Batches) -> Batches:
+        # Not the number of Spark's partition: behind a union that one counts the splits of other sources too.
+        split = next(iter([row for batch in batches for row in batch.column(0).to_pylist()]))
+        facts = current_batch()
+        span = facts.spans.get(source)
+        if span is None:
+            return
+        for rows in reader.read(span, split, splits):
+            table = rows
+            if max_future is not None:
+                bound = pa.repeat(pa.scalar(facts.time + max_future, pa.int64()), rows.num_rows)
+                table = rows.append_column(FUTURE, bound)
+            yield from table.cast(schema).to_batches()
+
+    return read
+
+
+def send_task(read: TaskFunction, splits: int) -> TaskFunction:
+    """Return the function that reads a source's span once and sends the rows of each part through a shuffle."""
+    emitter = Emitter(stage=0, home=splits)
+
+    def run(batches: Batches) -> Batches:
+        # Spark's partition is the part: in front of a shuffle nothing is united.
+        _, partition = _files(emitter)
+        yield from emitter.emit((Item(_READ, table) for table in cut(read(batches))), partition)
+
+    return run
+
+
+def take_task(schema: pa.Schema) -> TaskFunction:
+    """Return the function that makes rows of what was sent; all that a part takes comes from one task, in order."""
+
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            for payload in batch.column("_payload"):
+                with pa.ipc.open_stream(payload.as_buffer()) as rows:
+                    for found in rows:
+                        yield from pa.Table.from_batches([found]).cast(schema).to_batches()
+
+    return run
+
+
+def ingest_task(specs: tuple[RouteSpec, ...], emitter: Emitter) -> TaskFunction:
+    """Return the function that ends the branches of a fork."""
+
+    def run(batches: Batches) -> Batches:
+        files, partition = _files(emitter)
+        routed = (route(_of_branch(table, spec), spec, files.facts, files) for table in cut(batches) for spec in specs)
+        yield from emitter.emit(chain.from_iterable(routed), partition)
+
+    return run
+
+
+def plain_task(rows: TaskFunction, columns: PlainColumns, ingest: TaskFunction) -> TaskFunction:
+    """Return the function that takes a source's rows and ends a fork of it, where Spark has nothing to do between."""
+
+    def run(batches: Batches) -> Batches:
+        yield from ingest(columns.of(rows(batches)))
+
+    return run
+
+
+def hop_task(spec: RouteSpec, emitter: Emitter) -> TaskFunction:
+    """Return the function that ends a branch inside the job; payloads of others pass through."""
+
+    def run(batches: Batches) -> Batches:
+        files, partition = _files(emitter)
+        carriers, rows = split_carriers(batches)
+        yield from emitter.forward(carriers)
+        items = (item for table in cut(rows) for item in route(table, spec, files.facts, files))
+        yield from emitter.emit(items, partition)
+
+    return run
+
+
+def state_task(specs: tuple[StateSpec, ...], emitter: Emitter) -> TaskFunction:
+    """Return the function that owns one state partition of each step; it runs in an empty batch as well."""
+
+    def run(batches: Batches) -> Batches:
+        files, partition = _files(emitter)
+        carriers, _ = split_carriers(batches)
+        mine, others = run_state(carriers, specs, partition, files)
+        yield from emitter.forward(others)
+        yield from emitter.emit(mine, partition)
+
+    return run
+
+
+def _of_branch(table: pa.Table, spec: RouteSpec) -> pa.Table:
+    if spec.columns is None:
+        return table
+    return pa.table({name: table[crossing] for name, crossing in spec.columns.items()})
+
+
+def _files(emitter: Emitter) -> tuple[TaskFiles, int]:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    files = TaskFiles(current_batch(), context.taskAttemptId(), f"{emitter.stage}b{emitter.branch}")
+    return files, context.partitionId()

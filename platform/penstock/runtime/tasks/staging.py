@@ -1,0 +1,68 @@
+"""Stage rows of a port inside a task: a durable file for each sink, and a receipt for each file."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.runtime.tasks.batch_context import BatchContext
+from penstock.runtime.tasks.specs import Outlet
+from penstock.runtime.tasks.transport import Item, receipt
+from penstock.sinks.staged_files import stage_table
+from penstock.time.arrival import ARRIVAL
+
+__all__ = ["TaskFiles", "emit_to"]
+
+
+class TaskFiles:
+    """Name the files of one task: batch, epoch, the run's random id, the task's attempt id, and a number (F04).
+
+    `stage` tells apart the Python stages, and the branches of one, that Spark runs in the same task.
+    """
+
+    def __init__(self, facts: BatchContext, attempt: int, stage: str) -> None:
+        self.facts = facts
+        self.attempt = attempt
+        self._stage = stage
+        self._numbers = itertools.count()
+
+    def name(self, suffix: str) -> str:
+        """Return a name that no other task and no other attempt uses."""
+        facts = self.facts
+        number = next(self._numbers)
+        return f"{facts.batch:012d}-{facts.epoch}-{facts.run}-{self.attempt}-{self._stage}-{number}{suffix}"
+
+    def stage(
+        self,
+        table: pa.Table,
+        sinks: tuple[str, ...],
+        *,
+        ordered: tuple[str, ...] = (),
+        fails: tuple[str, ...] = (),
+        unit: int | None = None,
+        check: str | None = None,
+    ) -> Iterator[Item]:
+        """Write the rows for each sink and yield the receipts; no rows, no file.
+
+        The files of `ordered` sinks tell where each row stands, which the table does where there are such sinks.
+        """
+        if table.num_rows == 0:
+            return
+        plain = table.drop_columns([ARRIVAL]) if ARRIVAL in table.column_names else table
+        for sink in sinks:
+            rows = table if sink in ordered else plain
+            said = stage_table(rows, Path(self.facts.staging[sink]), self.name(".parquet"))
+            yield receipt("staged", sink=sink, check=check, file={**said, "fails": list(fails), "unit": unit})
+
+
+def emit_to(table: pa.Table, outlet: Outlet, files: TaskFiles) -> Iterator[Item]:
+    """Send the rows of a port where they go; `table` may have more columns than the sinks are given."""
+    if table.num_rows == 0:
+        return
+    told = [*outlet.schema.names, *([ARRIVAL] if outlet.ordered else [])]
+    yield from files.stage(table.select(told), outlet.sinks, ordered=outlet.ordered)
+    for lane in outlet.lanes:
+        yield Item(lane, table)

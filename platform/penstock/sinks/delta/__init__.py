@@ -1,0 +1,1 @@
+"""Publish into Delta tables, whoever else writes them."""

@@ -1,0 +1,203 @@
+"""Find the version of a Delta table that showed a batch of a checkpoint, and put it in force again (SEMANTICS 10.1).
+
+Who wrote a version is told by the `txn` action of its commit: `<uuid>/<sink>` with the batch for a publication,
+`<uuid>/<sink>/held/<batch>` for the release of a held one, `<uuid>/<sink>/truncate` with the slot of the Restore for a
+truncation. Everything else is somebody else's, and is never undone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from penstock.errors import CannotTruncate, SinkConflict
+from penstock.sinks.delta.durability import find_commit, make_entries_durable
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+__all__ = ["ASKS_FOR_MORE", "PLAIN_WRITER", "Target", "choose_version", "find_version", "put_back"]
+
+PLAIN_WRITER = 2
+"""The newest writer protocol without table features: appending files is all it asks for."""
+ASKS_FOR_MORE = ("delta.constraints.", "delta.columnMapping.mode", "delta.enableChangeDataFeed", "delta.feature.")
+"""How settings begin for which a commit has to do more than name files."""
+Actions = Sequence[Mapping[str, Any]]
+"""What a commit did to a table, as its file in `_delta_log` says it."""
+_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Say what a table is to show again: what `app` had published when `batch` was committed, at `slot` of the log.
+
+    A `batch` of None is the time before its first.
+    """
+
+    app: str
+    batch: int | None
+    slot: int
+
+    @property
+    def truncation(self) -> str:
+        """Return the app id of truncations."""
+        return f"{self.app}/truncate"
+
+    def has(self, batch: int) -> bool:
+        """Return whether a batch of the app was published by then, as far as its number tells."""
+        return self.batch is not None and batch <= self.batch
+
+
+class _Whose(Enum):
+    """Say what a version of a table is to a target."""
+
+    THEN = "then"
+    """The app's, and it stood when the target's batch was committed."""
+    SINCE = "since"
+    """The app's, and it came later: it is to be undone."""
+    OTHER = "other"
+    """Somebody else's, or the rows of a batch that the target has, which a person released later."""
+    NONE = "none"
+    """It changes nothing in the table."""
+
+
+def find_version(path: Path, target: Target) -> int | None:
+    """Return the version that shows the target; None where it is in force, or there is no table.
+
+    Raises CannotTruncate where somebody else has committed since that version, where its files or the log of the table
+    are gone, and where the table asks for more than delta-rs may write.
+    """
+    from deltalake import DeltaTable
+
+    if not DeltaTable.is_deltatable(str(path)):
+        return None
+    table = DeltaTable(str(path))
+    version = choose_version(_history(path, table.version()), target, path)
+    if version is None:
+        return None
+    _refuse_unfit(table, path)
+    _refuse_without_files(table, version, path)
+    return version
+
+
+def choose_version(history: Iterable[tuple[int, Actions]], target: Target, path: Path) -> int | None:
+    """Return the version to put in force, None where the newest shows the target; pure.
+
+    `history` has the versions of a table with what their commits did, the newest first. Raises CannotTruncate where
+    somebody else has committed since.
+    """
+    version: int | None = None
+    others: list[tuple[int, str]] = []
+    for number, actions in history:
+        whose, said = _whose(actions, target)
+        if whose is _Whose.THEN:
+            break
+        if whose is _Whose.SINCE:
+            version = number - 1
+        elif whose is _Whose.OTHER:
+            others.append((number, said))
+    if version is not None:
+        _refuse_others([(number, said) for number, said in others if number > version], path)
+    return version
+
+
+def put_back(path: Path, target: Target, version: int, *, slot: int, newest: int) -> bool:
+    """Put a version in force again, once for the Restore in `slot`; return False where that was done before.
+
+    `newest` is the highest batch that the log knew when it was read: a later one in the table is a newer driver's.
+    Raises CannotTruncate where somebody else has committed since the version.
+    """
+    from deltalake import CommitProperties, DeltaTable, Transaction
+    from deltalake.exceptions import CommitFailedError, DeltaError
+
+    for _ in range(_TRIES):
+        table = DeltaTable(str(path))
+        done = table.transaction_version(target.truncation)
+        if done is not None and done >= slot:
+            # Who did it may have died before it was durable.
+            found = find_commit(path, table.version(), target.truncation, done)
+            make_entries_durable(path, [] if found is None else [found])
+            return False
+        seen = table.transaction_version(target.app)
+        if seen is not None and seen > newest:
+            raise CannotTruncate(f"the table has batch {seen} already, of a driver that came later", where=str(path))
+        since = [(number, *_whose(actions, target)) for number, actions in _history(path, table.version(), version)]
+        _refuse_others([(number, said) for number, whose, said in since if whose is _Whose.OTHER], path)
+        before = table.version()
+        said = CommitProperties(app_transactions=[Transaction(target.truncation, slot)])
+        try:
+            # It lands right behind the version that was looked at, or fails: delta-rs puts no restore on a newer one.
+            table.restore(version, commit_properties=said)
+        except CommitFailedError:
+            continue
+        except DeltaError as why:
+            raise CannotTruncate(f"delta-rs cannot restore version {version}: {why}", where=str(path)) from why
+        make_entries_durable(path, range(before + 1, DeltaTable(str(path)).version() + 1))
+        return True
+    raise SinkConflict(f"putting version {version} back lost {_TRIES} races", where=str(path))
+
+
+def _history(path: Path, newest: int, until: int = -1) -> Iterator[tuple[int, Actions]]:
+    """Yield the versions from the newest down to that behind `until`, with the actions of their commits."""
+    for number in range(newest, until, -1):
+        file = path / "_delta_log" / f"{number:020d}.json"
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            raise CannotTruncate(
+                f"the log of the table no longer says who wrote version {number}", where=str(path)
+            ) from None
+        yield number, [json.loads(line) for line in lines if line]
+
+
+def _whose(actions: Actions, target: Target) -> tuple[_Whose, str]:
+    for txn in (action["txn"] for action in actions if "txn" in action):
+        app, version = str(txn["appId"]), int(txn["version"])
+        if app == target.app:
+            return (_Whose.THEN if target.has(version) else _Whose.SINCE), f"batch {version}"
+        if app == target.truncation:
+            then = target.batch is not None and version < target.slot
+            return (_Whose.THEN if then else _Whose.SINCE), "a truncation"
+        if app == f"{target.app}/held/{version}":
+            return (_Whose.OTHER if target.has(version) else _Whose.SINCE), f"the release of batch {version}"
+    info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    if all("commitInfo" in action for action in actions):
+        return _Whose.NONE, ""
+    return _Whose.OTHER, str(info.get("operation", "a commit"))
+
+
+def _refuse_others(others: list[tuple[int, str]], path: Path) -> None:
+    if others:
+        number, said = others[-1]
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        raise CannotTruncate(f"version {number} of the table{more} would be undone as well: {said}", where=str(path))
+
+
+def _refuse_unfit(table: DeltaTable, path: Path) -> None:
+    settings = table.metadata().configuration
+    asked = [n for n, v in settings.items() if n.startswith(ASKS_FOR_MORE) and v not in ("none", "false")]
+    if settings.get("delta.appendOnly") == "true":
+        raise CannotTruncate("the table takes rows and gives none back: delta.appendOnly", where=str(path))
+    if table.protocol().min_writer_version > PLAIN_WRITER or asked:
+        said = f": {', '.join(asked)}" if asked else ""
+        raise CannotTruncate(f"the table asks for more than delta-rs may write{said}", where=str(path))
+
+
+def _refuse_without_files(table: DeltaTable, version: int, path: Path) -> None:
+    """Refuse a version whose files are gone; those that are in force now are not looked at."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    try:
+        wanted = set(DeltaTable(str(path), version=version).file_uris()) - set(table.file_uris())
+    except DeltaError as why:
+        raise CannotTruncate(f"version {version} of the table cannot be read any more", where=str(path)) from why
+    gone = [name for name in sorted(wanted) if not Path(name).is_file() and not Path(unquote(name)).is_file()]
+    if gone:
+        said = f"{Path(gone[0]).name}" + (f" and {len(gone) - 1} more" if len(gone) > 1 else "")
+        raise CannotTruncate(f"files of version {version} of the table are gone: {said}", where=str(path))

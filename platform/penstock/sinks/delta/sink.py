@@ -1,0 +1,344 @@
+"""Publish into Delta tables: a commit names files that the tasks wrote into the table's folder.
+
+It is one file in the table's log, made under a name that must be free (decision 49). delta-spark commits instead where
+the table asks for more than that (FACTS 3): partitioned tables, table features, constraints and the like.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import structlog
+
+from penstock.checkpoint.storage.local import create_beside, make_folders
+from penstock.errors import (
+    DeltaJarsMissing,
+    JobError,
+    SinkAhead,
+    SinkBehind,
+    SinkConflict,
+    SinkError,
+    SinkSchemaMismatch,
+)
+from penstock.sinks.base import Publication, Publisher, Staged
+from penstock.sinks.delta.durability import find_commit, make_entries_durable, make_table_durable
+from penstock.sinks.delta.log_checkpoint import LogFolding
+from penstock.sinks.delta.log_entry import appended, entry_name
+from penstock.sinks.delta.restore import Target, find_version, put_back
+from penstock.sinks.delta.row_checks import refuse_values
+from penstock.sinks.delta.table import has_delta, is_plain, load, named_errors, refuse_unfit
+
+__all__ = ["Delta"]
+
+log = structlog.get_logger()
+
+_TRIES = 10
+_EVERY = 100
+"""As delta-rs has it where a table does not say."""
+_FOLDED = "_last_checkpoint"
+_File = tuple[int, int] | None
+"""A file of a log by inode and time of change; None where there is none."""
+
+
+@dataclass(frozen=True)
+class Delta:
+    """Describe a Delta table; it is made with the stream's columns if it is not there.
+
+    `partition_by` names columns of a new table; such tables are committed by delta-spark, which is slower.
+    Where it is given, a table that is there must be partitioned by just these.
+    """
+
+    path: str | Path
+    partition_by: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse one name where names belong: its letters would be taken for columns."""
+        if isinstance(self.partition_by, str):
+            raise JobError(f"partition_by is {self.partition_by!r}, and takes names: ({self.partition_by!r},)")
+
+    def staging(self, folder: Path) -> Path:
+        """Return the table's own folder, or one below the checkpoint where delta-spark will write the files anew."""
+        table = load(Path(self.path))
+        plain = not self.partition_by if table is None else is_plain(table)
+        return Path(self.path).resolve() if plain else folder
+
+    def prepare(self, schema: pa.Schema, spark: Any) -> None:
+        """Make the table, or check that the rows fit the one that is there."""
+        self.check(schema)
+        if load(Path(self.path)) is None:
+            self._create(schema)
+            self.check(schema)  # another job may have been faster, and its columns are the table's then (F70)
+        make_table_durable(Path(self.path).resolve())  # also where somebody has made it who died before it was
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise SinkSchemaMismatch where the rows do not fit the table that is there, or that would be made."""
+        table = load(Path(self.path))
+        if table is None:
+            missing = [name for name in self.partition_by if name not in schema.names]
+            if missing:
+                raise SinkSchemaMismatch(
+                    f"partition_by names {missing[0]!r}, and the stream has {schema.names}", where=str(self.path)
+                )
+            return
+        refuse_unfit(table, schema, partition_by=self.partition_by, where=str(self.path))
+
+    def ready(self, spark: Any) -> None:
+        """Raise DeltaJarsMissing where delta-spark must commit to the table, and the session has it not."""
+        table = load(Path(self.path))
+        if not (bool(self.partition_by) if table is None else not is_plain(table)) or has_delta(spark):
+            return
+        why = "partition_by" if table is None else "what the table asks of who writes to it"
+        raise DeltaJarsMissing(f"{why} needs delta-spark, and the session has no jars of it", where=str(self.path))
+
+    def open(self, staging: Path, spark: Any) -> Publisher:
+        """Return the publisher."""
+        return DeltaPublisher(self, staging, spark)
+
+    def find_version(self, target: Target) -> int | None:
+        """Return the version of the table that is to be put back, None for none; raises CannotTruncate."""
+        with named_errors(self.path):
+            return find_version(Path(self.path).resolve(), target)
+
+    def truncated(self, app: str) -> int | None:
+        """Return the slot of the newest Restore for which rows of the app were taken back, None for none."""
+        from deltalake import DeltaTable
+
+        with named_errors(self.path):
+            if not DeltaTable.is_deltatable(str(self.path)):
+                return None
+            slot: int | None = DeltaTable(str(self.path)).transaction_version(f"{app}/truncate")
+            return slot
+
+    def put_back(self, target: Target, version: int, *, slot: int, newest: int) -> bool:
+        """Put a version in force again, as in `delta_history.put_back`."""
+        with named_errors(self.path):
+            return put_back(Path(self.path).resolve(), target, version, slot=slot, newest=newest)
+
+    def place(self) -> str:
+        """Return the table's folder."""
+        return str(Path(self.path).resolve())
+
+    def describe(self) -> str:
+        """Return one line for `penstock explain`."""
+        return f"Delta table {self.path}"
+
+    def _create(self, schema: pa.Schema) -> None:
+        from deltalake import DeltaTable, Schema
+        from deltalake.exceptions import DeltaError
+
+        columns, path = Schema.from_arrow(schema), str(self.path)
+        with named_errors(path):
+            make_folders(path)
+            try:
+                DeltaTable.create(path, columns, mode="ignore", partition_by=list(self.partition_by) or None)
+            except DeltaError:
+                if not DeltaTable.is_deltatable(path):  # else somebody has made it at the same time
+                    raise
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What is known of a table at its newest version: the newest batch of an app, and what a commit has to know."""
+
+    app: str
+    seen: int | None
+    version: int
+    entry: _File
+    """Which file the version's entry in the log is; None where there is none any more."""
+    folded: _File
+    """Which file says where the log was folded: cleaning it may take entries away that came later than `version`."""
+    plain: bool
+    every: int
+    """Versions from one checkpoint of the table's log to the next."""
+    fits: bool
+    """Whether the rows were found to fit: to ask for the newest batch alone does not tell."""
+
+
+class DeltaPublisher:
+    """Commit staged files under (app, batch); exactly one of several racing publishers lands."""
+
+    idempotent = True
+
+    def __init__(self, sink: Delta, staging: Path, spark: Any) -> None:
+        self.sink = sink
+        self.staging = staging
+        self.spark = spark
+        self._path = Path(sink.path).resolve()
+        self._log = self._path / "_delta_log"
+        self._known: _View | None = None
+        self._folding: LogFolding | None = None
+
+    def publish(self, publication: Publication) -> None:
+        """Commit the files; if the table has the batch already, do nothing.
+
+        A failed commit is never taken as proof of anything: the table is read again and asked (FACTS 3).
+        After any error but a lost race the next start asks, since nothing here could mend the cause.
+        """
+        if not publication.files:
+            return
+        from deltalake.exceptions import CommitFailedError
+
+        for attempt in range(_TRIES):
+            view = self._view(publication, reload=attempt > 0)
+            if view.seen is not None and view.seen > publication.batch:
+                view = self._view(publication, reload=True)
+                raise SinkAhead(
+                    f"the table has batch {view.seen} of this checkpoint and is asked to take {publication.batch}",
+                    where=str(self.sink.path),
+                    seen=view.seen,
+                    batch=publication.batch,
+                )
+            with named_errors(self.sink.path):
+                if view.seen == publication.batch:
+                    self._make_durable(view, publication)  # whoever made the entry may have died before it was
+                    return
+                try:
+                    self._commit(view, publication)
+                except CommitFailedError:
+                    time.sleep(random.uniform(0, 0.04) * (attempt + 1))  # noqa: S311 - so that racers part
+                    continue
+            self._fold_log()
+            return
+        raise SinkConflict(f"batch {publication.batch} lost {_TRIES} races", where=str(self.sink.path))
+
+    def refuse_values(self, files: Sequence[Staged]) -> None:
+        """Raise SinkValueRefused for rows that the table does not take; asked before they are committed."""
+        if self.staging == self._path and (self._known is None or self._known.plain):
+            return  # a table that looks at values is not plain
+        table = load(self._path)
+        if table is not None:
+            paths = [self.staging / file.path for file in files]
+            refuse_values(table, paths, self.spark, where=str(self.sink.path))
+
+    def version(self, app: str) -> int | None:
+        """Return the newest batch of the app in the table as it is now."""
+        with named_errors(self.sink.path):
+            self._known = self._look(app)
+            return None if self._known is None else self._known.seen
+
+    def _view(self, publication: Publication, *, reload: bool) -> _View:
+        """Return what is known of the table; what the last commit left, if nobody has committed since."""
+        with named_errors(self.sink.path):
+            known = self._known
+            if (
+                known is not None
+                and known.app == publication.app
+                and not reload
+                and known.fits
+                and self._is_newest(known)
+            ):
+                return known
+            # Somebody else has written what stands there: other columns, a rule, or over what this app had (F70).
+            found = self._look(publication.app, publication.schema)
+            if found is None:
+                raise SinkError("the table is gone", where=str(self.sink.path))
+            if known is not None and known.app == found.app and _before(found.seen, known.seen):
+                shows = "no batch" if found.seen is None else f"batch {found.seen}"
+                raise SinkBehind(
+                    f"the table shows {shows} of this checkpoint as the newest, and had batch {known.seen}",
+                    where=str(self.sink.path),
+                    shown=-1 if found.seen is None else found.seen,
+                    missing=[known.seen],
+                )
+            self._known = found
+            return found
+
+    def _is_newest(self, view: _View) -> bool:
+        is_there = view.entry is not None and self._entry(view.version) == view.entry
+        return is_there and self._entry(view.version + 1) is None and _file(self._log / _FOLDED) == view.folded
+
+    def _look(self, app: str, schema: pa.Schema | None = None) -> _View | None:
+        """Load the table, and return what it shows; None where there is none.
+
+        With the `schema` of rows that are to be committed, raises where they do not fit: a commit right behind the
+        version that was looked at then fits as well.
+        """
+        folded = _file(self._log / _FOLDED)  # before all else: if the log is folded meanwhile, the view is not new
+        table = load(self._path)
+        if table is None:
+            return None
+        if schema is not None:
+            refuse_unfit(table, schema, partition_by=self.sink.partition_by, where=str(self.sink.path))
+        version = table.version()
+        said = str(table.metadata().configuration.get("delta.checkpointInterval", ""))
+        every = int(said) if said.isdecimal() and int(said) else _EVERY
+        seen = table.transaction_version(app)
+        return _View(app, seen, version, self._entry(version), folded, is_plain(table), every, schema is not None)
+
+    def _entry(self, version: int) -> _File:
+        return _file(self._log / entry_name(version))
+
+    def _commit(self, view: _View, publication: Publication) -> None:
+        # Files lie where the table was found to want them at the start; delta-spark copies those that lie elsewhere.
+        if not view.plain or self.staging != self._path:
+            self._commit_by_spark(publication)
+            table = load(self._path)
+            newest = view.version if table is None else table.version()
+            make_entries_durable(self._path, range(view.version + 1, newest + 1))
+            return
+        from deltalake.exceptions import CommitFailedError
+
+        version = view.version + 1
+        # Nobody has committed since the view if the name is free: the table is as it was looked at, and the rows fit.
+        if not create_beside(self._log, entry_name(version), appended(publication, int(time.time() * 1000))):
+            raise CommitFailedError(f"version {version} was taken")
+        self._known = replace(view, seen=publication.batch, version=version, entry=self._entry(version))
+
+    def _make_durable(self, view: _View, publication: Publication) -> None:
+        found = None
+        if not view.plain or self.staging != self._path:  # an entry of ours was durable before it had its name
+            found = find_commit(self._path, view.version, publication.app, publication.batch)
+        make_entries_durable(self._path, [] if found is None else [found])
+
+    def _fold_log(self) -> None:
+        """Have the table's log folded now and then; where that fails it is told, and tried again later."""
+        known = self._known
+        if self._folding is not None and self._folding.why is not None:
+            log.warning("no checkpoint of a table's log", table=str(self.sink.path), why=self._folding.why)
+            self._folding = None
+        due = known is not None and known.plain and known.version % known.every == 0  # delta-spark folds by itself
+        if due and (self._folding is None or not self._folding.runs()):
+            self._folding = LogFolding(self._path)
+
+    def _commit_by_spark(self, publication: Publication) -> None:
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
+        paths = [str(self.staging / f.path) for f in publication.files]
+        try:
+            writer = self.spark.read.parquet(*paths).write.format("delta").mode("append")
+            writer.option("txnAppId", publication.app).option("txnVersion", publication.batch).save(str(self._path))
+        except (Py4JJavaError, PySparkException) as why:
+            raise _refusal(str(why), publication.batch, str(self.sink.path)) from why
+
+
+def _before(seen: int | None, other: int | None) -> bool:
+    """Return whether a table that shows one batch as its newest has lost some to when it showed the other."""
+    return other is not None and (seen is None or seen < other)
+
+
+def _file(path: Path) -> _File:
+    """Return which file stands at a path, None where there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _refusal(text: str, batch: int, where: str) -> Exception:
+    """Return what delta-spark's refusal means: a race that may be run again, rows that do not fit, or else."""
+    from deltalake.exceptions import CommitFailedError
+
+    said = next((line.partition("[DELTA_")[2] for line in text.splitlines() if "[DELTA_" in line), "")
+    if said.startswith("CONCURRENT") or "ConcurrentModification" in text:
+        return CommitFailedError(said)
+    told = f"batch {batch} was not taken: " + (f"[DELTA_{said}" if said else text.strip().splitlines()[0])
+    fits = not said.startswith(("VIOLATE_CONSTRAINT", "NOT_NULL_CONSTRAINT"))
+    return (SinkError if fits else SinkSchemaMismatch)(told, where=where)

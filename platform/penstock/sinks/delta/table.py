@@ -1,0 +1,128 @@
+"""Look at a Delta table: whether rows fit it, and what a commit into it takes."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.checkpoint.storage.local import storage_errors
+from penstock.errors import PenstockError, SinkError, SinkForgets, SinkSchemaMismatch
+from penstock.sinks.delta.restore import ASKS_FOR_MORE, PLAIN_WRITER
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable, Field
+
+__all__ = ["has_delta", "is_plain", "load", "named_errors", "refuse_unfit"]
+
+_FORGETS = "delta.setTransactionRetentionDuration"
+_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
+"""What delta-rs says of an error of the system, whatever the class of its own."""
+_DRAWN = re.compile(r"\s*\x1b\[\d+m↳\x1b\[0m\s*")
+"""What delta-rs draws between an error and its cause."""
+
+
+def refuse_unfit(table: DeltaTable, schema: pa.Schema, *, partition_by: Sequence[str], where: str) -> None:
+    """Raise SinkSchemaMismatch where rows do not fit a table, and SinkForgets where it does not remember batches.
+
+    `partition_by` are the columns that it must be partitioned by, none where any will do.
+    """
+    kept = table.metadata().configuration.get(_FORGETS)
+    if kept is not None:
+        raise SinkForgets(f"the table forgets after {kept} which batches it has", where=where)
+    found = pa.schema(table.schema().to_arrow())
+    if _facts(found) != _facts(_as_delta(schema)):
+        raise SinkSchemaMismatch(
+            f"the stream has {_said(_as_delta(schema))} and the table has {_said(found)}", where=where
+        )
+    partitions = table.metadata().partition_columns
+    if partition_by and list(partition_by) != partitions:
+        raise SinkSchemaMismatch(
+            f"partition_by is {list(partition_by)} and the table is partitioned by {partitions}", where=where
+        )
+
+
+@contextmanager
+def named_errors(path: str | Path) -> Iterator[None]:
+    """Turn what the system and delta-rs say of a table into errors of a store, or else into SinkError.
+
+    None of them says that a commit did not land: its answer may have been lost.
+    """
+    from deltalake.exceptions import DeltaError
+
+    with storage_errors(str(path)):
+        try:
+            yield
+        except PenstockError:
+            raise
+        except (OSError, DeltaError) as why:
+            number = _SYSTEM_ERROR.search(str(why))
+            if number is not None:
+                raise OSError(int(number[1]), os.strerror(int(number[1]))) from why
+            if isinstance(why, OSError) and why.errno is not None:
+                raise
+            said = _DRAWN.sub(": ", str(why).strip()).splitlines()[0]
+            raise SinkError(f"delta-rs failed: {said}", where=str(path)) from why
+
+
+def _as_delta(schema: pa.Schema) -> pa.Schema:
+    """Return the schema as a table would give it back, where the items of a list have another name."""
+    from deltalake import Schema
+
+    return pa.schema(Schema.from_arrow(schema).to_arrow())
+
+
+def has_delta(spark: Any) -> bool:
+    """Return whether a Spark session can write Delta tables."""
+    return "DeltaSparkSessionExtension" in str(spark.conf.get("spark.sql.extensions", ""))
+
+
+def load(path: Path) -> DeltaTable | None:
+    """Return the table at a path, None where there is none."""
+    from deltalake import DeltaTable
+
+    with named_errors(path):
+        return DeltaTable(str(path)) if DeltaTable.is_deltatable(str(path)) else None
+
+
+def is_plain(table: DeltaTable) -> bool:
+    """Return whether an append of files is all that a commit to the table takes."""
+    protocol = table.protocol()
+    metadata = table.metadata()
+    settings = metadata.configuration
+    return (
+        protocol.min_writer_version <= PLAIN_WRITER
+        and not metadata.partition_columns
+        and not any(_asks(field) for field in table.schema().fields)
+        and not any(
+            name.startswith(ASKS_FOR_MORE) and value not in ("none", "false") for name, value in settings.items()
+        )
+    )
+
+
+def _asks(field: Field) -> bool:
+    """Return whether a column, or one inside it, wants its values looked at before they are taken."""
+    return not field.nullable or "delta.invariants" in field.metadata or _asks_inside(field.type)
+
+
+def _asks_inside(kind: Any) -> bool:
+    inside = (getattr(kind, name, None) for name in ("element_type", "key_type", "value_type"))
+    return any(_asks(field) for field in getattr(kind, "fields", ())) or any(
+        _asks_inside(one) for one in inside if one is not None
+    )
+
+
+def _facts(schema: pa.Schema) -> list[tuple[str, str]]:
+    return [
+        (f.name, str(f.type).replace("large_", "").replace("string_view", "string").replace("binary_view", "binary"))
+        for f in schema
+    ]
+
+
+def _said(schema: pa.Schema) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in _facts(schema))

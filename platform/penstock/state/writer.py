@@ -1,0 +1,158 @@
+"""Write what a batch changed in one partition: its rows, merges within the budget, and the new manifest.
+
+This is the one place where a partition's state advances, so the bounds of compaction hold for whoever uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.checkpoint.storage.durable_files import NewFile, make_folder, sync_folder
+from penstock.state.compaction import Combine, compact
+from penstock.state.compaction_planner import LEAST_BUDGET, SLACK_BYTES, CompactionPlan, budget, plan_compaction
+from penstock.state.manifest import Manifest, ManifestRef
+from penstock.state.reader import StateReader
+from penstock.state.references import PartRef, SegmentRef
+from penstock.state.row_layout import Bound
+from penstock.state.segment_writer import SegmentWriter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Change", "Written", "manifest_name", "write_changes", "write_manifest"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Say what a batch changes in a partition.
+
+    `append`: by part, rows to add. `replace`: by part, all rows it has from now on.
+    `floors`: by part, the group below which rows are dead from now on.
+    `facts`: in place of the former ones; None leaves them.
+    A table need not be sorted; one without rows adds nothing, or empties the part it replaces.
+    """
+
+    append: Mapping[str, pa.Table] = field(default_factory=dict)
+    replace: Mapping[str, pa.Table] = field(default_factory=dict)
+    floors: Mapping[str, int] = field(default_factory=dict)
+    facts: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """Say what a batch left of a partition.
+
+    `ref` names the new manifest, `segment` the segment, which may have no files; both are None where nothing changed.
+    `written` are the bytes of the batch's own rows, `rewritten` those of merged ones.
+    """
+
+    manifest: Manifest
+    ref: ManifestRef | None
+    segment: SegmentRef | None
+    written: int
+    rewritten: int
+
+
+def write_changes(
+    reader: StateReader,
+    name: str,
+    change: Change,
+    *,
+    batch: int,
+    merge: Mapping[str, Combine | None],
+    slack: int = SLACK_BYTES,
+    behind: int | None = None,
+) -> Written:
+    """Write a batch's change durably; when it returns, a Commit may name `ref`.
+
+    `reader` is the state before, `name` a `segment_name` that no other attempt uses.
+    `merge` has the parts to be compacted: LATEST where a newer row of a key hides the older, or a `Combine`.
+    At most 4 times the bytes written and `slack` are rewritten: share it among the partitions of a step where the
+    bound is to hold for all together. `behind` as in `plan_compaction`.
+    A change that changes nothing writes nothing.
+    Raises `StateMissing` and `CheckpointCorrupt` for what is read, and for what is written `StorageFull` and its kin;
+    then no manifest names what was written.
+    """
+    before = reader.manifest
+    after = before if change.facts is None else before.with_facts(change.facts)
+    for part, floor in change.floors.items():
+        after = after.with_floor(floor, part)
+    emptied = [part for part in change.replace if before.chain(part)]
+    rows = [(part, table) for tables in (change.append, change.replace) for part, table in tables.items()]
+    if after == before and not emptied and not any(table.num_rows for _, table in rows):
+        return Written(manifest=before, ref=None, segment=None, written=0, rewritten=0)
+    after = after.drop(*emptied).at(batch)
+    with SegmentWriter(
+        reader.folder,
+        name,
+        step=before.step,
+        partition=before.partition,
+        batch=batch,
+        generation=reader.adapt.generation,
+    ) as writer:
+        written = sum(writer.add(part, table).size for part, table in rows)
+        merged, rewritten = _merge(
+            StateReader(reader.folder, after, reader.adapt), writer, merge, budget(written, slack), behind
+        )
+        segment = writer.publish()
+    after = merged.append(segment)
+    ref = write_manifest(reader.folder, name, after)
+    return Written(manifest=after, ref=ref, segment=segment, written=written, rewritten=rewritten)
+
+
+def write_manifest(folder: Path, name: str, manifest: Manifest) -> ManifestRef:
+    """Write a manifest under the name of its segment and make both durable; return what a Commit names it by."""
+    data = manifest.to_bytes()
+    make_folder(folder)
+    with NewFile(folder, manifest_name(name)) as file:
+        file.write(data)
+        file.publish()
+    sync_folder(folder)
+    return ManifestRef(manifest_name(name), len(data), manifest.checksum)
+
+
+def manifest_name(name: str) -> str:
+    """Return the file name of the manifest that goes with a segment."""
+    return f"{name}.json"
+
+
+def _merge(
+    reader: StateReader,
+    writer: SegmentWriter,
+    merge: Mapping[str, Combine | None],
+    budget_bytes: int,
+    behind: int | None,
+) -> tuple[Manifest, int]:
+    """Carry out plans as far as the budget goes, part by part; return the manifest and the bytes rewritten."""
+    manifest, spent = reader.manifest, 0
+    for part, combine in merge.items():
+        for number in count():
+            left = budget_bytes - spent
+            plan = plan_compaction(manifest, part, left, before=writer.batch, whole_budget=budget_bytes, behind=behind)
+            done = None if plan is None else _carry_out(reader, writer, plan, combine, f"{part}~{number}")
+            if plan is None or done is None:
+                break
+            bound, ref = done
+            manifest = manifest.merged(part, {run.number for run in plan.inputs}, bound, ref, writer.batch)
+            spent += ref.size
+    return manifest, spent
+
+
+def _carry_out(
+    reader: StateReader, writer: SegmentWriter, plan: CompactionPlan, combine: Combine | None, name: str
+) -> tuple[Bound | None, PartRef] | None:
+    """Merge and write as much of a plan as takes at most its budget on disk; None where nothing does."""
+    most = plan.budget_bytes
+    while plan.budget_bytes >= LEAST_BUDGET:
+        merged = compact(reader, plan, combine)
+        sections = list(writer.encode(name, merged.rows))
+        size = sum(section.piece.size for section in sections)
+        if size <= most or merged.indivisible:
+            return merged.bound, writer.add_sections(name, sections)
+        # What a merge adds (wider types, or a Combine whose rows grow) is known only afterwards.
+        plan = replace(plan, budget_bytes=plan.budget_bytes * most // (size + size // 8))
+    return None

@@ -1,0 +1,1 @@
+"""Tell people and Airflow what happens to streams."""

@@ -1,0 +1,120 @@
+"""Tell people, through a webhook, when a stream is in trouble, and when it is well again.
+
+Alerts come from the records of the streams, which the supervisor writes, and not from whoever waits for a stream.
+How far they were told is written down after the post, so each comes at least once, and none is lost with a supervisor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from penstock.checkpoint.control_records import Records
+from penstock.checkpoint.log.batch_report import moment
+from penstock.config.notifications import Secret
+from penstock.supervise.events.posting import Poster
+from penstock.supervise.records import StreamRecords
+from penstock.supervise.stream import Phase, Stream
+
+__all__ = ["AlertPoster", "Webhook"]
+
+log = structlog.get_logger()
+
+_TROUBLE = (Phase.FAILED, Phase.UNHEALTHY, Phase.PAUSED, Phase.BACKOFF)
+_WELL = (Phase.RUNNING, Phase.FINISHED)
+_CONNECT, _ANSWER = 3.0, 15.0
+
+Post = Callable[[dict[str, Any]], None]
+
+
+@dataclass(kw_only=True)
+class AlertPoster(Poster):
+    """Post what befell the streams; `post` raises OSError where an alert did not arrive."""
+
+    post: Post
+
+    def post_news(self, job: str) -> None:
+        """Post the steps into trouble, and out of it."""
+        told = Records(self.store, "alerts", job)
+        streams = StreamRecords(self.store, job)
+        found = told.newest()
+        history = streams.history()
+        if not history:
+            return
+        if found is None:
+            # What happened before anybody listened is history; whether it is in trouble now, is not.
+            before = history[-1][0] - 1 if self.first_look(job) else -1
+            told.put({"record": before, "phase": None, "trouble": False})
+            found = told.newest()
+            assert found is not None
+        at = _Told(int(found.body["record"]), found.body["phase"], trouble=bool(found.body["trouble"]))
+        if history[-1][0] <= at.record:
+            return
+        for number, stream in history:
+            if number <= at.record:
+                continue
+            alert, after = _next(job, number, stream, at)
+            if alert is not None:
+                self.post(alert)
+                told.put({"record": after.record, "phase": after.phase, "trouble": after.trouble})
+                log.info("alert.posted", job=job, phase=alert["phase"])
+            at = after
+        told.put({"record": at.record, "phase": at.phase, "trouble": at.trouble})
+        told.prune()
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """How far alerts have come: the number of a record, its phase, and whether the last that was told is trouble."""
+
+    record: int
+    phase: str | None
+    trouble: bool
+
+
+def _next(job: str, number: int, stream: Stream, at: _Told) -> tuple[dict[str, Any] | None, _Told]:
+    """Return what to tell of a record, if anything, and how far that is.
+
+    Told is every step into another kind of trouble, and the first record that says that it runs, or has finished,
+    after trouble.
+    """
+    phase = stream.phase
+    stays = phase.value == at.phase
+    news = not stays and (phase in _TROUBLE or (at.trouble and phase in _WELL))
+    trouble = phase in _TROUBLE if news else at.trouble
+    return (_alert(job, stream) if news else None), _Told(number, phase.value, trouble)
+
+
+def _alert(job: str, stream: Stream) -> dict[str, Any]:
+    reason = f": {stream.reason}" if stream.reason else ""
+    return {
+        "text": f"Penstock: {job} is {stream.phase.value}{reason}",
+        "job": job,
+        "phase": stream.phase.value,
+        "reason": stream.reason,
+        "generation": stream.generation,
+        "since": moment(stream.since),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """Post alerts as JSON to an address that is a secret; `text` in it is what chat programs show."""
+
+    address: Secret
+
+    def __call__(self, alert: dict[str, Any]) -> None:
+        """Post one; raises OSError where it was not taken, and ConfigError where there is no address."""
+        import requests
+
+        url = self.address.read().get_secret_value()
+        try:
+            answer = requests.post(url, json=alert, timeout=(_CONNECT, _ANSWER))
+        except (requests.RequestException, ValueError) as why:
+            # The message would hold the address.
+            raise OSError(f"the webhook does not answer: {type(why).__name__}") from None
+        if not answer.ok:
+            raise OSError(f"the webhook answered with {answer.status_code}")

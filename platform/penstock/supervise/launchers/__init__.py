@@ -1,0 +1,1 @@
+"""Start drivers: as processes of this machine, or by `spark-submit`."""

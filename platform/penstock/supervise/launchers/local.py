@@ -1,0 +1,243 @@
+"""Run drivers as processes of this machine, each in a session of its own, so that they outlive the supervisor.
+
+Those of a cluster are started by `spark-submit`, and are processes of this machine as well (`submit`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from penstock.config.values import is_local
+from penstock.errors import CommitUnknown, GateStopped, PenstockError, StorageFull, StorageUnavailable
+from penstock.runtime.process.os_processes import (
+    argv_of,
+    environment_of,
+    kill_session,
+    leaders,
+    pid_namespace,
+    process_runs,
+    process_start,
+)
+from penstock.runtime.process.project import Project
+from penstock.supervise.autostart import without_airflow
+from penstock.supervise.launcher import Handle, LaunchOrder, Look, run_words
+from penstock.supervise.launchers.submit import submit_environment, submit_words
+from penstock.supervise.machine import Exit, Life
+from penstock.supervise.stream import DriverSlot
+
+__all__ = ["LocalLauncher", "events_of", "log_files", "read_exit"]
+
+_STORAGE = (StorageFull.code, StorageUnavailable.code, CommitUnknown.code)
+_DYING = 20.0
+"""Seconds that killed processes have to be gone."""
+_TAIL = 64 * 2**10
+"""Bytes at the end of a driver's events in which its last words are looked for."""
+_KEPT_LOGS = 20
+_SCRATCH = "penstock-driver-"
+_SIGNALLED = 128
+
+
+class LocalLauncher:
+    """Start `penstock run` here; what it says goes to `<logs>/<generation>.jsonl`, what it complains of to `.log`.
+
+    `hidden` are environment variables that drivers do not get: secrets of the supervisor's own. Those of Airflow they
+    never get.
+    """
+
+    def __init__(self, *, hidden: Collection[str] = ()) -> None:
+        self._hidden = frozenset(hidden)
+        self._host = socket.gethostname()
+        self._namespace = pid_namespace()
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+
+    def launch(self, order: LaunchOrder) -> Handle:
+        """Start the driver."""
+        order.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+        events, errors = log_files(order.logs, order.stream.generation)
+        scratch = tempfile.mkdtemp(prefix=_SCRATCH)
+        try:
+            return self._started(order, events, errors, scratch)
+        except BaseException:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
+
+    def _started(self, order: LaunchOrder, events: Path, errors: Path, scratch: str) -> Handle:
+        words, environment = _program(order, Path(scratch))
+        with events.open("ab") as out, errors.open("ab") as err:
+            _drop_old(order.logs)
+            child = subprocess.Popen(  # noqa: S603 - our own program, and words that were checked
+                words,
+                cwd=order.project,
+                env={**{k: v for k, v in without_airflow(os.environ).items() if k not in self._hidden}, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        self._children[child.pid] = child
+        return self._handle(child.pid, scratch)
+
+    def look(self, job: str, slot: DriverSlot, logs: Path) -> Look:
+        """Return whether the driver's process runs."""
+        if not self._is_here({"host": slot.host} if slot.handle is None else slot.handle):
+            # It cannot be looked at; what it has said at its end stands where all machines see it.
+            said = None if slot.foreign else read_exit(logs, slot.generation, None)
+            return Look(Life.UNKNOWN) if said in (None, Exit()) else Look(Life.GONE, said)
+        if slot.handle is None:
+            found = self._find(job, slot.generation, logs.parent.parent)
+            if found is None:
+                return Look(Life.GONE, Exit(error="it was never started"))
+            return Look(Life.RUNS, handle=found)
+        pid, start = int(str(slot.handle["pid"])), str(slot.handle["start"])
+        child = self._children.get(pid)
+        if (child is None or child.poll() is None) and process_runs(pid, start):
+            return Look(Life.RUNS)
+        self._children.pop(pid, None)
+        code = child.poll() if child is not None else None  # it may have ended between the two questions
+        return Look(Life.GONE, None if slot.foreign else read_exit(logs, slot.generation, code))
+
+    def kill(self, handle: Handle) -> bool:
+        """End all processes of the driver's session, and delete what Spark has left in its temporary folder."""
+        if not self._is_here(handle):
+            return False
+        kill_session(int(str(handle["pid"])), str(handle["start"]), within=_DYING)
+        scratch = Path(str(handle.get("scratch", "")))
+        # Only what a launcher can have made: the record may have been written by somebody else.
+        if scratch.parent == Path(tempfile.gettempdir()) and scratch.name.startswith(_SCRATCH):
+            shutil.rmtree(scratch, ignore_errors=True)
+        return True
+
+    def _handle(self, pid: int, scratch: str) -> Handle:
+        place: Handle = {"host": self._host, "namespace": self._namespace}
+        return {**place, "pid": pid, "start": process_start(pid), "scratch": scratch}
+
+    def _is_here(self, handle: Handle) -> bool:
+        """Return whether the process table that one sees here tells of a handle's process.
+
+        Containers may have one host name, and different processes under one number.
+        """
+        return handle.get("host") == self._host and handle.get("namespace", "") in ("", self._namespace)
+
+    def _find(self, job: str, generation: int, root: Path) -> Handle | None:
+        """Return the driver of a generation that was started and whose start was not recorded.
+
+        Other projects of this machine may have a job of that name: the copy of its code says which root it is of.
+        """
+        for pid in leaders():
+            words = argv_of(pid)
+            ours = any(Path(code).is_relative_to(root) for code in _behind(words, "--code"))
+            if ours and job in words and str(generation) in _behind(words, "--generation"):
+                scratch = environment_of(pid).get("TMPDIR", "")
+                return self._handle(pid, scratch)
+        return None
+
+
+def _program(order: LaunchOrder, scratch: Path) -> tuple[list[str], dict[str, str]]:
+    """Return the words that start a driver, and what its environment has beside ours.
+
+    Settings that cannot be read are the driver's to tell: it is started all the same, and says where and why.
+    """
+    environment = _environment(str(scratch))
+    try:
+        settings = Project(order.project, order.code).settings(order.job)
+    except PenstockError:
+        settings = None
+    if settings is None or is_local(settings.master):
+        return [sys.executable, "-P", "-m", "penstock", *run_words(order)], environment
+    return submit_words(order, settings, scratch), environment | submit_environment()
+
+
+def _environment(scratch: str) -> dict[str, str]:
+    """Return what a driver needs beside our own environment.
+
+    Spark's workers are to be the interpreter of the driver. What Spark leaves in temporary folders when it is killed,
+    shuffle files above all, is to be in one that can be deleted.
+    """
+    options = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} -Djava.io.tmpdir={scratch}".strip()
+    return {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "TMPDIR": scratch,
+        "SPARK_LOCAL_DIRS": scratch,
+        "SPARK_SUBMIT_OPTS": options,
+    }
+
+
+def log_files(logs: Path, generation: int) -> tuple[Path, Path]:
+    """Return where the driver of a generation writes its events and its complaints."""
+    return logs / f"{generation:06d}.jsonl", logs / f"{generation:06d}.log"
+
+
+def read_exit(logs: Path, generation: int, code: int | None) -> Exit:
+    """Return how a driver ended, from its last events and, where it was our child, its exit code.
+
+    A driver that was killed said nothing; one whose parent was another supervisor has said its code itself.
+    """
+    events, errors = log_files(logs, generation)
+    for event in reversed(list(_last_events(events))):
+        if event.get("event") == "run.ended":
+            return Exit(code=0, finished=event.get("ending") == "finished")
+        if event.get("event") == "run.failed":
+            said = str(event.get("code"))
+            return Exit(
+                code=_number(event.get("exit_code")),
+                error=f"{said} {event.get('what')}" + (f" ({event['where']})" if event.get("where") else ""),
+                storage=said in _STORAGE,
+                judged=said == GateStopped.code,
+            )
+    if code is None or code < 0 or code > _SIGNALLED:  # spark-submit tells of a signal to its child as a shell does
+        return Exit()
+    return Exit(code=code, error=_last_line(errors))
+
+
+def _last_events(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL))
+            tail = file.read()
+    except OSError:
+        return
+    yield from events_of(tail)
+
+
+def events_of(said: bytes) -> Iterator[dict[str, Any]]:
+    """Yield the events among the lines that a driver has written; Java and others write there as well."""
+    for line in said.decode("utf-8", "replace").splitlines():
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):  # what a job prints may be anything
+            continue
+        if isinstance(event, dict):
+            yield event
+
+
+def _last_line(path: Path) -> str | None:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((line.strip() for line in reversed(lines) if line.strip()), None)
+
+
+def _drop_old(logs: Path) -> None:
+    for suffix in (".jsonl", ".log"):
+        for path in sorted(logs.glob(f"*{suffix}"))[:-_KEPT_LOGS]:
+            path.unlink(missing_ok=True)
+
+
+def _behind(words: list[str], name: str) -> list[str]:
+    return [value for known, value in pairwise(words) if known == name]
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None

@@ -1,0 +1,82 @@
+"""Suites of jobs, with their checkpoints on a real HDFS instead of local disk.
+
+The tests are those of other modules; only the folder that they are given stands for one on HDFS. More of them are in
+test_more_jobs_on_hdfs, for `make soak`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import test_export as exports
+import test_state_functions_in_jobs as state
+import test_state_rewrite as restores
+import test_writer_in_jobs as data
+from deltalake import DeltaTable
+
+from penstock.checkpoint.storage.filesystem import files_below, have_file
+from penstock.checkpoint.storage.hdfs_cache import root_of
+from penstock.errors import CannotCopy
+from penstock.runtime.driver.settings import DriverSettings
+from penstock.runtime.snapshots.catalog import versions
+from penstock.runtime.snapshots.delta_table import working_copy
+from penstock.runtime.snapshots.scheduler import DataCheckpointPolicy
+from penstock.testing import Harness
+
+pytestmark = [pytest.mark.integration, pytest.mark.sample(4, of="HDFS and clusters")]
+
+test_windows = state.test_windows_stand_behind_state_functions_and_before_them
+test_10_4_truncation = data.test_10_4_behind_a_data_checkpoint_nothing_older_is_read
+
+
+def test_an_import(tmp_path: Path) -> None:
+    """From HDFS to a folder of this machine, and from there to HDFS again, where it goes on."""
+    job, export = restores.job_of("idle", partitions=2), tmp_path.parent / "export"
+    with Harness(job, tmp_path / "a") as old:
+        for n in range(3):
+            old.batch({"rows": [{"k": f"k{i}", "v": n} for i in range(9)]}, at=10 * (n + 1))
+        exports.exported(tmp_path / "a", export)
+        kept = old.state("step")
+    shutil.rmtree(tmp_path / "a")
+    exports.imported(export, tmp_path / "b")
+    with pytest.raises(CannotCopy, match="already"):
+        exports.imported(export, tmp_path / "b")
+    job = restores.job_of("idle", partitions=2)
+    with Harness(job, tmp_path / "b") as new:
+        assert new.state("step") == kept
+
+
+def test_10_3_the_table_on_hdfs_is_the_state_and_old_versions_go(tmp_path: Path) -> None:
+    """It is an ordinary Delta table there, with the files of the versions that are kept, and can be gone back to."""
+    states = []
+    settings = DriverSettings(keep=2, data=DataCheckpointPolicy(keep=2))
+    with Harness(data.kept_job(1, partitions=1), tmp_path, settings=settings) as h:
+        for n in range(7):
+            h.batch({"rows": [{"k": f"k{n}", "v": n}]})
+            states.append(data.sorted_rows(h.state("step")))
+        table = h.root / "kept" / "snapshots" / "step"
+        kept = versions(h.root / "kept", "step")
+        assert len(kept) == 2
+        files = [path for path in files_below(table) if path.suffix == ".parquet" and path.parent.name != "_delta_log"]
+        assert len(files) == 2
+        with working_copy(table) as copy:
+            (name,) = pa.table(DeltaTable(copy).get_add_actions())["path"].to_pylist()
+        rows = pq.read_table(have_file(table / name)).to_pylist()
+        assert data.sorted_rows(rows) == states[-1]
+        snapshot = min(kept, key=lambda one: one.commit.batch)
+        h.restore(snapshot=str(snapshot.version))
+        assert snapshot.commit.batch < 6
+        assert data.sorted_rows(h.state("step")) == states[snapshot.commit.batch]
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path, hdfs) -> Path:
+    """Return a folder that stands for one on HDFS."""
+    folder = root_of(hdfs.url(secrets.token_hex(8)), cache=str(tmp_path))
+    folder.mkdir(mode=0o700)
+    return folder

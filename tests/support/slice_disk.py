@@ -1,0 +1,80 @@
+"""Hold the state of a window step in segments and manifests, as a task of a batch does; each batch opens it anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.operators.windows.time_windows import WindowStep
+from penstock.runtime.tasks.batch_context import BatchContext
+from penstock.runtime.tasks.partition_state import PartitionState
+from penstock.runtime.tasks.specs import StepDone
+from penstock.runtime.tasks.staging import TaskFiles
+from penstock.runtime.tasks.window_step import WindowStepWork
+from penstock.state import Change, Written
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a batch left: the output, with event times, and what was written of the state."""
+
+    output: pa.Table
+    done: StepDone
+    written: Written
+
+
+class SliceDisk:
+    """One partition of the step `w` in a folder; `ref` names its manifest."""
+
+    def __init__(self, spec: WindowStep, root: Path, ref: Mapping[str, Any] | None = None, batches: int = 0) -> None:
+        self.work, self.root, self.ref, self.batches = WindowStepWork("w", spec), root, ref, batches
+        self.base: Mapping[str, Any] | None = None
+        """The manifest of a fold on which the next batch stands."""
+
+    def state(self) -> PartitionState:
+        """Open what the last batch left."""
+        return PartitionState.open(self.root, "w", 0, self.ref, work=self.work, base=self.base)
+
+    def batch(self, deltas: Sequence[pa.Table], *, late: int | None, close: int | None) -> Batch:
+        """Run a batch, and write what it changed."""
+        facts = self.facts(late, close)
+        state, pieces = self.state(), []
+        made = self.work.run(state, list(deltas), facts)
+        while True:
+            try:
+                pieces.append(next(made).rows)
+            except StopIteration as end:
+                done: StepDone = end.value
+                break
+        written = self.write(state, done.change)
+        self.batches += 1
+        return Batch(pa.concat_tables(pieces) if pieces else self.work.output.empty_table(), done, written)
+
+    def write(self, state: PartitionState, change: Change) -> Written:
+        """Write a change of the state, as the batch that is next."""
+        written = state.write(change, TaskFiles(self.facts(None, None), self.batches, "0b0"), partitions=1)
+        if written.ref is not None:
+            self.ref, self.base = (
+                {"path": written.ref.path, "size": written.ref.size, "checksum": written.ref.checksum},
+                None,
+            )
+        return written
+
+    def facts(self, late: int | None, close: int | None) -> BatchContext:
+        """Return what the tasks of the next batch are told."""
+        return BatchContext(
+            batch=self.batches,
+            time=self.batches,
+            epoch=1,
+            run="0123456789ab",
+            spans={},
+            late={"w": late},
+            close={"w": close},
+            manifests={},
+            state_folder=str(self.root),
+            staging={},
+        )

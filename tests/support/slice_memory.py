@@ -1,0 +1,98 @@
+"""Hold the state of a window step in memory as files would: tables go through bytes, facts through JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.operators.windows.partials import GROUP, integers, slices_in
+from penstock.operators.windows.time_windows import StepResult, WindowStep, step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done(StepResult):
+    """What a step did, with all of its output."""
+
+    output: pa.Table
+    pieces: tuple[int, ...]
+    """How many rows came at once."""
+
+
+def whole_step(source: SliceMemory, deltas: Iterable[pa.Table], spec: WindowStep, **watermarks: int | None) -> Done:
+    """Run a step to its end."""
+    made, pieces = step(source, deltas, spec, **watermarks), []
+    while True:
+        try:
+            pieces.append(next(made))
+        except StopIteration as end:
+            result = {field.name: getattr(end.value, field.name) for field in fields(end.value)}
+            output = pa.concat_tables([spec.output.empty_table(), *pieces])
+            return Done(output=output, pieces=tuple(piece.num_rows for piece in pieces), **result)
+
+
+class SliceMemory:
+    """A SliceSource whose contents are replaced by `write`, as a commit would."""
+
+    def __init__(self, spec: WindowStep) -> None:
+        self.spec = spec
+        self.runs: dict[str, list[pa.Table]] = {}
+        self.text = "{}"
+        self.floor = -(2**63)
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return json.loads(self.text)
+
+    def scan(self, part: str, lo: int, hi: int) -> list[pa.Table]:
+        found = []
+        for run in self.runs.get(part, []):
+            first, last = np.searchsorted(integers(run, GROUP), [lo, hi])
+            if first < last:
+                found.append(run.slice(first, last - first))
+        return found
+
+    def groups(self, part: str) -> np.ndarray:
+        runs = [slices_in(run) for run in self.runs.get(part, [])]
+        return np.unique(np.concatenate(runs)) if runs else np.zeros(0, np.int64)
+
+    def write(self, result: StepResult) -> None:
+        assert not set(result.append) & set(result.replace)
+        assert set(result.append) | set(result.replace) <= set(self.spec.parts)
+        for part, table in result.append.items():
+            self.runs.setdefault(part, []).append(self._stored(part, table))
+        for part, table in result.replace.items():
+            self.runs[part] = [self._stored(part, table)] if table.num_rows else []
+        self.text = json.dumps(result.facts)
+        self.floor = result.floor
+
+    def compact(self, *, sweep: bool) -> None:
+        """Merge the runs of the parts that are appended to; with `sweep`, let go what no window needs."""
+        for part in ("slices", "late", "late_next"):
+            runs = self.runs.get(part, [])
+            if runs:
+                merged = self.spec.layout.combine(runs)
+                keep = integers(merged, GROUP) >= (self.floor if sweep else -(2**63))
+                self.runs[part] = [merged.filter(pa.array(keep))]
+        if sweep:
+            fronts = self.runs.get("front", [])
+            self.runs["front"] = [run.filter(pa.array(integers(run, GROUP) >= self.floor)) for run in fronts]
+
+    def _stored(self, part: str, table: pa.Table) -> pa.Table:
+        assert table.schema.equals(self.spec.parts[part])
+        groups = integers(table, GROUP)
+        hashes = integers(table, "_hash")
+        assert np.array_equal(np.lexsort((hashes, groups)), np.arange(len(groups))) or _sorted(groups, hashes)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        return pa.ipc.open_file(sink.getvalue()).read_all()
+
+
+def _sorted(groups: np.ndarray, hashes: np.ndarray) -> bool:
+    pairs = list(zip(groups.tolist(), hashes.tolist(), strict=True))
+    return pairs == sorted(pairs)

@@ -1,0 +1,148 @@
+"""`penstock fsck` reads checkpoints without anything else, and says what each damage means for who goes on (DESIGN 5)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from checkpoint_samples import commit, leave, offsets, own
+from typer.testing import CliRunner
+
+from penstock.checkpoint.log.entries import Restore, Save
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.metadata import open_or_create
+from penstock.checkpoint.storage.local import LocalStore
+from penstock.cli.main import app
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Two jobs with batches 0 to 3 each; batch 1 of `a` is saved as `early`."""
+    for job in ("a", "b"):
+        folder = tmp_path / job
+        folder.mkdir(mode=0o700)
+        store = LocalStore(folder)
+        open_or_create(store, now=0)
+        owned = own(Log(store))
+        for batch in range(4):
+            owned.append(offsets(batch))
+            done = owned.append(commit(batch))
+            if (job, batch) == ("a", 1):
+                owned.append(Save(epoch=owned.epoch, writer=owned.writer, name="early", commit=done))
+        leave(owned)
+    return tmp_path
+
+
+def fsck(root: Path, *more: str) -> tuple[int, str]:
+    ran = CliRunner().invoke(app, ["fsck", str(root), *more])
+    return ran.exit_code, ran.output
+
+
+def told(root: Path, job: str = "a") -> dict[str, str]:
+    """Return what was found of a job, and what each of it means."""
+    code, out = fsck(root, "--json")
+    found = json.loads(out.splitlines()[0])["jobs"]
+    assert code == (78 if any(said["problems"] for said in found.values()) else 0)
+    return {problem["what"]: problem["means"] for problem in found[job]["problems"]}
+
+
+def slots(root: Path, job: str = "a") -> list[Path]:
+    return sorted((root / job / "log").iterdir())
+
+
+def test_what_is_whole_is_said_to_be(root: Path) -> None:
+    """Of a root, and of one job."""
+    code, out = fsck(root)
+    assert (code, out.count("; all is as it was written")) == (0, 2)
+    code, out = fsck(root / "a")
+    assert (code, out) == (0, "a: 4 batches, 0 files of state, 0.0 MiB; all is as it was written\n")
+
+
+def test_a_torn_entry_at_the_end_is_given_up_by_the_next_start(root: Path) -> None:
+    """And says nothing of the other job."""
+    last = slots(root)[-1]
+    last.write_bytes(last.read_bytes()[:-5])
+    (means,) = told(root).values()
+    assert means == (
+        "the next start gives it up, if no sink shows that it was a batch; else go back with --from batch=N to one of "
+        "0, 1, 2, 3, or --from saved=NAME to early"
+    )
+    assert told(root, "b") == {}
+
+
+def test_a_commit_in_the_middle_stops_the_job_and_says_where_to_go_back_to(root: Path) -> None:
+    """To batches that can be read; what the damage is stands once."""
+    middle = slots(root)[4]  # Takeover, Offsets 0, Commit 0, Offsets 1, Commit 1, Save, ...
+    middle.write_bytes(b"x" + middle.read_bytes()[1:])
+    found = told(root)
+    assert all(
+        means.startswith("the job does not start; go back with --from batch=N to one of") for means in found.values()
+    )
+    assert sum(middle.name in what for what in found) == 1
+    assert all("2, 3, or --from saved=NAME to early" in means for means in found.values())
+
+
+@pytest.mark.fault("F16")
+def test_only_batches_of_the_line_in_force_are_named(root: Path) -> None:
+    """Behind a restore to batch 1 the job stands on it, and not on what came after it."""
+    log = Log(LocalStore(root / "a"))
+    owned = own(log, "w2")
+    who = {"epoch": owned.epoch, "writer": owned.writer}
+    owned.append(Restore(**who, batch=1, source="batch", saved=None, partitions=None))
+    for batch in (4, 5):
+        owned.append(offsets(batch, **who))
+        done = owned.append(commit(batch, **who))
+    assert done.place is not None
+    path = root / "a" / log.path(done.place.slot)
+    path.write_bytes(path.read_bytes()[:-1])
+    (means,) = told(root).values()
+    assert (
+        means == "the job does not start; go back with --from batch=N to one of 0, 1, 4, or --from saved=NAME to early"
+    )
+
+
+@pytest.mark.fault("F68")
+def test_a_log_that_may_have_ended_for_a_move_names_no_way_back(root: Path) -> None:
+    """No restore would be let there."""
+    log = Log(LocalStore(root / "a"))
+    owned = own(log, "w2", command="move to /elsewhere/a")
+    log.store.create(log.path(owned.next_slot), b"")
+    (means,) = told(root).values()
+    assert "the move of the job to /elsewhere/a may have ended the log" in means
+    assert "--from" not in means
+
+
+def test_a_gap_is_found(root: Path) -> None:
+    """An entry that is gone and that nothing has purged."""
+    slots(root)[4].unlink()
+    assert any("missing" in what for what in told(root))
+
+
+def test_a_checkpoint_without_its_uuid_is_no_ones(root: Path) -> None:
+    """Sinks know it by that."""
+    path = root / "a" / "metadata.json"
+    data = path.read_bytes()
+    path.write_bytes(data[:-3])
+    assert all("no driver starts: sinks know the checkpoint by its uuid" in means for means in told(root).values())
+    path.unlink()
+    assert list(told(root)) == ["there is no metadata.json"]
+    path.write_bytes(data)
+    assert told(root) == {}
+
+
+def test_a_save_that_cannot_be_read_keeps_all_files(root: Path) -> None:
+    """Which it names is not known any more."""
+    save = slots(root)[5]
+    save.write_bytes(save.read_bytes()[:-9])
+    found = told(root)
+    assert any(what.startswith("saved as early: cannot be read") for what in found)
+    assert "nobody can go back to it, and no file of state is deleted any more" in found.values()
+
+
+def test_where_there_is_nothing_it_says_so(tmp_path: Path) -> None:
+    """A wrong folder is no sound checkpoint."""
+    code, out = fsck(tmp_path)
+    assert (code, "there is no checkpoint below it" in out) == (2, True)
+    code, out = fsck(tmp_path / "x")
+    assert (code, "there is no such folder" in out) == (2, True)

@@ -1,0 +1,148 @@
+"""`penstock streams` and commands on streams whose files are in trouble: one job's trouble is that job's."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from checkpoint_samples import own, run_batch
+from project_samples import make_project
+from structlog.testing import capture_logs
+from typer.testing import CliRunner
+
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.roots import control_store
+from penstock.checkpoint.storage.local import LocalStore
+from penstock.cli.main import app
+from penstock.cli.supervise import _look_for_roots
+from penstock.errors import ConfigError, RootUnsafe
+from penstock.runtime.process.project import Project
+from penstock.supervise.records import StreamRecords
+from penstock.supervise.stream import StartOptions
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A project with two jobs."""
+    root = make_project(tmp_path / "project", rows=10)
+    shutil.copy(root / "jobs" / "orders.py", root / "jobs" / "second.py")
+    return root
+
+
+def run(root, *words):
+    """Run a command of the project; return its exit code, what it said and what it complained of."""
+    found = CliRunner().invoke(app, [*words, "--project", str(root)])
+    return found.exit_code, found.stdout, found.stderr
+
+
+def test_all_jobs_are_listed_where_nothing_was_ever_started(root):
+    """And looking makes no control root."""
+    code, said, _ = run(root, "streams", "--json")
+    rows = json.loads(said)
+    assert (code, [(row["job"], row["phase"]) for row in rows]) == (0, [("orders", "STOPPED"), ("second", "STOPPED")])
+    assert all("there is no control root" in row["reason"] for row in rows)
+    assert not (root / "checkpoints").exists()
+
+
+def test_a_command_without_a_control_root_is_refused(root):
+    """Nobody would ever read what it writes."""
+    code, _, err = run(root, "start", "orders")
+    assert (code, "PEN-SUP-004" in err, "penstock supervise" in err) == (75, True, True)
+    assert not (root / "checkpoints").exists()
+
+
+@pytest.mark.fault("F66")
+def test_a_job_whose_file_is_wrong_hides_no_other(root):
+    """Its row says what is wrong, and where, and how its stream stands; the command ends as trouble with a file does."""
+    control_store(root / "checkpoints")
+    for job in ("orders", "second"):
+        assert run(root, "start", job)[0] == 0
+    (root / "conf" / "jobs" / "second.toml").write_text("[sources\n")
+    code, said, err = run(root, "streams", "--json")
+    rows = {s["job"]: s for s in json.loads(said)}
+    assert (code, rows["orders"]["phase"], rows["second"]["phase"]) == (78, "SUBMITTING", "SUBMITTING")
+    assert "second.toml" in rows["second"]["reason"]
+    assert "PEN-CNF-001" in err
+    assert "second.toml" in run(root, "streams")[1]
+
+
+def test_a_stream_whose_code_is_gone_is_seen_and_stopped(root):
+    """It runs from a copy; a job that never had a stream is still no job."""
+    control_store(root / "checkpoints")
+    assert run(root, "start", "second")[0] == 0
+    (root / "jobs" / "second.py").unlink()
+    assert "second" in run(root, "streams")[1]
+    assert run(root, "stop", "second")[0] == 0
+    assert "PEN-JOB" in run(root, "stop", "third")[2]
+
+
+def test_a_start_of_a_stream_that_runs_says_what_it_set(root):
+    """Limits and note; the generation stays."""
+    control_store(root / "checkpoints")
+    assert "generation 1" in run(root, "start", "orders")[1]
+    code, said, _ = run(root, "start", "orders", "--rows", "7")
+    assert (code, said) == (0, "orders: it runs (generation 1), with these limits and this note from now on\n")
+    assert "nothing to do" in run(root, "start", "orders", "--rows", "7")[1]
+
+
+def test_a_restart_carries_what_becomes_of_state_and_sinks(root):
+    """Into the stream's record, from where each of its drivers gets it; what is wrong ends with 2, and writes nothing."""
+    control_store(root / "checkpoints")
+    log = Log(LocalStore(root / "checkpoints" / "orders"))
+    run_batch(own(log), 0)
+    records = StreamRecords(control_store(root / "checkpoints"), "orders")
+    wrong = [
+        ("--partitions", "0"),
+        ("--state", "minutely"),
+        ("--state", "a=t", "--state", "a=u"),
+        ("--drop", "../x"),
+        ("--truncate-sinks",),
+        ("--from", "empty", "--partitions", "4"),
+    ]
+    for words in wrong:
+        for command in ("start", "restart", "restore"):
+            assert run(root, command, "orders", *words)[0] == 2, words
+    assert records.number() == -1
+    said = ("--from", "batch=0", "--partitions", "4", "--state", "minutely=t", "--truncate-sinks", "--drop", "x")
+    for command in ("start", "restart"):
+        assert run(root, command, "orders", *said)[0] == 0
+        assert records.newest().options == StartOptions(
+            partitions=4, state={"minutely": "t"}, truncate_sinks=True, drop=("x",)
+        )
+    assert run(root, "restart", "orders")[0] == 0
+    assert records.newest().options is None
+
+
+def test_an_editors_lock_and_a_name_that_is_none_are_no_jobs(root):
+    """The one is a link to nowhere, and the other could not be run."""
+    (root / "jobs" / ".#orders.py").symlink_to("me@host.123:456")
+    (root / "jobs" / "my-helper.py").touch()
+    code, said, _ = run(root, "streams", "--json")
+    assert (code, [s["job"] for s in json.loads(said)]) == (0, ["orders", "second"])
+
+
+def test_roots_are_looked_for_again_and_one_that_is_refused_keeps_no_other(root):
+    """A job with a root of its own is added, one is refused, and a broken file is mended, while a supervisor runs."""
+    made, known, told = [], {}, {}
+
+    def make(path):
+        if path.name == "refused":
+            raise RootUnsafe("others may write in it", where=str(path))
+        made.append(path.name)
+        return path
+
+    project = Project(root)
+    with capture_logs() as logs:
+        assert _look_for_roots(project, known, told, make) == [root / "checkpoints"]
+        (root / "conf" / "jobs" / "orders.toml").write_text('[checkpoint]\nroot = "refused"\n')
+        (root / "conf" / "jobs" / "second.toml").write_text("[checkpoint\n")
+        for _ in range(3):
+            assert _look_for_roots(project, known, told, make) == []
+        (root / "conf" / "jobs" / "second.toml").write_text('[checkpoint]\nroot = "own"\n')
+        assert _look_for_roots(project, known, told, make) == [root / "own"]
+    assert made == ["checkpoints", "own"]
+    assert sorted(line["job"] for line in logs) == ["orders", "second"]
+    (root / "conf" / "penstock.toml").write_text("[checkpoint\n")
+    with pytest.raises(ConfigError):
+        _look_for_roots(Project(root), {}, {}, make)

@@ -1,0 +1,189 @@
+"""Slices and lateness against the definitions of SEMANTICS 2.3, 2.5 and the table of 3, taken word for word."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock import seconds
+from penstock.errors import JobError
+from penstock.graph.policies import LatenessRule
+from penstock.graph.windows import TimeWindow
+from penstock.operators.windows.slices import (
+    BEGINNING_OF_TIME,
+    END_OF_TIME,
+    FARTHEST,
+    check_window,
+    due_ends,
+    first_end_after,
+    floor_slice,
+    in_no_window,
+    judge,
+    last_ends,
+    next_due_end,
+    slice_end,
+    slice_starts,
+    slices_per_window,
+    windows_of,
+)
+from penstock.windows import Sliding, Tumbling
+
+WINDOWS = st.builds(
+    TimeWindow,
+    size=st.integers(1, 40),
+    every=st.integers(1, 40),
+    offset=st.integers(-50, 50),
+    rule=st.sampled_from(LatenessRule),
+)
+TIMES = st.integers(-200, 200)
+SPAN = range(-320, 321)
+
+
+def by_definition(time: int, window: TimeWindow) -> list[tuple[int, int]]:
+    """Return every start s with s <= t < s + size and s = offset modulo every."""
+    starts = (s for s in SPAN if (s - window.offset) % window.every == 0 and s <= time < s + window.size)
+    return [(s, s + window.size) for s in starts]
+
+
+def cuts(window: TimeWindow) -> list[int]:
+    """Return every start and end of a window."""
+    return [t for t in SPAN if (t - window.offset) % window.every in (0, window.size % window.every)]
+
+
+def array(*times: int) -> np.ndarray:
+    return np.array(times, dtype=np.int64)
+
+
+@given(WINDOWS, TIMES)
+def test_windows_of_a_time_are_those_of_the_definition(window, time):
+    """3: every start s with s <= t < s + size, s = offset mod every, negative s included."""
+    assert windows_of(time, window) == by_definition(time, window)
+
+
+@given(WINDOWS, TIMES)
+def test_a_slice_runs_from_cut_to_cut(window, time):
+    """DESIGN 7: slices are cut at window starts and ends, and nowhere else."""
+    start = int(slice_starts(array(time), window)[0])
+    assert start == max(cut for cut in cuts(window) if cut <= time)
+    assert slice_end(start, window) == min(cut for cut in cuts(window) if cut > time)
+
+
+@given(WINDOWS, TIMES)
+def test_rows_of_a_slice_share_their_windows(window, time):
+    """DESIGN 7: a slice stands for its rows in every window."""
+    start = int(slice_starts(array(time), window)[0])
+    assert windows_of(start, window) == windows_of(time, window)
+
+
+@given(WINDOWS, TIMES)
+def test_a_row_between_windows_is_in_none(window, time):
+    """3: every > size is allowed, rows between count as in no window."""
+    assert bool(in_no_window(array(time), window)[0]) == (not by_definition(time, window))
+
+
+@given(WINDOWS, TIMES)
+def test_ends_around_a_time(window, time):
+    """2.5: what closes first and last among the windows of a row."""
+    ends = [s + window.size for s in SPAN if (s - window.offset) % window.every == 0]
+    assert first_end_after(time, window) == min(end for end in ends if end > time)
+    if held := by_definition(time, window):
+        assert int(last_ends(array(time), window)[0]) == held[-1][1]
+        assert first_end_after(time, window) == held[0][1]
+
+
+@given(WINDOWS, TIMES)
+def test_the_floor_is_the_start_of_the_first_open_window(window, watermark):
+    """DESIGN 7: what no window needs any more goes."""
+    open_starts = [s for s in SPAN if (s - window.offset) % window.every == 0 and s + window.size > watermark]
+    assert floor_slice(watermark, window) == min(open_starts)
+
+
+@given(WINDOWS)
+def test_a_window_is_made_of_so_many_slices(window):
+    """DESIGN 7: at most two slices a slide."""
+    start = window.offset % window.every
+    inside = [cut for cut in cuts(window) if start <= cut < start + window.size]
+    assert slices_per_window(window) == len(inside)
+    assert slices_per_window(window) <= 2 * -(-window.size // window.every)
+
+
+def ends_of(live: np.ndarray, after: int | None, to: int | None, window: TimeWindow) -> list[int]:
+    return [end for ends in due_ends(live, after, to, window) for end in ends.tolist()]
+
+
+@given(WINDOWS, st.lists(TIMES), st.none() | TIMES, st.none() | TIMES)
+def test_due_ends_are_the_ends_of_windows_with_rows(window, times, after, to):
+    """2.5 and 3.1: windows with after < end <= to that hold a row, in order; nothing else."""
+    live = np.unique(slice_starts(array(*(t for t in times if by_definition(t, window))), window))
+    ends = {end for t in live.tolist() for _, end in by_definition(t, window)}
+    expected = sorted(e for e in ends if (after is None or e > after) and to is not None and e <= to)
+    assert ends_of(live, after, to, window) == expected
+    assert next_due_end(live, after, window) == min((e for e in ends if after is None or e > after), default=None)
+
+
+@given(WINDOWS, st.lists(st.integers(-30, 30)), st.none() | st.integers(-30, 70))
+def test_rows_are_judged_by_the_windows_that_are_forgotten(window, times, watermark):
+    """2.3, 2.5, 2.10: late when all windows are forgotten, partly late when some are; WATERMARK is stricter."""
+    judged = judge(array(*times), window, watermark)
+    forgotten = -(2**63) if watermark is None else watermark
+    for i, time in enumerate(times):
+        ends = [end for _, end in by_definition(time, window)]
+        open_ends = [end for end in ends if end > forgotten]
+        if window.rule is LatenessRule.WATERMARK and time < forgotten:
+            expected = "late"
+        elif not ends:
+            expected = "nowhere"
+        elif not open_ends:
+            expected = "late"
+        else:
+            expected = "partly" if len(open_ends) < len(ends) else "counted"
+        assert bool(judged.late[i]) == (expected == "late")
+        assert bool(judged.no_window[i]) == (expected == "nowhere")
+        assert bool(judged.partly_late[i]) == (expected == "partly")
+        assert bool(judged.counted[i]) == (expected in ("partly", "counted"))
+
+
+def test_a_jump_of_a_year_costs_nothing():
+    """3: ends without rows are not visited one by one (this would be 31 million steps)."""
+    window = Sliding(seconds(2), every=seconds(1)).drop_late()
+    year = 365 * 86_400_000_000
+    live = array(0, year)
+    assert ends_of(live, 0, 2 * year, window) == [1_000_000, 2_000_000, year + 1_000_000, year + 2_000_000]
+
+
+def test_the_end_of_time_closes_everything_and_overflows_nothing():
+    """2.1: a bounded source that ends moves to the end of time and all windows close."""
+    window = Sliding(seconds(3), every=seconds(1)).drop_late()
+    live = array(0)
+    assert ends_of(live, None, END_OF_TIME, window) == [1_000_000, 2_000_000, 3_000_000]
+    assert ends_of(live, END_OF_TIME, END_OF_TIME, window) == []
+    assert floor_slice(END_OF_TIME, window) == END_OF_TIME - 2_775_807
+    assert floor_slice(None, window) == floor_slice(BEGINNING_OF_TIME, window) == BEGINNING_OF_TIME
+    assert judge(array(0, 10**15), window, END_OF_TIME).late.all()
+    assert not judge(array(0, 10**15), window, BEGINNING_OF_TIME).late.any()
+
+
+@pytest.mark.fault("F43")
+def test_times_whose_windows_cannot_be_written_are_in_none():
+    """2.10: a time near the ends of 64 bits is counted as in no window, and is nobody else's."""
+    window = Tumbling(seconds(7)).drop_late()
+    times = array(BEGINNING_OF_TIME, -FARTHEST - 1, -FARTHEST, 0, FARTHEST, FARTHEST + 1, END_OF_TIME)
+    judged = judge(times, window, 5)
+    assert judged.no_window.tolist() == [True, True, False, False, False, True, True]
+    assert judged.late.tolist() == [False, False, True, False, False, False, False]
+    starts = slice_starts(times[judged.counted], window)
+    assert (starts <= times[judged.counted]).all()
+    assert (starts > times[judged.counted] - window.size).all()
+
+
+def test_a_window_wider_than_time_is_refused():
+    """Bounds are 64-bit integers, so a window of 100,000 years is refused when the step is made."""
+    with pytest.raises(JobError, match="wider than time"):
+        check_window(TimeWindow(size=2**62, every=1))
+
+
+def test_no_rows_are_judged_without_complaint():
+    """An empty batch is a batch (1.4)."""
+    assert judge(array(), Tumbling(seconds(1)).drop_late(), 0).counted.tolist() == []

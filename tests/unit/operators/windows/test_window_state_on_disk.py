@@ -1,0 +1,225 @@
+"""Windows over segments on disk: what older versions wrote is read, and no slide writes more than another (DESIGN 7)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from examples import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock import agg
+from penstock.graph.aggregates import Aggregate
+from penstock.graph.windows import TimeWindow
+from penstock.operators.aggregates import AggregatePlan
+from penstock.operators.windows import window_blocks
+from penstock.operators.windows.partials import PartialLayout
+from penstock.operators.windows.time_windows import WindowStep, preaggregate
+from penstock.runtime.tasks.partition_state import PartitionState
+from penstock.testing.model import WindowModel
+from tests.support.slice_disk import Batch, SliceDisk
+
+STORED = Path(__file__).parent / "stored_windows"
+KEYS = pa.schema([("k", pa.int64())])
+AGGREGATES = {"n": agg.count(), "total": agg.sum("d"), "low": agg.min("d"), "last": agg.last("d")}
+WINDOW = TimeWindow(size=10, every=1)
+
+
+def spec_of(window: TimeWindow = WINDOW, aggregates=AGGREGATES) -> WindowStep:
+    types = {name: None if a.expression is None else pa.float64() for name, a in aggregates.items()}
+    return WindowStep(window=window, plan=AggregatePlan.build(aggregates, types), keys=KEYS)
+
+
+def delta(spec: WindowStep, rows: list[dict], batch: int) -> pa.Table:
+    table = pa.table(
+        {
+            "k": pa.array([row["k"] for row in rows], pa.int64()),
+            "h": pa.array([(row["k"] * 7046029254386353131) % 2**64 - 2**63 for row in rows], pa.int64()),
+            "t": pa.array([row["t"] for row in rows], pa.int64()),
+            "d": pa.array([row["d"] for row in rows], pa.float64()),
+            "p": pa.array(range(len(rows)), pa.int64()),
+        }
+    )
+    inputs = {a.name: "d" for a in spec.plan.aggregates if a.expression}
+    order = (batch, 0, 0, "p")
+    return preaggregate(
+        table,
+        keys={"k": "k"},
+        inputs=inputs,
+        hash_column="h",
+        time_column="t",
+        order=order,
+        plan=spec.plan,
+        window=spec.window,
+    )
+
+
+def rows_of(batch: int) -> list[dict]:
+    """Return rows at the batch's time, and such that come late into slices that are aggregated already."""
+    times = [batch, batch, *([batch - 3, batch - 8] if batch % 3 == 0 else [])]
+    return [{"k": (batch * 5 + i) % 7, "t": t, "d": float(batch + i) / 4} for i, t in enumerate(times)]
+
+
+def assert_right(batch: Batch, expected) -> None:
+    found = {(row["k"], round(row["window_end"].timestamp() * 1e6)): row for row in batch.output.to_pylist()}
+    wanted = {(w.key[0], w.end): w.results for w in expected.windows}
+    assert found.keys() == wanted.keys()
+    for place, results in wanted.items():
+        assert all(value.matches(found[place][name]) for name, value in results.items()), place
+
+
+WRITTEN_BEFORE = 25
+"""Batches in `stored_windows`, which commit 2bfac1b wrote (two stacks: its front holds a whole window)."""
+
+
+@pytest.mark.fault("F22")
+def test_state_of_two_stacks_goes_on(tmp_path: Path) -> None:
+    """3.3, 10.5: what an older version kept for sliding windows is gone on from, and every window is right."""
+    shutil.copytree(STORED / "state", tmp_path / "state")
+    spec, model = spec_of(), WindowModel(WINDOW, ("k",), AGGREGATES, time=lambda row: row["t"])
+    for batch in range(WRITTEN_BEFORE):
+        model.batch(rows_of(batch), late=batch - 1, close=batch - 1)
+    disk = SliceDisk(spec, tmp_path / "state", json.loads((STORED / "ref.json").read_text()), WRITTEN_BEFORE)
+    assert set(disk.state().reader.manifest.chains) == {"slices", "running", "front", "late"}
+    for batch in range(WRITTEN_BEFORE, WRITTEN_BEFORE + 30):
+        expected = model.batch(rows_of(batch), late=batch - 1, close=batch - 1)
+        assert_right(disk.batch([delta(spec, rows_of(batch), batch)], late=batch - 1, close=batch - 1), expected)
+
+
+CHANGED = {
+    "blanks and letters": {"n": agg.count(), "total": agg.sum(" D"), "low": agg.min("d "), "last": agg.last("`d`")},
+    "another order": {name: AGGREGATES[name] for name in ("last", "low", "total", "n")},
+    "other names": {"a": agg.count(), "b": agg.sum("d"), "c": agg.min("d"), "e": agg.last("d")},
+    "fewer": {"low": agg.min("d")},
+    "more of the same partials": AGGREGATES | {"mean": agg.mean("d"), "some": agg.count("d")},
+    "more": AGGREGATES | {"high": agg.max("d"), "first": agg.first("d"), "spread": agg.var_pop("d")},
+}
+NEW = {"high", "first", "spread"}
+"""Counts the rows from the change on."""
+
+
+@pytest.mark.sample(4)
+@pytest.mark.slow
+@pytest.mark.fault("F51")
+@pytest.mark.parametrize("version", ["before", "now"])
+@pytest.mark.parametrize("change", CHANGED)
+def test_aggregates_are_added_reordered_dropped_and_renamed(change: str, version: str, tmp_path: Path) -> None:
+    """DESIGN 5: what is kept of an aggregate is found by what it aggregates; what is new counts from now on."""
+    aggregates = {name: Aggregate(a.kind, a.expression) for name, a in CHANGED[change].items()}
+    plain = {name: Aggregate(a.kind, a.expression and "d") for name, a in aggregates.items()}
+    model = WindowModel(WINDOW, ("k",), {n: a for n, a in plain.items() if n not in NEW}, time=lambda row: row["t"])
+    fresh = WindowModel(WINDOW, ("k",), {n: a for n, a in plain.items() if n in NEW}, time=lambda row: row["t"])
+    if version == "before":
+        shutil.copytree(STORED / "state", tmp_path / "state")
+        disk = SliceDisk(spec_of(), tmp_path / "state", json.loads((STORED / "ref.json").read_text()), WRITTEN_BEFORE)
+    else:
+        disk = SliceDisk(spec_of(), tmp_path / "state")
+    for batch in range(WRITTEN_BEFORE):
+        model.batch(rows_of(batch), late=batch - 1, close=batch - 1)
+        if version == "now":
+            disk.batch([delta(spec_of(), rows_of(batch), batch)], late=batch - 1, close=batch - 1)
+    spec = spec_of(aggregates=aggregates)
+    disk = SliceDisk(spec, tmp_path / "state", disk.ref, WRITTEN_BEFORE)
+    assert disk.work.evolution(disk.state()).refused == ()
+    for batch in range(WRITTEN_BEFORE, WRITTEN_BEFORE + 40):
+        expected = model.batch(rows_of(batch), late=batch - 1, close=batch - 1)
+        newer = fresh.batch(rows_of(batch), late=batch - 1, close=batch - 1)
+        found = disk.batch([delta(spec, rows_of(batch), batch)], late=batch - 1, close=batch - 1)
+        assert_right(found, expected)
+        since = {(w.key, w.end): w.results for w in newer.windows}
+        at = {((row["k"],), round(row["window_end"].timestamp() * 1e6)): row for row in found.output.to_pylist()}
+        for place, results in since.items():
+            assert all(value.matches(at[place][name]) for name, value in results.items()), place
+        for place in at.keys() - since.keys():  # windows whose rows had all come before
+            assert [at[place][name] for name in NEW & aggregates.keys()] == [None] * len(NEW & aggregates.keys())
+
+
+@st.composite
+def sliding(draw) -> TimeWindow:
+    """Draw windows of three slides and more, odd ones too."""
+    every = draw(st.integers(1, 4))
+    size = draw(st.integers(3 * every, 14 * every))
+    return TimeWindow(size=size, every=every, offset=draw(st.integers(-5, 5)))
+
+
+BATCH = st.tuples(
+    st.integers(0, 9),  # how far the watermark moves
+    st.lists(st.tuples(st.integers(0, 12), st.integers(-30, 6), st.integers(-99, 99)), max_size=8),
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(12), deadline=None)
+@given(window=sliding(), batches=st.lists(BATCH, min_size=10, max_size=40))
+def test_blocks_give_every_window_whatever_comes_late(window: TimeWindow, batches) -> None:
+    """2.5, 3.3, 10.5: rows late into each block, before and after its suffixes are made; a restart at every batch."""
+    spec, model, mark = spec_of(window), WindowModel(window, ("k",), AGGREGATES, time=lambda row: row["t"]), 0
+    with tempfile.TemporaryDirectory() as root:
+        disk = SliceDisk(spec, Path(root))
+        for number, (moved, given_rows) in enumerate(batches):
+            mark += moved
+            # Only rows that some window still counts: what is late is judged before the shuffle.
+            oldest = next(
+                s
+                for s in range(mark - 99, mark + 9)
+                if (s - window.offset) % window.every == 0 and s + window.size > mark
+            )
+            rows = [{"k": k, "t": max(mark + t, oldest), "d": v / 4} for k, t, v in given_rows]
+            expected = model.batch(rows, late=mark, close=mark)
+            assert expected.late == []
+            assert_right(disk.batch([delta(spec, rows, number)], late=mark, close=mark), expected)
+
+
+class Work:
+    """Counts the rows that a step merges; not those of compaction, which has a budget of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rows, merged, front = 0, PartialLayout._merged, window_blocks.front_table
+        write = PartitionState.write
+
+        def count_merged(layout, tables, *said, **more):
+            self.rows += sum(table.num_rows for table in tables)
+            return merged(layout, tables, *said, **more)
+
+        def count_front(layout, tables):
+            self.rows += sum(table.num_rows for table in tables)
+            return front(layout, tables)
+
+        def count_nothing(state, *said, **more):
+            before = self.rows
+            written = write(state, *said, **more)
+            self.rows = before
+            return written
+
+        monkeypatch.setattr(PartitionState, "write", count_nothing)
+        monkeypatch.setattr(PartialLayout, "_merged", count_merged)
+        monkeypatch.setattr(window_blocks, "front_table", count_front)
+
+    def taken(self) -> int:
+        rows, self.rows = self.rows, 0
+        return rows
+
+
+@pytest.mark.sample(1)
+@pytest.mark.slow
+@pytest.mark.parametrize("keys_a_slide", [300, 40], ids=["every key in every slide", "some keys in a slide"])
+def test_no_slide_pays_for_a_window(keys_a_slide: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DESIGN 12, P14: over three window lengths no slide merges, or writes, 1.5 times what the median does."""
+    keys, window = 300, TimeWindow(size=60, every=1)
+    spec, work = spec_of(window, {"total": agg.sum("d"), "low": agg.min("d")}), Work(monkeypatch)
+    disk, merged, written = SliceDisk(spec, tmp_path), [], []
+    for slide in range(240):
+        rows = [{"k": (slide * 17 + i) % keys, "t": slide, "d": float(i)} for i in range(keys_a_slide)]
+        batch = disk.batch([delta(spec, rows, slide)], late=slide, close=slide)
+        if slide >= 60:
+            merged.append(work.taken())
+            written.append(batch.written.written)
+        work.taken()
+    assert max(merged) <= 1.5 * statistics.median(merged)
+    assert max(written) <= 1.5 * statistics.median(written)

@@ -1,0 +1,570 @@
+"""What reports found is kept once for each run, whoever else is at it, together with how far they have looked."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import deltalake
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+from examples import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.quality.reports import docs
+from penstock.quality.reports import results as module
+from penstock.quality.reports.judge import Finding, Judged
+from penstock.quality.reports.published import Selection, Window, table_id
+from penstock.quality.reports.results import SCHEMA, Results, Run
+from penstock.runtime.inspect import quality_report
+from penstock.runtime.inspect.quality_report import Target, make_report
+from penstock.time.clock import ManualClock
+
+MINUTE = 60_000_000
+NOW = 1_700_000_000_000_000
+
+
+def a_run(name="r1", *, check="quality", version=3, cursor=None, after=None) -> Run:
+    return Run(id=name, check=check, at=NOW, version=version, cursor=cursor, after=after)
+
+
+def before(number: int) -> int | None:
+    """Return the cursor that the run before this one left."""
+    return number - 1 if number else None
+
+
+def judged(*places, success=True, engine="pandas") -> list[Judged]:
+    """Return windows with two rules each."""
+    return [
+        Judged(
+            window=Window(place * MINUTE, (place + 1) * MINUTE, 10 + place),
+            engine=engine,
+            findings=(
+                Finding(rule="s:1:rows(v)", severity="critical", success=success, unexpected=place, considered=9),
+                Finding(rule="s:2:mean(v)", severity="info", success=False, observed=place / 4, error="why"),
+            ),
+            document={"results": []},
+        )
+        for place in places
+    ]
+
+
+@pytest.fixture
+def results(tmp_path) -> Results:
+    return Results(tmp_path / "results")
+
+
+def runs_of(results: Results) -> dict[str, int]:
+    """Return how many rows each run has."""
+    counted = results.read(["run"]).group_by("run").aggregate([([], "count_all")])
+    return dict(zip(counted["run"].to_pylist(), counted["count_all"].to_pylist(), strict=True))
+
+
+# --- one row a window, rule and run -----------------------------------------------------------
+
+
+def test_a_run_gives_a_row_for_each_window_and_rule(results):
+    """With what the run, the window and the finding say, in the order of windows and rules."""
+    assert results.append(a_run(), judged(0, 1, engine="spark"))
+    rows = results.read().to_pylist()
+    assert [(row["window_start"].minute, row["rule"]) for row in rows] == [
+        (0, "s:1:rows(v)"), (0, "s:2:mean(v)"), (1, "s:1:rows(v)"), (1, "s:2:mean(v)"),
+    ]  # fmt: skip
+    last = rows[-1]
+    assert (last["run"], last["check"], last["table_version"], last["engine"]) == ("r1", "quality", 3, "spark")
+    assert (last["rows"], last["severity"], last["success"], last["error"]) == (11, "info", False, "why")
+    assert (last["unexpected"], last["considered"], last["observed"], last["shown"]) == (None, None, 0.25, None)
+    assert last["at"].timestamp() * 1_000_000 == NOW
+    assert pa.schema(results.read().schema) == SCHEMA
+
+
+def test_without_a_table_there_is_nothing(results):
+    """Asking makes no folder."""
+    assert (results.cursor("quality"), results.has("r1"), results.read().num_rows, results.sweep()) == (
+        None,
+        False,
+        0,
+        0,
+    )
+    assert not results.path.exists()
+
+
+def test_rows_of_one_run_are_read_alone(results):
+    """And some columns of them."""
+    for name in ("a", "b"):
+        results.append(a_run(name), judged(0, 1))
+    assert results.read(run="a")["run"].unique().to_pylist() == ["a"]
+    assert results.read(["rule"], run="b").num_rows == 4
+    assert results.read(run="c").num_rows == 0
+
+
+@pytest.mark.parametrize("name", ["a'b", 'a"b', "a/b", "a b", "é", "x" * 200])
+def test_odd_names_of_runs_are_found_again(results, name):
+    """Airflow's run ids hold colons and plus signs."""
+    assert results.append(a_run(name), judged(0))
+    assert results.has(name)
+    assert not results.has(name[:-1])
+    assert results.read(run=name).num_rows == 2
+
+
+# --- once -------------------------------------------------------------------------------------
+
+
+def test_a_run_is_committed_once(results):
+    """A second time is told, and changes nothing."""
+    assert results.append(a_run(cursor=3), judged(0, 1))
+    version = DeltaTable(results.path).version()
+    assert not results.append(a_run(cursor=4), judged(0, 1, 2))
+    assert not Results(results.path).append(a_run(), judged(5))
+    assert (runs_of(results), results.cursor("quality")) == ({"r1": 4}, 3)
+    assert DeltaTable(results.path).version() == version
+
+
+@pytest.mark.parametrize("cursor", [None, 3], ids=["picked", "new"])
+def test_two_at_once_commit_a_run_once(results, cursor):
+    """Threads with handles of their own, at a table that is not there yet."""
+    handles = [Results(results.path) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        told = list(pool.map(lambda one: one.append(a_run(cursor=cursor), judged(0, 1)), handles))
+    assert sorted(told) == [False, False, False, True]
+    assert runs_of(results) == {"r1": 4}
+
+
+def test_different_runs_at_once_are_all_committed(results):
+    """On windows that were picked they are in nobody's way."""
+    names = [f"r{n}" for n in range(6)]
+    with ThreadPoolExecutor(3) as pool:
+        told = list(pool.map(lambda name: Results(results.path).append(a_run(name), judged(0)), names))
+    assert told == [True] * 6
+    assert runs_of(results) == dict.fromkeys(names, 2)
+
+
+def test_different_runs_on_the_same_new_windows_at_once_are_one(results):
+    """Whoever is first has judged them; the others change nothing."""
+    names = [f"r{n}" for n in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        told = list(pool.map(lambda name: Results(results.path).append(a_run(name, cursor=7), judged(0)), names))
+    assert sorted(told) == [False, False, False, True]
+    assert list(runs_of(results).values()) == [2]
+
+
+@pytest.mark.parametrize(("first", "second"), [("r1", "r1"), ("r1", "r2")], ids=["the same run", "another run"])
+def test_one_that_was_overtaken_between_look_and_commit_changes_nothing(results, monkeypatch, first, second):
+    """The other commits in the moment before this one's commit is written."""
+    really, overtaken = write_deltalake, []
+
+    def slow(*args, **kwargs):
+        if not overtaken:
+            overtaken.append(True)
+            assert Results(results.path).append(a_run(first, cursor=7), judged(0, 1))
+        return really(*args, **kwargs)
+
+    monkeypatch.setattr(deltalake, "write_deltalake", slow)
+    assert not results.append(a_run(second, cursor=7), judged(0, 1))
+    assert (runs_of(results), results.cursor("quality")) == ({first: 4}, 7)
+
+
+# --- how far was looked -----------------------------------------------------------------------
+
+
+def test_the_cursor_moves_with_the_run(results):
+    """In one commit: neither is there without the other."""
+    results.append(a_run("r1", cursor=3), judged(0))
+    log = results.path / "_delta_log" / f"{DeltaTable(results.path).version():020d}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {a["txn"]["appId"] for a in actions if "txn" in a} == {"run/r1", "cursor/quality"}
+    assert sum("add" in a for a in actions) == 1
+    results.append(a_run("r2", cursor=5, after=3), judged(1))
+    assert results.cursor("quality") == 5
+
+
+def test_a_report_without_windows_moves_the_cursor(results):
+    """Commits that only rewrite files are passed over for good; the run has no rows."""
+    assert results.append(a_run(cursor=0), [])
+    assert (results.cursor("quality"), results.has("r1"), results.read().num_rows) == (0, True, 0)
+    assert results.append(a_run("r2", cursor=4, after=0), [])
+    assert not results.append(a_run("r3", cursor=4, after=4), []), "nothing has changed since"
+    assert (results.cursor("quality"), results.has("r3")) == (4, False)
+
+
+def test_a_slower_run_on_the_same_windows_changes_nothing(results):
+    """What was looked at by another meanwhile is not counted a second time, however far it has come."""
+    results.append(a_run("r1", cursor=5), judged(0))
+    for cursor in (5, 4, 0, 9):
+        assert not results.append(a_run("r2", cursor=cursor, after=None), judged(0))
+        assert not results.append(a_run("r2", cursor=cursor, after=3), judged(0))
+    assert (runs_of(results), results.cursor("quality"), results.has("r2")) == ({"r1": 2}, 5, False)
+
+
+def test_a_cursor_may_go_back_for_a_table_that_was_made_anew(results):
+    """By who knew it: its versions begin at 0 again."""
+    results.append(a_run("r1", cursor=5), judged(0))
+    assert results.append(a_run("r2", cursor=0, after=5), judged(0))
+    assert results.cursor("quality") == 0
+
+
+def test_a_table_that_was_made_anew_has_a_cursor_of_its_own(results):
+    """Also where it has come further than the old one had."""
+    results.append(Run(id="r1", check="a", at=NOW, version=5, cursor=5, source="old"), judged(0))
+    assert (results.cursor("a", "old"), results.cursor("a", "new")) == (5, None)
+    assert results.append(Run(id="r2", check="a", at=NOW, version=9, cursor=9, source="new"), judged(0))
+    assert (results.cursor("a", "old"), results.cursor("a", "new")) == (5, 9)
+
+
+def test_the_newest_days_are_read_alone(results):
+    """By when windows begin, from the newest of all."""
+    day = 24 * 60
+    results.append(a_run("r1"), judged(0, day, 2 * day, 2 * day + 1))
+    assert {at.day for at in results.newest(1)["window_start"].to_pylist()} == {3}
+    assert results.newest(2).num_rows == 6
+    assert results.newest(99).num_rows == results.read().num_rows
+    assert Results(results.path.with_name("none")).newest(1).num_rows == 0
+
+
+def test_a_report_on_picked_windows_leaves_the_cursor(results):
+    """Also where there is none yet."""
+    assert results.append(a_run("r1"), judged(0))
+    assert results.cursor("quality") is None
+    results.append(a_run("r2", cursor=5), judged(0))
+    assert results.append(a_run("r3", version=2), judged(0))
+    assert results.cursor("quality") == 5
+
+
+def test_each_check_has_its_own_cursor(results):
+    """Also one whose name holds the other's."""
+    results.append(a_run("r1", check="a", cursor=5), judged(0))
+    assert results.append(a_run("r2", check="a/b", cursor=2), judged(0))
+    assert [results.cursor(check) for check in ("a", "a/b", "b")] == [5, 2, None]
+
+
+def test_a_run_and_a_check_of_one_name_are_two(results):
+    """The one is a name that people choose."""
+    results.append(a_run("cursor/quality", check="x", cursor=9), judged(0))
+    assert results.cursor("quality") is None
+    assert not results.has("x")
+
+
+@settings(max_examples=examples(15))
+@given(
+    tries=st.lists(
+        st.tuples(st.sampled_from("abcd"), st.sampled_from("xy"), st.none() | st.integers(0, 4), st.booleans()),
+        max_size=8,
+    )
+)
+def test_any_order_of_runs_is_as_a_plain_model_has_it(tmp_path_factory, tries):
+    """A run counts once, and one on new windows only where it goes on from the cursor of its check."""
+    results = Results(tmp_path_factory.mktemp("any") / "results")
+    done, cursors = [], {}
+    for name, check, cursor, knows in tries:
+        after = cursors.get(check) if knows else 99
+        expected = name not in done and (cursor is None or knows)
+        assert results.append(a_run(name, check=check, cursor=cursor, after=after), judged(0)) == expected
+        if expected:
+            done.append(name)
+            cursors.update({check: cursor} if cursor is not None else {})
+    assert runs_of(results) == dict.fromkeys(done, 2)
+    assert [results.cursor(check) for check in "xy"] == [cursors.get(check) for check in "xy"]
+
+
+# --- few files --------------------------------------------------------------------------------
+
+
+def test_many_files_are_made_one_and_say_the_same(results, monkeypatch):
+    """Rows, runs and cursors stay; a checkpoint has them too, so that the log need not be kept."""
+    monkeypatch.setattr(module, "_MANY_FILES", 4)
+    for number in range(10):
+        assert results.append(a_run(f"r{number}", cursor=number, after=before(number)), judged(number))
+        assert len(DeltaTable(results.path).file_uris()) <= 4
+    assert runs_of(results) == {f"r{n}": 2 for n in range(10)}
+    assert sorted(results.read()["observed"].drop_null().to_pylist()) == [n / 4 for n in range(10)]
+    assert all(results.has(f"r{n}") for n in range(10))
+    assert not results.append(a_run("r0"), judged(0))
+    assert results.cursor("quality") == 9
+    assert list((results.path / "_delta_log").glob("*.checkpoint.parquet"))
+
+
+def test_runs_are_known_from_the_checkpoint_alone(results, monkeypatch):
+    """Delta deletes what a checkpoint holds after a month."""
+    monkeypatch.setattr(module, "_MANY_FILES", 3)
+    for number in range(3):
+        results.append(a_run(f"r{number}", cursor=number, after=before(number)), judged(number))
+    log = results.path / "_delta_log"
+    newest = json.loads((log / "_last_checkpoint").read_text())["version"]
+    for path in log.glob("*.json"):
+        if int(path.stem) < newest:
+            path.unlink()
+    assert (results.has("r0"), results.cursor("quality"), results.read().num_rows) == (True, 2, 6)
+    assert results.append(a_run("r3", cursor=3, after=2), judged(3))
+
+
+def test_findings_of_a_run_keep_their_order_through_compaction(results, monkeypatch):
+    """The page lists rules as the suite does."""
+    monkeypatch.setattr(module, "_MANY_FILES", 3)
+    for name in "abc":
+        results.append(a_run(name), judged(0, 1, 2))
+    for name in "abc":
+        rows = results.read(run=name)
+        assert rows["rule"].to_pylist() == ["s:1:rows(v)", "s:2:mean(v)"] * 3
+        assert [at.minute for at in rows["window_start"].to_pylist()] == [0, 0, 1, 1, 2, 2]
+
+
+def test_two_that_make_the_table_at_once_both_go_on(results, monkeypatch):
+    """Who comes second meets the other's commit while it makes the table, and takes that."""
+
+    def create(*args, **kwargs):
+        monkeypatch.undo()
+        assert Results(results.path).append(a_run("other"), judged(0))
+        raise CommitFailedError("Failed to commit transaction: Protocol changed since last commit: protocol changed")
+
+    monkeypatch.setattr(DeltaTable, "create", create)
+    assert results.append(a_run(), judged(0))
+    assert runs_of(results) == {"other": 2, "r1": 2}
+
+
+def test_reports_that_compact_at_once_keep_each_row_once(results, monkeypatch):
+    """Two rewrites of the same files must not both count: each would bring the rows again."""
+    monkeypatch.setattr(module, "_MANY_FILES", 2)
+    names = [f"r{n}" for n in range(9)]
+    results.append(a_run("first"), [])
+    with ThreadPoolExecutor(3) as pool:
+        told = list(pool.map(lambda name: Results(results.path).append(a_run(name), judged(0)), names))
+    assert told == [True] * 9
+    assert runs_of(results) == dict.fromkeys(names, 2)
+
+
+def test_a_sweep_spares_what_a_version_of_the_last_week_needs(results, monkeypatch):
+    """Who reads meanwhile goes on; the rows stay."""
+    monkeypatch.setattr(module, "_MANY_FILES", 3)
+    for name in "abc":
+        results.append(a_run(name), judged(0))
+    before = set(results.path.glob("*.parquet"))
+    assert results.sweep() == 0
+    assert set(results.path.glob("*.parquet")) == before
+    assert results.read().num_rows == 6
+
+
+# --- tried again ------------------------------------------------------------------------------
+
+
+class PlainJudge:
+    """Judges as the one rule of the suite says: no `v` above 5."""
+
+    def __init__(self, suite, *, pandas_rows, spark) -> None:
+        [self.rule] = suite.expectations
+
+    def judge(self, published):
+        for window, rows in published.rows(1_000):
+            bad = sum(v > 5 for v in rows["v"].to_pylist())
+            finding = Finding(
+                rule=self.rule.name, severity="critical", success=not bad, unexpected=bad, considered=window.rows
+            )
+            yield Judged(window=window, engine="pandas", findings=(finding,), document={"results": []})
+
+
+class Place:
+    """A job with a table of windows, a suite, and a clock that is set by hand."""
+
+    def __init__(self, root, monkeypatch) -> None:
+        self.root, self.clock = root, ManualClock(wall=NOW)
+        self.table = root / "table"
+        suite = {"name": "s", "expectations": [
+            {"type": "expect_column_values_to_be_between", "kwargs": {"column": "v", "max_value": 5}}]}  # fmt: skip
+        self.target = Target(check="quality", table=self.table, suite=suite, where="test")
+        self.built = []
+        monkeypatch.setattr(
+            quality_report, "build_docs", lambda kept, site: self.built.append(sorted(kept.glob("*.json")))
+        )
+        monkeypatch.setattr(quality_report, "Judge", PlainJudge)
+        self.loaded = SimpleNamespace(
+            job=SimpleNamespace(name="orders"),
+            settings=SimpleNamespace(root=root, reports=SimpleNamespace(pandas_rows=1_000, windows=100, suites={})),
+        )
+        self.folder = root / "_reports" / "orders"
+        self.results = Results(self.folder / "results")
+
+    def publish(self, *places) -> None:
+        starts = [place * MINUTE for place in places]
+        at = pa.timestamp("us", tz="UTC")
+        rows = {
+            "v": list(places),
+            "window_start": pa.array(starts, at),
+            "window_end": pa.array([s + MINUTE for s in starts], at),
+        }
+        write_deltalake(self.table, pa.table(rows), mode="append")
+
+    def report(self, run="r1", selection=Selection()):  # noqa: B008 - frozen
+        return make_report(self.loaded, self.target, selection, run=run, clock=self.clock)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch) -> Place:
+    return Place(tmp_path, monkeypatch)
+
+
+def test_a_report_judges_commits_and_writes_its_pages(place):
+    """What it says is what there is: three windows, of which the one with 7 has failed."""
+    place.publish(1, 2, 7)
+    report = place.report()
+    assert (report.verdict, report.windows, report.failed, report.noted, report.more) == ("failed", 3, 1, 0, False)
+    assert report.page == place.folder / "runs" / "r1.html"
+    assert "runs/r1.html" in (place.folder / "index.html").read_text()
+    assert place.results.cursor("quality", table_id(place.table)) == 0
+    assert [len(kept) for kept in place.built] == [3]
+
+
+def test_without_new_windows_a_report_is_empty(place):
+    """The history is its page; nothing is judged twice."""
+    place.publish(1)
+    place.report("r1")
+    again = place.report("r2")
+    assert (again.verdict, again.windows, again.page) == ("empty", 0, place.folder / "index.html")
+    assert runs_of(place.results) == {"r1": 1}
+    place.publish(2, 3)
+    assert place.report("r3").windows == 2
+
+
+def test_a_crash_between_commit_and_pages_is_mended_by_trying_again(place, monkeypatch):
+    """The run is not judged a second time; its page and the history are written, and say what was found."""
+    place.publish(1, 7)
+    with monkeypatch.context() as broken:
+        broken.setattr(quality_report, "write_page", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            place.report()
+    assert place.results.has("r1")
+    assert not (place.folder / "index.html").exists()
+    place.publish(8)
+    monkeypatch.setattr(quality_report, "Judge", None)
+    report = place.report()
+    assert (report.windows, report.failed, report.more) == (2, 1, True)
+    assert report.page.is_file()
+    assert (place.folder / "index.html").is_file()
+    assert runs_of(place.results) == {"r1": 2}
+
+
+@pytest.mark.parametrize("broken", ["keep", "build_docs"])
+def test_a_crash_around_the_data_docs_is_mended_by_trying_again(place, monkeypatch, broken):
+    """The windows that were judged are among the newest, so the Data Docs must not go without them for good."""
+    place.publish(1, 7)
+    with monkeypatch.context() as patched:
+        patched.setattr(quality_report, broken, lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            place.report()
+    place.report()
+    assert [len(kept) for kept in place.built] == [2]
+
+
+def test_windows_of_a_report_that_was_overtaken_are_not_kept_for_the_data_docs(place, monkeypatch):
+    """Another was faster on the same windows: they are there once."""
+    place.publish(1, 7)
+
+    class Slow(PlainJudge):
+        def judge(self, published):
+            monkeypatch.setattr(quality_report, "Judge", PlainJudge)
+            place.clock.now += 1
+            place.report("r2")
+            place.clock.now += 1
+            yield from super().judge(published)
+
+    monkeypatch.setattr(quality_report, "Judge", Slow)
+    report = place.report("r1")
+    assert report.verdict == "empty"
+    assert runs_of(place.results) == {"r2": 2}
+    kept = [json.loads(path.read_text()) for path in (place.folder / "newest").glob("*.json")]
+    assert [one["run"] for one in kept] == ["r2", "r2"]
+
+
+def test_a_crash_before_the_commit_loses_nothing(place, monkeypatch):
+    """The same windows are new for the next."""
+    place.publish(1, 7)
+    with monkeypatch.context() as broken:
+        broken.setattr(Results, "append", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            place.report()
+    assert place.report("r2").windows == 2
+
+
+def test_reports_go_on_until_no_more_wait(place):
+    """With a limit of windows a report says that more wait, and the next one takes them."""
+    place.loaded.settings.reports.windows = 2
+    place.publish(9)
+    place.report("r")
+    for number in range(5):
+        place.publish(number)
+    told = [(report.windows, report.more) for report in (place.report(f"r{n}") for n in range(4))]
+    assert told == [(2, True), (2, True), (1, False), (0, False)]
+
+
+def test_a_report_on_a_table_that_was_made_anew_judges_its_windows(place):
+    """Its versions begin at 0 again, below the cursor: not a reason to say that nothing is new."""
+    import shutil
+
+    for number in range(3):
+        place.publish(number)
+    assert place.report("r1").windows == 3
+    shutil.rmtree(place.table)
+    place.publish(9)
+    report = place.report("r2")
+    assert (report.verdict, report.windows) == ("failed", 1)
+    assert place.results.cursor("quality", table_id(place.table)) == 0
+
+
+def test_pages_of_old_runs_are_let_go(place, monkeypatch):
+    """Their rows stay in the results and in the history, which says that they have no page."""
+    monkeypatch.setattr(quality_report, "KEPT", 2)
+    place.publish(1)
+    for name in ("r1", "r2", "r3"):
+        place.report(name, Selection(newest=1))
+    assert sorted(path.stem for path in (place.folder / "runs").glob("*.html")) == ["r2", "r3"]
+    history = (place.folder / "index.html").read_text()
+    assert ("runs/r1.html" in history, "runs/r3.html" in history, "not kept" in history) == (False, True, True)
+    assert runs_of(place.results) == {"r1": 1, "r2": 1, "r3": 1}
+
+
+# --- what the Data Docs are made of -----------------------------------------------------------
+
+
+def test_a_run_keeps_its_newest_windows_for_the_data_docs(tmp_path, monkeypatch):
+    """As many as there is room for; a second time changes nothing."""
+    monkeypatch.setattr(docs, "KEPT", 3)
+    docs.keep(tmp_path, "r1", "quality", NOW, judged(0, 1))
+    for _ in range(2):
+        docs.keep(tmp_path, "r2", "quality", NOW + 1, judged(*range(9)))
+    kept = [json.loads(path.read_text()) for path in sorted(tmp_path.iterdir())]
+    assert [(one["run"], one["start"] // MINUTE) for one in kept][-3:] == [("r2", 6), ("r2", 7), ("r2", 8)]
+    assert len(kept) <= 5
+
+
+@pytest.mark.slow
+def test_windows_that_begin_together_have_pages_of_their_own(tmp_path):
+    """Sessions, windows of two lengths, and windows shorter than a second: none takes another's page."""
+    document = {
+        "success": True,
+        "results": [],
+        "suite_name": "s",
+        "evaluation_parameters": {},
+        "statistics": {},
+        "meta": {},
+    }
+    document.pop("evaluation_parameters")
+    spans = [(0, MINUTE), (0, 2 * MINUTE), (200_000, 300_000), (400_000, 500_000)]
+    windows = [Judged(window=Window(*span, 1), engine="pandas", findings=(), document=document) for span in spans]
+    docs.keep(tmp_path / "newest", "r1", "quality", NOW, windows)
+    index = docs.build_docs(tmp_path / "newest", tmp_path / "docs")
+    assert index.is_file()
+    assert len(list((tmp_path / "docs" / "validations").rglob("*.html"))) == 4
+
+
+@pytest.mark.sample(2)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["20261121T192100Z-9999", "9" * 40, "2024-01-01", "now"])
+def test_names_that_look_like_moments_have_pages_too(tmp_path, name):
+    """Great Expectations reads a name as a moment where it can: the command's own ends in four digits now and then."""
+    document = {"success": True, "results": [], "suite_name": "s", "statistics": {}, "meta": {}}
+    window = Judged(window=Window(0, MINUTE, 1), engine="pandas", findings=(), document=document)
+    docs.keep(tmp_path / "newest", name, "quality", NOW, [window])
+    docs.build_docs(tmp_path / "newest", tmp_path / "docs")
+    assert len(list((tmp_path / "docs" / "validations").rglob("*.html"))) == 1

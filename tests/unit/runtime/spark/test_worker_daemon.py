@@ -1,0 +1,120 @@
+"""What Spark's Python workers carry along: every collection of garbage, one a task, looks through it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import gc, json
+from penstock.runtime.spark import worker_daemon
+
+kept, seen = [], []
+
+def task(infile, outfile):
+    if len(seen) in (0, 4):  # what a task imports, or makes once
+        kept.append([[] for _ in range(20_000)])
+
+worker_daemon._run_task = task
+gc.collect()
+gc.freeze()
+for _ in range(10):
+    worker_daemon.run_task(None, None)
+    seen.append(len(gc.get_objects()))
+    gc.collect()
+print(json.dumps(seen))
+"""
+
+
+def test_what_tasks_leave_for_good_is_looked_through_a_few_times_only() -> None:
+    """Behind the first task, and behind the eighth what the fifth has made: not behind every one from then on."""
+    ran = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=100)
+    seen = json.loads(ran.stdout)
+    assert [count > 20_000 for count in seen] == [True, *[False] * 3, *[True] * 4, False, False], seen
+
+
+ARCHIVES = """
+import importlib, json, sys, zipimport
+import packed.inside
+from penstock.runtime.spark import worker_daemon
+
+read = []
+plain = zipimport._read_directory
+zipimport._read_directory = lambda archive: read.append(archive) or plain(archive)
+worker_daemon.forget_archives()
+importlib.invalidate_caches()  # what Spark does in each new worker
+looked = len(read)
+import packed.later
+print(json.dumps([looked, packed.later.X, "pydantic" in sys.modules]))
+"""
+
+
+def test_a_new_worker_reads_no_archive_again(tmp_path: Path) -> None:
+    """Python would read the list of a zip archive once for each package in it; what stands in it is still found.
+
+    Nor does the daemon import what only drivers need.
+    """
+    archive = tmp_path / "packed.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for name, text in (("__init__", ""), ("inside", ""), ("later", "X = 3")):
+            file.writestr(f"packed/{name}.py", text)
+    path = os.pathsep.join([str(archive), os.environ["PYTHONPATH"]])
+    command = [sys.executable, "-c", ARCHIVES]
+    ran = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=100, env={**os.environ, "PYTHONPATH": path}
+    )
+    assert json.loads(ran.stdout) == [0, 3, False]
+
+
+@pytest.fixture
+def short() -> Iterator[str]:
+    """A folder whose path leaves room for the name of a socket: 108 characters are all there are."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield folder
+
+
+def test_an_idle_worker_that_java_leaves_says_nothing(short: str) -> None:
+    """The daemon as Spark starts it: a worker whose socket closes, before or within a task, prints no traceback."""
+    env = {
+        **os.environ,
+        "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": short,
+        "PYTHON_WORKER_FACTORY_SECRET": "secret",
+        "SPARK_REUSE_WORKER": "1",
+    }
+    command = [sys.executable, "-m", "penstock.runtime.spark.worker_daemon", "pyspark.worker"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env) as daemon:
+        assert daemon.stdin is not None
+        assert daemon.stdout is not None
+        assert daemon.stderr is not None
+        path = daemon.stdout.read(int.from_bytes(daemon.stdout.read(4), "big")).decode()
+        for sent in (b"", b"\x00\x00\x00\x06secret", b"\x00\x00\x00\x06secret\x00\x00\x00\x01"):
+            with socket.socket(socket.AF_UNIX) as worker:
+                worker.settimeout(100)
+                worker.connect(path)
+                pid = int.from_bytes(worker.recv(4), "big")
+                worker.sendall(sent)
+            wait_until_gone(pid)
+        daemon.stdin.close()
+        daemon.wait(100)
+        assert daemon.stderr.read().decode() == ""
+
+
+def wait_until_gone(pid: int) -> None:
+    """Wait until a worker has ended, so that the daemon's end does not cut off what it would print."""
+    for _ in range(1_000):
+        if not Path(f"/proc/{pid}").exists():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"worker {pid} lives")

@@ -1,0 +1,86 @@
+"""What the tasks of a batch are told of state: each of its own partition (decision 75)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import ComputeFailed
+from penstock.runtime.tasks.batch_context import BatchContext, told
+
+Refs = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+
+def ref(step: str, partition: int, batch: int = 41) -> dict[str, Any]:
+    """Return a reference as a Commit has it."""
+    return {"path": f"{batch:012d}-7-0123456789ab-{partition}.manifest", "size": 1_234, "checksum": step * 8}
+
+
+def facts(manifests: Refs, bases: Refs | None = None) -> BatchContext:
+    """Return what a batch is, with this state."""
+    return BatchContext(
+        batch=42,
+        time=0,
+        epoch=7,
+        run="0123456789ab",
+        spans={},
+        late={},
+        close={},
+        manifests=manifests,
+        bases=bases or {},
+        state_folder="state",
+        staging={},
+    )
+
+
+def read(text: str) -> BatchContext:
+    """Return the facts as a task reads them."""
+    return BatchContext(**json.loads(text))
+
+
+def bytes_told(partitions: int, folder: Path) -> int:
+    """Return the bytes that one task is told, of two steps with so many partitions."""
+    state = {step: {str(p): ref(step, p) for p in range(partitions)} for step in ("first", "other")}
+    with told(facts(state), folder) as text:
+        return len(text) + read(text).refs_length
+
+
+def test_what_a_task_is_told_does_not_grow_with_the_partitions(tmp_path: Path) -> None:
+    """Beyond the few whose references all go to every task, it is as much for 64 partitions as for 4,096."""
+    few, *many = (bytes_told(partitions, tmp_path) for partitions in (8, 64, 512, 4_096))
+    assert max(many) - min(many) < 20, many  # numbers have more digits
+    assert max(many) <= few
+    assert not list(tmp_path.iterdir())
+
+
+step_refs = st.dictionaries(
+    st.sampled_from(["a", "b", "c"]),
+    st.dictionaries(st.integers(0, 300).map(str), st.integers(0, 10**12).map(lambda n: ref("x", n)), max_size=40),
+)
+
+
+@given(manifests=step_refs, bases=step_refs)
+def test_each_task_is_told_the_state_of_its_partition(manifests: Refs, bases: Refs) -> None:
+    """All of it, and as often as it asks: a task may be tried again. Steps have other numbers of partitions."""
+    with TemporaryDirectory() as folder, told(facts(manifests, bases), Path(folder)) as text:
+        for _ in range(2):
+            for partition in (*map(str, range(42)), "300", "301", "4095"):
+                found = read(text).refs_of(int(partition))
+                for step in ("a", "b", "c"):
+                    mine = [refs.get(step, {}).get(partition) for refs in (manifests, bases)]
+                    assert found.get(step, [None, None]) == mine
+
+
+def test_a_task_that_outlives_its_batch_is_told_so(tmp_path: Path) -> None:
+    """It fails as a task that may be tried again; of no state it is never told by mistake."""
+    with told(facts({"w": {str(p): ref("w", p) for p in range(99)}}), tmp_path) as text:
+        late = read(text)
+    with pytest.raises(ComputeFailed, match="gone"):
+        late.refs_of(3)

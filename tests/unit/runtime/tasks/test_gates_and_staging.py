@@ -1,0 +1,77 @@
+"""Rows that a verdict may withhold are staged apart, in as few files as the verdict needs (SEMANTICS 11.3)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.quality.compile import compile_suite
+from penstock.quality.suite import load_suite
+from penstock.runtime.tasks.gates import UNIT, _stage_apart
+from penstock.runtime.tasks.specs import Outlet, SinkLeafSpec
+from penstock.runtime.tasks.staging import TaskFiles
+
+STRICT = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "v", "max_value": 10}}
+MOSTLY = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "v", "min_value": 0, "mostly": 0.5}}
+WINDOWS = 200
+SCHEMA = pa.schema([("v", pa.int64())])
+
+
+def staged(masks: list[int], folder: Path, *, apart: bool) -> list[dict[str, Any]]:
+    """Stage a row a window, and return what the receipts say, with the values of each file."""
+    gate = compile_suite(load_suite({"name": "s", "expectations": [STRICT, MOSTLY]}, where="here"), {"v": "bigint"})
+    assert gate.certain == 1
+    outlet = Outlet(sinks=("bad",), lanes=(), schema=SCHEMA, place=0)
+    leaf = SinkLeafSpec(
+        order=0, sinks=("out",), visible=("v",), check="c", gate=gate, by_window=True, separate=True, quarantine=outlet
+    )
+    facts = SimpleNamespace(
+        apart=apart, batch=7, epoch=1, run="ab", staging={"out": str(folder / "out"), "bad": str(folder / "bad")}
+    )
+    n = len(masks)
+    rows = pa.table({"v": pa.array(range(n)), UNIT: pa.array([100 + i for i in range(n)])})
+    items = list(_stage_apart(rows, np.array(masks, np.int64), leaf, TaskFiles(facts, 1, "0b0")))
+    said = [json.loads(item.body) for item in items]
+    for one in said:
+        one["v"] = pq.read_table(folder / one["sink"] / one["file"]["path"])["v"].to_pylist()
+    return said
+
+
+def test_rows_that_are_withheld_for_certain_are_one_file(tmp_path: Path) -> None:
+    """P10: 200 windows with a bad row each wrote 400 files; without `mostly` nothing depends on the window."""
+    said = staged([1] * WINDOWS, tmp_path, apart=False)
+    assert [(one["sink"], one["v"], one["file"]["unit"]) for one in said] == [
+        ("out", list(range(WINDOWS)), 100),
+        ("bad", list(range(WINDOWS)), 100),
+    ]
+
+
+def test_rows_that_mostly_may_forgive_are_apart_by_window(tmp_path: Path) -> None:
+    """11.3: a rule with `mostly` fails in one window and not in another."""
+    said = [one for one in staged([2, 2, 3, 1, 3, 2], tmp_path, apart=False) if one["sink"] == "out"]
+    assert [(one["v"], one["file"]["unit"], len(one["file"]["fails"])) for one in said] == [
+        ([0], 100, 1),
+        ([1], 101, 1),
+        ([5], 105, 1),
+        ([3], 103, 1),
+        ([2, 4], 102, 2),
+    ]
+
+
+@pytest.mark.parametrize("masks", [[0, 1, 1], [0]])
+def test_what_a_person_said_to_drop_is_apart_by_window(masks: list[int], tmp_path: Path) -> None:
+    """11.5: where a unit may be dropped as a whole, its rows are in files of their own."""
+    said = [one for one in staged(masks, tmp_path, apart=True) if one["sink"] == "out"]
+    assert [one["v"] for one in said] == [[i] for i in range(len(masks))]
+
+
+def test_no_rows_no_files(tmp_path: Path) -> None:
+    """11.1: without a row there is nothing to stage."""
+    assert staged([], tmp_path, apart=True) == []

@@ -1,0 +1,305 @@
+"""The pages themselves: what they say, whom they let in, and that nothing on them is anybody else's script."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from fastapi import Depends, HTTPException
+from project_samples import JOB, job_toml, make_project
+from ui_site import NOW, SECOND, Site, ask, read, words_of
+
+from penstock.checkpoint.log.entries import ManifestRef, StagedFile
+from penstock.supervise.stream import Limits, Phase, Wish
+from penstock.ui import app as app_module
+from penstock.ui.app import pages
+from penstock.ui.reading import Remembered
+from penstock.ui.rendering import CHART_JS
+
+HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=alert(1)>"
+CSS = Path(app_module.__file__).with_name("static") / "penstock.css"
+
+
+@pytest.fixture
+def site(tmp_path):
+    return Site(make_project(tmp_path / "project", rows=10))
+
+
+@pytest.fixture
+def full(site):
+    """A stream about which there is everything to say."""
+    file = StagedFile(path="a", size=2_048, rows=5, checksum="x", stats={})
+    verdict = {"check": "gate", "unit": NOW, "status": "failed", "rows": 3, "action": "quarantine",
+               "results": [{"rule": "v_is_positive", "severity": "critical", "success": False}]}  # fmt: skip
+    site.batches(
+        3, staged={"totals": [file]}, held={"totals": [file]}, verdicts=[verdict], watermarks_out={"minutely": NOW - 65 * SECOND},
+        due={"minutely": NOW}, timings={"Compute": 12.5},
+    )  # fmt: skip
+    site.says(rows_per_second=4_321, left={"orders": 1_000_000})
+    site.stream(
+        wish=Wish.RUN, phase=Phase.BACKOFF, reason="it broke", since=NOW - 90 * SECOND, until=NOW + 5 * SECOND, generation=3,
+        first=1, launches=3, failures=(NOW - SECOND,), note="why not", limits=Limits(rows=7_000), version="v2", stable="v1",
+        rolled_back="v3",
+    )  # fmt: skip
+    return site
+
+
+def test_streams_that_nobody_started_are_told_how_to_start(site):
+    """An empty page says what to do, and looking makes nothing."""
+    assert "No stream was started yet: penstock start orders." in site.text("/")
+    assert "No stream was started yet: penstock start orders." in site.text("/jobs/orders")
+    assert "or trigger the DAG stream_orders." in site.text("/", mounted="/penstock")
+    assert not (site.root / "checkpoints").exists()
+
+
+def test_a_project_without_jobs_is_told_what_a_job_is(site):
+    """The first page of all."""
+    (site.root / "jobs" / "orders.py").unlink()
+    assert "This project has no jobs yet" in site.text("/")
+
+
+def test_the_streams_page_says_how_a_stream_stands(full):
+    """State, generation, batch, rows a second, lag, watermark, verdict, restarts, and what is to be noted."""
+    text = full.text("/")
+    for said in ("orders ▲ BACKOFF for 1 minute 30 seconds it broke", "version v3 was rolled back", "3 batches held", "Note: why not",
+                 "4,321", "1,000,000 rows left", "1 minute 5 seconds behind", "▲ 1 quarantine batch 2",
+                 "2 1 failure within the hour generation 3",
+                 "Nobody supervises", "All times are UTC"):  # fmt: skip
+        assert said in text, said
+
+
+def test_the_page_of_a_job_says_it_all(full):
+    """Batches, windows, checkpoints, limits and history."""
+    text = full.text("/jobs/orders")
+    for said in ("BACKOFF for 1 minute 30 seconds it broke", "Next try in 5 seconds", "Version v3 did not become healthy; v1 runs again",
+                 "3 batches held by a gate", "Batch duration by phase", "The newest 3 of 3 kept batches",
+                 "12 ms", "minutely 2023-11-14 22:12:15Z", "▲ failed, quarantine", "v_is_positive", "4.0 KiB",
+                 "A batch reads at most 7,000 rows of each source, as a command has set it", "penstock restart orders --from batch=2"):  # fmt: skip
+        assert said in text, said
+
+
+def test_the_page_of_a_job_warns_of_wrong_clocks(site):
+    """F44: rows in all beside the newest batch, and in how many batches most rows were late."""
+    late, batches = {"rows": 900, "late": 800}, {"batches": 9, "mostly_late": 8}
+    site.batches(1, totals={"source:s": {"read": 900, "quarantined": 5}, "window:w": late, "batches": batches})
+    text = site.text("/jobs/orders")
+    assert "▲ Most rows were late in 8 batches" in text
+    assert "Rows in all 900 800 late, 5 quarantined, 0 filtered" in text
+
+
+def test_a_batch_whose_state_is_gone_cannot_be_picked(site):
+    """It says which file, and has no button."""
+    ref = ManifestRef(path="manifest-0", size=1, checksum="x")
+    site.batches(1, state={"minutely": {"0": ref}})
+    assert "no: state/minutely/0/manifest-0 is gone" in site.text("/jobs/orders")
+    assert "batch=0" not in site.text("/jobs/orders/restart")
+    refused = site.text("/jobs/orders/restart?start=batch=0")
+    assert "This would be refused batch 0 cannot be restored: state/minutely/0/manifest-0 is gone" in refused
+
+
+def test_damage_of_one_job_is_its_own(full):
+    """Its row says what is wrong, whatever it is; the others are shown."""
+    for job in ("broken", "torn", "odd", "wrong"):
+        (full.root / "jobs" / f"{job}.py").write_text(JOB.replace("orders", job))
+        (full.root / "conf" / "jobs" / f"{job}.toml").write_text(job_toml())
+    (full.root / "conf" / "jobs" / "broken.toml").write_text("keep = ")
+    full.batches(2, "torn")
+    (full.root / "checkpoints" / "torn" / "log" / "000000000002").write_bytes(b"torn")
+    full.batches(1, "wrong")
+    (full.root / "checkpoints" / "_control" / "streams" / "wrong").write_text("a file where a folder belongs")
+    full.stream("odd", note="x")
+    record = next((full.root / "checkpoints" / "_control" / "streams" / "odd").iterdir())
+    record.write_bytes(record.read_bytes()[:-5])
+    text = full.text("/")
+    assert "broken ✖ This job cannot be shown PEN-CNF-001" in text
+    assert "wrong ✖ This job cannot be shown PEN-" in text
+    assert "its log is damaged" in text
+    assert "BACKOFF" in text
+    answer = full.get("/jobs/wrong")
+    assert (answer.status_code, "This cannot be shown" in words_of(answer.text)) == (503, True)
+    torn = full.text("/jobs/torn")
+    assert "PEN-CKP-001" in torn
+    assert "log/000000000002" in torn
+
+
+@pytest.mark.parametrize("path", ["/", "/jobs/orders", "/jobs/orders/restart", "/jobs/orders/ask/save", "/reports"])
+@pytest.mark.parametrize("mounted", [None, "/penstock"])
+def test_hostile_text_is_text(site, path, mounted):
+    """What a person, an error or a check said is shown as it was said, and never run."""
+    verdict = {"check": HOSTILE, "unit": NOW, "status": HOSTILE, "rows": 3, "action": HOSTILE,
+               "results": [{"rule": HOSTILE, "success": False}]}  # fmt: skip
+    site.batches(2, verdicts=[verdict], watermarks_out={HOSTILE: NOW}, due={HOSTILE: None})
+    site.says(
+        error={"code": HOSTILE, "what": HOSTILE, "where": HOSTILE, "remedy": HOSTILE}, state="failed", exit_code=78
+    )
+    words = dict.fromkeys(("reason", "note", "rolled_back", "version", "stable"), HOSTILE)
+    site.stream(phase=Phase.FAILED, generation=1, since=NOW, **words)
+    answer = site.get(path, mounted=mounted, root_path=mounted or "")
+    reader = read(answer.text)
+    scripts = [attrs for tag, attrs in reader.tags if tag == "script"]
+    assert len({attrs["nonce"] for attrs in scripts}) == 1
+    assert len(scripts) <= 2
+    assert "img" not in {tag for tag, _ in reader.tags}
+    assert not [name for _, attrs in reader.tags for name in attrs if name.startswith("on")]
+    if path in ("/", "/jobs/orders"):
+        assert HOSTILE in "".join(reader.words)
+
+
+@pytest.mark.parametrize("path", ["/", "/jobs/orders", "/jobs/orders/restart", "/reports", "/jobs/nope"])
+def test_a_page_lets_only_its_own_script_run(full, path):
+    """By a number that is another one for each answer; no form sends anything, nobody else frames it."""
+    first, second = full.get(path), full.get(path)
+    policy = first.headers["Content-Security-Policy"]
+    nonce = re.search(r"script-src 'nonce-([\w-]{20,})'", policy)[1]
+    assert {attrs.get("nonce") for tag, attrs in read(first.text).tags if tag in ("script", "style")} == {nonce}
+    assert nonce not in second.headers["Content-Security-Policy"]
+    for said in ("default-src 'none'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"):
+        assert said in policy
+    assert (first.headers["X-Content-Type-Options"], first.headers["Cache-Control"]) == ("nosniff", "no-store")
+    assert "frame-ancestors 'self'" in full.get(path, mounted="/penstock").headers["Content-Security-Policy"]
+    assert not [attrs for _, attrs in read(first.text).tags if "style" in attrs]
+    assert not re.findall(r"(?:src|href)=\"(?:https?:)?//", first.text)
+
+
+def test_every_route_is_guarded_and_takes_nothing_but_a_look():
+    """Also the files that a page is made of; nothing but GET, and no description of the interface."""
+
+    def nobody():
+        raise HTTPException(401)
+
+    app = pages(lambda: None, dependencies=[Depends(nobody)])
+    assert {method for route in app.routes for method in route.methods} == {"GET"}
+    paths = [
+        re.sub(r"\{path:path\}", "docs/static/x.css", r.path)
+        .replace("{job}", "orders")
+        .replace("{name}", CHART_JS.name)
+        for r in app.routes
+    ]
+    codes = [ask(app, path).status_code for path in paths]
+    assert (len(codes), set(codes), ask(app, "/openapi.json").status_code) == (7, {401}, 404)
+
+
+def test_people_who_are_not_logged_in_are_shown_the_way_to_the_login():
+    """A bookmark is opened by a person, whom raw JSON tells nothing; programs get Airflow's own answer, nobody data."""
+
+    def nobody():
+        raise HTTPException(401, "Not authenticated")
+
+    app = pages(lambda: None, mounted="/penstock", dependencies=[Depends(nobody)])
+    wanted = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    answer = ask(app, "/air/penstock/jobs/orders", root_path="/air/penstock", headers=wanted)
+    assert (answer.status_code, "orders" in words_of(answer.text)) == (401, False)
+    assert 'href="/air/api/v2/auth/login?next=%2Fair%2Fpenstock%2Fjobs%2Forders"' in answer.text
+    plain = ask(app, "/jobs/orders", headers={"accept": "application/json"})
+    assert (plain.status_code, plain.json()) == (401, {"detail": "Not authenticated"})
+
+
+def test_only_jobs_of_the_project_are_looked_at(site):
+    """A name that is a way elsewhere is no job (F61)."""
+    for name in ("nope", "..%2f..%2fetc", "%2e%2e", "_control", "Orders", "a%00b"):
+        assert site.get(f"/jobs/{name}").status_code == 404, name
+    assert "PEN-JOB-009" in words_of(site.get("/jobs/nope").text)
+
+
+def test_no_project_is_said_clearly(tmp_path):
+    """In Airflow the folder of DAGs may lie anywhere."""
+    answer = Site(tmp_path).get("/", mounted="/penstock")
+    assert answer.status_code == 503
+    assert "there is no conf/penstock.toml in the folder" in words_of(answer.text)
+
+
+def test_a_folder_that_cannot_be_read_is_said(full):
+    """The pages may run as another user than the streams."""
+
+    def denied():
+        raise PermissionError(13, "Permission denied", "conf")
+
+    answer = ask(pages(denied), "/")
+    assert (answer.status_code, "Permission denied: 'conf'" in words_of(answer.text)) == (503, True)
+    (full.root / "checkpoints").chmod(0o777)
+    assert "orders ✖ This job cannot be shown PEN-CKP" in full.text("/")
+
+
+def test_links_lead_into_the_airflow_that_the_pages_are_in(full):
+    """Also where Airflow answers below a path of its own."""
+    for base in ("", "/air"):
+        root = f"{base}/penstock"
+        job = full.get(f"{root}/jobs/orders", mounted="/penstock", root_path=root).text
+        assert f'href="{root}/jobs/orders/restart?start=batch%3D2"' in job
+        assert f'href="{base}/dags/stream_orders" target="_top"' in job
+        form = full.get(f"{root}/jobs/orders/restart?start=batch=1", mounted="/penstock", root_path=root).text
+        assert f'data-runs="{base}/api/v2/dags/restart_from_checkpoint/dagRuns"' in form
+        assert '<option value="batch=1" selected>' in form
+    assert "penstock restart orders --from batch=1" in full.text("/jobs/orders/restart?start=batch=1")
+
+
+@pytest.mark.parametrize("path", ["/", "/jobs/orders", "/jobs/orders/restart", "/jobs/orders/ask/save", "/reports"])
+def test_pages_can_be_used_by_ear_and_by_keyboard(full, path):
+    """Headings in order, heads of tables with their scope, boxes that scroll can be reached, ids are unique."""
+    for mounted in (None, "/penstock"):
+        tags = read(full.get(path, mounted=mounted).text).tags
+        levels = [int(tag[1]) for tag, _ in tags if re.fullmatch("h[1-6]", tag)]
+        assert levels[0] == 1
+        assert levels.count(1) == 1
+        assert all(after - before <= 1 for before, after in pairwise(levels))
+        assert all(attrs.get("scope") for tag, attrs in tags if tag == "th")
+        boxes = [attrs for _, attrs in tags if "box" in (attrs.get("class") or "").split()]
+        assert all(box.get("tabindex") == "0" and box.get("aria-label") for box in boxes)
+        ids = [attrs["id"] for _, attrs in tags if "id" in attrs]
+        assert len(ids) == len(set(ids))
+        assert ("html", {"lang": "en"}) in tags
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of #rrggbb (WCAG 2.2)."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("behind", ["page", "panel"])
+def test_every_text_stands_out_from_what_is_behind_it(scheme, behind):
+    """By 4.5 to 1, as WCAG AA asks; bars and lines of pictures by 3 to 1."""
+    pairs = {name: pair for name, *pair in re.findall(r"--(\w+): light-dark\((#\w{6}), (#\w{6})\)", CSS.read_text())}
+    ground = luminance(pairs[behind][scheme])
+    for name, least in {**dict.fromkeys(("text", "muted", "link", "good", "waits", "bad"), 4.5), "bar": 3.0}.items():
+        found = luminance(pairs[name][scheme])
+        ratio = (max(found, ground) + 0.05) / (min(found, ground) + 0.05)
+        assert ratio >= least, (name, ratio)
+
+
+def test_a_page_says_of_when_it_is(full):
+    """What is remembered is as old as its reading, and is not shown as if it were of now."""
+    app = full.app()
+    before = words_of(ask(app, "/").text)
+    full.clock.now += 60 * SECOND
+    assert "As of 2023-11-14 22:13:20Z." in before
+    assert words_of(ask(app, "/").text) == before
+
+
+def test_what_was_read_is_remembered_for_as_long_as_it_was_worth():
+    """A second at least; five times as long as reading took; an error is not kept."""
+    now = [100.0]
+    remembered = Remembered(lambda: now[0])
+    reads = []
+
+    def reading(takes=0.0, error=None):
+        reads.append(now[0])
+        now[0] += takes
+        if error is not None:
+            raise error
+        return len(reads)
+
+    assert remembered.get("a", reading) == remembered.get("a", reading) == 1
+    now[0] += 1.0
+    assert remembered.get("a", lambda: reading(takes=2.0)) == 2
+    now[0] += 9.9
+    assert remembered.get("a", reading) == 2
+    assert remembered.get("b", reading) == 3
+    now[0] += 0.2
+    with pytest.raises(OSError, match="gone"):
+        remembered.get("a", lambda: reading(error=OSError("gone")))
+    assert remembered.get("a", reading) == 5

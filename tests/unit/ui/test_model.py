@@ -1,0 +1,202 @@
+"""What the pages show of a job is made from its records alone, without a file."""
+
+from __future__ import annotations
+
+import pytest
+from checkpoint_samples import commit
+
+from penstock.checkpoint.log.batch_report import BatchReport
+from penstock.checkpoint.log.entries import END_OF_TIME, StagedFile
+from penstock.errors import JobNotFound
+from penstock.runtime.inspect.job_status import JobState, JobStatus, KeptCheckpoint
+from penstock.supervise.stream import Limits, Phase, Stream
+from penstock.ui.error_texts import Trouble
+from penstock.ui.model import Reading, Tone, view_of
+
+NOW = 1_700_000_000_000_000
+SECOND, HOUR = 1_000_000, 3_600_000_000
+PASSED = {"check": "gate", "unit": 60 * SECOND, "action": "publish", "status": "passed", "rows": 3, "results": []}
+FAILED = {
+    **PASSED,
+    "unit": 120 * SECOND,
+    "action": "quarantine",
+    "status": "failed",
+    "results": [{"rule": "v_is_positive", "severity": "critical", "success": False}],
+}
+HELD = StagedFile(path="a", size=10, rows=4, checksum="x", stats={})
+
+
+def kept(found, *, undone=False, missing=None):
+    """Return what is told of a Commit that is kept."""
+    return KeptCheckpoint(
+        report=BatchReport.of(found), missing=missing, undone=undone, saved=(), rewritten=found.written
+    )
+
+
+def batch(number, rows=10, **more):
+    """Return a Commit that has read so many rows."""
+    counts = {"source:orders": {"read": rows}, **more.pop("accounting", {})}
+    return commit(number, accounting=counts, time=NOW - SECOND, **more)
+
+
+RUNS = (Phase.RUNNING, Phase.UNHEALTHY, Phase.FAILED)
+"""Phases that go before what a driver says of itself."""
+
+
+def view(*commits, status=None, stream=None, undone=(), **more):
+    """Return the view of a job with these batches."""
+    facts = {"state": JobState.RUNNING, "last": BatchReport.of(commits[-1]) if commits else None, **(status or {})}
+    return view_of(
+        Reading(
+            job="orders",
+            now=NOW,
+            supervised=True,
+            stream=stream or Stream(),
+            status=JobStatus(job="orders", **facts),
+            kept=[kept(c, undone=c.batch in undone) for c in commits],
+            commits=commits,
+            **{"asked": True, "limits": Limits(), **more},
+        )
+    )
+
+
+def test_a_job_that_never_ran_has_nothing_to_show():
+    """And nothing is made up."""
+    found = view(status={"state": JobState.NEW}, asked=False)
+    assert (found.state, found.tone) == ("never run", Tone.QUIET)
+    assert (found.newest, found.rate, found.rows_left, found.idle_for, found.delay) == (None,) * 5
+    assert (found.judged, found.batches, found.steps, found.units, found.changes) == (None, (), (), (), ())
+
+
+@pytest.mark.parametrize(
+    ("phase", "tone"),
+    [(Phase.RUNNING, Tone.GOOD), (Phase.BACKOFF, Tone.WAITS), (Phase.UNHEALTHY, Tone.WAITS), (Phase.FAILED, Tone.BAD),
+     (Phase.STOPPED, Tone.QUIET)],
+)  # fmt: skip
+def test_the_state_is_the_streams_where_one_was_asked_for(phase, tone):
+    """What a supervisor says goes before what the log says."""
+    found = view(stream=Stream(phase=phase), status={"state": JobState.RUNNING if phase in RUNS else JobState.STOPPED})
+    assert (found.state, found.tone) == (phase.value, tone)
+
+
+@pytest.mark.parametrize(
+    ("state", "tone"), [(JobState.RUNNING, Tone.GOOD), (JobState.SILENT, Tone.WAITS), (JobState.DIED, Tone.BAD)]
+)
+def test_the_state_is_the_jobs_where_somebody_runs_it_by_hand(state, tone):
+    """`penstock run` has no stream."""
+    found = view(status={"state": state}, asked=False)
+    assert (found.state, found.tone) == (state.value, tone)
+
+
+def test_a_driver_that_somebody_runs_by_hand_is_seen_where_the_stream_is_over():
+    """What was stopped days ago is no news beside rows that move."""
+    over = Stream(phase=Phase.STOPPED, generation=3)
+    assert view(status={"state": JobState.RUNNING}, stream=over).state == JobState.RUNNING.value
+    old = {"state": JobState.RUNNING, "record": {"generation": 3}}  # its own driver, whose end is not known yet
+    assert view(status=old, stream=over).state == Phase.STOPPED.value
+    assert view(status={"state": JobState.STOPPED}, stream=over).state == Phase.STOPPED.value
+
+
+def test_lag_is_rows_where_each_source_knows_them_and_time_otherwise():
+    """A sum that leaves a source out would be a lie."""
+    assert view(batch(0), status={"record": {"left": {"a": 3, "b": 4}}}).rows_left == 7
+    unknown = view(batch(0), status={"record": {"left": {"a": 3, "b": None}}})
+    assert (unknown.rows_left, unknown.idle_for) == (None, SECOND)
+    assert view(batch(0), status={"record": {"left": "?"}}).rows_left is None
+
+
+def test_a_rate_is_that_of_a_driver_that_runs():
+    """What the last driver managed says nothing of now."""
+    record = {"rows_per_second": 12.5}
+    assert view(batch(0), status={"record": record}).rate == 12.5
+    assert view(batch(0), status={"record": record, "state": JobState.STOPPED}).rate is None
+
+
+@pytest.mark.parametrize(
+    ("marks", "found"),
+    [
+        ({}, (None, None)),
+        ({"a": None, "b": NOW}, (None, None)),
+        ({"a": NOW - 5 * SECOND, "b": NOW}, (NOW - 5 * SECOND, 5 * SECOND)),
+        ({"a": END_OF_TIME}, (END_OF_TIME, None)),
+        ({"a": END_OF_TIME, "b": NOW - SECOND}, (NOW - SECOND, SECOND)),
+    ],
+    ids=["no windows", "one has none", "the furthest behind", "all ended", "one has ended"],
+)
+def test_the_watermark_delay_is_that_of_the_step_furthest_behind(marks, found):
+    """A step without a watermark is behind all others."""
+    shown = view(batch(0), status={"watermarks": marks})
+    assert (shown.watermark, shown.delay) == found
+
+
+def test_failures_are_those_of_the_last_hour_and_restarts_those_of_the_stream():
+    """Older ones are forgiven by the supervisor as well."""
+    found = view(stream=Stream(launches=4, failures=(NOW - 2 * HOUR, NOW - HOUR + 1, NOW - 1)))
+    assert (found.stream.restarts, found.failures) == (3, 2)
+
+
+def test_the_last_verdict_is_of_the_newest_batch_that_has_one():
+    """Not every batch closes a window."""
+    found = view(batch(0, verdicts=[PASSED]), batch(1, verdicts=[PASSED, FAILED]), batch(2))
+    assert (found.judged.batch, found.judged.verdicts) == (1, {"passed": 1, "quarantine": 1})
+    assert [b.failed for b in found.batches] == [0, 1, 0]
+
+
+def test_units_are_told_newest_first_with_the_rules_that_failed():
+    """A window by its end, and a batch that was judged as a whole."""
+    found = view(batch(0, verdicts=[{**PASSED, "unit": None}]), batch(1, verdicts=[PASSED, FAILED])).units
+    assert [(u.batch, u.end, u.status, u.failed) for u in found] == [
+        (1, 120 * SECOND, "failed", ("v_is_positive",)),
+        (1, 60 * SECOND, "passed", ()),
+        (0, None, "passed", ()),
+    ]
+    many = [{**PASSED, "unit": end} for end in range(50)]
+    assert [u.end for u in view(batch(0, verdicts=many)).units] == list(range(49, 29, -1))
+
+
+def test_a_verdict_that_nobody_foresaw_is_shown_as_far_as_it_goes():
+    """A newer version may write other fields."""
+    (unit,) = view(batch(0, verdicts=[{"check": 1, "action": "publish", "status": "?", "results": 7}])).units
+    assert (unit.check, unit.end, unit.rows, unit.failed, unit.fine) == ("1", None, 0, (), False)
+
+
+def test_steps_add_up_the_kept_batches():
+    """Late rows of any of them are told; the state is that of the newest."""
+    counts = {"window:hourly": {"rows": 10, "counted": 7, "late": 3}}
+    first, second = (batch(n, accounting=counts, due={"hourly": n}, written={"state:hourly": n}) for n in (5, 6))
+    (step,) = view(first, second, status={"watermarks": {"hourly": 7}}).steps
+    assert (step.name, step.watermark, step.due) == ("hourly", 7, 6)
+    assert (step.rows, step.counted, step.late, step.state_bytes) == (20, 14, 6, 6)
+
+
+def test_the_history_leaves_out_records_that_changed_nothing_one_sees():
+    """Newest first, and twenty at most."""
+    streams = [Stream(since=n // 2, phase=Phase.BACKOFF, generation=n // 2, reason="x") for n in range(60)]
+    found = view(history=list(enumerate(streams))).changes
+    assert [change.generation for change in found] == list(range(29, 9, -1))
+
+
+def test_the_history_names_who_has_asked():
+    """The run and the task of a DAG, or the command of a person."""
+    asked = [Stream(since=n, phase=Phase.RUNNING, generation=n, asked_by=f"restart_from_checkpoint/run-{n}/restart") for n in (1, 2)]  # fmt: skip
+    found = view(history=list(enumerate(asked))).changes
+    assert [change.by for change in found] == ["restart_from_checkpoint/run-2/restart", "restart_from_checkpoint/run-1/restart"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("by_command", "shown"), [(None, 7), (Limits(), None), (Limits(rows=3), 3)], ids=["configured", "lifted", "set"]
+)
+def test_a_limit_that_a_command_set_goes_before_the_configurations(by_command, shown):
+    """As the driver has it."""
+    assert view(stream=Stream(limits=by_command), limits=Limits(rows=7)).limit == shown
+
+
+def test_trouble_says_what_to_do():
+    """Also where the error is none of ours."""
+    assert Trouble.of(JobNotFound("no job", where="jobs")).code == "PEN-JOB-009"
+    assert Trouble.of(OSError(13, "Permission denied")).what == "[Errno 13] Permission denied"
+    assert Trouble.of(KeyError("x")) == Trouble(
+        what="KeyError: 'x'", code="PEN-000", remedy="This is an error in Penstock."
+    )
+    assert Trouble.told(None) is None
+    assert Trouble.told({"what": "it broke", "code": None}) == Trouble(what="it broke")

@@ -1,0 +1,86 @@
+"""The pages of requests: what can be asked of a stream as it stands, what it does, and the command that does the same."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from html import unescape
+
+import pytest
+from project_samples import make_project
+from typer.testing import CliRunner
+from ui_site import Site
+
+from penstock.checkpoint.log.entries import StagedFile
+from penstock.cli.main import app
+from penstock.quality.held.decisions import Decision, HeldRecords
+from penstock.supervise.requests import DAGS, Request
+from penstock.supervise.stream import Phase, Wish
+
+FILE = StagedFile(path="a", size=2_048, rows=5, checksum="x", stats={})
+
+
+@pytest.fixture
+def site(tmp_path):
+    found = Site(make_project(tmp_path / "project", rows=10))
+    found.batches(2, held={"totals": [FILE]})
+    return found
+
+
+def buttons(site, **more):
+    """Return what the page of a job leads to."""
+    page = site.get("/jobs/orders", **more).text
+    return set(re.findall(r'href="[^"]*/jobs/orders/ask/([^"]+)"', page))
+
+
+@pytest.mark.parametrize(
+    ("phase", "found"),
+    [(Phase.RUNNING, {"stop", "drain", "suspend", "save"}), (Phase.BACKOFF, {"stop", "drain", "suspend", "save"}),
+     (Phase.SUSPENDED, {"resume", "save"}), (Phase.STOPPED, {"save"}), (Phase.FAILED, {"save"})],
+)  # fmt: skip
+@pytest.mark.parametrize("mounted", [None, "/penstock"], ids=["alone", "in Airflow"])
+def test_what_can_be_asked_follows_how_the_stream_stands(site, phase, found, mounted):
+    """Nothing is offered that would be refused; limits and held batches stand where they are told (finding 7)."""
+    site.stream(wish=Wish.RUN, phase=phase, generation=1)
+    held = {f"{word}?batch={n}" for word in ("release", "discard") for n in (0, 1)}
+    assert buttons(site, mounted=mounted) == found | held | {"limits"}
+
+
+def test_a_driver_that_somebody_runs_by_hand_can_be_stopped_only(site):
+    """To drain or to suspend would begin a stream of the supervisor's, whose driver takes the job over at once."""
+    site.stream(wish=Wish.STOP, phase=Phase.STOPPED, generation=1)
+    site.says(generation=0)
+    assert "● running" in site.text("/jobs/orders")
+    assert buttons(site) & {"stop", "drain", "suspend", "resume"} == {"stop"}
+
+
+@pytest.mark.parametrize("request_", list(Request), ids=lambda one: one.value)
+def test_each_request_says_what_it_does_and_names_its_dag(site, request_):
+    """What it triggers is the DAG that the supervision names for it."""
+    site.stream(wish=Wish.RUN, phase=Phase.SUSPENDED if request_ is Request.RESUME else Phase.RUNNING, generation=1)
+    path = f"/jobs/orders/ask/{request_.value}?batch=1"
+    page = site.get(path, mounted="/penstock").text
+    assert f'data-runs="/api/v2/dags/{DAGS[request_]}/dagRuns"' in page
+    decides = request_ in (Request.RELEASE, Request.DISCARD)
+    assert ("totals</strong>: 5 rows" in page) == decides
+    alone = site.get(path).text
+    assert "<form" not in alone
+    command = shlex.split(unescape(re.search(r"<pre[^>]*>(.*?)</pre>", alone)[1]))
+    assert command[0] == "penstock"
+    # The program has this command, with these words.
+    words = ["7" if word == "N|none|default" else word.lower() for word in command[1:]]
+    words = [word for word in words if word != "orders"]
+    told = CliRunner().invoke(app, [*words[: 2 if decides else 1], "--help"])
+    assert told.exit_code == 0, told.output
+
+
+def test_what_cannot_be_asked_is_said(site):
+    """A stream that has ended meanwhile, a batch that was decided on, a word that is no request."""
+    site.stream(wish=Wish.STOP, phase=Phase.STOPPED, generation=1)
+    records = HeldRecords(site.store(), "orders")
+    records.carried_out(0, records.decide(0, Decision.DISCARD, {"totals": 5}, by="t"), by="t")
+    for path in ("stop", "resume", "nonsense", "release?batch=0", "release?batch=x", "discard?batch=77", "discard", "RELEASE?batch=1"):  # fmt: skip
+        answer = site.get(f"/jobs/orders/ask/{path}", mounted="/penstock")
+        assert answer.status_code == 404, path
+        assert "cannot be asked" in answer.text
+    assert site.get("/jobs/orders/ask/release?batch=1").status_code == 200
