@@ -43,8 +43,7 @@ from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.sinks import MemorySink
 from penstock.sinks.delta.restore import Target, choose_version
 from penstock.sources.base import Position, ReadLimit, Span
-from penstock.state import Manifest
-from penstock.state.manifest import ManifestRef
+from penstock.state.manifest import Manifest, ManifestRef
 from penstock.time.clock import ManualClock
 from penstock.time.triggers import FixedInterval
 from penstock.windows import Tumbling

@@ -43,10 +43,14 @@ from penstock.errors import (
     StateMissing,
 )
 from penstock.runtime.driver.loop import DriverSettings
+from penstock.runtime.restore.execute import restore
 from penstock.runtime.restore.target import RestoreTarget
 from penstock.runtime.tasks.batch_context import BatchContext
-from penstock.state import GROUP, HASH, Change, Manifest, StateReader, segment_name, sort_rows, write_changes
-from penstock.state.manifest import ManifestRef
+from penstock.state.manifest import Manifest, ManifestRef
+from penstock.state.reader import StateReader
+from penstock.state.references import segment_name
+from penstock.state.row_layout import GROUP, HASH, sort_rows
+from penstock.state.writer import Change, write_changes
 
 GRAPH = windowed_job()
 TIMES = [0, 3, 1, 6, 9, 2, 12, 30]
@@ -440,10 +444,9 @@ def test_what_stops_the_job_can_be_restored_from(site: Site, harm: str) -> None:
     store = Witness()
     store._files = files
     uuid = open_or_create(store, now=0).uuid
-    for _ in make_driver(
-        site.world, store, "person", graph=GRAPH, engine=SegmentEngine(site.world, GRAPH, "person"), uuid=uuid
-    ).restore(RestoreTarget(restore=True, batch=1)):
-        pass
+    engine = SegmentEngine(site.world, GRAPH, "person")
+    person = make_driver(site.world, store, "person", graph=GRAPH, engine=engine, uuid=uuid)
+    list(restore(person, RestoreTarget(restore=True, batch=1)))
     before = {sink: len(table.shown) for sink, table in site.world.tables.items()}
     start(site.world, store, "after")
     fresh = site.world.table("raw").shown[before.get("raw", 0) :]
@@ -458,7 +461,7 @@ def test_a_restore_that_cannot_be_leaves_the_log_free(site: Site) -> None:
     uuid = open_or_create(site.store, now=SECOND).uuid
     driver = make_driver(site.world, site.store, "person", graph=GRAPH, uuid=uuid)
     with pytest.raises(CannotRestore, match="batches 0 to 2"):
-        list(driver.restore(RestoreTarget(restore=True, batch=7)))
+        list(restore(driver, RestoreTarget(restore=True, batch=7)))
     view = survey(Log(site.store))
     assert (view.released, view.holder) == (True, None)
     start(site.world, site.store, "after")

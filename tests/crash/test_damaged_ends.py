@@ -39,6 +39,7 @@ from penstock.errors import (
     SinkAhead,
 )
 from penstock.runtime.driver.loop import Driver
+from penstock.runtime.restore import execute
 from penstock.runtime.restore.move import finish_move
 from penstock.runtime.restore.target import RestoreTarget
 
@@ -138,20 +139,22 @@ def published(left: Left) -> None:
 def restore(left: Left) -> None:
     """Die behind a Restore."""
     stopped(left)
-    left.until(left.driver("b").restore(RestoreTarget(restore=True, batch=0)), "Restore", "after")
+    left.until(execute.restore(left.driver("b"), RestoreTarget(restore=True, batch=0)), "Restore", "after")
 
 
 def truncated(left: Left) -> None:
     """Die when a Restore with a truncation was carried out, before a batch."""
     stopped(left)
-    left.until(left.driver("b").restore(RestoreTarget(restore=True, batch=0, truncate=True)), "Restore", "after")
+    left.until(
+        execute.restore(left.driver("b"), RestoreTarget(restore=True, batch=0, truncate=True)), "Restore", "after"
+    )
     left.until(left.driver("c").run(), "Truncate", "after")
 
 
 def restored(left: Left) -> None:
     """Leave behind a Restore."""
     stopped(left)
-    list(left.driver("b").restore(RestoreTarget(restore=True, batch=1)))
+    list(execute.restore(left.driver("b"), RestoreTarget(restore=True, batch=1)))
 
 
 def save(left: Left) -> None:
@@ -260,7 +263,7 @@ def back_to_the_newest(found: Left) -> None:
     kept = recover(Log(found.store), Damage.LIST).kept
     # A batch whose rows were taken back is gone back to only so that they come again.
     start = RestoreTarget(restore=True, batch=kept[-1].batch if kept else None, truncate=True)
-    list(found.driver("person").restore(start))
+    list(execute.restore(found.driver("person"), start))
     run_to_end(found.driver("after"))
 
 
@@ -330,7 +333,7 @@ def held_all() -> Iterator[Left]:
         found.until(driver.run(), "FixOffsets", "after", 3)
         found.store._files[found.last] = found.store._files[found.last][:-1]
         found.until(found.driver("d").run(), "Purge", "after", 4)
-        list(found.driver("e").restore(RestoreTarget(restore=True, batch=2, truncate=True)))
+        list(execute.restore(found.driver("e"), RestoreTarget(restore=True, batch=2, truncate=True)))
         found.until(found.driver("f").run(), "Purge", "after", 5)
         kinds = {entry.kind for entry in found.store.entries()}
         assert kinds >= {"takeover", "offsets", "commit", "release", "save", "void", "restore"}
@@ -384,7 +387,7 @@ def test_a_gap_stays_where_there_is_nothing_to_go_back_to() -> None:
         left.store.delete(Log(found.store).path(3))
         files = dict(left.store._files)
         with pytest.raises(CannotRestore, match="batch 99 is not kept"):
-            list(left.driver("person").restore(RestoreTarget(restore=True, batch=99)))
+            list(execute.restore(left.driver("person"), RestoreTarget(restore=True, batch=99)))
         assert left.store._files == files
 
 
@@ -419,7 +422,7 @@ def refused(world: World, name: str) -> None:
     with pytest.raises(CheckpointMoved):
         run_to_end(driver_of(world, name))
     with pytest.raises(CheckpointMoved):
-        list(driver_of(world, name).restore(RestoreTarget(restore=True, batch=1)))
+        list(execute.restore(driver_of(world, name), RestoreTarget(restore=True, batch=1)))
     assert log.find_tail() == tail
 
 

@@ -39,6 +39,7 @@ from penstock.runtime.driver.settings import Identity
 from penstock.runtime.driver.stages import Hook
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.runtime.process.held_service import HeldWork, decide_at_rest
+from penstock.runtime.restore.execute import restore
 from penstock.runtime.restore.target import RestoreTarget
 from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.sinks.base import Publication
@@ -179,7 +180,7 @@ class HeldStorm:
             self.born += 1
             driver = self.drivers[place] = self.driver(f"d{self.born}", told=rng.random() < 0.2)
             goes_back = rng.random() < 0.15
-            self.points[place] = driver.restore(self.way_back()) if goes_back else driver.run()
+            self.points[place] = restore(driver, self.way_back()) if goes_back else driver.run()
         if rng.random() < 0.03:
             self.drivers[place] = None
             return

@@ -16,6 +16,7 @@ from penstock.errors import PenstockError, SinkAhead
 from penstock.graph.durations import seconds
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
+from penstock.runtime.restore.execute import restore
 from penstock.runtime.restore.target import RestoreTarget
 from penstock.windows import Tumbling
 
@@ -79,5 +80,6 @@ def test_a_restore_over_damage_does_not_use_ids_that_a_table_has(tmp_path: Path)
     for path in slots[-6:]:
         store.delete(path)
     store._files[slots[-7]] = store._files[slots[-7]][:-1]
+    person = make_driver(world, store, "person", graph=windowed_job(0))
     with pytest.raises(SinkAhead):
-        list(make_driver(world, store, "person", graph=windowed_job(0)).restore(RestoreTarget(restore=True, batch=0)))
+        list(restore(person, RestoreTarget(restore=True, batch=0)))

@@ -11,6 +11,7 @@ from oracle import judge
 
 from penstock.checkpoint.log.entries import Restore
 from penstock.errors import Fenced
+from penstock.runtime.restore.execute import restore
 from penstock.runtime.restore.target import RestoreTarget
 
 BACK = RestoreTarget(restore=True, batch=1)
@@ -44,10 +45,10 @@ def test_a_command_that_is_tried_twice_restores_once() -> None:
                 return made
 
             run_to_end(driver("first", None))
-            sleeper = driver("sleeper", "dag/run/task").restore(BACK)
+            sleeper = restore(driver("sleeper", "dag/run/task"), BACK)
             passed = sum(1 for _, _ in zip(range(asleep_at), sleeper, strict=False))
             ends["slept to the end"] += passed < asleep_at
-            list(driver("other", "dag/run/task").restore(BACK))
+            list(restore(driver("other", "dag/run/task"), BACK))
             run_to_end(driver("runs on", "dag/run/task"))
             try:
                 list(sleeper)

@@ -57,6 +57,7 @@ from penstock.runtime.driver import retention
 from penstock.runtime.driver.loop import Driver, DriverSettings
 from penstock.runtime.driver.retention import Retention
 from penstock.runtime.driver.stages import Hook
+from penstock.runtime.restore.execute import restore
 from penstock.runtime.restore.target import RestoreTarget
 
 NAMED = (CannotRestore, Fenced, CommitUnknown, StorageFull, StorageUnavailable, SinkError)
@@ -138,7 +139,7 @@ class Storm:
         command = self.rng.choice(list(self.commands)) if again else f"c{len(self.commands)}"
         start = self.commands.setdefault(command, self.way_back())
         driver.identity = replace(driver.identity, command=command)
-        return driver.restore(start)
+        return restore(driver, start)
 
     def way_back(self) -> RestoreTarget:
         """Return what a person goes back to, and whether tables are to show it."""
@@ -234,7 +235,7 @@ class Storm:
             # A batch whose rows were taken back is gone back to only so that they come again.
             back = kept[-1].batch if kept else None
             start = RestoreTarget(restore=True, batch=back, truncate=self.restores and not self.blind)
-            for _ in self.sound("person").restore(start):
+            for _ in restore(self.sound("person"), start):
                 pass
             run_to_end(self.sound("after"))
         except PenstockError as error:

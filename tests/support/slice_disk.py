@@ -15,7 +15,7 @@ from penstock.runtime.tasks.partition_state import PartitionState
 from penstock.runtime.tasks.specs import StepDone
 from penstock.runtime.tasks.staging import TaskFiles
 from penstock.runtime.tasks.window_step import WindowStepWork
-from penstock.state import Change, Written
+from penstock.state.writer import Change, Written
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,23 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.state import (
-    DELETED,
-    GROUP,
-    HASH,
-    LATEST,
-    Change,
-    CompactionPlan,
-    Manifest,
-    SegmentWriter,
-    StateReader,
-    Written,
-    compact,
-    fold,
-    segment_name,
-    sort_rows,
-    write_changes,
-)
+from penstock.state.compaction import LATEST, compact
+from penstock.state.compaction_planner import CompactionPlan
+from penstock.state.full_compaction import fold
+from penstock.state.manifest import Manifest
+from penstock.state.reader import StateReader
+from penstock.state.references import segment_name
+from penstock.state.row_layout import DELETED, GROUP, HASH, sort_rows
+from penstock.state.segment_writer import SegmentWriter
+from penstock.state.writer import Change, Written, write_changes
 
 KEYS = ("user", "score")
 KEY_FIELDS = [pa.field("user", pa.string()), pa.field("score", pa.float64())]

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from penstock.state import CompactionPlan, Manifest, PartRef, Piece, SegmentRef, budget, plan_compaction
-from penstock.state.compaction_planner import live_size
+from penstock.state.compaction_planner import CompactionPlan, budget, live_size, plan_compaction
+from penstock.state.manifest import Manifest
+from penstock.state.references import PartRef, Piece, SegmentRef
 
 END = 2**62
 PART = "state"

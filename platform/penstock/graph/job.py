@@ -51,7 +51,7 @@ class Job:
         self.partitions = None if partitions is None else checked_partitions(partitions)
         self._nodes: list[Node] = []
         self._names: dict[str, Node] = {}
-        self._windowed: list[WindowedStream] = []
+        self._windowed: list[WindowedStream[Any]] = []
         self._filters = 0
         self._checkpoints: Schedule | None = None
 
@@ -138,7 +138,7 @@ class Job:
         return node
 
 
-class Stream(StatefulSteps):
+class Stream(StatefulSteps["Stream"]):
     """Stand for rows in motion; each method returns a new stream and leaves this one as it is."""
 
     def __init__(self, job: Job, node: Node) -> None:
@@ -191,7 +191,7 @@ class Stream(StatefulSteps):
             raise JobError("union needs another stream of the same job", where=str(user_site()))
         return self._then(UnionNode(left=self._node, right=other._node))
 
-    def key_by(self, *columns: str) -> KeyedStream:
+    def key_by(self, *columns: str) -> KeyedStream[Stream]:
         """Group by these columns for the stateful step that follows."""
         if not columns:
             raise JobError("key_by needs at least one column", where=str(user_site()))

@@ -4,25 +4,45 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from penstock.errors import BadExpression, DuplicateName, JobError, MissingLatePolicy, UnboundedState
 from penstock.graph.aggregates import Aggregate
 from penstock.graph.names import checked_name
-from penstock.graph.nodes import Form, FunctionNode, WindowNode
+from penstock.graph.nodes import Form, FunctionNode, Node, WindowNode
 from penstock.graph.partitions import checked_partitions, default_partitions
 from penstock.graph.policies import OnError
 from penstock.graph.source_location import user_site
 from penstock.graph.timeouts import NEVER, Timeout
 from penstock.graph.windows import TimeWindow
 
-if TYPE_CHECKING:
-    from penstock.graph.job import Stream
-
 __all__ = ["KeyedStream", "StatefulSteps", "WindowedStream"]
 
 
-class StatefulSteps(ABC):
+class _Registry(Protocol):
+    """The job, as far as steps with state ask and tell it."""
+
+    partitions: int | None
+    _windowed: list[WindowedStream[Any]]
+
+
+class _Rows(Protocol):
+    """The stream that such a step stands behind; what it puts out is one of the same kind."""
+
+    _node: Node
+
+    @property
+    def _job(self) -> _Registry:
+        """The job of the stream."""
+
+    def _then(self, node: Node, name: str | None = None) -> Self:
+        """Return the stream of what a step behind this one puts out."""
+
+
+Stream = TypeVar("Stream", bound=_Rows)
+
+
+class StatefulSteps(ABC, Generic[Stream]):
     """Offer the steps that keep state: to keyed streams, and to whole streams as one group without a key."""
 
     _keys: tuple[str, ...] = ()
@@ -32,7 +52,7 @@ class StatefulSteps(ABC):
     def _stream(self) -> Stream:
         """The stream whose rows the steps take."""
 
-    def window(self, name: str, spec: TimeWindow, *, partitions: int | None = None) -> WindowedStream:
+    def window(self, name: str, spec: TimeWindow, *, partitions: int | None = None) -> WindowedStream[Stream]:
         """Cut each key's rows into windows; the step's state lives under `name`.
 
         `partitions` of the state: of a keyed stream the job's, unless said otherwise, of a whole stream one.
@@ -180,7 +200,7 @@ class StatefulSteps(ABC):
         return default_partitions(step) if chosen is None else chosen
 
 
-class KeyedStream(StatefulSteps):
+class KeyedStream(StatefulSteps[Stream]):
     """Stand for a stream whose rows are grouped by key."""
 
     def __init__(self, stream: Stream, keys: tuple[str, ...]) -> None:
@@ -192,7 +212,7 @@ class KeyedStream(StatefulSteps):
         return self._rows
 
 
-class WindowedStream:
+class WindowedStream(Generic[Stream]):
     """Stand for windows that wait to be told what to compute."""
 
     def __init__(self, stream: Stream, keys: tuple[str, ...], name: str, spec: TimeWindow, partitions: int) -> None:

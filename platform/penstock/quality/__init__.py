@@ -39,7 +39,7 @@ __all__ = [
 _HOME = {
     "Action": "policy",
     "CompiledGate": "compile",
-    "CompiledRule": "compile",
+    "CompiledRule": "compiled_rules",
     "Disposition": "policy",
     "Partial": "partials",
     "Rule": "suite",

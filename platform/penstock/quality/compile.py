@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from penstock.errors import GateError, PenstockError, SuiteError, UnknownName
 from penstock.quality import measure as measuring
 from penstock.quality.column_types import ColumnType, Family, column_type
+from penstock.quality.compiled_rules import CompiledRule, CompiledRules
 from penstock.quality.judge import UnitNumbers, judge
 from penstock.quality.partials import Partial, key_names, merge_partials
 from penstock.quality.predicates import row_expression, text_literal
@@ -39,57 +40,12 @@ _NUMBERS = frozenset({Family.INTEGRAL, Family.FLOATING, Family.DECIMAL})
 _MOMENTS = frozenset({Family.DATE, Family.TIMESTAMP, Family.TIMESTAMP_NTZ})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledRule:
-    """Hold one rule ready to run.
-
-    `name` is stable as long as the rule keeps its place: suite:position:type(column).
-    A row rule has the `hidden` column that its `expression` fills; a critical one has a `bit` in `fails_mask`.
-    """
-
-    name: str
-    rule: Rule
-    column_type: ColumnType | None
-    hidden: str | None = None
-    expression: str | None = None
-    bit: int | None = None
-
-    @property
-    def kind(self) -> Kind:
-        """Return whether the rule judges rows or the whole unit."""
-        return self.rule.kind
-
-    @property
-    def severity(self) -> Severity:
-        """Return what the rule's failure means."""
-        return self.rule.severity
-
-    @property
-    def mostly(self) -> float:
-        """Return the share of rows that must hold."""
-        return self.rule.mostly
-
-    @property
-    def family(self) -> Family:
-        """Return the family of the column's type."""
-        return self.column_type.family if self.column_type else Family.OTHER
-
-    @property
-    def scale(self) -> int:
-        """Return the scale of a decimal column."""
-        return self.column_type.scale if self.column_type else 0
-
-
 @dataclass(frozen=True, slots=True)
-class CompiledGate:
+class CompiledGate(CompiledRules):
     """Hold a suite compiled for the columns of one stream; it can be pickled and sent to tasks.
 
     A gate compiled without columns says only that the suite is sound; using it on rows raises GateError.
     """
-
-    name: str
-    rules: tuple[CompiledRule, ...]
-    typed: bool
 
     def row_columns(self) -> list[tuple[str, str]]:
         """Return (hidden column, Spark SQL) for each row rule.

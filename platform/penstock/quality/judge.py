@@ -25,7 +25,7 @@ from penstock.quality.suite import Kind, Rule, Severity
 from penstock.quality.verdict import Observed, RuleResult, Status, Verdict
 
 if TYPE_CHECKING:
-    from penstock.quality.compile import CompiledGate, CompiledRule
+    from penstock.quality.compiled_rules import CompiledRule, CompiledRules
 
 __all__ = ["UnitNumbers", "judge"]
 
@@ -65,7 +65,7 @@ class UnitNumbers:
         return self._repeated.get(rule.rule.position, (0, 0))
 
 
-def judge(gate: CompiledGate, numbers: UnitNumbers) -> Verdict:
+def judge(gate: CompiledRules, numbers: UnitNumbers) -> Verdict:
     """Return the verdict of one unit."""
     if numbers.rows == 0:
         return Verdict(status=Status.EMPTY, rows=0)

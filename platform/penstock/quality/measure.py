@@ -20,7 +20,7 @@ from penstock.quality.predicates import NOT_COUNTED, UNEXPECTED
 from penstock.quality.suite import Kind
 
 if TYPE_CHECKING:
-    from penstock.quality.compile import CompiledGate, CompiledRule
+    from penstock.quality.compiled_rules import CompiledRule, CompiledRules
 
 __all__ = ["fails_mask", "measure"]
 
@@ -31,7 +31,7 @@ _SUMS = ("expect_column_mean_to_be_between", "expect_column_sum_to_be_between")
 _DIGITS = 76  # of decimal256: no column of decimal(38) with fewer than 10**38 rows overflows it
 
 
-def measure(gate: CompiledGate, table: pa.Table, by: Sequence[str]) -> Partial:
+def measure(gate: CompiledRules, table: pa.Table, by: Sequence[str]) -> Partial:
     """Return the partial of the rows, which hold the gate's hidden columns; see `CompiledGate.measure`."""
     keys = {
         name: table[column] if by else pa.chunked_array([pa.array(np.zeros(table.num_rows, np.int8))])
@@ -56,7 +56,7 @@ def measure(gate: CompiledGate, table: pa.Table, by: Sequence[str]) -> Partial:
     return Partial(tuple(by), units, _grouped_sums(sums, keys), values)
 
 
-def fails_mask(table: pa.Table, gate: CompiledGate) -> pa.Array:
+def fails_mask(table: pa.Table, gate: CompiledRules) -> pa.Array:
     """Return for each row an int64 whose bit `rule.bit` is set where the row fails that rule.
 
     Only critical row rules have a bit: a row that fails no such rule is never withheld (SEMANTICS 11.3, 11.4),

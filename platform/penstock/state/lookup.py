@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.state.keys import Bools, Ints, equal_keys
 from penstock.state.row_layout import DELETED, GROUP, HASH, Bound, conform
-
-if TYPE_CHECKING:
-    from penstock.state.reader import Span
+from penstock.state.section_reader import Span
 
 __all__ = ["Found", "look_up", "state_columns"]
 

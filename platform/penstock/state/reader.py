@@ -18,9 +18,9 @@ from penstock.state.lookup import Found, look_up, state_columns
 from penstock.state.manifest import Manifest, Run
 from penstock.state.references import Piece
 from penstock.state.row_layout import Bound, conform, position, start_of_group
-from penstock.state.section_reader import Block, Section, open_section, retain
+from penstock.state.section_reader import Section, Span, open_section, retain
 
-__all__ = ["Adapters", "Span", "StateReader"]
+__all__ = ["Adapters", "StateReader"]
 
 
 class Adapters(NamedTuple):
@@ -34,14 +34,6 @@ class Adapters(NamedTuple):
 
 
 NO_ADAPTERS = Adapters()
-
-
-class Span(NamedTuple):
-    """Some rows of a block: from `start` up to `end`."""
-
-    block: Block
-    start: int
-    end: int
 
 
 class StateReader:

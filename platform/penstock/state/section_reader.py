@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -30,7 +30,7 @@ from penstock.state.references import Piece
 from penstock.state.row_layout import DELETED, Bound, group_hash, position
 from penstock.state.segment_writer import FACTS, FORMAT_VERSION, GENERATION
 
-__all__ = ["Block", "Section", "forget", "open_section", "retain"]
+__all__ = ["Block", "Section", "Span", "forget", "open_section", "retain"]
 
 MOST_FILES = 16_384
 """Files that stay mapped in a process. Linux allows 65,530 maps, and a partition has some ten files."""
@@ -48,6 +48,14 @@ class Block:
     hashes: Ints
     deleted: pa.Array | None
     generation: int
+
+
+class Span(NamedTuple):
+    """Some rows of a block: from `start` up to `end`."""
+
+    block: Block
+    start: int
+    end: int
 
 
 class Section:

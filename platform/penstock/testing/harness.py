@@ -20,6 +20,7 @@ from penstock.runtime.driver.loop import Driver, DriverSettings
 from penstock.runtime.driver.next_batch import spans_of
 from penstock.runtime.driver.stages import Hook
 from penstock.runtime.process.job_run import JobRun
+from penstock.runtime.restore.execute import restore
 from penstock.sinks.staged_files import read_staged
 from penstock.sources.memory import MemorySource
 from penstock.testing.arguments import AskedFor, Untimed, checked_time, micros
@@ -204,7 +205,7 @@ class Harness:
             with self._watched():
                 self._crashed, self._failure = False, None
                 self._run = self._open()
-                for hook in self._run.driver.restore(start):
+                for hook in restore(self._run.driver, start):
                     self._note(hook)
         except CannotRestore:
             self._begin()

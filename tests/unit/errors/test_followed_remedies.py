@@ -60,9 +60,8 @@ from penstock.runtime.process.new_lineage import refuse_to_begin
 from penstock.runtime.restore.target import find_restorable
 from penstock.sinks import MemorySink
 from penstock.sources import BadRecord, FileReplay, MemorySource
-from penstock.state import check_sizes
 from penstock.state.key_state import State
-from penstock.state.limits import check_rows
+from penstock.state.limits import check_rows, check_sizes
 from penstock.windows import Tumbling
 
 ME = Identity(holder="me", writer="me", code_version="test")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_simulation import Simulation
 
-from penstock.state import budget
+from penstock.state.compaction_planner import budget
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 BATCHES = 1_000

@@ -9,24 +9,14 @@ import pyarrow as pa
 import pytest
 from state_samples import add_counts, counts, empty_manifest, folded, write
 
-from penstock.state import (
-    GROUP,
-    HASH,
-    LATEST,
-    Change,
-    CompactionPlan,
-    Manifest,
-    PartRef,
-    Piece,
-    SegmentRef,
-    StateReader,
-    compact,
-    plan_compaction,
-    segment_name,
-    write_changes,
-)
 from penstock.state import compaction_planner as compaction_module
-from penstock.state.compaction_planner import live_size
+from penstock.state.compaction import LATEST, compact
+from penstock.state.compaction_planner import CompactionPlan, live_size, plan_compaction
+from penstock.state.manifest import Manifest
+from penstock.state.reader import StateReader
+from penstock.state.references import PartRef, Piece, SegmentRef, segment_name
+from penstock.state.row_layout import GROUP, HASH
+from penstock.state.writer import Change, write_changes
 
 KIB, MIB = 2**10, 2**20
 

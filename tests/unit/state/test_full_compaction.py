@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 from state_samples import add_counts, carry_out, counts, empty_manifest, folded, keyed_table, write
 
 from penstock.errors import CheckpointCorrupt, StateError
-from penstock.state import DELETED, GROUP, HASH, LATEST, Change, CompactionPlan, StateReader
+from penstock.state.compaction import LATEST
+from penstock.state.compaction_planner import CompactionPlan
+from penstock.state.reader import StateReader
+from penstock.state.row_layout import DELETED, GROUP, HASH
+from penstock.state.writer import Change
 
 STATE = {"total": 1, "tags": None, "place": None}
 

@@ -12,9 +12,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from state_samples import KEYS, carry_out, empty_manifest, folded, key_table, keyed_table, write
 
-from penstock.state import HASH, LATEST, Change, CompactionPlan, Manifest, StateReader, latest, section_reader
+from penstock.state import section_reader
 from penstock.state import segment_writer as segment_module
+from penstock.state.compaction import LATEST, latest
+from penstock.state.compaction_planner import CompactionPlan
 from penstock.state.keys import canonical
+from penstock.state.manifest import Manifest
+from penstock.state.reader import StateReader
+from penstock.state.row_layout import HASH
+from penstock.state.writer import Change
 
 NAMES = st.none() | st.sampled_from(["a", "b", "c"])
 SCORES = st.none() | st.sampled_from([0.0, 1.5, float("nan"), float("inf")])

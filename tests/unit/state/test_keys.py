@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import WrongPartition
-from penstock.state import check_partition, partition_of
-from penstock.state.keys import canonical, equal_at, equal_keys
+from penstock.state.keys import canonical, check_partition, equal_at, equal_keys, partition_of
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 OTHER_NAN = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000001))[0]

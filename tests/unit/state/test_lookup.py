@@ -10,16 +10,12 @@ import pytest
 from state_samples import carry_out, empty_manifest, fresh_name, key_table, keyed_table, write
 
 from penstock.errors import StateError
-from penstock.state import (
-    GROUP,
-    HASH,
-    Change,
-    CompactionPlan,
-    StateReader,
-    plan_compaction,
-    section_reader,
-    write_segment,
-)
+from penstock.state import section_reader
+from penstock.state.compaction_planner import CompactionPlan, plan_compaction
+from penstock.state.reader import StateReader
+from penstock.state.row_layout import GROUP, HASH
+from penstock.state.segment_writer import write_segment
+from penstock.state.writer import Change
 
 PART = "state"
 

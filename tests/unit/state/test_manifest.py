@@ -10,7 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_samples import add_counts, counts, empty_manifest, fresh_name, write
 
-from penstock.state import Change, Manifest, PartRef, Piece, SegmentRef, StateReader, write_manifest, write_segment
+from penstock.state.manifest import Manifest
+from penstock.state.reader import StateReader
+from penstock.state.references import PartRef, Piece, SegmentRef
+from penstock.state.segment_writer import write_segment
+from penstock.state.writer import Change, write_manifest
 
 LEAST = -(2**63)
 

@@ -20,9 +20,11 @@ from state_samples import SCHEMA, add_counts, counts, empty_manifest, fresh_name
 
 from penstock.checkpoint.storage.durable_files import NewFile
 from penstock.errors import SegmentExists, StorageDenied, StorageFull, StorageUnavailable
-from penstock.state import GROUP, HASH, SegmentWriter, StateReader, segment_name, sort_rows, write_segment
 from penstock.state import segment_writer as segment_module
-from penstock.state.segment_writer import FACTS
+from penstock.state.reader import StateReader
+from penstock.state.references import segment_name
+from penstock.state.row_layout import GROUP, HASH, sort_rows
+from penstock.state.segment_writer import FACTS, SegmentWriter, write_segment
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 

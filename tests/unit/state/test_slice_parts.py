@@ -9,8 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from state_samples import add_counts, counts, empty_manifest, write
 
-from penstock.state import GROUP, HASH, Change, Manifest, StateReader, section_reader
 from penstock.state import compaction_planner as compaction_module
+from penstock.state import section_reader
+from penstock.state.manifest import Manifest
+from penstock.state.reader import StateReader
+from penstock.state.row_layout import GROUP, HASH
+from penstock.state.writer import Change
 
 PART = "slices"
 BATCHES = st.lists(

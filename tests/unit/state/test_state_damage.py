@@ -12,8 +12,12 @@ from state_samples import counts, empty_manifest, fresh_name, write
 
 from penstock.checkpoint.storage.format import encode
 from penstock.errors import CheckpointCorrupt, FormatTooNew, StateMissing
-from penstock.state import Change, Manifest, StateReader, section_reader, write_segment
+from penstock.state import section_reader
 from penstock.state import segment_writer as segment_module
+from penstock.state.manifest import Manifest
+from penstock.state.reader import StateReader
+from penstock.state.segment_writer import write_segment
+from penstock.state.writer import Change
 
 PARTS = {
     "slices": counts({(group, value): value for group in range(3) for value in range(4)}),

@@ -15,25 +15,15 @@ import pytest
 from state_samples import add_counts, counts, empty_manifest, fresh_name, write
 
 from penstock.errors import CheckpointCorrupt, StateRowTooLarge, StateTooLarge, StorageFull
-from penstock.state import (
-    DELETED,
-    GROUP,
-    HASH,
-    LATEST,
-    Change,
-    Manifest,
-    StateReader,
-    budget,
-    check_rows,
-    check_sizes,
-    manifest_name,
-    segment_name,
-    unreferenced,
-    write_changes,
-    write_manifest,
-)
 from penstock.state import segment_writer as segment_module
-from penstock.state.references import batch_of
+from penstock.state.compaction import LATEST
+from penstock.state.compaction_planner import budget
+from penstock.state.limits import check_rows, check_sizes, unreferenced
+from penstock.state.manifest import Manifest
+from penstock.state.reader import StateReader
+from penstock.state.references import batch_of, segment_name
+from penstock.state.row_layout import DELETED, GROUP, HASH
+from penstock.state.writer import Change, manifest_name, write_changes, write_manifest
 
 
 def rows_of(folder, manifest, part):
@@ -185,7 +175,8 @@ def test_a_real_limit_of_the_system_is_named(tmp_path):
         from pathlib import Path
         import pyarrow as pa
         from penstock.errors import StorageFull
-        from penstock.state import *
+        from penstock.state.references import segment_name
+        from penstock.state.segment_writer import write_segment
         rows = pa.table({"_group": [0] * 9999, "_hash": list(range(9999)), "n": list(range(9999))})
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
         try:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,15 +21,13 @@ import pyarrow.compute as pc
 from penstock.errors import PenstockError, UnfitValue, UserFunctionError, WrongOutput
 from penstock.graph.source_location import file_of
 from penstock.operators.functions.function_info import TaskInfo
+from penstock.operators.functions.function_spec import FunctionStep
 from penstock.operators.functions.key_index import NONE, BatchClock, KeyIndex
 from penstock.operators.functions.output_columns import made_column
 from penstock.operators.functions.python_values import Unfit
 from penstock.state.key_state import as_datetime
 from penstock.state.keys import Ints
 from penstock.time.arrival import BY_TIME, Stand
-
-if TYPE_CHECKING:
-    from penstock.operators.functions.state_functions import FunctionStep
 
 __all__ = ["ASIDE", "Calls", "ints", "is_nested"]
 

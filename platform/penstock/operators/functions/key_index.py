@@ -24,8 +24,9 @@ from penstock.graph.timeouts import Timeout
 from penstock.operators.functions.python_values import first_unfit, python_rows, python_values
 from penstock.operators.grouping import group_rows
 from penstock.operators.windows.partials import GROUP, HASH, column_array, integers
-from penstock.state import DELETED, EXPIRES, Change
 from penstock.state.keys import Bools, Ints
+from penstock.state.row_layout import DELETED, EXPIRES
+from penstock.state.writer import Change
 from penstock.time.watermarks import END_OF_TIME
 
 __all__ = [

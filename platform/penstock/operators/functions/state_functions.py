@@ -7,61 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
 from penstock.graph.nodes import Form
-from penstock.graph.timeouts import Timeout
 from penstock.operators.functions.arrow_calls import ArrowCalls
 from penstock.operators.functions.function_calls import ASIDE, Calls
-from penstock.operators.functions.key_index import BatchClock, KeyIndex, KeyState, StateSource
+from penstock.operators.functions.function_spec import FunctionStep
+from penstock.operators.functions.key_index import BatchClock, KeyIndex, StateSource
 from penstock.operators.functions.row_calls import RowCalls
 from penstock.operators.functions.update_calls import UpdateCalls
-from penstock.state import Change
 from penstock.state.keys import Ints
+from penstock.state.writer import Change
 from penstock.time.arrival import Stand
 
-__all__ = ["ASIDE", "FunctionResult", "FunctionStep", "run_function"]
+__all__ = ["ASIDE", "FunctionResult", "run_function"]
 
 
 _CALLS: Mapping[Form, type[Calls]] = {Form.ROWS: RowCalls, Form.ARROW: ArrowCalls, Form.UPDATE: UpdateCalls}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionStep:
-    """Hold a step with a function: what it is called with and what it keeps; a value that can be sent to a task.
-
-    `visible` are the columns of the rows that the function sees. `event`: whether the step has event time.
-    """
-
-    name: str
-    form: Form
-    fn: Callable[..., Any]
-    keys: pa.Schema
-    state: pa.Schema
-    output: pa.Schema
-    visible: tuple[str, ...]
-    timeout: Timeout
-    event: bool
-    value: str | None = None
-    touched_only: bool = False
-    with_key_time: bool = False
-    quarantine: bool = False
-    same_rows: bool = False
-    """Whether the rows that a vectorised function puts out are those it was given, one for one."""
-    timed_by: str | None = None
-    """The column of the output in which no null may stand, because a step reads event time there."""
-
-    @property
-    def every_batch(self) -> bool:
-        """Return whether every batch calls for every key that has state."""
-        return self.form is Form.UPDATE and not self.touched_only
-
-    @property
-    def kept(self) -> KeyState:
-        """Return what it keeps for each key."""
-        return KeyState(keys=self.keys, columns=self.state, timeout=self.timeout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,20 +6,28 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from penstock.checkpoint.log.entries import Commit, StagedFile
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.graph.graph import JobGraph
 from penstock.quality.verdict import Verdict
+from penstock.runtime.snapshots.catalog import SnapshotVersion
 from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.sinks.delta.restore import Target
 from penstock.sources.base import Position, ReadLimit, Span
 
-if TYPE_CHECKING:
-    from penstock.runtime.restore.state_rewrite import StepRewrite
+__all__ = ["Engine", "StepRewrite"]
 
-__all__ = ["Engine"]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRewrite:
+    """Say what a step's state is written from: a table of the user's, a snapshot, or else what the Commit names."""
+
+    step: str
+    table: str | None = None
+    snapshot: SnapshotVersion | None = None
 
 
 class Engine(Protocol):

@@ -40,11 +40,9 @@ from penstock.runtime.driver.stages import (
     TakeOver,
     plan_batch,
 )
-from penstock.runtime.restore.execute import restore
-from penstock.runtime.restore.target import RestoreTarget
 from penstock.runtime.snapshots.scheduler import DataCheckpoints
 from penstock.sinks.base import place_of
-from penstock.state import check_sizes
+from penstock.state.limits import check_sizes
 from penstock.time.clock import Clock
 from penstock.time.triggers import Trigger
 
@@ -115,8 +113,12 @@ class Driver:
 
     def run(self) -> Iterator[Hook]:
         """Take over, then run batches; ends after `stop()`, at the end of bounded sources, or with an error."""
+        yield from self.guarded(self._run())
+
+    def guarded(self, points: Iterator[Hook]) -> Iterator[Hook]:
+        """Follow them; where they fail the log is released, and an error behind its loss is the loss (20, 77)."""
         with fencing(self.log, lambda: self.owned, lambda: self.release(FAILED) if self._knows else ()):
-            yield from self._run()
+            yield from points
 
     def _run(self) -> Iterator[Hook]:
         yield from self.take_over()
@@ -181,11 +183,6 @@ class Driver:
         recovered = self._adopt(recovered, damage)
         yield from settle_sinks(self, recovered, damage)
         return recovered
-
-    def restore(self, start: RestoreTarget) -> Iterator[Hook]:
-        """Own the log, append a Restore and release it (SEMANTICS 10.1); what refuses it comes behind the Release."""
-        with fencing(self.log, lambda: self.owned, lambda: self.release(FAILED) if self._knows else ()):
-            yield from restore(self, start)
 
     def save(self, name: str) -> None:
         """Give the newest checkpoint a name that keeps it (SEMANTICS 10.2); raises CannotSave."""

@@ -189,7 +189,7 @@ class Retention:
 
     def _named_state(self) -> set[str]:
         """Return the files that a kept or pinned Commit needs, relative to the state folder."""
-        from penstock.state import Manifest
+        from penstock.state.manifest import Manifest
 
         named: set[str] = set()
         known, self._files = self._files, {}  # a manifest never changes, and most are those of the sweep before

@@ -1,23 +1,49 @@
-"""Settle at a start what the sinks show: compare it with the log, then publish the last Commit again (DESIGN 4 c0)."""
+"""Settle at a start what the sinks show: compare it with the log, then publish the last Commit again (DESIGN 4 c0).
+
+Where the newest Restore has sinks take rows back (SEMANTICS 10.1), that comes first, whoever wrote the entry: so it is
+a redo, as publishing is. A driver that dies before, or between two sinks, loses nothing, and each sink remembers for
+which Restore it was done.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
+import structlog
+
+from penstock.checkpoint.log.entries import Commit
+from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Damage, Recovered
-from penstock.errors import SinkAhead
+from penstock.errors import CannotTruncate, CheckpointCorrupt, SinkAhead, SinkBehind
+from penstock.runtime.driver.engine import Engine
 from penstock.runtime.driver.sink_recovery import find_behind, find_damaged, refuse_old_copy
 from penstock.runtime.driver.stages import Hook, PublishSinks
-from penstock.runtime.restore.sink_truncation import redo_truncation
+from penstock.sinks.delta.restore import Target
 
-if TYPE_CHECKING:
-    from penstock.runtime.driver.loop import Driver
+__all__ = ["Settling", "redo_truncation", "settle_sinks"]
 
-__all__ = ["settle_sinks"]
+log = structlog.get_logger()
 
 
-def settle_sinks(driver: Driver, recovered: Recovered, damage: Damage) -> Iterator[Hook]:
+class Settling(Protocol):
+    """The driver, as far as its sinks are settled: what it asks, and where it notes what it finds."""
+
+    engine: Engine
+    log: Log
+    sinks: tuple[str, ...]
+    published: dict[str, int]
+    damaged: CheckpointCorrupt | None
+    behind: dict[str, SinkBehind]
+
+    def app(self, sink: str) -> str:
+        """Return the name under which a sink remembers this checkpoint's batches."""
+
+    def run_stage(self, stage: PublishSinks, *, commit: Commit) -> Iterator[Hook]:
+        """Publish what a Commit has for sinks."""
+
+
+def settle_sinks(driver: Settling, recovered: Recovered, damage: Damage) -> Iterator[Hook]:
     """Redo what a driver before may have left undone; sinks that are known to show the last Commit are left alone.
 
     Raises SinkAhead, SinkBehind and CheckpointCorrupt. With `Damage.LIST` the last two are noted in `driver` for a
@@ -42,3 +68,34 @@ def settle_sinks(driver: Driver, recovered: Recovered, damage: Damage) -> Iterat
             # A later Commit, which cannot be read any more, was published, and this one before it.
             if not (recovered.problems or recovered.damaged):
                 raise
+
+
+def redo_truncation(engine: Engine, app: Callable[[str], str], recovered: Recovered, damage: Damage) -> Iterator[Hook]:
+    """Do what the newest Restore says of the sinks, if no Commit has followed it; what was done is left.
+
+    That is settled before another Restore is written, so no driver that lost the log long ago has it to do. Where
+    somebody else has written to a table since, nobody does it ever: a driver refuses to go on, and a restore
+    (`Damage.LIST`) goes on without.
+    """
+    restore = recovered.truncation
+    if restore is None or restore.place is None:
+        return
+    yield Hook("Truncate", "before", restore.batch)
+    for sink, version in restore.truncate.items():
+        if not any(node.name == sink for node in engine.graph.sinks):
+            if damage is Damage.FAIL:  # the next Commit would settle it, and the rows would stay beside those to come
+                raise CannotTruncate(f"sink {sink!r} is to take rows back, and the job has it no longer", sink=sink)
+            log.warning("sink.not_truncated", sink=sink, version=version, reason="the job has it no longer")
+            continue
+        # Of the target only the batch counts here: what the table is to show was settled when the entry was written.
+        target = Target(app=app(sink), batch=restore.batch, slot=restore.place.slot)
+        try:
+            done = engine.put_back(sink, target, version, slot=restore.place.slot, newest=recovered.used)
+        except CannotTruncate:
+            if damage is Damage.FAIL:
+                raise
+            continue
+        if done:
+            log.info("sink.truncated", sink=sink, version=version, batch=restore.batch)
+        yield Hook("Truncate", f"truncated {sink}", restore.batch)
+    yield Hook("Truncate", "after", restore.batch)

@@ -15,8 +15,7 @@ from penstock.checkpoint.storage.hdfs_cache import shown
 from penstock.errors import CheckpointCorrupt, NotFound, PenstockError, StateMissing
 from penstock.runtime.snapshots.catalog import snapshot_problems, unreadable_tables
 from penstock.runtime.snapshots.restore_points import way_back
-from penstock.state import Manifest
-from penstock.state.manifest import ManifestRef
+from penstock.state.manifest import Manifest, ManifestRef
 from penstock.state.references import Piece
 from penstock.state.section_reader import forget, open_section
 

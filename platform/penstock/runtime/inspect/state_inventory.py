@@ -8,7 +8,7 @@ from pathlib import Path
 from penstock.checkpoint.log.entries import Commit, ManifestRef
 from penstock.checkpoint.storage.filesystem import presence_in
 from penstock.errors import CheckpointCorrupt, StateMissing
-from penstock.state import Manifest
+from penstock.state.manifest import Manifest
 from penstock.state.manifest import ManifestRef as StateRef
 
 __all__ = ["StepState", "StoredState", "StoredStates"]

@@ -27,9 +27,11 @@ from penstock.operators.windows.window_evolution import reads
 from penstock.runtime.restore.target import RestoreTarget, parse_start
 from penstock.runtime.snapshots.catalog import find_snapshot, table_path, verify_snapshot
 from penstock.runtime.tasks.partition_state import LAYOUT
-from penstock.state import LATEST, Combine, Manifest, StateReader, live_rows
-from penstock.state import ManifestRef as StateRef
-from penstock.state.reader import Adapters
+from penstock.state.compaction import LATEST, Combine
+from penstock.state.full_compaction import live_rows
+from penstock.state.manifest import Manifest
+from penstock.state.manifest import ManifestRef as StateRef
+from penstock.state.reader import Adapters, StateReader
 from penstock.state.row_layout import conform
 
 __all__ = ["chunks", "read", "stored_steps"]

@@ -8,24 +8,21 @@ through SQL, where the same names mean the same, and what is wrong with them is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.graph.nodes import Node, SelectNode, SourceNode, WindowNode
-from penstock.runtime.plan.expressions import BAD_RECORD, FUTURE, NO_EVENT_TIME, TOO_FAR_AHEAD
 from penstock.runtime.plan.job_plan import Branch, Leaf, SinkLeaf
-from penstock.runtime.plan.projection import arrow_schema
+from penstock.runtime.tasks.columns import arrow_schema
+from penstock.runtime.tasks.plain_columns import PlainColumns
 from penstock.runtime.tasks.specs import ROW_STATUS, TIME
-from penstock.sources.base import ERROR
-from penstock.state.hashing import can_hash, hash_columns, normalise
+from penstock.state.hashing import can_hash
 
-__all__ = ["ArrowBranch", "PlainColumns", "PlainProjection", "plain_rows"]
+__all__ = ["ArrowBranch", "PlainProjection", "plain_rows"]
 
 _VALUES = {"case", "cast", "exists", "false", "interval", "not", "null", "true"}
 """Words that mean something else to SQL where a column of that name is asked for."""
@@ -124,50 +121,6 @@ def _reads_plainly(leaf: Leaf, rows: ArrowBranch) -> bool:
         return False
     aggregates = leaf.step.aggregates.values() if isinstance(leaf.step, WindowNode) else ()
     return all(a.expression is None or _names(rows, a.expression) for a in aggregates)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlainColumns:
-    """Say what a task makes of the rows that it has read: the columns that are computed, and those that go on."""
-
-    event_time: str | None
-    bounded_ahead: bool
-    even: Mapping[str, str]
-    """Columns of floats with one NaN and one zero, each with the key column it is made of."""
-    hashes: Mapping[str, tuple[str, ...]]
-    """Columns of hashes, each with the columns that are hashed."""
-    kept: tuple[str, ...]
-
-    def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the columns of rows as they were read (SEMANTICS 2.7, 2.9, 9.3)."""
-        for batch in batches:
-            made = {TIME: self._times(batch)}
-            made[ROW_STATUS] = self._fates(batch, made[TIME])
-            made |= {name: normalise(batch.column(key)) for name, key in self.even.items()}
-            for name, columns in self.hashes.items():
-                hashed = [made[c] if c in made else batch.column(c) for c in columns]
-                made[name] = pa.array(hash_columns(hashed, batch.num_rows))
-            made |= {name: batch.column(name) for name in self.kept}
-            yield pa.RecordBatch.from_pydict(made)
-
-    def _times(self, batch: pa.RecordBatch) -> pa.Array:
-        if self.event_time is None:
-            return pa.nulls(batch.num_rows, pa.int64())
-        times = batch.column(self.event_time).cast(pa.int64())
-        errors = batch.column(ERROR)
-        return times if errors.null_count == len(errors) else pc.if_else(errors.is_null(), times, None)
-
-    def _fates(self, batch: pa.RecordBatch, times: pa.Array) -> pa.Array:
-        fates = np.zeros(batch.num_rows, np.int32)
-        if self.bounded_ahead:
-            ahead = pc.greater(times, batch.column(FUTURE)).fill_null(False)  # noqa: FBT003 - Arrow's signature
-            fates[ahead.to_numpy(zero_copy_only=False)] = TOO_FAR_AHEAD
-        if self.event_time is not None and times.null_count:
-            fates[times.is_null().to_numpy(zero_copy_only=False)] = NO_EVENT_TIME
-        errors = batch.column(ERROR)
-        if errors.null_count < len(errors):
-            fates[errors.is_valid().to_numpy(zero_copy_only=False)] = BAD_RECORD
-        return pa.array(fates)
 
 
 class PlainProjection:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import BadExpression, JobError, PenstockError, UserFunctionError
 from penstock.graph.nodes import FilterNode, Node, SelectNode, TransformNode, WithColumnsNode
 from penstock.graph.source_location import SourceLocation
+from penstock.runtime.tasks.columns import BAD_RECORD, FUTURE, NO_EVENT_TIME, PREFIX, TOO_FAR_AHEAD, refuse_taken
 from penstock.runtime.tasks.specs import ROW_STATUS, TIME
 from penstock.runtime.tasks.transport import ENVELOPE
 from penstock.sources.base import ERROR, HIDDEN, PARTITION, POSITION, RAW
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 __all__ = [
-    "FUTURE",
-    "PREFIX",
     "BranchFrame",
     "at_site",
     "follow_chain",
@@ -32,14 +31,9 @@ __all__ = [
     "quoted",
     "refuse_functions",
     "refuse_other_times",
-    "refuse_taken",
     "source_frame",
 ]
 
-FUTURE = "_penstock_future"
-"""int64: the event time beyond which a row goes to quarantine, batch time + max_future; added by the reader."""
-PREFIX = "_penstock_"
-"""How the names of hidden columns begin, in any case."""
 _STAR = re.compile(r"^\s*(?:\S+\.)?\*\s*(?:EXCEPT\s*\(.*\)\s*)?$", re.IGNORECASE)
 """A select of many columns: `*`, `* EXCEPT (a)`, `struct.*`."""
 _PROPOSED = re.compile(r"(Did you mean one of the following\? )\[([^\]]*)\]\.")
@@ -47,7 +41,6 @@ _STATE = re.compile(r" *SQLSTATE: \w{5}")
 _DRAWN = re.compile(r"\b(rand|randn|random|uuid|shuffle|monotonically_increasing_id)\s*\(", re.IGNORECASE)
 _OVER = re.compile(r"\bover\b", re.IGNORECASE)
 _KEPT = (TIME, ROW_STATUS, PARTITION, POSITION, ERROR, RAW)
-BAD_RECORD, NO_EVENT_TIME, TOO_FAR_AHEAD = -1, -2, -3
 
 
 @contextmanager
@@ -234,16 +227,6 @@ def _with_columns(current: BranchFrame, columns: Mapping[str, str]) -> BranchFra
     new = {name.lower(): name for name in columns}
     kept = tuple(new.pop(name.lower(), name) for name in current.visible)
     return _next(current, frame, (*kept, *new.values()), current.filters, set(current.visible) - set(columns))
-
-
-def refuse_taken(names: Iterable[str]) -> None:
-    """Raise JobError for a column with a name that rows on their way need for themselves."""
-    taken = next((n for n in names if n.lower().startswith(PREFIX) or n.lower() in ENVELOPE.names), None)
-    if taken is not None:
-        raise JobError(
-            f"a column cannot be named {taken!r}: names that begin with {PREFIX}, and {', '.join(ENVELOPE.names)}, are "
-            "Penstock's own"
-        )
 
 
 def refuse_functions(frame: DataFrame, expressions: Iterable[str]) -> None:

@@ -28,11 +28,9 @@ from penstock.quality.compile import CompiledGate, compile_suite
 from penstock.quality.suite import load_suite
 from penstock.runtime.plan.arrow_path import ArrowBranch, PlainProjection, plain_rows
 from penstock.runtime.plan.expressions import (
-    PREFIX,
     BranchFrame,
     at_site,
     follow_chain,
-    refuse_taken,
 )
 from penstock.runtime.plan.forks import SideBySide
 from penstock.runtime.plan.job_plan import Branch, Fork, Hop, JobPlan, Leaf, Shuffle, SinkLeaf, StepLeaf, port_name
@@ -40,6 +38,7 @@ from penstock.runtime.plan.partition_placement import PartitionPlacement
 from penstock.runtime.plan.projection import Projection, map_in_arrow
 from penstock.runtime.plan.source_rows import SourceRows
 from penstock.runtime.plan.stateful_inputs import End, StatefulInputs, check_event_time, timed_by
+from penstock.runtime.tasks.columns import PREFIX, refuse_taken
 from penstock.runtime.tasks.function_step import FunctionStepWork
 from penstock.runtime.tasks.functions import hop_task, ingest_task, plain_task, state_task
 from penstock.runtime.tasks.gates import RULES
@@ -48,7 +47,6 @@ from penstock.runtime.tasks.specs import (
     ROW_STATUS,
     TIME,
     FunctionLeafSpec,
-    Outlet,
     RouteSpec,
     SinkLeafSpec,
     SourceSpec,
@@ -56,6 +54,7 @@ from penstock.runtime.tasks.specs import (
     StepWork,
     WindowLeafSpec,
 )
+from penstock.runtime.tasks.staging import Outlet
 from penstock.runtime.tasks.transport import ENVELOPE, Emitter
 from penstock.sources.base import ERROR, PARTITION, POSITION, RAW, SourceReader
 from penstock.time.arrival import ARRIVAL

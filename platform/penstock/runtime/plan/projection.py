@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.runtime.plan.expressions import BranchFrame, hash_of, normalised, quoted, refuse_functions
+from penstock.runtime.tasks.columns import arrow_schema
 from penstock.runtime.tasks.specs import ROW_STATUS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
-__all__ = ["KEY", "Projection", "arrow_schema", "map_in_arrow", "unless_dropped"]
+__all__ = ["KEY", "Projection", "map_in_arrow", "unless_dropped"]
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -132,12 +132,3 @@ def unless_dropped(column: str, fates: Iterable[str] | None) -> str:
     """Return a column of which nothing crosses for a row that a filter has dropped; None for no filter."""
     alive = " OR ".join(f"{fate} <= 0" for fate in fates or ())
     return f"CASE WHEN {alive} THEN {column} END" if alive else column
-
-
-def arrow_schema(types: StructType) -> pa.Schema:
-    """Return Spark's types as Arrow's: times in UTC, every column nullable."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    found = to_arrow_schema(types, timezone="UTC")
-    # Whether a column can be null is nobody's promise: an expression behind a filter is null for dropped rows.
-    return pa.schema([f.with_nullable(nullable=True) for f in found])

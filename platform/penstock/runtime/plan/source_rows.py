@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.graph.nodes import SourceNode
-from penstock.runtime.plan.expressions import FUTURE, BranchFrame, source_frame
+from penstock.runtime.plan.expressions import BranchFrame, source_frame
 from penstock.runtime.plan.projection import map_in_arrow
+from penstock.runtime.tasks.columns import FUTURE
 from penstock.runtime.tasks.functions import TaskFunction, read_task, send_task, take_task
 from penstock.runtime.tasks.transport import ENVELOPE
 from penstock.sources.base import ERROR, PARTITION, POSITION, RAW, SourceReader

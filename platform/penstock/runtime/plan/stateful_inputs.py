@@ -13,12 +13,14 @@ from penstock.graph.nodes import FunctionNode, Node, SideNode, SourceNode, State
 from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.windows.time_windows import WindowStep
 from penstock.runtime.plan.arrow_path import PlainProjection
-from penstock.runtime.plan.expressions import at_site, refuse_functions, refuse_other_times, refuse_taken
+from penstock.runtime.plan.expressions import at_site, refuse_functions, refuse_other_times
 from penstock.runtime.plan.job_plan import Branch, JobPlan, StepLeaf
 from penstock.runtime.plan.projection import KEY, Projection
+from penstock.runtime.tasks.columns import refuse_taken
 from penstock.runtime.tasks.function_step import FunctionRows, function_work
 from penstock.runtime.tasks.routing import late_schema
-from penstock.runtime.tasks.specs import FunctionLeafSpec, Outlet, StepWork, WindowLeafSpec
+from penstock.runtime.tasks.specs import FunctionLeafSpec, StepWork, WindowLeafSpec
+from penstock.runtime.tasks.staging import Outlet
 from penstock.runtime.tasks.window_step import WindowStepWork
 
 if TYPE_CHECKING:

@@ -40,6 +40,7 @@ from penstock.runtime.process.project import LoadedJob, code_version
 from penstock.runtime.process.runner import Runner
 from penstock.runtime.process.signals import Ending, StoppableClock, StopSwitch
 from penstock.runtime.process.takeover_policy import HolderWatch, StoppedWaiting
+from penstock.runtime.restore.execute import restore
 from penstock.runtime.restore.move import finish_move
 from penstock.runtime.restore.sink_truncation import plan_truncation, was_truncated
 from penstock.runtime.restore.target import LAST, RestoreTarget, find_superseded
@@ -189,7 +190,8 @@ def _launched(
                 shared=not is_local(settings.master),
             )
         orders.on_drain(run.driver.drain)
-        return runner.run(run.driver, start, goes_on=order.goes_on)
+        back = restore(run.driver, start) if start.restore else None
+        return runner.run(run.driver, back, goes_on=order.goes_on)
 
 
 @contextmanager

@@ -18,7 +18,6 @@ from penstock.runtime.process.heartbeat import DriverStatus, Heartbeat
 from penstock.runtime.process.progress import ProgressView, rows_left
 from penstock.runtime.process.signals import Ending, StopSwitch
 from penstock.runtime.process.takeover_policy import StoppedWaiting
-from penstock.runtime.restore.target import LAST, RestoreTarget
 from penstock.runtime.spark.engine_death import naming_the_dead
 from penstock.time.clock import Clock
 
@@ -35,9 +34,6 @@ class Steppable(Protocol):
 
     def run(self) -> Iterator[Hook]:
         """Yield the points between stages, until it is stopped or done."""
-
-    def restore(self, start: RestoreTarget) -> Iterator[Hook]:
-        """Go back to a kept batch, or to nothing."""
 
     def release(self) -> Iterator[Hook]:
         """Leave the log on purpose."""
@@ -64,10 +60,10 @@ class Runner:
     _engine: Engine | None = None
     _restoring: bool = False
 
-    def run(self, driver: Steppable, start: RestoreTarget = LAST, *, goes_on: bool = True) -> Ending:
-        """Run until the driver is done, a stop was asked for, or an error ends it; with a `start`, go back first.
+    def run(self, driver: Steppable, back: Iterator[Hook] | None = None, *, goes_on: bool = True) -> Ending:
+        """Run until the driver is done, a stop was asked for, or an error ends it.
 
-        Without `goes_on` that is all.
+        `back` are the points of a restore, which comes first; without `goes_on` that is all.
 
         Raises what the driver raises, except failures of Spark after a stop was asked for.
         """
@@ -77,7 +73,7 @@ class Runner:
         started = self.clock.monotonic()
         try:
             with naming_the_dead():
-                ending = self._restore_and_run(driver, start, goes_on=goes_on)
+                ending = self._restore_and_run(driver, back, goes_on=goes_on)
         except Exception as why:
             self._end("failed", why)
             raise
@@ -86,10 +82,10 @@ class Runner:
         self.progress.ended(ending, batches=self.batches, rows=self.rows, seconds=self.clock.monotonic() - started)
         return ending
 
-    def _restore_and_run(self, driver: Steppable, start: RestoreTarget, *, goes_on: bool) -> Ending:
-        if start.restore:
+    def _restore_and_run(self, driver: Steppable, back: Iterator[Hook] | None, *, goes_on: bool) -> Ending:
+        if back is not None:
             self._restoring = True
-            self._step(driver, driver.restore(start))
+            self._step(driver, back)
             self._restoring = False
             if self.switch.asked.is_set():
                 return Ending.STOPPED

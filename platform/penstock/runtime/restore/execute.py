@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from penstock.checkpoint.log.entries import Commit, Takeover
 from penstock.checkpoint.log.recovery import Damage, Recovered, takeover_of
 from penstock.checkpoint.log.restore_queries import find_restore_by_command
 from penstock.errors import Fenced
+from penstock.runtime.driver.loop import Driver
 from penstock.runtime.driver.sink_recovery import refuse_missing, refuse_unpublished
 from penstock.runtime.driver.stages import Hook
 from penstock.runtime.restore.compatibility import lost_rows, refuse
 from penstock.runtime.restore.log_gaps import close_gaps, refuse_gaps
 from penstock.runtime.restore.sink_truncation import plan_truncation
 from penstock.runtime.restore.state_rewrite import Restored, restored, with_partitions
-
-if TYPE_CHECKING:
-    from penstock.runtime.driver.loop import Driver
-    from penstock.runtime.restore.target import RestoreTarget
+from penstock.runtime.restore.target import RestoreTarget
 
 __all__ = ["restore"]
 
 
 def restore(driver: Driver, start: RestoreTarget) -> Iterator[Hook]:
-    """Append a Restore, unless the driver's command has caused one, and release the log in any case.
+    """Own the log, append a Restore, unless the driver's command has caused one, and release the log in any case.
 
     Raises CannotRestore and what else says that the job cannot go on from there; then the log stands as it stood.
     """
+    yield from driver.guarded(_restore(driver, start))
+
+
+def _restore(driver: Driver, start: RestoreTarget) -> Iterator[Hook]:
     close_gaps(driver.log, start, driver.janitor.root, driver.identity.writer)
     recovered = yield from driver.own(Damage.LIST)
     owned = driver.owned

@@ -31,8 +31,9 @@ from penstock.errors import CannotCopy, StateMissing
 from penstock.graph.names import is_name
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.restore.target import RestoreTarget
-from penstock.state import Manifest, StateReader
-from penstock.state import ManifestRef as StateRef
+from penstock.state.manifest import Manifest
+from penstock.state.manifest import ManifestRef as StateRef
+from penstock.state.reader import StateReader
 from penstock.state.section_reader import forget
 
 __all__ = ["EXPORT", "Export", "export_checkpoint", "import_checkpoint"]

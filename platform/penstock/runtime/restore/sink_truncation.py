@@ -15,15 +15,13 @@ import structlog
 
 from penstock.checkpoint.log.entries import Commit, Restore
 from penstock.checkpoint.log.log import Log
-from penstock.checkpoint.log.recovery import Damage, Recovered
+from penstock.checkpoint.log.recovery import Recovered
 from penstock.errors import CannotRestore, CannotTruncate, CheckpointCorrupt, CheckpointError, NotFound
 from penstock.graph.graph import JobGraph
-from penstock.runtime.driver.engine import Engine
-from penstock.runtime.driver.stages import Hook
 from penstock.runtime.restore.target import RestoreTarget, find_superseded
 from penstock.sinks.delta.restore import Target
 
-__all__ = ["plan_truncation", "redo_truncation", "refuse_before_truncation", "was_truncated"]
+__all__ = ["plan_truncation", "refuse_before_truncation", "was_truncated"]
 
 log = structlog.get_logger()
 
@@ -62,37 +60,6 @@ def plan_truncation(
             if version is not None:
                 found[name] = version
     return found
-
-
-def redo_truncation(engine: Engine, app: Callable[[str], str], recovered: Recovered, damage: Damage) -> Iterator[Hook]:
-    """Do what the newest Restore says of the sinks, if no Commit has followed it; what was done is left.
-
-    That is settled before another Restore is written, so no driver that lost the log long ago has it to do. Where
-    somebody else has written to a table since, nobody does it ever: a driver refuses to go on, and a restore
-    (`Damage.LIST`) goes on without.
-    """
-    restore = recovered.truncation
-    if restore is None or restore.place is None:
-        return
-    yield Hook("Truncate", "before", restore.batch)
-    for sink, version in restore.truncate.items():
-        if not any(node.name == sink for node in engine.graph.sinks):
-            if damage is Damage.FAIL:  # the next Commit would settle it, and the rows would stay beside those to come
-                raise CannotTruncate(f"sink {sink!r} is to take rows back, and the job has it no longer", sink=sink)
-            log.warning("sink.not_truncated", sink=sink, version=version, reason="the job has it no longer")
-            continue
-        # Of the target only the batch counts here: what the table is to show was settled when the entry was written.
-        target = Target(app=app(sink), batch=restore.batch, slot=restore.place.slot)
-        try:
-            done = engine.put_back(sink, target, version, slot=restore.place.slot, newest=recovered.used)
-        except CannotTruncate:
-            if damage is Damage.FAIL:
-                raise
-            continue
-        if done:
-            log.info("sink.truncated", sink=sink, version=version, batch=restore.batch)
-        yield Hook("Truncate", f"truncated {sink}", restore.batch)
-    yield Hook("Truncate", "after", restore.batch)
 
 
 def _target(app: str, recovered: Recovered, commit: Commit | None) -> Target:

@@ -16,22 +16,13 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Recovered, partitions_of
 from penstock.errors import CannotRestore, PartitionsChanged
 from penstock.graph.graph import JobGraph
-from penstock.runtime.driver.engine import Engine
+from penstock.runtime.driver.engine import Engine, StepRewrite
 from penstock.runtime.driver.settings import DriverSettings
 from penstock.runtime.restore.target import RestoreTarget
-from penstock.runtime.snapshots.catalog import SnapshotVersion, find_snapshot, verify_snapshot
+from penstock.runtime.snapshots.catalog import find_snapshot, verify_snapshot
 from penstock.runtime.tasks.batch_context import BatchContext
 
-__all__ = ["Plan", "Restored", "StepRewrite", "planned", "restored", "with_partitions"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepRewrite:
-    """Say what a step's state is written from: a table of the user's, a snapshot, or else what the Commit names."""
-
-    step: str
-    table: str | None = None
-    snapshot: SnapshotVersion | None = None
+__all__ = ["Plan", "Restored", "planned", "restored", "with_partitions"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,9 @@ from penstock.runtime.snapshots.delta_table import (
 )
 from penstock.runtime.tasks.partition_state import PartitionState
 from penstock.runtime.tasks.specs import MAIN, TIMERS, StepWork
-from penstock.state import Manifest, fold, live_rows, segment_name
+from penstock.state.full_compaction import fold, live_rows
+from penstock.state.manifest import Manifest
+from penstock.state.references import segment_name
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

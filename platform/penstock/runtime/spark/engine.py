@@ -48,7 +48,7 @@ from penstock.sources.base import Position, ReadLimit, SourceReader, Span
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.runtime.restore.state_rewrite import StepRewrite
+    from penstock.runtime.driver.engine import StepRewrite
 
 __all__ = ["SparkEngine"]
 

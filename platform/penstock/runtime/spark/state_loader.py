@@ -29,12 +29,13 @@ from penstock.runtime.tasks.partition_state import PartitionState
 from penstock.runtime.tasks.specs import HASHED, MAIN, TIMERS, StepWork
 from penstock.runtime.tasks.staging import TaskFiles
 from penstock.runtime.tasks.transport import Emitter, receipt
-from penstock.state import EXPIRES, live_rows
+from penstock.state.full_compaction import live_rows
+from penstock.state.row_layout import EXPIRES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.runtime.restore.state_rewrite import StepRewrite
+    from penstock.runtime.driver.engine import StepRewrite
 
 __all__ = ["initial_frame", "loading_frame", "manifests", "rewritten_tables"]
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from penstock.errors import BadExpression, JobError, StateError, UnknownName
 from penstock.graph.nodes import Form, FunctionNode
 from penstock.graph.policies import OnError
+from penstock.operators.functions.function_spec import FunctionStep
 from penstock.operators.functions.key_index import (
     BATCH_TIMERS,
     DEADLINE,
@@ -24,20 +25,20 @@ from penstock.operators.functions.key_index import (
     KeyIndex,
     readable,
 )
-from penstock.operators.functions.state_functions import ASIDE, FunctionStep, run_function
+from penstock.operators.functions.state_functions import ASIDE, run_function
 from penstock.operators.schema_evolution import Evolution, evolve
 from penstock.operators.windows.partials import GROUP, HASH, column_array, integers
-from penstock.runtime.plan.expressions import refuse_taken
-from penstock.runtime.plan.projection import arrow_schema
 from penstock.runtime.tasks.batch_context import BatchContext
+from penstock.runtime.tasks.columns import arrow_schema, refuse_taken
 from penstock.runtime.tasks.partition_state import PartitionState
 from penstock.runtime.tasks.routing import PLACE, key_column
 from penstock.runtime.tasks.specs import HASHED, MAIN, TIME, TIMERS, Piece, Rebuilt, StepDone
 from penstock.sources.base import PARTITION, POSITION
-from penstock.state import DELETED, EXPIRES, LATEST, Combine, live_rows
+from penstock.state.compaction import LATEST, Combine
+from penstock.state.full_compaction import live_rows
 from penstock.state.keys import Bools, Ints
 from penstock.state.reader import Adapters
-from penstock.state.row_layout import conform
+from penstock.state.row_layout import DELETED, EXPIRES, conform
 from penstock.time.arrival import ARRIVAL, arrival_order, described, of_source, split
 
 __all__ = ["FunctionRows", "FunctionStepWork", "function_work"]

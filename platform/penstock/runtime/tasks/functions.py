@@ -7,9 +7,9 @@ from itertools import chain
 
 import pyarrow as pa
 
-from penstock.runtime.plan.arrow_path import PlainColumns
-from penstock.runtime.plan.expressions import FUTURE
 from penstock.runtime.tasks.batch_context import current_batch
+from penstock.runtime.tasks.columns import FUTURE
+from penstock.runtime.tasks.plain_columns import PlainColumns
 from penstock.runtime.tasks.routing import route
 from penstock.runtime.tasks.specs import RouteSpec, StateSpec
 from penstock.runtime.tasks.staging import TaskFiles

@@ -5,39 +5,60 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.runtime.tasks.specs import StepWork
 from penstock.runtime.tasks.staging import TaskFiles
-from penstock.state import (
-    SLACK_BYTES,
-    Change,
-    Manifest,
-    StateReader,
-    Written,
-    check_partition,
-    check_rows,
-    segment_name,
-    write_changes,
-    write_manifest,
-)
-from penstock.state import ManifestRef as StateRef
-from penstock.state.keys import Bools, Ints
+from penstock.state.compaction import Combine
+from penstock.state.compaction_planner import SLACK_BYTES
+from penstock.state.keys import Bools, Ints, check_partition
+from penstock.state.limits import check_rows
+from penstock.state.manifest import Manifest
+from penstock.state.manifest import ManifestRef as StateRef
+from penstock.state.reader import Adapters, StateReader
+from penstock.state.references import segment_name
+from penstock.state.writer import Change, Written, write_changes, write_manifest
 
-__all__ = ["LAYOUT", "PartitionState"]
+__all__ = ["LAYOUT", "PartitionState", "StateLayout"]
 
 LAYOUT = "layout"
 """The fact that says in words what a partition's state was written as."""
 
 
+class StateLayout(Protocol):
+    """What a step keeps in its state, and how."""
+
+    @property
+    def keys(self) -> pa.Schema:
+        """Return the key columns."""
+
+    @property
+    def layout_name(self) -> str:
+        """Return in words what is kept."""
+
+    @property
+    def described(self) -> Mapping[str, Any]:
+        """Return what those who read the state without the job's code must know, as JSON values."""
+
+    @property
+    def hash_column(self) -> str:
+        """Return the column of what comes through the shuffle that has the hashes of the keys."""
+
+    @property
+    def merge(self) -> Mapping[str, Combine | None]:
+        """Return how compaction merges the rows of each part."""
+
+    def adapters(self, facts: Mapping[str, Any]) -> Adapters:
+        """Return what makes of rows that were stored with these facts those of today, by part."""
+
+
 class PartitionState:
     """Hold the state of one partition as the last Commit left it."""
 
-    def __init__(self, reader: StateReader, work: StepWork, *, rebased: bool = False) -> None:
+    def __init__(self, reader: StateReader, work: StateLayout, *, rebased: bool = False) -> None:
         self.reader = reader
         self.work = work
         self._rebased = rebased
@@ -50,7 +71,7 @@ class PartitionState:
         partition: int,
         ref: Mapping[str, Any] | None,
         *,
-        work: StepWork,
+        work: StateLayout,
         base: Mapping[str, Any] | None = None,
     ) -> Self:
         """Open what a Commit names; without a reference the partition is empty.

@@ -21,13 +21,12 @@ from penstock.runtime.tasks.specs import (
     ROW_STATUS,
     TIME,
     FunctionLeafSpec,
-    Outlet,
     RouteSpec,
     SinkLeafSpec,
     SourceSpec,
     WindowLeafSpec,
 )
-from penstock.runtime.tasks.staging import TaskFiles, emit_to
+from penstock.runtime.tasks.staging import Outlet, TaskFiles, emit_to
 from penstock.runtime.tasks.transport import Item, receipt
 from penstock.sources.base import ERROR, PARTITION, POSITION, RAW
 from penstock.state.keys import partition_of

@@ -11,14 +11,14 @@ import pyarrow as pa
 from penstock.graph.windows import TimeWindow
 from penstock.operators.schema_evolution import Evolution
 from penstock.runtime.tasks.batch_context import BatchContext
-from penstock.state import Change, Combine
+from penstock.runtime.tasks.partition_state import PartitionState, StateLayout
+from penstock.runtime.tasks.staging import Outlet
 from penstock.state.keys import Ints
-from penstock.state.reader import Adapters
+from penstock.state.writer import Change
 from penstock.time.arrival import ARRIVAL, Stand
 
 if TYPE_CHECKING:
     from penstock.operators.functions.key_index import BatchClock
-    from penstock.runtime.tasks.partition_state import PartitionState
 
 __all__ = [
     "AHEAD",
@@ -28,7 +28,6 @@ __all__ = [
     "TIME",
     "TIMERS",
     "FunctionLeafSpec",
-    "Outlet",
     "Piece",
     "Rebuilt",
     "RouteSpec",
@@ -47,30 +46,6 @@ ROW_STATUS = "_penstock_fate"
 
 AHEAD = "too far in the future"
 """Why a row beyond batch time + max_future is in quarantine (SEMANTICS 2.7)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outlet:
-    """Say where the rows of a port go: to sinks as they are, and along lanes to hops.
-
-    `ordered` are the sinks that want the order of arrival; `place` is that of the port among all of the graph.
-    """
-
-    sinks: tuple[str, ...]
-    lanes: tuple[str, ...]
-    schema: pa.Schema
-    place: int
-    ordered: tuple[str, ...] = ()
-
-    @property
-    def used(self) -> bool:
-        """Return whether anybody reads the port."""
-        return bool(self.sinks or self.lanes)
-
-    @property
-    def needs_arrival(self) -> bool:
-        """Return whether anybody asks where the rows stand in the order of arrival."""
-        return bool(self.ordered or self.lanes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,42 +190,19 @@ class Rebuilt:
     due_time: int | None
 
 
-class StepWork(Protocol):
+class StepWork(StateLayout, Protocol):
     """What a step keeps in its state, and what a batch does with it in one partition; sent to tasks."""
-
-    @property
-    def keys(self) -> pa.Schema:
-        """Return the key columns."""
 
     @property
     def output(self) -> pa.Schema:
         """Return the columns of the rows put out."""
 
-    @property
-    def layout_name(self) -> str:
-        """Return in words what is kept."""
-
-    @property
-    def described(self) -> Mapping[str, Any]:
-        """Return what those who read the state without the job's code must know, as JSON values."""
-
-    def adapters(self, facts: Mapping[str, Any]) -> Adapters:
-        """Return what makes of rows that were stored with these facts those of today, by part."""
-
     def adapted(self, table: str, layout: str) -> Callable[[pa.Table], pa.Table]:
         """Return what does the same to rows of a table that was written when a `layout_name` was this."""
 
     @property
-    def hash_column(self) -> str:
-        """Return the column of what comes through the shuffle that has the hashes of the keys."""
-
-    @property
     def counted_as(self) -> str:
         """Return under which name the step's rows are accounted for."""
-
-    @property
-    def merge(self) -> Mapping[str, Combine | None]:
-        """Return how compaction merges the rows of each part."""
 
     def evolution(self, state: PartitionState) -> Evolution:
         """Return how this state differs from what the step keeps, and what of that forbids going on."""

@@ -4,17 +4,41 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
 from penstock.runtime.tasks.batch_context import BatchContext
-from penstock.runtime.tasks.specs import Outlet
 from penstock.runtime.tasks.transport import Item, receipt
 from penstock.sinks.staged_files import stage_table
 from penstock.time.arrival import ARRIVAL
 
-__all__ = ["TaskFiles", "emit_to"]
+__all__ = ["Outlet", "TaskFiles", "emit_to"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlet:
+    """Say where the rows of a port go: to sinks as they are, and along lanes to hops.
+
+    `ordered` are the sinks that want the order of arrival; `place` is that of the port among all of the graph.
+    """
+
+    sinks: tuple[str, ...]
+    lanes: tuple[str, ...]
+    schema: pa.Schema
+    place: int
+    ordered: tuple[str, ...] = ()
+
+    @property
+    def used(self) -> bool:
+        """Return whether anybody reads the port."""
+        return bool(self.sinks or self.lanes)
+
+    @property
+    def needs_arrival(self) -> bool:
+        """Return whether anybody asks where the rows stand in the order of arrival."""
+        return bool(self.ordered or self.lanes)
 
 
 class TaskFiles:

@@ -13,8 +13,8 @@ from penstock.checkpoint.storage.hdfs_cache import fetched
 from penstock.operators.windows.partials import integers
 from penstock.runtime.tasks.partition_state import PartitionState
 from penstock.runtime.tasks.routing import step_port
-from penstock.runtime.tasks.specs import HASHED, TIME, Outlet, Piece, StateSpec, StepDone, StepWork
-from penstock.runtime.tasks.staging import TaskFiles, emit_to
+from penstock.runtime.tasks.specs import HASHED, TIME, Piece, StateSpec, StepDone, StepWork
+from penstock.runtime.tasks.staging import Outlet, TaskFiles, emit_to
 from penstock.runtime.tasks.transport import Carrier, Item, receipt
 from penstock.time.arrival import ARRIVAL, BY_TIME, Stand
 

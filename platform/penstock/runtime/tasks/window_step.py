@@ -27,10 +27,11 @@ from penstock.runtime.tasks.arrival_order import ranked_together
 from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.runtime.tasks.partition_state import LAYOUT, PartitionState
 from penstock.runtime.tasks.specs import HASHED, MAIN, TIME, Piece, Rebuilt, StepDone
-from penstock.state import Change, Combine
+from penstock.state.compaction import Combine
 from penstock.state.hashing import content_hashes
 from penstock.state.reader import Adapters
 from penstock.state.references import batch_of
+from penstock.state.writer import Change
 from penstock.time.arrival import BY_TIME, Stand
 
 __all__ = ["WindowStepWork"]

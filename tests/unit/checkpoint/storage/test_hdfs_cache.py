@@ -39,8 +39,10 @@ from penstock.errors import (
     StorageFull,
 )
 from penstock.runtime.snapshots.delta_table import working_copy
-from penstock.state import Manifest, StateReader, write_segment
+from penstock.state.manifest import Manifest
+from penstock.state.reader import StateReader
 from penstock.state.section_reader import forget
+from penstock.state.segment_writer import write_segment
 from tools.hdfs_server import HdfsServer
 
 pytestmark = pytest.mark.integration

@@ -14,10 +14,14 @@ import pytest
 
 from penstock.graph.nodes import Form
 from penstock.graph.timeouts import Timeout
+from penstock.operators.functions.function_spec import FunctionStep
 from penstock.operators.functions.key_index import PARTS, BatchClock
 from penstock.operators.functions.python_values import PIECE
-from penstock.operators.functions.state_functions import FunctionResult, FunctionStep, run_function
-from penstock.state import LATEST, Manifest, StateReader, write_changes
+from penstock.operators.functions.state_functions import FunctionResult, run_function
+from penstock.state.compaction import LATEST
+from penstock.state.manifest import Manifest
+from penstock.state.reader import StateReader
+from penstock.state.writer import write_changes
 
 KEYS = pa.schema([("k", pa.int64())])
 

@@ -20,12 +20,17 @@ from hypothesis import strategies as st
 from penstock.errors import UserFunctionError, WrongOutput
 from penstock.graph.nodes import Form
 from penstock.graph.timeouts import Timeout
+from penstock.operators.functions.function_spec import FunctionStep
 from penstock.operators.functions.key_index import PARTS, BatchClock
-from penstock.operators.functions.state_functions import FunctionResult, FunctionStep, run_function
+from penstock.operators.functions.state_functions import FunctionResult, run_function
 from penstock.runtime.tasks.function_step import FunctionRows, FunctionStepWork
 from penstock.runtime.tasks.partition_state import PartitionState
-from penstock.state import BATCH, EVENT, LATEST, Manifest, StateReader, write_changes
+from penstock.state import BATCH, EVENT
+from penstock.state.compaction import LATEST
 from penstock.state.key_state import as_datetime, as_micros
+from penstock.state.manifest import Manifest
+from penstock.state.reader import StateReader
+from penstock.state.writer import write_changes
 from penstock.time.watermarks import END_OF_TIME
 
 IDLE = 5

@@ -20,7 +20,8 @@ from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.functions.key_index import BatchClock
 from penstock.operators.windows.time_windows import WindowStep, preaggregate
 from penstock.runtime.tasks.specs import HASHED, MAIN
-from penstock.state import fold, segment_name
+from penstock.state.full_compaction import fold
+from penstock.state.references import segment_name
 from penstock.testing.model import windows_at
 from tests.support.slice_disk import SliceDisk
 

@@ -24,6 +24,7 @@ from penstock.runtime.driver.retention import sweep_left
 from penstock.runtime.driver.savepoint import save_at_rest
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.inspect.fsck import verify
+from penstock.runtime.restore.execute import restore
 from penstock.runtime.restore.target import RestoreTarget
 
 GRAPH = windowed_job()
@@ -87,7 +88,7 @@ def test_a_sweep_may_be_cut_short_at_any_file(tmp_path: Path, monkeypatch: pytes
                 run_to_end(sweeper(world, store))
         driver = make_driver(world, store, "second", graph=GRAPH, settings=DriverSettings(keep=2))
         kept = [known.batch for known in recover(Log(store)).kept]
-        for _ in driver.restore(RestoreTarget(restore=True, batch=kept[0])):
+        for _ in restore(driver, RestoreTarget(restore=True, batch=kept[0])):
             pass
         run_to_end(make_driver(world, store, "third", graph=GRAPH, settings=DriverSettings(keep=2)))
         again = world.rows("raw")
@@ -121,7 +122,8 @@ def test_upkeep_sweeps_what_a_driver_has_left_below_the_floor_while_another_may_
     assert judge(ledger_of(world, store, GRAPH, finished=True)) == []
     kept = [known.batch for known in recover(Log(store)).kept]
     assert verify(Log(store), tmp_path).problems == ()
-    for _ in make_driver(world, store, "second", graph=GRAPH).restore(RestoreTarget(restore=True, batch=kept[0])):
+    second = make_driver(world, store, "second", graph=GRAPH)
+    for _ in restore(second, RestoreTarget(restore=True, batch=kept[0])):
         pass
     run_to_end(make_driver(world, store, "third", graph=GRAPH))
     assert sorted(set(world.rows("raw"))) == list(range(len(TIMES)))

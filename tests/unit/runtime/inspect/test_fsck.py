@@ -13,7 +13,7 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import recover
 from penstock.errors import PenstockError
 from penstock.runtime.inspect.fsck import Verified, verify
-from penstock.state import Manifest
+from penstock.state.manifest import Manifest
 
 
 @pytest.fixture

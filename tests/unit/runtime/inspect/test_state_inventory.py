@@ -14,9 +14,8 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.cli.main import app
 from penstock.runtime.inspect.state_inventory import StepState, StoredStates
-from penstock.state import Manifest, segment_name
-from penstock.state.manifest import Run
-from penstock.state.references import Piece
+from penstock.state.manifest import Manifest, Run
+from penstock.state.references import Piece, segment_name
 
 
 def written(folder: Path, batch: int, *, rows: int, size: int, partition: int = 0, step: str = "w") -> ManifestRef:

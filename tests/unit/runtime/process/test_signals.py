@@ -92,7 +92,7 @@ def run(script: Script, *, deadline: float = 60.0, start: RestoreTarget | None =
     runner.heartbeat.start()
     try:
         with switch.armed():
-            ending = runner.run(script, start or RestoreTarget())
+            ending = runner.run(script, script.restore(start) if start else None)
     finally:
         script.told, script.status = seen.told, records.newest().body
         script.runner = runner

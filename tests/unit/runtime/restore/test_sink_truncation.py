@@ -16,7 +16,8 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import CannotTruncate
-from penstock.runtime.restore.sink_truncation import plan_truncation, redo_truncation
+from penstock.runtime.driver.sink_redo import redo_truncation
+from penstock.runtime.restore.sink_truncation import plan_truncation
 from penstock.runtime.restore.target import RestoreTarget
 from penstock.sinks import Delta
 from penstock.sources import MemorySource

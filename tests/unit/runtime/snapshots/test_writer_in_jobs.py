@@ -17,7 +17,8 @@ from penstock.errors import CannotRestore, CheckpointCorrupt
 from penstock.runtime.snapshots.catalog import versions
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
-from penstock.state import BATCH, Manifest, idle
+from penstock.state import BATCH, idle
+from penstock.state.manifest import Manifest
 from penstock.testing import Crashed, Harness
 from penstock.windows import Sliding, Tumbling
 

@@ -15,8 +15,8 @@ import pytest
 from penstock.quality.compile import compile_suite
 from penstock.quality.suite import load_suite
 from penstock.runtime.tasks.gates import UNIT, _stage_apart
-from penstock.runtime.tasks.specs import Outlet, SinkLeafSpec
-from penstock.runtime.tasks.staging import TaskFiles
+from penstock.runtime.tasks.specs import SinkLeafSpec
+from penstock.runtime.tasks.staging import Outlet, TaskFiles
 
 STRICT = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "v", "max_value": 10}}
 MOSTLY = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "v", "min_value": 0, "mostly": 0.5}}

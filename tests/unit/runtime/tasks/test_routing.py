@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.runtime.tasks.routing import QUARANTINE_SCHEMA, _account
-from penstock.runtime.tasks.specs import ROW_STATUS, TIME, Outlet, SourceSpec
+from penstock.runtime.tasks.specs import ROW_STATUS, TIME, SourceSpec
+from penstock.runtime.tasks.staging import Outlet
 from penstock.sources.base import PARTITION
 
 ROW = st.tuples(st.integers(0, 400), st.sampled_from([0, 0, 2, -1, -2]), st.none() | st.integers(-(2**40), 2**40))

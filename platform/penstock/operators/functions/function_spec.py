@@ -1,0 +1,51 @@
+"""Say what a step with a function is called with, and what it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.graph.nodes import Form
+from penstock.graph.timeouts import Timeout
+from penstock.operators.functions.key_index import KeyState
+
+__all__ = ["FunctionStep"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionStep:
+    """Hold a step with a function: what it is called with and what it keeps; a value that can be sent to a task.
+
+    `visible` are the columns of the rows that the function sees. `event`: whether the step has event time.
+    """
+
+    name: str
+    form: Form
+    fn: Callable[..., Any]
+    keys: pa.Schema
+    state: pa.Schema
+    output: pa.Schema
+    visible: tuple[str, ...]
+    timeout: Timeout
+    event: bool
+    value: str | None = None
+    touched_only: bool = False
+    with_key_time: bool = False
+    quarantine: bool = False
+    same_rows: bool = False
+    """Whether the rows that a vectorised function puts out are those it was given, one for one."""
+    timed_by: str | None = None
+    """The column of the output in which no null may stand, because a step reads event time there."""
+
+    @property
+    def every_batch(self) -> bool:
+        """Return whether every batch calls for every key that has state."""
+        return self.form is Form.UPDATE and not self.touched_only
+
+    @property
+    def kept(self) -> KeyState:
+        """Return what it keeps for each key."""
+        return KeyState(keys=self.keys, columns=self.state, timeout=self.timeout)
