@@ -1,16 +1,20 @@
-"""Check that imports inside penstock point downwards only, as DESIGN 2 says.
+"""Check that imports inside penstock point downwards only, as DESIGN 2 says, and never in a circle.
 
 Run as `python -m tools.check_layers`.
 A module may import its own folder and everything of a lower rank; folders of one rank do not import each other.
-Imports inside functions and under TYPE_CHECKING count as well: a layer is a direction, not a moment.
+No modules import each other in a circle, and no folders, however deep.
+Imports inside functions and under TYPE_CHECKING count as well: a layer is a direction, not a moment. So do modules that
+are named in a string, as for `importlib`.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from tools.report import report
@@ -18,6 +22,9 @@ from tools.report import report
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "platform"
 PACKAGE = "penstock"
+# What users import from a folder of low rank. Nobody inside imports it, so it may offer what stands above the folder.
+FRONTS = {f"{PACKAGE}.state": "runtime"}
+_MODULE = re.compile(rf"{PACKAGE}(\.[a-z_]+)+")
 
 # Lowest first; what stands in one line is of one rank.
 RANKS: tuple[tuple[str, ...], ...] = (
@@ -66,6 +73,47 @@ def imports_of(text: str, module: str) -> Iterator[Import]:
                 yield from (Import(node.lineno, f"{PACKAGE}.{alias.name}") for alias in node.names)
             else:
                 yield Import(node.lineno, origin)
+        elif isinstance(node, ast.Constant) and _MODULE.fullmatch(str(node.value)):
+            yield Import(node.lineno, str(node.value))
+
+
+def modules_imported(text: str, module: str, known: Collection[str]) -> set[str]:
+    """Return which of the known modules a module imports; `from a import b` is an import of `a.b` where that is one."""
+    found = {one.target for one in imports_of(text, module)}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= inner
+            if inner <= {*known}:
+                found.discard(node.module)
+    return (found & {*known}) - {module}
+
+
+def circle(graph: Mapping[str, set[str]]) -> str | None:
+    """Return one circle in words, None where there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as why:
+        return " -> ".join(reversed(why.args[1]))
+    return None
+
+
+def folder_graph(graph: Mapping[str, set[str]], folders: Collection[str]) -> dict[str, set[str]]:
+    """Return which folders import which, of the modules in them; a folder and one inside it are no two."""
+
+    def home(module: str) -> str:
+        return module if module in folders else module.rpartition(".")[0]
+
+    found: dict[str, set[str]] = {}
+    for module, targets in graph.items():
+        if module in FRONTS:
+            continue
+        own = home(module)
+        others = {home(target) for target in targets}
+        found.setdefault(own, set()).update(
+            other for other in others if not f"{own}.".startswith(f"{other}.") and not other.startswith(f"{own}.")
+        )
+    return found
 
 
 def folder_of(module: str, folders: frozenset[str]) -> str | None:
@@ -77,6 +125,9 @@ def folder_of(module: str, folders: frozenset[str]) -> str | None:
     parts = module.split(".")
     if parts[0] != PACKAGE:
         return None
+    front = FRONTS.get(module.removesuffix(".__init__"))
+    if front is not None:
+        return front
     top = parts[1] if len(parts) > 1 and parts[1] in folders else "__init__"
     folder = FACADES.get(top, top)
     if not any(folder in rank for rank in RANKS):
@@ -105,6 +156,21 @@ def wrong_imports(module: str, text: str, folders: frozenset[str]) -> list[str]:
     ]
 
 
+def circles(source: Path) -> list[str]:
+    """Return the circles of modules and of folders below a source root, one of each at most."""
+    paths = {
+        module_name(path, source).removesuffix(".__init__"): path for path in sorted((source / PACKAGE).rglob("*.py"))
+    }
+    packages = {name for name, path in paths.items() if path.name == "__init__.py"}
+    # A package's own front imports what is in it; who is inside and imports the front is in a circle with it.
+    graph = {
+        name: modules_imported(path.read_text(), f"{name}.__init__" if name in packages else name, paths) - {name}
+        for name, path in paths.items()
+    }
+    found = {"modules": circle(graph), "folders": circle(folder_graph(graph, packages))}
+    return [f"{what} import each other in a circle: {words}" for what, words in found.items() if words is not None]
+
+
 def main() -> int:
     """Check every module of the package."""
     paths = sorted((SOURCE / PACKAGE).rglob("*.py"))
@@ -112,6 +178,7 @@ def main() -> int:
     problems = [
         problem for path in paths for problem in wrong_imports(module_name(path, SOURCE), path.read_text(), folders)
     ]
+    problems += circles(SOURCE)
     return report("layers", problems, checked=f"{len(paths)} modules")
 
 

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tools.check_layers import ROOT, SOURCE, imports_of, module_name, wrong_imports
+from tools.check_layers import (
+    ROOT,
+    SOURCE,
+    circle,
+    circles,
+    folder_graph,
+    imports_of,
+    module_name,
+    modules_imported,
+    wrong_imports,
+)
 
 FOLDERS = frozenset(
     {"__init__", "errors", "windows", "rates", "graph", "checkpoint", "time", "state", "sources", "sinks"}
@@ -82,3 +92,41 @@ def test_the_name_of_a_module_follows_its_path():
     """The source root is no part of a name."""
     assert module_name(SOURCE / "penstock" / "graph" / "job.py", SOURCE) == "penstock.graph.job"
     assert SOURCE.parent == ROOT
+
+
+def test_a_module_that_is_named_in_a_string_is_imported():
+    """As `importlib.import_module` takes it; words that only begin like one are none."""
+    (problem,) = wrong_imports("penstock.graph.job", 'import_module("penstock.runtime.driver.loop")', FOLDERS)
+    assert "may not import penstock.runtime.driver.loop" in problem
+    assert wrong_imports("penstock.graph.job", '"penstock.runtime of a sentence"', FOLDERS) == []
+
+
+def test_the_front_of_a_folder_may_offer_what_is_above_it_and_nobody_below_imports_it():
+    """`penstock.state` has `read`, which reads whole jobs."""
+    assert wrong_imports("penstock.state.__init__", "from penstock.runtime.inspect import state_reader", FOLDERS) == []
+    (problem,) = wrong_imports("penstock.sources.a", "from penstock.state import State", FOLDERS)
+    assert "may not import penstock.state" in problem
+
+
+def test_what_is_imported_from_a_folder_is_the_module_in_it():
+    """Where the name is one; otherwise the folder's own front."""
+    known = {"penstock.a", "penstock.a.b", "penstock.a.c"}
+    assert modules_imported("from penstock.a import b", "penstock.a.c", known) == {"penstock.a.b"}
+    assert modules_imported("from penstock.a import Name", "penstock.a.c", known) == {"penstock.a"}
+    assert modules_imported("import json\nfrom penstock.a.b import c", "penstock.a.c", known) == {"penstock.a.b"}
+
+
+def test_a_circle_is_named():
+    """Of modules, and of folders where no module is in one."""
+    assert circle({"a": {"b"}, "b": {"c"}, "c": set()}) is None
+    assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"a"}}).split(" -> ")) == {"a", "b", "c"}
+    modules = {"p.a.x": {"p.b.y"}, "p.b.y": set(), "p.b.z": {"p.a.w"}, "p.a.w": set()}
+    assert circle(modules) is None
+    assert circle(folder_graph(modules, {"p", "p.a", "p.b"})) is not None
+    inside = {"p.a.x": {"p.a.in.y"}, "p.a.in.y": {"p.a.w"}, "p.a.w": set()}
+    assert circle(folder_graph(inside, {"p", "p.a", "p.a.in"})) is None
+
+
+def test_penstock_has_no_circle():
+    """Neither for types nor inside functions."""
+    assert circles(SOURCE) == []
