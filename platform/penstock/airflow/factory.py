@@ -1,6 +1,6 @@
 """Make the DAGs of a project: one for each job, one that restarts a stream from a checkpoint, reports, and upkeep.
 
-Parsing reads the configuration, and what stores say within one budget (`offers`); it imports nothing of Spark.
+Parsing reads the configuration, and what stores say within one budget (`form_values`); it imports nothing of Spark.
 
 What can be restored is offered by the form and not enforced by it: a worker parses the file anew for every try, and a
 batch that was kept when the run was triggered may be purged by then. What is enforced is the form of the words; the

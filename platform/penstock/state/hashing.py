@@ -36,7 +36,7 @@ def can_hash(kind: pa.DataType) -> bool:
 
 
 def normalise(column: pa.Array) -> pa.Array:
-    """Return a column with one NaN and one zero, as `dataframes.normalised` has Spark do (DESIGN 6).
+    """Return a column with one NaN and one zero, as `expressions.normalised` has Spark do (DESIGN 6).
 
     A column that is not of floats is returned as it is.
     """

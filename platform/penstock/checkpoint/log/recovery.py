@@ -1,7 +1,7 @@
 """Read from the log where a job stands; nothing is written, and everyone who asks is told the same.
 
 Called by the owner after `confirm`, when nobody else can append, and by commands that only look.
-The entries from the floor to the tail are read once backwards (`walk`) and applied forwards (`replay`).
+The entries from the floor to the tail are read once backwards (`scan`) and applied forwards (`replay`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ A window is the suffix that begins at its start, the total if that block is over
 When the oldest block has left, the next becomes the oldest, and its suffixes must be there. They are made while the
 oldest leaves: at each slide those of a further range of key hashes, as many as are left for each slide.
 So a slide merges its new slices, one window, and its share of half a window's rows; it writes the running aggregate and
-that share. The two stacks that this comes from (see `suffixes`) make all suffixes of a window in one slide.
+that share. The two stacks that this comes from (see `two_stacks`) make all suffixes of a window in one slide.
 Building the next structure in pieces is what DABA does for single values (Tangwongsan, Hirzel, Schneider, "Low-Latency
 Sliding-Window Aggregation in Worst-Case Constant Time", DEBS 2017).
 

@@ -2,7 +2,7 @@
 
 A decision is made once: of two people the first decides, by exclusive create, and whoever asks for the same again
 finishes what a crash may have cut short. Only the process that owns the log does it (`held_service`).
-Where decisions are kept, `held_records` says.
+Where decisions are kept, `decisions` says.
 """
 
 from __future__ import annotations

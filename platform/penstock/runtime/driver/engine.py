@@ -1,6 +1,6 @@
 """State what the driver loop needs of the world: sources, one computation, sinks.
 
-`runtime.spark.SparkEngine` is the real one; the fencing tests run the same loop over a fake (FAULTS 4.2).
+`runtime.spark.engine.SparkEngine` is the real one; the fencing tests run the same loop over a fake (FAULTS 4.2).
 """
 
 from __future__ import annotations

@@ -116,7 +116,10 @@ class Driver:
         yield from self.guarded(self._run())
 
     def guarded(self, points: Iterator[Hook]) -> Iterator[Hook]:
-        """Follow them; where they fail the log is released, and an error behind its loss is the loss (20, 77)."""
+        """Follow the points; where they fail the log is released (decision 77).
+
+        An error that follows the loss of the log is that loss (decision 20).
+        """
         with fencing(self.log, lambda: self.owned, lambda: self.release(FAILED) if self._knows else ()):
             yield from points
 

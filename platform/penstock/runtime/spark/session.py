@@ -29,7 +29,7 @@ _FIXED = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.worker.reuse": "true",
     "spark.python.daemon.module": "penstock.runtime.spark.worker_daemon",
-    # SQL tells its workers so; told to all of them, those of `warming` are forked from the daemon that SQL uses.
+    # SQL tells its workers so; told to all of them, those of `warm_up` are forked from the daemon that SQL uses.
     "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
     "spark.sql.ansi.enabled": "true",
     "spark.ui.enabled": "false",
@@ -48,7 +48,7 @@ _DELTA = {
 
 
 _PLACED = {
-    # Where a task of state runs, `placing` says, and not where most of its rows were written a moment ago.
+    # Where a task of state runs, `partition_placement` says, and not where most of its rows were written a moment ago.
     "spark.shuffle.reduceLocality.enabled": "false",
     # Bringing what a partition has changed takes about as long. By default it would be 3 s, with machines that idle.
     "spark.locality.wait": "300ms",

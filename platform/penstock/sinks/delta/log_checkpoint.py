@@ -1,4 +1,4 @@
-"""Fold the log of a Delta table into a checkpoint of it, and clean it: `python -P log_folding.py TABLE`.
+"""Fold the log of a Delta table into a checkpoint of it, and clean it: `python -P log_checkpoint.py TABLE`.
 
 In a process of its own, with little claim to the processors: to fold it all files of the table are read into memory,
 which a driver that runs for months would keep. The process imports nothing of Penstock, and ends by itself.
