@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 import structlog
+from draw import Marked, left_out
 from examples import examples
 from hypothesis import settings
 
@@ -69,25 +69,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _draw(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep what the run's seed draws, the same in each worker.
-
-    Of a test marked sample(n), n of its cases; tests with the same cases keep the same ones, so that what a fixture
-    makes for a case serves all of them. Of all tests marked sample(n, of=group), n tests of that group.
-    """
-    groups: dict[tuple[str, int], list[pytest.Item]] = {}
-    for item in items:
-        mark = item.get_closest_marker("sample")
-        if mark and not item.get_closest_marker("soak"):
-            group = mark.kwargs.get("of") or item.nodeid.partition("[")[0]
-            groups.setdefault((group, *mark.args), []).append(item)
-    seed = config.getoption("randomly_seed", 0)
-    left_out: set[pytest.Item] = set()
-    for (group, count), members in groups.items():
-        names = {item: item.nodeid if "::" not in group else item.nodeid.partition("[")[2] for item in members}
-        members.sort(key=lambda item: random.Random(f"{seed} {names[item]}").random())
-        left_out |= {*members[count:]}
-    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
-    items[:] = [item for item in items if item not in left_out]
+    """Take out what the run's seed has not drawn, the same in each worker."""
+    marked = [
+        Marked(item.nodeid, *mark.args, mark.kwargs.get("of"))
+        for item in items
+        if (mark := item.get_closest_marker("sample")) and not item.get_closest_marker("soak")
+    ]
+    gone = left_out(marked, config.getoption("randomly_seed", 0))
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in gone])
+    items[:] = [item for item in items if item.nodeid not in gone]
 
 
 class LongestFirst:

@@ -1,0 +1,40 @@
+"""`--sample`: what a run tries of the tests marked sample (decision 88)."""
+
+from __future__ import annotations
+
+import pytest
+from draw import Marked, left_out
+
+CASES = [Marked(f"test_a.py::test_x[{case}]", 2) for case in "abcdef"]
+GROUP = [Marked(f"test_{file}.py::test_y", 2, "commands") for file in "abcde"]
+
+
+def kept(marked: list[Marked], seed: int) -> list[str]:
+    """Return what a run tries."""
+    gone = left_out(marked, seed)
+    return [one.test for one in marked if one.test not in gone]
+
+
+def test_so_many_cases_of_a_test_and_so_many_tests_of_a_group_are_tried():
+    """Each by itself."""
+    assert [len(kept(marked, 1)) for marked in (CASES, GROUP, CASES + GROUP)] == [2, 2, 4]
+    assert kept(CASES[:2], 1) == ["test_a.py::test_x[a]", "test_a.py::test_x[b]"]
+
+
+@pytest.mark.parametrize("marked", [CASES, GROUP], ids=["cases", "group"])
+def test_a_seed_draws_the_same_again_and_seeds_draw_all_in_time(marked):
+    """Whatever the order of the tests, which each worker of a run has shuffled."""
+    assert kept(marked, 7) == sorted(kept(marked[::-1], 7))
+    assert {test for seed in range(40) for test in kept(marked, seed)} == {one.test for one in marked}
+
+
+def test_tests_with_the_same_cases_keep_the_same_ones():
+    """What a fixture has made for a case serves all of them."""
+    other = [Marked(one.test.replace("test_x", "test_z"), 2) for one in CASES]
+    assert [test.partition("[")[2] for test in kept(CASES, 3)] == [test.partition("[")[2] for test in kept(other, 3)]
+
+
+def test_one_group_has_one_number():
+    """Two would be two groups, and twice the tests."""
+    with pytest.raises(ValueError, match="tests of commands are marked sample with different numbers"):
+        left_out([*GROUP, Marked("test_f.py::test_y", 3, "commands")], 1)
