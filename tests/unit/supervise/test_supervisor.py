@@ -29,24 +29,6 @@ from penstock.supervise.versions import Versions
 from penstock.time.clock import ManualClock
 
 
-@pytest.fixture
-def drivers() -> Drivers:
-    """Return the launcher."""
-    return Drivers()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    """Return a clock that stands."""
-    return ManualClock()
-
-
-@pytest.fixture
-def mine(tmp_path: Path, drivers: Drivers, clock: ManualClock) -> Supervisor:
-    """Return a supervisor of a project with one job."""
-    return supervisor_of(tmp_path, drivers, clock)
-
-
 def test_a_launched_driver_is_written_down(mine: Supervisor, drivers: Drivers) -> None:
     """First the claim, then the driver, then how to find it."""
     ask(mine, Verb.START)

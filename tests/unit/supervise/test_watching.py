@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import socket
-from pathlib import Path
 
 import pytest
 from policy_samples import POLICY, SECOND
-from supervisor_samples import HANDLE, Drivers, put, records, supervisor_of
+from supervisor_samples import HANDLE, Drivers, put, records
 
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.supervise.launcher import Handle, Look
@@ -15,24 +14,6 @@ from penstock.supervise.machine import Life
 from penstock.supervise.stream import DriverSlot, Phase, Stream, Wish
 from penstock.supervise.supervisor import Supervisor
 from penstock.time.clock import ManualClock
-
-
-@pytest.fixture
-def drivers() -> Drivers:
-    """Return the launcher."""
-    return Drivers()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    """Return a clock that stands."""
-    return ManualClock()
-
-
-@pytest.fixture
-def mine(tmp_path: Path, drivers: Drivers, clock: ManualClock) -> Supervisor:
-    """Return a supervisor of a project with one job."""
-    return supervisor_of(tmp_path, drivers, clock)
 
 
 @pytest.mark.fault("F77")

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.runtime.spark.session import session_settings
 
-JARS = Path(__file__).resolve().parents[1] / ".jars"
+JARS = Path(__file__).resolve().parents[2] / ".jars"
 COMMANDS = 25
 """After so many a new one: each session leaves something behind in Java."""
 
