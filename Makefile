@@ -5,7 +5,7 @@ PYTHON ?= .venv/bin/python python3.11 python3.12 python3.13 python3
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-engine test soak check bench lock clean machine packages archive servers checkers mypy
+.PHONY: help setup demo demo-engine test soak check bench lock clean machine packages archive servers checkers mypy pytest
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 venv := $(CURDIR)/.venv/bin/python
@@ -32,9 +32,12 @@ demo: setup ## run the flights stream on real data through Airflow: killed, reco
 demo-engine: setup ## the same without Airflow
 	@$(venv) -m tools.demo --engine
 
-# Two of the long steps take one core each: they run side by side.
+# Most long steps take one core each: they run side by side. mypy, a minute of one, runs beside the first tests.
 test: machine ## run the checkers, then what this run draws of all tests but those of `make soak`
 	@$(MAKE) --jobs=2 setup servers checkers
+	@$(MAKE) --jobs=2 mypy pytest
+
+pytest: packages
 	@$(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15 --sample -m "not soak"
 
 soak: machine ## run the long storms: what `make test` claims already, over more crashes, changes and batches
@@ -42,7 +45,7 @@ soak: machine ## run the long storms: what `make test` claims already, over more
 	@PENSTOCK_EXAMPLES=20 $(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "soak or sample or hypothesis"
 
 check: machine ## run the checkers and the fast tests: what one runs all day
-	@$(MAKE) --jobs=2 setup checkers
+	@$(MAKE) --jobs=2 setup mypy checkers
 	@$(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --sample -m "not slow and not integration and not spark and not soak"
 
 bench: setup ## measure side by side with the peers and print the ratios
@@ -79,7 +82,7 @@ servers: packages
 mypy: packages
 	@$(venv) -m mypy
 
-checkers: packages mypy
+checkers: packages
 	@$(venv) -m ruff format --check --quiet . || { echo "format: run .venv/bin/ruff format ." >&2; exit 1; }
 	@$(venv) -m ruff check --quiet .
 	@$(venv) -m tools.check_tree

@@ -73,7 +73,8 @@ def _draw(config: pytest.Config, items: list[pytest.Item]) -> None:
     marked = [
         Marked(item.nodeid, *mark.args, mark.kwargs.get("of"))
         for item in items
-        if (mark := item.get_closest_marker("sample")) and not item.get_closest_marker("soak")
+        if not item.get_closest_marker("soak")
+        for mark in item.iter_markers("sample")
     ]
     gone = left_out(marked, config.getoption("randomly_seed", 0))
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in gone])

@@ -221,19 +221,19 @@ def test_nobody_without_a_login_gets_anything(airflow):
     assert airflow.call("GET", "/plugins/importErrors")["import_errors"] == []
 
 
-@pytest.mark.sample(2, of="supervised streams")
+@pytest.mark.sample(1, of="supervised streams")
 def test_a_stream_is_seen_and_restarted_from_a_batch_that_is_clicked(long_yard, airflow, browser):
     """Log in, see it run in Airflow's frame, pick a batch, send the form that is filled in, and see it begin anew."""
     walk(long_yard, airflow, browser)
 
 
-@pytest.mark.sample(2, of="supervised streams")
+@pytest.mark.sample(1, of="supervised streams")
 def test_every_trigger_form_of_airflow_sends_what_it_opens_with_and_what_was_picked(held_yard, airflow, browser):
     """Nothing but a choice that a person must make keeps a form from being sent (review 17.1); requests are tasks."""
     forms(held_yard, airflow, browser)
 
 
-@pytest.mark.sample(2, of="supervised streams")
+@pytest.mark.sample(1, of="supervised streams")
 @pytest.mark.fault("F09", "F12", "F63")
 def test_a_stream_outlives_everything_in_airflow(yard, airflow, monkeypatch):
     """Forms that are refused, no supervisor, a task killed, marked and cleared; scheduler, supervisor and driver killed."""

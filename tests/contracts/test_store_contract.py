@@ -215,6 +215,7 @@ class TestLocalStore(SharedStoreContract):
         return LocalStore(folder / "checkpoint")
 
 
+@pytest.mark.sample(12, of="the contract on HDFS")
 @pytest.mark.integration
 class TestHdfsStore(SharedStoreContract):
     open_again = HdfsStore

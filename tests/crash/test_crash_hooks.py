@@ -24,6 +24,8 @@ from penstock.state import State, event_time
 from penstock.testing import Crashed, Harness
 from penstock.windows import Sliding
 
+pytestmark = pytest.mark.sample(2, of="crashes of the engine")
+
 FEED = [
     [order("a", t, t) for t in range(0, 9, 2)],
     [order(user, t, 1) for user in ("a", "b") for t in range(8, 19, 3)],

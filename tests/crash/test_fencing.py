@@ -22,6 +22,8 @@ from penstock.checkpoint.storage.faulty import Fault, Lasting, Plan
 from penstock.errors import Fenced
 from penstock.runtime.driver import retention
 
+pytestmark = pytest.mark.sample(6, of="two drivers")
+
 STALE_HISTORY = Scene(before=1, cut=("CommitBatch", "after"), rows=6)
 """One batch is committed and its publication was cut short."""
 

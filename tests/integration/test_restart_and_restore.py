@@ -21,6 +21,8 @@ from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
 from penstock.windows import Sliding, Tumbling
 
+pytestmark = pytest.mark.sample(5, of="restarts and restores")
+
 
 def test_a_restart_goes_on_where_the_driver_left(tmp_path: Path) -> None:
     """SEMANTICS 10.1, 10.6: state, positions and watermarks are those of the last Commit; ids go on."""

@@ -27,6 +27,8 @@ from penstock.supervise.requests import Request as StreamRequest
 from penstock.supervise.stream import Limits, Phase, Wish
 from penstock.ui.app import pages
 
+pytestmark = pytest.mark.sample(6, of="pages in a browser")
+
 FILE = StagedFile(path="a", size=2_048, rows=5, checksum="x", stats={})
 STATE = {"minutely": {"0": ManifestRef(path="m", size=1, checksum="x")}}
 

@@ -20,6 +20,8 @@ from penstock.state import BATCH, EVENT, idle
 from penstock.testing import Harness
 from penstock.windows import Sliding, Tumbling
 
+pytestmark = pytest.mark.sample(3, of="the order of arrival")
+
 COLUMNS = "k string, j string, t timestamp, v long"
 Rows = list[dict[str, Any]]
 

@@ -25,6 +25,8 @@ from penstock.sources import MemorySource
 from penstock.testing import Harness
 from penstock.windows import Tumbling
 
+pytestmark = pytest.mark.sample(5, of="gates")
+
 BETWEEN = "expect_column_values_to_be_between"
 CRITICAL = {"type": BETWEEN, "kwargs": {"column": "total", "max_value": 100}}
 WARNING = {"type": BETWEEN, "kwargs": {"column": "n", "max_value": 1}, "severity": "warning"}

@@ -14,6 +14,8 @@ from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.testing import Harness
 
+pytestmark = pytest.mark.sample(2, of="savepoints")
+
 KEEP = 2
 EVERY = 2
 """Batches from one sweep to the next: what a test needs is that some have been."""

@@ -41,6 +41,8 @@ from penstock.sinks.staged_files import read_staged
 from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
 
+pytestmark = pytest.mark.sample(4, of="sinks and the log")
+
 NO_ROW = -1
 """The value of a row that the job reads and passes on to no sink."""
 ME = Identity(holder="test", code_version="test")

@@ -15,6 +15,8 @@ from penstock.sources import MemorySource
 from penstock.testing import Harness
 from penstock.windows import LatenessRule, Sliding, Tumbling
 
+pytestmark = pytest.mark.sample(8, of="windows")
+
 
 def test_a_window_closes_when_the_watermark_reaches_its_end(tmp_path: Path) -> None:
     """SEMANTICS 2.2, 2.5: the watermark of a batch counts from the next one on, which follows at once."""

@@ -21,21 +21,32 @@ class Marked(NamedTuple):
 def left_out(marked: Iterable[Marked], seed: int) -> set[str]:
     """Return the tests that a run with this seed does not try.
 
-    Tests with the same cases keep the same ones, so that what a fixture makes for a case serves all of them.
+    Cases are drawn first, and groups from what is left: a test with both marks must be drawn by both. Tests with the
+    same cases keep the same ones, so that what a fixture makes for a case serves all of them.
     Raises ValueError where members of one group name different numbers.
     """
+    cases: dict[str, list[Marked]] = {}
     groups: dict[str, list[Marked]] = {}
-    for one in marked:
-        groups.setdefault(one.group or one.test.partition("[")[0], []).append(one)
-    found: set[str] = set()
+    for mark in marked:
+        if mark.group is None:
+            cases.setdefault(mark.test.partition("[")[0], []).append(mark)
+        else:
+            groups.setdefault(mark.group, []).append(mark)
+    gone: set[str] = set()
+    for members in cases.values():
+        gone |= _not_drawn(members, seed)
     for name, members in groups.items():
-        if len({one.count for one in members}) > 1:
+        if len({mark.count for mark in members}) > 1:
             raise ValueError(f"tests of {name} are marked sample with different numbers")
-        members.sort(key=lambda one: _place(one, seed))
-        found |= {one.test for one in members[members[0].count :]}
-    return found
+        gone |= _not_drawn([mark for mark in members if mark.test not in gone], seed)
+    return gone
 
 
-def _place(one: Marked, seed: int) -> float:
-    drawn_by = one.test if one.group else one.test.partition("[")[2]
+def _not_drawn(members: list[Marked], seed: int) -> set[str]:
+    members = sorted(members, key=lambda mark: _place(mark, seed))
+    return {mark.test for mark in members[members[0].count :]} if members else set()
+
+
+def _place(mark: Marked, seed: int) -> float:
+    drawn_by = mark.test if mark.group else mark.test.partition("[")[2]
     return random.Random(f"{seed} {drawn_by}").random()

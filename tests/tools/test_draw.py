@@ -34,6 +34,13 @@ def test_tests_with_the_same_cases_keep_the_same_ones():
     assert [test.partition("[")[2] for test in kept(CASES, 3)] == [test.partition("[")[2] for test in kept(other, 3)]
 
 
+def test_a_group_is_drawn_from_the_cases_that_were_drawn():
+    """A test with many cases does not crowd out the others of its module."""
+    both = [*CASES, *(Marked(mark.test, 3, "module") for mark in CASES), Marked("test_a.py::test_y", 3, "module")]
+    tried = {mark.test for mark in both} - left_out(both, 5)
+    assert tried == {*kept(CASES, 5), "test_a.py::test_y"}
+
+
 def test_one_group_has_one_number():
     """Two would be two groups, and twice the tests."""
     with pytest.raises(ValueError, match="tests of commands are marked sample with different numbers"):

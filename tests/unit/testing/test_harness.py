@@ -26,6 +26,8 @@ from penstock.testing.endpoints import with_late_sinks
 from penstock.time.triggers import Tick
 from penstock.windows import Tumbling
 
+pytestmark = pytest.mark.sample(12, of="the Harness")
+
 TEN = seconds(10)
 STAGES = ["TakeOver", "FixOffsets", "Compute", "CommitBatch", "PublishSinks", "AckSources", "Purge"]
 

@@ -25,6 +25,8 @@ from penstock.runtime.tasks.partition_state import PartitionState
 from penstock.testing.model import WindowModel
 from tests.support.slice_disk import Batch, SliceDisk
 
+pytestmark = pytest.mark.sample(3, of="window state on disk")
+
 STORED = Path(__file__).parent / "stored_windows"
 KEYS = pa.schema([("k", pa.int64())])
 AGGREGATES = {"n": agg.count(), "total": agg.sum("d"), "low": agg.min("d"), "last": agg.last("d")}

@@ -21,6 +21,8 @@ from penstock.quality.reports.pages import history_page, run_page, write_page
 from penstock.quality.reports.results import SCHEMA
 from penstock.quality.reports.summary import BUCKETS, DAYS, failing, history, rules_of, runs, summary
 
+pytestmark = pytest.mark.sample(14, of="pages of reports")
+
 RULES = {"s:1:rows(v)": "critical", "s:2:rows(w)": "warning", "s:3:mean(v)": "critical", "s:4:sum(v)": "info"}
 
 

@@ -18,6 +18,8 @@ from penstock.runtime.restore.export import export_checkpoint, import_checkpoint
 from penstock.runtime.restore.target import RestoreTarget
 from penstock.testing import Harness
 
+pytestmark = pytest.mark.sample(8, of="exports")
+
 ME = Identity(holder="tests")
 
 

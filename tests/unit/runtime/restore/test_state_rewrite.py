@@ -20,6 +20,8 @@ from penstock.state import BATCH, EVENT, event_time, idle
 from penstock.testing import Crashed, Harness
 from penstock.windows import Sliding, Tumbling
 
+pytestmark = pytest.mark.sample(4, of="rewritten states")
+
 MANY = 10**6
 TIMELESS = ("idle", "odd", "whole", "update")
 

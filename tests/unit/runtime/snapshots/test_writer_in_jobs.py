@@ -22,6 +22,8 @@ from penstock.state.manifest import Manifest
 from penstock.testing import Crashed, Harness
 from penstock.windows import Sliding, Tumbling
 
+pytestmark = pytest.mark.sample(5, of="data checkpoints")
+
 
 def at(second: float) -> datetime:
     """Return a moment."""
