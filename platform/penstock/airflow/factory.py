@@ -238,6 +238,6 @@ def configured(project: Project) -> list[str]:
 
 def _schedule(project: Project, job: str) -> str | None:
     try:
-        return project.settings(job).schedule
+        return project.settings(job).airflow.schedule
     except PenstockError:
         return None  # a run says what is wrong, and for which key

@@ -109,7 +109,7 @@ class SaveCheckpoint(StreamOperator):
 
         with asking():
             settings = find_project(given=Path(self.project)).settings(self.job)
-            commit = save(self._control(), command_id(context), self.name, patience=settings.takeover_after)
+            commit = save(self._control(), command_id(context), self.name, patience=settings.run.takeover_after.seconds)
         self.log.info("%s: batch %s is saved as %s", self.job, commit.batch, self.name)
         return {"job": self.job, "saved": self.name, "batch": commit.batch}
 

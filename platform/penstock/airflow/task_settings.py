@@ -15,8 +15,8 @@ from airflow.configuration import conf
 
 from penstock.config.schema import AirflowDefaults
 from penstock.config.settings import airflow_defaults
-from penstock.config.values import parse_duration
 from penstock.errors import PenstockError
+from penstock.graph.durations import Duration
 from penstock.runtime.process.project import Project
 
 __all__ = ["commands", "default_args", "follows", "placing_of", "waits"]
@@ -24,7 +24,6 @@ __all__ = ["commands", "default_args", "follows", "placing_of", "waits"]
 TRIES = 3
 RETRY = timedelta(seconds=5)
 _TRIES_OF_A_LIFE = 100
-_DURATIONS = ("retry_delay", "max_retry_delay", "execution_timeout")
 _FIRST = 100
 """By how much commands go before what follows streams."""
 
@@ -39,8 +38,8 @@ def placing_of(project: Project, job: str | None = None) -> AirflowDefaults:
 
 def default_args(placing: AirflowDefaults) -> dict[str, Any]:
     """Return the `default_args` of a DAG: a few tries, and what the configuration says."""
-    said = {"owner": placing.owner, "queue": placing.queue, **placing.default_args.model_dump()}
-    found = {name: _value(name, value) for name, value in said.items() if value is not None}
+    said = {"owner": placing.owner, "queue": placing.queue, **dict(placing.default_args)}
+    found = {name: _value(value) for name, value in said.items() if value is not None}
     return {"retries": TRIES, "retry_delay": RETRY, **found}
 
 
@@ -65,9 +64,9 @@ def follows(placing: AirflowDefaults) -> dict[str, Any]:
     return found if placing.pool is None else {**found, "pool": placing.pool}
 
 
-def _value(name: str, said: Any) -> Any:
+def _value(said: Any) -> Any:
     """Return an argument as Airflow takes it."""
-    return timedelta(microseconds=parse_duration(said).micros) if name in _DURATIONS else said
+    return timedelta(microseconds=said.micros) if isinstance(said, Duration) else said
 
 
 def _said_to_airflow() -> bool | None:

@@ -52,7 +52,7 @@ def import_command(source: Path, job: str, *, move: bool, json: bool, project: P
         settings = find_project(given=project).settings(job)
         me = Identity(holder=holder_name(), code_version="penstock import")
         if move:
-            _move(source, settings.root, job, me, patience=settings.takeover_after, json=json)
+            _move(source, settings.root, job, me, patience=settings.run.takeover_after.seconds, json=json)
             return
         export, made = import_checkpoint(source, settings.root / job, identity=me, now=SystemClock().wall())
         if json:

@@ -88,7 +88,10 @@ def _decided(loaded: LoadedJob, batch: int, decision: Decision, spark: SessionOn
     while True:
         # A new one each time: who has given signs of life for a while may give none any more.
         watch = HolderWatch(
-            look=lambda: survey(log), heartbeats=status, clock=clock, patience=loaded.settings.takeover_after
+            look=lambda: survey(log),
+            heartbeats=status,
+            clock=clock,
+            patience=loaded.settings.run.takeover_after.seconds,
         )
         me = Identity(holder=holder_name(), code_version="penstock held")
         try:

@@ -28,12 +28,12 @@ def save_command(job: str, name: str, *, delete: bool, json: bool, project: Path
             raise CannotSave(f"{job} has no checkpoint yet", where=shown(settings.root))
         control = StreamControl(settings.root, job, SystemClock())
         if delete:
-            unsave(control, name, patience=settings.takeover_after)
+            unsave(control, name, patience=settings.run.takeover_after.seconds)
             print(
                 jsonlib.dumps({"job": job, "deleted": name}) if json else f"{job}: saved checkpoint {name} is deleted"
             )
             return
-        commit = save(control, None, name, patience=settings.takeover_after)
+        commit = save(control, None, name, patience=settings.run.takeover_after.seconds)
         if json:
             print(jsonlib.dumps({"job": job, "saved": name, "batch": commit.batch}))
         else:

@@ -48,7 +48,7 @@ def sinks_command(
                     look=lambda: survey(log),
                     heartbeats=StatusRecords(control_store(root), name),
                     clock=SystemClock(),
-                    patience=loaded.settings.takeover_after,
+                    patience=loaded.settings.run.takeover_after.seconds,
                 )
                 me = Identity(holder=holder_name(), code_version=f"penstock sinks {verb}")
                 work = redo if verb == "redo" else skip

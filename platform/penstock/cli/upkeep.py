@@ -34,7 +34,7 @@ def upkeep_command(job: str, *, json: bool, project: Path | None, debug: bool) -
                 found = verify(log, folder)
         swept = sweep_reports(root, job)
         if log is not None and found is not None and not found.problems:
-            swept += sweep_left(root / job, log, keep=settings.keep, now=time.time())
+            swept += sweep_left(root / job, log, keep=settings.checkpoint.keep, now=time.time())
         if json:
             said = found.to_json() if found is not None else {"batches": 0, "files": 0, "bytes": 0, "problems": []}
             print(jsonlib.dumps({"job": job, **said, "swept": swept}))

@@ -7,7 +7,7 @@ import typing
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, GetPydanticSchema, ValidationError
 from pydantic.fields import FieldInfo
 
 from penstock.config.toml_reader import closest, describe
@@ -61,16 +61,24 @@ def _keys(model: type[BaseModel]) -> Iterator[tuple[str, str, FieldInfo]]:
             continue
         if isinstance(part, type) and issubclass(part, BaseModel):
             for key, inner in part.model_fields.items():
-                if _kind(inner) in (str, int, bool):
+                if _kind(inner) is not None:
                     yield section, key, inner
 
 
-def _kind(field: FieldInfo) -> Any:
-    """Return the type of a key's value, without None."""
-    found = field.annotation
-    if typing.get_origin(found) in (typing.Union, types.UnionType):
-        found = next(part for part in typing.get_args(found) if part is not type(None))
-    return typing.get_args(found)[0] if typing.get_origin(found) is typing.Annotated else found
+def _kind(field: FieldInfo) -> type | None:
+    """Return what a variable's text is read as: int or bool, str for the text of any other value, None for a table."""
+    kind: Any = field.annotation
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        kind = next(part for part in typing.get_args(kind) if part is not type(None))
+    if typing.get_origin(kind) is typing.Annotated:
+        kind, *marks = typing.get_args(kind)
+    else:
+        marks = field.metadata
+    if any(isinstance(mark, GetPydanticSchema) for mark in marks):
+        return str
+    if typing.get_origin(kind) in (dict, list) or (isinstance(kind, type) and issubclass(kind, BaseModel)):
+        return None
+    return kind if kind in (int, bool) else str
 
 
 def _value(name: str, text: str, field: FieldInfo) -> object:

@@ -1,33 +1,47 @@
-"""Define the tables and keys of `conf/penstock.toml` and `conf/jobs/JOB.toml`.
+"""The tables and keys of `conf/penstock.toml` and `conf/jobs/JOB.toml`: the one place of types and defaults.
 
-docs/configuration.md describes every key; a test compares the two.
+docs/configuration.md describes every key; a test compares the two, defaults included. A key that a file does not set is
+not in `model_fields_set`, and `over` then takes the value of the next file.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from penstock.config.values import (
-    CheckpointsText,
-    DurationText,
+    CheckpointEvery,
+    CronText,
+    DurationValue,
     MasterText,
     Name,
-    PatienceText,
-    ScheduleText,
-    SizeText,
+    Size,
     SparkConf,
+    TakeoverAfter,
     Text,
-    TriggerText,
+    TriggerValue,
     UrlText,
 )
+from penstock.graph.durations import minutes, seconds
 from penstock.graph.policies import BadRecord, OnEnd
 
 __all__ = [
-    "AirflowDefaults", "AirflowSection", "EventsSection", "JobFile", "ProjectFile", "ReplaySource", "TaskDefaults",
-]  # fmt: skip
+    "AirflowDefaults",
+    "AirflowSection",
+    "EventsSection",
+    "JobFile",
+    "ProjectFile",
+    "ReplaySource",
+    "ReportsSection",
+    "SharedSections",
+    "SuperviseSection",
+    "TaskDefaults",
+    "over",
+]
+
+Model = TypeVar("Model", bound=BaseModel)
 
 
 class _Section(BaseModel):
@@ -37,56 +51,56 @@ class _Section(BaseModel):
 class CheckpointSection(_Section):
     """`[checkpoint]`: where and how much is kept."""
 
-    root: Text | None = None
+    root: Text = "checkpoints"
     cache: Text | None = None
-    keep: Annotated[int, Field(ge=1)] | None = None
-    every: CheckpointsText | None = None
-    recover_within: DurationText | None = None
-    snapshots: Annotated[int, Field(ge=1)] | None = None
-    shared: bool | None = None
+    keep: Annotated[int, Field(ge=1)] = 20
+    every: CheckpointEvery | None = None
+    recover_within: DurationValue = minutes(1)
+    snapshots: Annotated[int, Field(ge=1)] = 10
+    shared: bool = False
 
 
 class SparkSection(_Section):
     """`[spark]`: the session of the driver."""
 
-    master: MasterText | None = None
+    master: MasterText = "local[*]"
     conf: SparkConf = {}
 
 
 class RunSection(_Section):
     """`[run]`: how the driver behaves."""
 
-    trigger: TriggerText | None = None
-    deadline: DurationText | None = None
-    clock_patience: DurationText | None = None
-    takeover_after: PatienceText | None = None
+    trigger: TriggerValue | None = None
+    deadline: DurationValue = seconds(30)
+    clock_patience: DurationValue = minutes(5)
+    takeover_after: TakeoverAfter = seconds(10)
 
 
 class LimitsSection(_Section):
     """`[limits]`: where a job stops rather than grow."""
 
-    state: SizeText | None = None
-    state_row: SizeText | None = None
+    state: Size | None = None
+    state_row: Size = 16 << 20
     rows: Annotated[int, Field(ge=1)] | None = None
 
 
 class SuperviseSection(_Section):
     """`[supervise]`: how patient the supervisor is with drivers."""
 
-    backoff: DurationText | None = None
-    backoff_max: DurationText | None = None
-    failures_per_hour: Annotated[int, Field(ge=0)] | None = None
-    healthy_after: DurationText | None = None
-    progress_within: DurationText | None = None
-    start_within: DurationText | None = None
-    autostart: bool | None = None
+    backoff: DurationValue = seconds(2)
+    backoff_max: DurationValue = minutes(5)
+    failures_per_hour: Annotated[int, Field(ge=0)] = 5
+    healthy_after: DurationValue = minutes(2)
+    progress_within: DurationValue = minutes(10)
+    start_within: DurationValue = minutes(3)
+    autostart: bool = False
 
 
 class ReportsSection(_Section):
     """`[reports]`: how reports judge windows that were published."""
 
-    pandas_rows: Annotated[int, Field(ge=0)] | None = None
-    windows: Annotated[int, Field(ge=1)] | None = None
+    pandas_rows: Annotated[int, Field(ge=0)] = 100_000
+    windows: Annotated[int, Field(ge=1)] = 2_000
     suites: dict[Name, Text] = {}
 
 
@@ -94,10 +108,10 @@ class TaskDefaults(_Section):
     """`[airflow.default_args]`: arguments of Airflow's operators, under their own names."""
 
     retries: Annotated[int, Field(ge=0)] | None = None
-    retry_delay: DurationText | None = None
+    retry_delay: DurationValue | None = None
     retry_exponential_backoff: Annotated[float, Field(ge=0)] | None = None
-    max_retry_delay: DurationText | None = None
-    execution_timeout: DurationText | None = None
+    max_retry_delay: DurationValue | None = None
+    execution_timeout: DurationValue | None = None
     email: Text | None = None
     email_on_failure: bool | None = None
     email_on_retry: bool | None = None
@@ -108,10 +122,6 @@ class TaskDefaults(_Section):
     pool_slots: Annotated[int, Field(ge=1)] | None = None
     executor: Text | None = None
     run_as_user: Text | None = None
-
-    def under(self, own: TaskDefaults) -> TaskDefaults:
-        """Return these with those of a job, which go before them key by key."""
-        return self.model_copy(update=own.model_dump(exclude_none=True))
 
 
 class AirflowDefaults(_Section):
@@ -128,7 +138,7 @@ class AirflowDefaults(_Section):
 class AirflowSection(AirflowDefaults):
     """`[airflow]` of a job: that, and what its DAG does by itself."""
 
-    schedule: ScheduleText | None = None
+    schedule: CronText | None = None
 
 
 class ReplaySource(_Section):
@@ -169,7 +179,7 @@ class EventsSection(_Section):
     webhook_file: Text | None = None
 
 
-class _Shared(_Section):
+class SharedSections(_Section):
     """What both files may say."""
 
     checkpoint: CheckpointSection = CheckpointSection()
@@ -180,16 +190,30 @@ class _Shared(_Section):
     reports: ReportsSection = ReportsSection()
 
 
-class ProjectFile(_Shared):
+class ProjectFile(SharedSections):
     """`conf/penstock.toml`: what holds for every job that does not say otherwise."""
 
     airflow: AirflowDefaults = AirflowDefaults()
     events: EventsSection = EventsSection()
 
 
-class JobFile(_Shared):
+class JobFile(SharedSections):
     """`conf/jobs/JOB.toml`: the same sections, and the sources and tables of one job."""
 
     sources: dict[Name, ReplaySource] = {}
     tables: dict[Name, Text] = {}
     airflow: AirflowSection = AirflowSection()
+
+
+def over(first: Model, then: BaseModel) -> Model:
+    """Return `first`, and what only `then` sets: key by key, within tables as well. The models share those keys."""
+    filled: dict[str, Any] = {}
+    for key in then.model_fields_set & type(first).model_fields.keys():
+        mine, theirs = getattr(first, key), getattr(then, key)
+        if isinstance(mine, BaseModel):
+            filled[key] = over(mine, theirs)
+        elif isinstance(mine, dict):
+            filled[key] = {**theirs, **mine}
+        elif key not in first.model_fields_set:
+            filled[key] = theirs
+    return first.model_copy(update=filled)

@@ -3,98 +3,58 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from penstock.checkpoint.storage.hdfs_cache import is_url, root_of
 from penstock.config.environment import from_environment, variable
-from penstock.config.schema import AirflowDefaults, AirflowSection, JobFile, ProjectFile, ReplaySource
+from penstock.config.schema import (
+    AirflowDefaults,
+    AirflowSection,
+    JobFile,
+    ProjectFile,
+    ReplaySource,
+    SharedSections,
+    over,
+)
 from penstock.config.toml_lines import KeyPath
 from penstock.config.toml_reader import closest, line_of, read_model, shown_path
-from penstock.config.values import is_local, parse_duration, parse_schedule, parse_size, parse_trigger
+from penstock.config.values import is_local
 from penstock.errors import ConfigError, UnknownName
-from penstock.graph.durations import Duration
 from penstock.graph.names import is_name
-from penstock.graph.schedules import Schedule
 from penstock.graph.source_location import user_site
-from penstock.time.triggers import Trigger
 
 __all__ = [
     "JobConf",
-    "ReportSettings",
     "Settings",
-    "SuperviseSettings",
     "airflow_defaults",
     "checkpoint_root",
     "load_settings",
 ]
 
-_ROOT = "checkpoints"
 _AIRFLOW_KEYS = tuple(AirflowSection.model_fields)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuperviseSettings:
-    """Hold how patient the supervisor is; `docs/configuration.md` says what each means."""
+class Settings(SharedSections):
+    """What is in force for one job: the environment, then the job's own file, the project's, and the defaults.
 
-    backoff: Duration
-    backoff_max: Duration
-    failures_per_hour: int
-    healthy_after: Duration
-    progress_within: Duration
-    start_within: Duration
-    autostart: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportSettings:
-    """Hold how reports are made: from how many rows on Spark judges, how many windows at most, with which suites.
-
-    `own` are the checks that the job's own file names suites for.
-    """
-
-    pandas_rows: int
-    windows: int
-    suites: Mapping[str, str]
-    own: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Hold what is in force for one job: the environment, its own file, the project's, then what is built in.
-
-    `deadline` and `takeover_after` are seconds, `state_limit` the bytes that a stateful step may keep,
-    `state_row_limit` those of one key. `trigger` is
-    None where neither file has one, and `trigger_at` is where the one that counts is written; `every`, how often data
-    checkpoints are made, likewise. `recover_within` is seconds, `snapshots` how many of them stay. `schedule` is when
-    Airflow runs the job by itself, each time until what is there is done; `airflow` is how its tasks run. `shared` says
-    that all machines of the cluster see the root. Of a root on HDFS, `root` is the folder of this machine that stands
-    for it.
+    Attributes:
+        root: The checkpoint root; of a root on HDFS the folder of this machine that stands for it.
+        airflow: When Airflow runs the job by itself, and how its tasks run.
+        own_suites: The checks that the job's own file names suites for.
+        places: Where each key that is set is written, by section and key.
     """
 
     root: Path
-    shared: bool
-    keep: int
-    every: Schedule | None
-    every_at: str | None
-    recover_within: float
-    snapshots: int
-    master: str
-    spark_conf: Mapping[str, str]
-    trigger: Trigger | None
-    trigger_at: str | None
-    deadline: float
-    clock_patience: int
-    takeover_after: float
-    state_limit: int | None
-    state_row_limit: int
-    rows_limit: int | None
-    supervise: SuperviseSettings
-    reports: ReportSettings
-    schedule: str | None
-    airflow: AirflowDefaults
+    airflow: AirflowSection
+    own_suites: tuple[str, ...]
+    places: Mapping[tuple[str, str], str]
+
+    def where(self, section: str, key: str) -> str | None:
+        """Return the file and line, or the variable, that sets a key; None where nothing does."""
+        return self.places.get((section, key))
 
 
 @dataclass(kw_only=True)
@@ -175,9 +135,8 @@ def _around() -> ProjectFile:
 def checkpoint_root(root: Path) -> Path:
     """Return the checkpoint root of jobs that do not name their own; raises ConfigError."""
     project, _ = read_model(ProjectFile, root / "conf" / "penstock.toml")
-    around = _around()
-    said = around.checkpoint.root or project.checkpoint.root or _ROOT
-    return root_of(said, project=root, cache=around.checkpoint.cache or project.checkpoint.cache)
+    checkpoint = over(_around().checkpoint, project.checkpoint)
+    return root_of(checkpoint.root, project=root, cache=checkpoint.cache)
 
 
 def airflow_defaults(root: Path) -> AirflowDefaults:
@@ -203,71 +162,38 @@ def load_settings(root: Path, job: str, *, code: Path | None = None) -> tuple[Se
     project, project_lines = read_model(ProjectFile, project_path)
     own, lines = read_model(JobFile, job_path) if job_path.exists() else (JobFile(), {})
     around = _around()
-
-    def said(section: str, key: str, default: Any) -> Any:
-        for file in (around, own, project):
-            value = getattr(getattr(file, section), key)
-            if value is not None:
-                return value
-        return default
-
-    def said_at(section: str, key: str) -> str | None:
-        if getattr(getattr(around, section), key) is not None:
-            return f"the environment variable {variable(section, key)}"
-        for file, path, known in ((own, job_path, lines), (project, project_path, project_lines)):
-            if getattr(getattr(file, section), key) is not None:
-                return f"{shown_path(path)}:{line_of(known, (section, key))}"
-        return None
-
-    master, shared = said("spark", "master", "local[*]"), bool(said("checkpoint", "shared", None))
-    checkpoints = said("checkpoint", "root", _ROOT)
-    if not (shared or is_local(master) or is_url(checkpoints)):
+    places = {
+        **_places(project, lambda *key: f"{shown_path(project_path)}:{line_of(project_lines, key)}"),
+        **_places(own, lambda *key: f"{shown_path(job_path)}:{line_of(lines, key)}"),
+        **_places(around, lambda *key: f"the environment variable {variable(*key)}"),
+    }
+    sections = {
+        name: over(getattr(around, name), over(getattr(own, name), getattr(project, name)))
+        for name in SharedSections.model_fields
+    }
+    master, checkpoint = sections["spark"].master, sections["checkpoint"]
+    if not (checkpoint.shared or is_local(master) or is_url(checkpoint.root)):
         raise ConfigError(
             f"executors of {master} run on other machines and must see the checkpoint: keep its root on HDFS, or "
             "where all of them see it under the same path and say `shared = true` in [checkpoint], or run with a local "
             "master",
-            where=said_at("spark", "master"),
+            where=places.get(("spark", "master")),
         )
-    trigger, every = said("run", "trigger", None), said("checkpoint", "every", None)
-    limit, row_limit = said("limits", "state", None), said("limits", "state_row", "16 MiB")
     settings = Settings(
-        root=_root(checkpoints, root, said("checkpoint", "cache", None), said_at("checkpoint", "root")),
-        shared=shared,
-        keep=said("checkpoint", "keep", 20),
-        every=None if every is None else parse_schedule(every),
-        every_at=said_at("checkpoint", "every"),
-        recover_within=parse_duration(said("checkpoint", "recover_within", "1 minutes")).micros / 1_000_000,
-        snapshots=said("checkpoint", "snapshots", 10),
-        master=master,
-        spark_conf={**project.spark.conf, **own.spark.conf},
-        trigger=None if trigger is None else parse_trigger(trigger),
-        trigger_at=said_at("run", "trigger"),
-        deadline=parse_duration(said("run", "deadline", "30 seconds")).micros / 1_000_000,
-        clock_patience=parse_duration(said("run", "clock_patience", "5 minutes")).micros,
-        state_limit=None if limit is None else parse_size(limit),
-        state_row_limit=parse_size(row_limit),
-        takeover_after=parse_duration(said("run", "takeover_after", "10 seconds")).micros / 1_000_000,
-        rows_limit=said("limits", "rows", None),
-        supervise=SuperviseSettings(
-            backoff=parse_duration(said("supervise", "backoff", "2 seconds")),
-            backoff_max=parse_duration(said("supervise", "backoff_max", "5 minutes")),
-            failures_per_hour=said("supervise", "failures_per_hour", 5),
-            healthy_after=parse_duration(said("supervise", "healthy_after", "2 minutes")),
-            progress_within=parse_duration(said("supervise", "progress_within", "10 minutes")),
-            start_within=parse_duration(said("supervise", "start_within", "3 minutes")),
-            autostart=bool(said("supervise", "autostart", None)),
-        ),
-        reports=ReportSettings(
-            pandas_rows=said("reports", "pandas_rows", 100_000),
-            windows=said("reports", "windows", 2_000),
-            suites={**project.reports.suites, **own.reports.suites},
-            own=tuple(own.reports.suites),
-        ),
-        schedule=own.airflow.schedule,
-        airflow=AirflowDefaults(
-            **{key: said("airflow", key, None) for key in AirflowDefaults.model_fields if key != "default_args"},
-            default_args=project.airflow.default_args.under(own.airflow.default_args),
-        ),
+        **sections,
+        root=_root(checkpoint.root, root, checkpoint.cache, places.get(("checkpoint", "root"))),
+        airflow=over(own.airflow, project.airflow),
+        own_suites=tuple(own.reports.suites),
+        places=places,
     )
     conf = JobConf(job=job, root=root, file=job_path, sources=own.sources, tables=own.tables, lines=lines)
     return settings, conf
+
+
+def _places(file: SharedSections, place: Callable[[str, str], str]) -> dict[tuple[str, str], str]:
+    """Return where a file sets each key of a section."""
+    return {
+        (section, key): place(section, key)
+        for section in SharedSections.model_fields
+        for key in getattr(file, section).model_fields_set
+    }

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, GetPydanticSchema
+from pydantic_core import CoreSchema, core_schema
 
 from penstock.graph.durations import Duration, days, hours, micros, millis, minutes, seconds, whole_micros
 from penstock.graph.schedules import AUTO, NEVER, EveryBatches, EveryMicros, Schedule
 from penstock.time.triggers import AsFastAsPossible, FixedInterval, Trigger
 
 __all__ = [
-    "CheckpointsText",
-    "DurationText",
+    "CheckpointEvery",
+    "CronText",
+    "DurationValue",
     "MasterText",
     "Name",
-    "PatienceText",
-    "ScheduleText",
-    "SizeText",
+    "Size",
     "SparkConf",
+    "TakeoverAfter",
     "Text",
-    "TriggerText",
+    "TriggerValue",
     "UrlText",
     "is_local",
     "parse_duration",
@@ -48,7 +50,7 @@ _SIZE = re.compile(r"([1-9]\d*) *(KiB|MiB|GiB|TiB)")
 _PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly")
 _CRON = re.compile(r"[0-9*/,\-]+(?: [0-9A-Za-z*/,\-?#]+){4}")
 _CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
-_LEAST_TAKEOVER = 5.0
+_LEAST_TAKEOVER = 5
 """Seconds; a holder writes its heartbeat every two, and one that is late once is not dead."""
 _REFERENCE = re.compile(r"\$\{(env|file):([^{}]+)\}")
 _SECRET = re.compile(r"(?i)secret|password|token|access[.]?key")
@@ -162,33 +164,14 @@ def _spark_setting(name: str) -> str:
     return name
 
 
-def _checked_duration(text: str) -> str:
-    parse_duration(text)
-    return text
-
-
-def _checked_trigger(text: str) -> str:
-    parse_trigger(text)
-    return text
-
-
-def _checked_checkpoints(text: str) -> str:
-    parse_schedule(text)
-    return text
-
-
-def _checked_size(text: str) -> str:
-    parse_size(text)
-    return text
-
-
-def _checked_patience(text: str) -> str:
-    if parse_duration(text).micros < _LEAST_TAKEOVER * 1_000_000:
+def _parse_takeover(text: str) -> Duration:
+    patience = parse_duration(text)
+    if patience < seconds(_LEAST_TAKEOVER):
         raise ValueError(f"the least is {_LEAST_TAKEOVER:g} seconds: a holder writes its heartbeat every two")
-    return text
+    return patience
 
 
-def _checked_schedule(text: str) -> str:
+def _checked_cron(text: str) -> str:
     numbers = [[int(n) for n in re.findall(r"\d+", field.partition("/")[0])] for field in text.split(" ")]
     fits = all(low <= n <= high for found, (low, high) in zip(numbers, _CRON_RANGES, strict=False) for n in found)
     if text not in _PRESETS and not (_CRON.fullmatch(text) and fits):
@@ -209,14 +192,24 @@ def _checked_key(name: str) -> str:
     return name
 
 
+def _parsed(parse: Callable[[str], Any]) -> GetPydanticSchema:
+    """Return what makes a field of a model hold the value that its text says; a file can hold nothing but the text."""
+
+    def schema(_kind: Any, _handler: Any) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(parse, core_schema.str_schema(strict=True))
+
+    return GetPydanticSchema(schema)
+
+
 Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, AfterValidator(_checked_key)]
-CheckpointsText = Annotated[str, AfterValidator(_checked_checkpoints)]
-DurationText = Annotated[str, AfterValidator(_checked_duration)]
-PatienceText = Annotated[str, AfterValidator(_checked_patience)]
-ScheduleText = Annotated[str, AfterValidator(_checked_schedule)]
-SizeText = Annotated[str, AfterValidator(_checked_size)]
-TriggerText = Annotated[str, AfterValidator(_checked_trigger)]
+CheckpointEvery = Annotated[Schedule, _parsed(parse_schedule)]
+DurationValue = Annotated[Duration, _parsed(parse_duration)]
+TakeoverAfter = Annotated[Duration, _parsed(_parse_takeover)]
+Size = Annotated[int, _parsed(parse_size)]
+"""Bytes."""
+TriggerValue = Annotated[Trigger, _parsed(parse_trigger)]
+CronText = Annotated[str, AfterValidator(_checked_cron)]
 UrlText = Annotated[str, AfterValidator(_checked_url)]
 MasterText = Annotated[Text, AfterValidator(_checked_master)]
 SparkConf = Annotated[

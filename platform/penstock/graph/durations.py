@@ -41,6 +41,11 @@ class Duration:
                 where=str(user_site()),
             )
 
+    @property
+    def seconds(self) -> float:
+        """The same length in seconds."""
+        return self.micros / 1_000_000
+
     def __str__(self) -> str:
         for unit, size in (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000)):
             if self.micros and self.micros % size == 0:

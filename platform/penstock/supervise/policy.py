@@ -24,6 +24,6 @@ def policy_of(settings: Settings) -> Policy:
         healthy_after=own.healthy_after.micros,
         deadline=own.progress_within.micros,
         start_within=own.start_within.micros,
-        stop_within=int((settings.deadline + GRACE + _SPARE) * 1_000_000),
-        silent=int(max(settings.takeover_after, _LEAST_SILENCE) * 1_000_000),
+        stop_within=int((settings.run.deadline.seconds + GRACE + _SPARE) * 1_000_000),
+        silent=int(max(settings.run.takeover_after.seconds, _LEAST_SILENCE) * 1_000_000),
     )

@@ -171,7 +171,7 @@ def _read(project: Project, job: str, *, clock: Clock, newest: int, history: boo
             supervised=supervised,
             stream=stream,
             status=status,
-            limits=Limits(rows=settings.rows_limit),
+            limits=Limits(rows=settings.limits.rows),
             history=changes,
             kept=kept,
             commits=[one.commit for one in recovered.kept] if recovered is not None else [],

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
+from pydantic_core import PydanticUndefined
 
-from penstock.config.schema import AirflowSection, JobFile, ProjectFile, ReplaySource, TaskDefaults
+from penstock.config.schema import (
+    AirflowSection,
+    CheckpointSection,
+    JobFile,
+    LimitsSection,
+    ProjectFile,
+    ReplaySource,
+    ReportsSection,
+    RunSection,
+    SparkSection,
+    SuperviseSection,
+    TaskDefaults,
+    over,
+)
 from penstock.config.settings import load_settings
 from penstock.config.toml_reader import read_model
 from penstock.config.values import parse_duration, parse_size, parse_trigger
 from penstock.errors import ConfigError, UnknownName
-from penstock.graph.durations import millis, seconds
+from penstock.graph.durations import millis, minutes, seconds
 from penstock.graph.policies import BadRecord, OnEnd
 from penstock.time.triggers import AsFastAsPossible, FixedInterval
 
@@ -155,11 +172,12 @@ def test_the_job_file_goes_before_the_project_file_and_both_before_what_is_built
         JOB + "[checkpoint]\nkeep = 7\n[spark.conf]\n'spark.a' = 'job'\n"
     )
     found, _ = load_settings(project, "orders")
-    assert (found.root, found.keep, found.deadline, found.takeover_after) == (project / "elsewhere", 7, 60.0, 10.0)
-    assert found.trigger == FixedInterval(10_000_000)
-    assert found.trigger_at == "conf/jobs/orders.toml:12"
-    assert found.spark_conf == {"spark.driver.memory": "1g", "spark.a": "job"}
-    assert (found.master, found.shared) == ("local[*]", False)
+    assert (found.root, found.checkpoint.keep) == (project / "elsewhere", 7)
+    assert (found.run.deadline, found.run.takeover_after) == (minutes(1), seconds(10))
+    assert found.run.trigger == FixedInterval(10_000_000)
+    assert found.where("run", "trigger") == "conf/jobs/orders.toml:12"
+    assert found.spark.conf == {"spark.driver.memory": "1g", "spark.a": "job"}
+    assert (found.spark.master, found.checkpoint.shared) == ("local[*]", False)
 
 
 def test_a_cluster_may_run_what_all_its_machines_see(project):
@@ -167,13 +185,13 @@ def test_a_cluster_may_run_what_all_its_machines_see(project):
     (project / "conf" / "penstock.toml").write_text('[spark]\nmaster = "k8s://https://h:1"\n')
     (project / "conf" / "jobs" / "orders.toml").write_text(JOB + "[checkpoint]\nshared = true\n")
     found, _ = load_settings(project, "orders")
-    assert (found.master, found.shared) == ("k8s://https://h:1", True)
+    assert (found.spark.master, found.checkpoint.shared) == ("k8s://https://h:1", True)
 
 
 def test_without_any_file_of_its_own_a_job_has_the_defaults(project):
     """A job need not have a file."""
     found, conf = load_settings(project, "orders")
-    assert (found.root, found.keep, found.trigger, found.deadline) == (project / "checkpoints", 20, None, 30.0)
+    assert (found.root, found.run.trigger, found.places) == (project / "checkpoints", None, {})
     assert (dict(conf.sources), dict(conf.tables)) == ({}, {})
 
 
@@ -277,6 +295,40 @@ def test_the_page_shows_every_key_and_its_examples_load(tmp_path):
         path = tmp_path / "page.toml"
         path.write_text(block)
         read_model(model, path)
+
+
+def test_the_page_has_the_defaults_of_the_schema():
+    """Where a key has a value without being set, the last column begins with it, as a file would say it."""
+    written = dict(re.findall(r"^\| `([a-z_]+)` \|.*\| `([^`|]+)`[^|]*\|$", PAGE.read_text(), flags=re.MULTILINE))
+    for section in (CheckpointSection, SparkSection, RunSection, LimitsSection, SuperviseSection, ReportsSection):
+        for key, field in section.model_fields.items():
+            if field.default not in (None, {}, PydanticUndefined):
+                said = section.model_validate(tomllib.loads(f"{key} = {written[key]}"))
+                assert getattr(said, key) == field.default, key
+
+
+@given(st.data())
+def test_what_the_first_file_sets_counts_and_then_what_the_next_one_sets(data):
+    """Key by key, also within tables; what nobody sets has the default of the schema."""
+    keys = st.fixed_dictionaries(
+        {},
+        optional={
+            "keep": st.integers(1, 9),
+            "shared": st.booleans(),
+            "cache": st.sampled_from(["a", "b"]),
+        },
+    )
+    confs = st.dictionaries(st.sampled_from(["spark.a", "spark.b"]), st.sampled_from(["1", "2"]))
+    files = [
+        {"checkpoint": data.draw(keys), "spark": data.draw(st.fixed_dictionaries({}, optional={"conf": confs}))}
+        for _ in range(3)
+    ]
+    models = [JobFile.model_validate(file) for file in files]
+    joined = over(models[0], over(models[1], models[2]))
+    assert joined == over(over(models[0], models[1]), models[2])
+    keys_set = {key: value for file in files[::-1] for key, value in file["checkpoint"].items()}
+    assert joined.checkpoint == CheckpointSection(**keys_set)
+    assert joined.spark.conf == {k: v for file in files[::-1] for k, v in file["spark"].get("conf", {}).items()}
 
 
 def _sections(model):

@@ -106,7 +106,7 @@ def test_commands_run_here_without_what_means_the_machines_of_the_cluster(tmp_pa
     open_spark(loaded, here=True)
     open_spark(loaded)
     assert asked[0] == ("penstock orders", "local[*]", {"spark.hidden": "a secret", "spark.mine": "1"})
-    assert asked[1] == ("penstock orders", "spark://here:1", loaded.settings.spark_conf)
+    assert asked[1] == ("penstock orders", "spark://here:1", loaded.settings.spark.conf)
 
 
 # --- folders that all machines see ----------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,7 @@ def diff(loaded: LoadedJob, clock: Clock, *, root: Path | None = None, drop: Col
     Raises what a start raises for a job that cannot be analysed and for a log that cannot be gone on from.
     """
     name = loaded.job.name
-    settings = loaded.settings if root is None else replace(loaded.settings, root=root)
+    settings = loaded.settings if root is None else loaded.settings.model_copy(update={"root": root})
     folder = settings.root / name
     log = job_log(folder)
     if log is not None and root is None:

@@ -166,7 +166,9 @@ def read_status(settings: Settings, job: str, clock: Clock, *, recovered: Recove
     held = {*waiting(rulings, recovered)} | _held_before(record, rulings, recovered)
     return JobStatus(
         job=job,
-        state=JobState.NEEDS_PERSON if problem is not None else _state(view, record, age, settings.takeover_after),
+        state=JobState.NEEDS_PERSON
+        if problem is not None
+        else _state(view, record, age, settings.run.takeover_after.seconds),
         holder=view.holder,
         epoch=view.epoch,
         last=BatchReport.of(recovered.kept[-1].commit) if recovered.kept else None,

@@ -80,16 +80,16 @@ def targets_of(loaded: LoadedJob) -> dict[str, Target]:
     """
     graph = loaded.job.graph()
     suites = find_suites(graph, loaded.project.quality)
-    reports = loaded.settings.reports
+    settings = loaded.settings
     found = {}
     for check in graph.checks:
         tables = [sink.sink.path for sink in graph.sinks if sink.parent is check and isinstance(sink.sink, Delta)]
         if not tables or not _is_of_windows(graph, check):
             continue
-        named = reports.suites.get(check.name)
+        named = settings.reports.suites.get(check.name)
         suite = suites[check.name] if named is None else loaded.project.quality / f"{named}.json"
         found[check.name] = Target(check=check.name, table=Path(tables[0]), suite=suite, where=str(check.site))
-    if unknown := sorted(set(reports.own) - set(found)):
+    if unknown := sorted(set(settings.own_suites) - set(found)):
         raise ReportImpossible(
             f"[reports.suites] names {unknown[0]!r}, and no check of that name writes windows to a Delta table: "
             f"{closest(unknown[0], list(found))}",

@@ -93,11 +93,11 @@ def launch(loaded: LoadedJob, order: RunOrder, progress: ProgressView, orders: O
     """
     settings = loaded.settings
     system = SystemClock()
-    deadline = settings.deadline if order.deadline is None else order.deadline
+    deadline = settings.run.deadline.seconds if order.deadline is None else order.deadline
     switch = StopSwitch(deadline, clock=system)
     switch.told = lambda: progress.stopping(deadline)
     with switch.armed():
-        watch = OrderWatch(orders, switch, first=ReadLimit(rows=settings.rows_limit))
+        watch = OrderWatch(orders, switch, first=ReadLimit(rows=settings.limits.rows))
         try:
             watch.look()
             with watch.watching():
@@ -150,7 +150,7 @@ def _launched(
     status = DriverStatus({"job": name, **facts}, clock)
     clock.napping = status.on_nap
     runner = Runner(switch, clock, progress, status, Heartbeat(records, status))
-    progress.starting({"checkpoint": shown(folder), "spark": settings.master, "code": identity.code_version})
+    progress.starting({"checkpoint": shown(folder), "spark": settings.spark.master, "code": identity.code_version})
     with ExitStack() as spark_lives:
         with _start_step(switch):
             spark = spark_lives.enter_context(spark_of(loaded))
@@ -165,21 +165,21 @@ def _launched(
                 trigger=trigger,
                 suites=find_suites(graph, loaded.project.quality),
                 settings=DriverSettings(
-                    keep=settings.keep,
+                    keep=settings.checkpoint.keep,
                     data=DataCheckpointPolicy(
                         schedule=choose_schedule(graph, settings),
-                        keep=settings.snapshots,
-                        recover_within=settings.recover_within,
+                        keep=settings.checkpoint.snapshots,
+                        recover_within=settings.checkpoint.recover_within.seconds,
                         make=HelperProcess,
                     ),
-                    clock_patience=settings.clock_patience,
+                    clock_patience=settings.run.clock_patience.micros,
                     stop_at_end=order.available_now,
                     drain=order.drain,
                     gates=order.gates,
                     drop=order.drop,
                     limit=orders.limit,
-                    caps={step.name: settings.state_limit for step in graph.steps} if settings.state_limit else {},
-                    row_cap=settings.state_row_limit,
+                    caps={step.name: settings.limits.state for step in graph.steps} if settings.limits.state else {},
+                    row_cap=settings.limits.state_row,
                     saves=orders.saves,
                     unsaves=orders.unsaves,
                 ),
@@ -187,7 +187,7 @@ def _launched(
                 may_take_over=watch.may_take_over,
                 listeners=(runner,),
                 needed=orders.needed,
-                shared=not is_local(settings.master),
+                shared=not is_local(settings.spark.master),
             )
         orders.on_drain(run.driver.drain)
         back = restore(run.driver, start) if start.restore else None
@@ -218,13 +218,13 @@ def choose_trigger(job: Job, settings: Settings) -> Trigger:
     """
     graph = job.graph()
     if graph.interval is None:
-        return settings.trigger or AsFastAsPossible()
+        return settings.run.trigger or AsFastAsPossible()
     trigger = FixedInterval(graph.interval)
-    if settings.trigger not in (None, trigger):
+    if settings.run.trigger not in (None, trigger):
         raise ConfigError(
             f"the job's code says Job(interval=…) of {graph.interval / 1_000_000:g} s, and the configuration says "
             "something else; keep one of them",
-            where=settings.trigger_at,
+            where=settings.where("run", "trigger"),
         )
     return trigger
 
@@ -235,12 +235,12 @@ def choose_schedule(graph: JobGraph, settings: Settings) -> Schedule:
     Raises ConfigError where code and configuration both say something, and not the same.
     """
     if graph.checkpoints is None:
-        return settings.every or AUTO
-    if settings.every not in (None, graph.checkpoints):
+        return settings.checkpoint.every or AUTO
+    if settings.checkpoint.every not in (None, graph.checkpoints):
         raise ConfigError(
             "the job's code says how often data checkpoints are made, and the configuration says something else; keep "
             "one of them",
-            where=settings.every_at,
+            where=settings.where("checkpoint", "every"),
         )
     return graph.checkpoints
 
@@ -265,7 +265,7 @@ def open_spark(loaded: LoadedJob, *, here: bool = False) -> SparkSession:
     from penstock.runtime.spark.session import open_session
 
     settings = loaded.settings
-    master, conf = settings.master, dict(settings.spark_conf)
+    master, conf = settings.spark.master, dict(settings.spark.conf)
     if here and not is_local(master):
         master = "local[*]"
         conf = {key: value for key, value in conf.items() if not key.startswith(_OF_CLUSTER)}
@@ -303,7 +303,7 @@ def _watch(
         look=look,
         heartbeats=records,
         clock=clock,
-        patience=settings.takeover_after,
+        patience=settings.run.takeover_after.seconds,
         generation=order.generation,
         told=order.take_over,
         stopped=switch.asked.is_set,

@@ -49,7 +49,7 @@ def partition_chooser(
     def choose(step: str) -> int:
         if start.partitions is not None:
             return start.partitions
-        return recorded().get(step) or spark_cores(settings.master, settings.spark_conf)
+        return recorded().get(step) or spark_cores(settings.spark.master, settings.spark.conf)
 
     return choose
 

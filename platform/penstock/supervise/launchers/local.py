@@ -152,7 +152,7 @@ def _program(order: LaunchOrder, scratch: Path) -> tuple[list[str], dict[str, st
         settings = Project(order.project, order.code).settings(order.job)
     except PenstockError:
         settings = None
-    if settings is None or is_local(settings.master):
+    if settings is None or is_local(settings.spark.master):
         return [sys.executable, "-P", "-m", "penstock", *run_words(order)], environment
     return submit_words(order, settings, scratch), environment | submit_environment()
 

@@ -30,12 +30,12 @@ def submit_words(order: LaunchOrder, settings: Settings, scratch: Path) -> list[
     """
     project = Project(order.project, order.code)
     chosen = session_settings(
-        master=settings.master,
+        master=settings.spark.master,
         jars=project.jars,
-        settings=resolved(settings.spark_conf, project.root),
+        settings=resolved(settings.spark.conf, project.root),
         modules=project.modules,
     )
-    chosen |= {"spark.master": settings.master, "spark.app.name": f"penstock {order.job}"}
+    chosen |= {"spark.master": settings.spark.master, "spark.app.name": f"penstock {order.job}"}
     # The driver is run by our own interpreter. Executors have theirs at the same path, if nothing else is said.
     chosen |= {"spark.pyspark.driver.python": sys.executable}
     chosen.setdefault("spark.pyspark.python", sys.executable)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,9 +30,8 @@ class Place:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.clock = ManualClock(NOW)
-        self.settings = replace(
-            load_settings(make_project(root.with_name(f"{root.name}-project")), "orders")[0], root=root
-        )
+        settings, _ = load_settings(make_project(root.with_name(f"{root.name}-project")), "orders")
+        self.settings = settings.model_copy(update={"root": root})
         self.records = StatusRecords(LocalStore(root), "orders")
 
     def begin(self, holder: str = ELSEWHERE, writer: str = "w1") -> None:

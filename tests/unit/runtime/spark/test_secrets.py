@@ -51,7 +51,7 @@ def test_a_secret_that_is_written_out_is_refused_and_not_repeated(tmp_path, name
 ])  # fmt: skip
 def test_what_is_about_a_secret_and_what_names_one_is_taken(tmp_path, line):
     """As the remedy of the refusal says; the settings hold the name, so a copy of the code does as well."""
-    assert set(settings_of(tmp_path, line).spark_conf.values()) == {line.split(" = ")[1].strip('"')}
+    assert set(settings_of(tmp_path, line).spark.conf.values()) == {line.split(" = ")[1].strip('"')}
 
 
 def test_a_secret_is_read_where_it_is(tmp_path, monkeypatch):
