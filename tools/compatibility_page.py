@@ -99,7 +99,7 @@ TABLE = {
 
 HEAD = """# What a start makes of a changed job
 
-A job goes on from its checkpoint with other code, as far as nothing that is kept would be lost or read wrongly. `penstock diff JOB` tells it of your job; the tables below tell it of each change, for each way to [start](checkpoints.md#restart-from-somewhere-else).
+A job goes on from its checkpoint with other code, as far as nothing that is kept would be lost or read wrongly. `penstock diff JOB` tells it of your job; the tables below tell it of each change, for each way to [start](checkpoints.md#restart-from-a-checkpoint).
 
 | cell | what a start does |
 |---|---|
