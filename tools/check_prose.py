@@ -54,8 +54,8 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])[)\"”]?\s+(?=[A-Z0-9`\"(*])|(?<=[a-z`)]
 _WORD = re.compile(r"\S*\w\S*")
 _JOINT = re.compile(r"[:;](?=\s|$)")
 _SECTION = re.compile(r"(?:Args|Returns|Raises|Yields|Attributes|Examples?|Notes?):")
-_ENTRY = re.compile(r"\*{0,2}[\w.]+(?: \([^)]*\))?: ")
-_ITEM = re.compile(r"(?:[-*]|\d+\.) ")
+_ENTRY = re.compile(r"^\*{0,2}[\w.]+(?: \([^)]*\))?: ")
+_ITEM = re.compile(r"^(?:[-*]|\d+\.) ")
 
 
 def plain(text: str) -> str:

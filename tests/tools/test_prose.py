@@ -100,7 +100,7 @@ def test_sentences_end_where_another_begins():
 
 
 PAGE = """# It goes on
-One line
+Exit 0. A line
 goes on.
 
 ```
@@ -159,6 +159,12 @@ def act(a):
     Told("goes on")
     raise JobError(f"{a} goes on", where="goes on")
 '''
+
+
+def test_the_mark_of_an_item_is_no_part_of_a_sentence():
+    """A number that ends a sentence is."""
+    (problem,) = problems_in("a.md", "1. " + "word " * 30 + "1. Next")
+    assert problem.endswith("word 1.")
 
 
 def test_of_a_module_what_people_read_is_read():
