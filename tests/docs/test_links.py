@@ -41,5 +41,7 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path):
     """Of the same page and of another; code and other sites are not looked at."""
     (tmp_path / "b.md").write_text("# B c, `d`!\n")
     page = tmp_path / "a.md"
-    page.write_text("# A\n[](b.md) [](b.md#b-c-d) [](#a) [](https://a/b.md)\n```\n[](c.md)\n```\n[](c.md) [](#b) [](b.md#a)")
+    page.write_text(
+        "# A\n[](b.md) [](b.md#b-c-d) [](#a) [](https://a/b.md)\n```\n[](c.md)\n```\n[](c.md) [](#b) [](b.md#a)"
+    )
     assert list(broken(page)) == ["c.md", "#b", "b.md#a"]
