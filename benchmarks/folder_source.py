@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 
 from benchmarks.data import Input
 from penstock.errors import SourceChanged
-from penstock.sources.base import Position, ReadLimit, Span, with_hidden
+from penstock.sources.base import Position, ReadLimit, Source, SourceReader, Span, TaskReader, with_hidden
 
 __all__ = ["NumberedFiles"]
 
 
-class NumberedFiles:
+class NumberedFiles(Source, SourceReader):
     """Follow numbered files; `offered` says how many batches of them may be read by now."""
 
     live = False
@@ -79,7 +79,7 @@ class NumberedFiles:
 
 
 @dataclass(frozen=True)
-class NumberedFilesInTask:
+class NumberedFilesInTask(TaskReader):
     """Read one file in each task."""
 
     rows: int

@@ -42,7 +42,9 @@ MODULES: dict[str, tuple[str, ...]] = {
 }
 """The modules that a job imports from, and which of their names; none stands for all of `__all__`."""
 
-ENGINES = {"staging", "prepare", "check", "open", "describe", "find_version", "truncated", "put_back", "begin", "end"}
+ENGINES = {"staging", "check", "ready", "create", "open", "place", "describe", "begin", "end"} | {
+    *("find_version", "truncated", "put_back")
+}
 """Methods of sinks, sources and State that the engine calls, and not a job."""
 
 _MODULE_OF_TYPE = re.compile(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z_])")

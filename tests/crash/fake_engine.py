@@ -21,6 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow as pa
 from oracle import BEGINNING, NOTHING, Decided, Ledger, Windows
 
 from penstock import agg
@@ -34,15 +35,17 @@ from penstock.errors import CannotTruncate, CheckpointCorrupt, HolderAlive, Sink
 from penstock.graph.durations import seconds
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
+from penstock.graph.policies import OnEnd
 from penstock.quality.verdict import Verdict
+from penstock.runtime.driver.engine import SinkPublisher
 from penstock.runtime.driver.loop import Driver, DriverSettings, Identity
 from penstock.runtime.driver.retention import Retention
 from penstock.runtime.restore.compatibility import compare, refuse
 from penstock.runtime.snapshots.scheduler import DataCheckpoints
 from penstock.runtime.tasks.batch_context import BatchContext
-from penstock.sinks import MemorySink
-from penstock.sinks.delta.restore import Target, choose_version
-from penstock.sources.base import Position, ReadLimit, Span
+from penstock.sinks.base import Publisher, Sink, Target, TruncatableSink
+from penstock.sinks.delta.restore import choose_version
+from penstock.sources.base import Position, ReadLimit, Source, SourceReader, Span, TaskReader
 from penstock.state.manifest import Manifest, ManifestRef
 from penstock.time.clock import ManualClock
 from penstock.time.triggers import FixedInterval
@@ -57,12 +60,26 @@ PARTITIONS = 2
 UUID = "5f0c9bb4-1111-4222-8333-444455556666"
 
 
-class NoSource:
-    """A source whose rows the engine makes up."""
+class NoSource(Source):
+    """A source whose rows the engine makes up; all windows close at its end."""
+
+    on_end = OnEnd.CLOSE
+
+    def open(self, spark: Any) -> SourceReader:
+        """Have none: the engine reads."""
+        raise NotImplementedError
 
 
-class NoSink:
+class NoSink(Sink):
     """A sink whose rows the engine keeps."""
+
+    def open(self, staging: Path, spark: Any) -> Publisher:
+        """Have none: the engine publishes."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """Return what it is."""
+        return "nothing"
 
 
 def plain_job(sinks: Sequence[str] = ("raw", "copy")) -> JobGraph:
@@ -74,14 +91,13 @@ def plain_job(sinks: Sequence[str] = ("raw", "copy")) -> JobGraph:
     return job.graph()
 
 
-class TableSink(MemorySink):
-    """A sink that takes back what it has published, by the rules of a Delta table (`sinks.delta_history`).
+class TableSink(NoSink, TruncatableSink):
+    """A sink that takes back what it has published, by the rules of a Delta table (`sinks.delta.restore`).
 
-    The engine keeps its rows, as of all sinks here; of a sink in memory it has only the methods.
+    The engine keeps its rows, as of all sinks here.
     """
 
     def __init__(self, world: World, name: str) -> None:
-        super().__init__()
         self.world = world
         self.name = name
 
@@ -90,6 +106,10 @@ class TableSink(MemorySink):
         history = self.world.table(self.name).history
         told = [(number, [{"txn": {"appId": app, "version": version}}]) for number, app, version, _ in history]
         return choose_version(reversed(told), target, Path(self.name))
+
+    def truncated(self, app: str) -> int | None:
+        """Return the slot of the newest truncation."""
+        return self.world.table(self.name).versions.get(f"{app}/truncate")
 
     def put_back(self, target: Target, version: int, *, slot: int, newest: int) -> bool:
         """Show the rows of a version again, once for a slot."""
@@ -168,7 +188,6 @@ class World:
     batch_rows: int = 2
     tables: dict[str, Table] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
-    acked: int = 0
     blind: frozenset[str] = frozenset()
     """Sinks that cannot tell which batches they show, and so show some of them again: at least once."""
 
@@ -198,6 +217,112 @@ class World:
         return [shown.row for shown in self.table(sink).shown]
 
 
+class WorldReader(SourceReader):
+    """Follow the rows of a world, `batch_rows` a batch."""
+
+    schema = pa.schema([("id", pa.int64())])
+    splits = 1
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def latest(self, after: Position | None, limit: ReadLimit) -> Position:
+        """Return how far a batch may read: `batch_rows` further, or to the end."""
+        return {"at": min(self._at(after) + self.world.batch_rows, len(self.world.times))}
+
+    def newest(self, after: Position | None) -> Position:
+        """Return the number of rows there are."""
+        return {"at": len(self.world.times)}
+
+    def clamp(self, position: Position, target: Position) -> Position:
+        """Return the lower number."""
+        return {"at": min(self._at(position), self._at(target))}
+
+    def backlog(self, position: Position | None) -> Mapping[str, int]:
+        """Return the rows that no batch has read."""
+        return {"0": len(self.world.times) - self._at(position)}
+
+    def span(self, start: Position | None, end: Position) -> Span:
+        """Return the ids between two positions."""
+        return {"from": self._at(start), "to": end["at"]}
+
+    def rows(self, span: Span) -> int:
+        """Return how many there are."""
+        return int(span["to"]) - int(span["from"])
+
+    def partitions(self, span: Span) -> tuple[str, ...]:
+        """Return the one partition."""
+        return ("0",)
+
+    def verify(self, span: Span) -> None:
+        """Find the span as it was: rows are only ever added."""
+        assert span["to"] <= len(self.world.times)
+
+    def ended(self, position: Position | None) -> bool:
+        """Return whether all rows are read and there will be no more."""
+        return self.world.closed and self._at(position) >= len(self.world.times)
+
+    def task_reader(self) -> TaskReader:
+        """Have none: the engine reads."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _at(position: Position | None) -> int:
+        return 0 if position is None else int(position["at"])
+
+
+class WorldPublisher:
+    """Publish to a table of a world; with no file no version is noted, as in the Delta sink."""
+
+    deduplicates = True
+    place = None
+
+    def __init__(self, engine: FakeEngine, sink: str) -> None:
+        self.engine = engine
+        self.world = engine.world
+        self.name = sink
+        self.staging = (engine.world.root or Path("no-such-folder")) / "staged" / sink
+
+    def version(self, app: str) -> int | None:
+        """Return the newest batch of the app that a table shows."""
+        return None if self.name in self.world.blind else self._table().versions.get(app)
+
+    def verify(self, files: Sequence[StagedFile]) -> None:
+        """Believe them: the rows are in memory."""
+
+    def refuse_values(self, files: Sequence[StagedFile]) -> None:
+        """Take any row of a table that is open."""
+        self._table()
+
+    def publish(self, app: str, batch: int, files: Sequence[StagedFile]) -> None:
+        """Show the rows of the files; no files, no version, as in the Delta sink."""
+        table = self._table()
+        if not files:
+            return
+        after = self.engine.on_publish(self.name, batch)
+        if self.name in self.world.blind:
+            table.versions.clear()
+        table.publish(app, batch, [row for f in files for row in self.world.staged(self.name, f.path)])
+        if after is not None:
+            raise after
+
+    def put_back(self, target: Target, version: int, *, slot: int, newest: int) -> bool:
+        """Have a table show a version again; the answer may be lost, as that of a publication."""
+        self._table()
+        after = self.engine.on_publish(self.name, -1)
+        sink = next(s.sink for s in self.engine.graph.sinks if s.name == self.name)
+        assert isinstance(sink, TruncatableSink)
+        done = sink.put_back(target, version, slot=slot, newest=newest)
+        if after is not None:
+            raise after
+        return done
+
+    def _table(self) -> Table:
+        if self.name not in self.engine.opened:
+            raise KeyError(f"{self.name}: a table was asked before it was opened")
+        return self.world.table(self.name)
+
+
 class FakeEngine:
     """An `Engine` over a `World`. `name` goes into the names of the files it writes.
 
@@ -213,7 +338,7 @@ class FakeEngine:
         self.on_publish = on_publish
         self.computed: list[int] = []
         self._files = 0
-        self._opened: set[str] = set()
+        self.opened: set[str] = set()
 
     def accept(self, recovered: Recovered, drop: Collection[str] = ()) -> None:
         """Go on from any state that its steps have written."""
@@ -221,59 +346,19 @@ class FakeEngine:
 
     def prepare(self) -> None:
         """Open the tables; as with the real engine, no other method knows them before."""
-        self._opened = {sink.name for sink in self.graph.sinks}
+        self.opened = {sink.name for sink in self.graph.sinks}
 
-    # --- sources -----------------------------------------------------------------------------
+    def source(self, name: str) -> WorldReader:
+        """Return the reader of the one source."""
+        assert name in {source.name for source in self.graph.sources}
+        return WorldReader(self.world)
 
-    def latest(self, source: str, after: Position | None, limit: ReadLimit) -> Position:
-        """Return how far a batch may read: `batch_rows` further, or to the end."""
-        return {"at": min(self._at(after) + self.world.batch_rows, len(self.world.times))}
-
-    def newest(self, source: str, after: Position | None) -> Position:
-        """Return the number of rows there are."""
-        return {"at": len(self.world.times)}
-
-    def clamp(self, source: str, position: Position, target: Position) -> Position:
-        """Return the lower number."""
-        return {"at": min(self._at(position), self._at(target))}
-
-    def backlog(self, source: str, position: Position | None) -> Mapping[str, int]:
-        """Return the rows that no batch has read."""
-        return {"0": len(self.world.times) - self._at(position)}
-
-    def span(self, source: str, start: Position | None, end: Position) -> Span:
-        """Return the ids between two positions."""
-        return {"from": self._at(start), "to": end["at"]}
-
-    def span_rows(self, source: str, span: Span) -> int:
-        """Return how many there are."""
-        return int(span["to"]) - int(span["from"])
-
-    def partitions(self, source: str, span: Span) -> tuple[str, ...]:
-        """Return the one partition."""
-        return ("0",)
-
-    def verify(self, source: str, span: Span) -> None:
-        """Find the span as it was: rows are only ever added."""
-        assert span["to"] <= len(self.world.times)
-
-    def ended(self, source: str, position: Position | None) -> bool:
-        """Return whether all rows are read and there will be no more."""
-        return self.world.closed and self._at(position) >= len(self.world.times)
-
-    def closes_at_end(self, source: str) -> bool:
-        """Return True: all windows close at the end."""
-        return True
-
-    def ack(self, source: str, position: Position) -> None:
-        """Note how far the source was read."""
-        self.world.acked = int(position["at"])
+    def sink(self, name: str) -> SinkPublisher:
+        """Return the publisher of a sink."""
+        assert name in {sink.name for sink in self.graph.sinks}
+        return WorldPublisher(self, name)
 
     # --- computing ---------------------------------------------------------------------------
-
-    def staging(self) -> Mapping[str, str]:
-        """Return a folder for each sink, in name only."""
-        return {sink.name: sink.name for sink in self.graph.sinks}
 
     def compute(self, facts: BatchContext) -> Sequence[Mapping[str, Any]]:
         """Read, copy, sort into windows, close windows; return the receipts that tasks would."""
@@ -365,67 +450,9 @@ class FakeEngine:
     def _end(self, i: int) -> int:
         return (int(self.world.times[i] // SIZE) + 1) * SIZE * SECOND
 
-    # --- gates and sinks ---------------------------------------------------------------------
-
-    def guarded_sinks(self, check: str) -> tuple[str, ...]:
-        """Return nothing: no job here has a check."""
-        return ()
-
     def decide(self, check: str, partials: Sequence[Mapping[str, str]]) -> list[tuple[int | None, Verdict]]:
         """Return nothing: no job here has a check."""
         return []
-
-    def verify_staged(self, sink: str, files: Sequence[StagedFile]) -> None:
-        """Believe them: the rows are in memory."""
-
-    def publish(self, sink: str, app: str, batch: int, files: Sequence[StagedFile]) -> None:
-        """Show the rows of the files; no files, no version, as in the Delta sink."""
-        table = self._table(sink)
-        if not files:
-            return
-        after = self.on_publish(sink, batch)
-        if sink in self.world.blind:
-            table.versions.clear()
-        table.publish(app, batch, [row for f in files for row in self.world.staged(sink, f.path)])
-        if after is not None:
-            raise after
-
-    def version(self, sink: str, app: str) -> int | None:
-        """Return the newest batch of the app that a table shows."""
-        return None if sink in self.world.blind else self._table(sink).versions.get(app)
-
-    def _table(self, sink: str) -> Table:
-        if sink not in self._opened:
-            raise KeyError(f"{sink}: a table was asked before it was opened")
-        return self.world.table(sink)
-
-    def put_back(self, sink: str, target: Target, version: int, *, slot: int, newest: int) -> bool:
-        """Have a table show a version again; the answer may be lost, as that of a publication."""
-        self._table(sink)
-        after = self.on_publish(sink, -1)
-        node = next(s for s in self.graph.sinks if s.name == sink)
-        done = node.sink.put_back(target, version, slot=slot, newest=newest)
-        if after is not None:
-            raise after
-        return done
-
-    def refuse_values(self, sink: str, files: Sequence[StagedFile]) -> None:
-        """Take any row."""
-
-    def keep_held(self, sink: str, files: Sequence[StagedFile]) -> None:
-        """Do nothing: all files are below the checkpoint."""
-
-    def dedupes(self, sink: str) -> bool:
-        """Return that each table knows its batches."""
-        return True
-
-    def place(self, sink: str) -> str | None:
-        """Return none: the tables of a world have no place."""
-        return None
-
-    @staticmethod
-    def _at(position: Position | None) -> int:
-        return 0 if position is None else int(position["at"])
 
 
 class StillClock(ManualClock):

@@ -21,7 +21,7 @@ import pytest
 from fake_engine import UUID, FakeEngine, NoSource, Witness, World, heartbeat, make_driver, quick_folder, run_to_end
 
 from penstock.checkpoint.log import compaction
-from penstock.checkpoint.log.entries import Commit, StagedFile
+from penstock.checkpoint.log.entries import Commit
 from penstock.checkpoint.log.log import Log, OwnedLog
 from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.storage.memory import MemoryStore
@@ -42,8 +42,9 @@ from penstock.runtime.process.held_service import HeldWork, decide_at_rest
 from penstock.runtime.restore.execute import restore
 from penstock.runtime.restore.target import RestoreTarget
 from penstock.runtime.tasks.batch_context import BatchContext
-from penstock.sinks.base import Publication
-from penstock.sinks.staged_files import stage_table, verify_staged
+from penstock.sinks.base import Publication, Publisher, Sink
+from penstock.sinks.staged_files import stage_table
+from penstock.sinks.staged_publisher import StagedPublisher
 
 pytestmark = pytest.mark.fault("F71")
 
@@ -53,20 +54,13 @@ NAMED = (CannotRestore, Fenced, SinkError)
 SUITE: dict[str, Any] = {"expectations": [{"type": "expect_table_row_count_to_be_between", "kwargs": {"max_value": 9}}]}
 
 
-class GuardedSink:
+class GuardedSink(Sink, Publisher):
     """A table in memory behind real staged files; `broken` may raise before a publication, or return an error."""
 
-    idempotent = True
+    deduplicates = True
 
     def __init__(self, world: World, broken: Callable[[], Exception | None] = lambda: None) -> None:
         self.world, self.broken = world, broken
-
-    def staging(self, folder: Path) -> Path:
-        """Return the folder below the checkpoint."""
-        return folder
-
-    def prepare(self, schema: pa.Schema, spark: Any) -> None:
-        """Take any rows."""
 
     def describe(self) -> str:
         """Return its name."""
@@ -103,10 +97,6 @@ class GuardedEngine(FakeEngine):
             {"kind": "staged", "sink": sink, "check": "gate", "file": {**file, "fails": [], "unit": None}},
         ]
 
-    def guarded_sinks(self, check: str) -> tuple[str, ...]:
-        """Return the one sink."""
-        return (SINK,)
-
     def decide(self, check: str, partials: Sequence[Mapping[str, str]]) -> list[tuple[int | None, Verdict]]:
         """Fail a table rule, by the first row of the batch: the same batch fails whoever computes it."""
         if not partials:
@@ -115,17 +105,11 @@ class GuardedEngine(FakeEngine):
         result = RuleResult(rule="rows", severity=Severity.CRITICAL, success=good, observed=1)
         return [(None, Verdict(status=Status.PASSED if good else Status.FAILED, rows=1, results=(result,)))]
 
-    def publish(self, sink: str, app: str, batch: int, files: Sequence[StagedFile]) -> None:
-        """Show the rows of real files; no files, no version."""
-        self._table(sink)
-        if files:
-            node = next(node.sink for node in self.graph.sinks if node.name == sink)
-            publisher = node.open(self.world.root / "staged" / sink, None)
-            publisher.publish(Publication(app=app, batch=batch, files=files, schema=pa.schema([("id", pa.int64())])))
-
-    def verify_staged(self, sink: str, files: Sequence[StagedFile]) -> None:
-        """Read them."""
-        verify_staged(self.world.root / "staged" / sink, files)
+    def sink(self, name: str) -> StagedPublisher:
+        """Return the real publisher, of real files."""
+        node = next(node.sink for node in self.graph.sinks if node.name == name)
+        publisher = StagedPublisher(name, node, self.world.root / "staged" / name, None)
+        return publisher.open() if name in self.opened else publisher
 
 
 class HeldStorm:

@@ -28,7 +28,7 @@ def publish(publisher, n):
     publisher.publish(Publication(app="u/out", batch=n, files=[file], schema=SCHEMA))
 def opened(spark=None, **more):
     sink = Delta(FOLDER / "new" / "er" / "table", **more)
-    sink.prepare(SCHEMA, spark)
+    sink.create(SCHEMA, spark)
     return sink, sink.open(sink.staging(FOLDER / "job" / "staged" / "out"), spark)
 """
 
@@ -46,7 +46,7 @@ for n in range(3):
     publish(publisher, n)
 """,
     "a truncation": """
-from penstock.sinks.delta.restore import Target
+from penstock.sinks.base import Target
 sink, publisher = opened()
 for n in range(3):
     publish(publisher, n)

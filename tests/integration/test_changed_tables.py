@@ -29,7 +29,7 @@ APP = "uuid/out"
 def opened(path: Path, spark: Any = None, **arguments: Any) -> DeltaPublisher:
     """Return a publisher of a table that is made if it is not there."""
     sink = Delta(path, **arguments)
-    sink.prepare(SCHEMA, spark)
+    sink.create(SCHEMA, spark)
     publisher = sink.open(sink.staging(path.parent / "staged"), spark)
     assert isinstance(publisher, DeltaPublisher)
     return publisher
@@ -159,7 +159,7 @@ def test_of_two_jobs_that_make_one_table_the_slower_is_refused(tmp_path: Path, m
 
     monkeypatch.setattr(DeltaTable, "create", late)
     with pytest.raises(SinkSchemaMismatch, match="the table has z string"):
-        Delta(path).prepare(SCHEMA, None)
+        Delta(path).create(SCHEMA, None)
 
 
 def test_an_entry_that_is_written_over_stops_the_stream(tmp_path: Path) -> None:

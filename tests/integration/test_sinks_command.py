@@ -18,15 +18,10 @@ PICKY = JOB.replace(
     '    totals.write("totals", Delta(conf.table("totals")))\n    orders.select("v").write("picky", Picky())',
 ).replace(
     "def build",
-    """class Picky:
-    idempotent = False
+    """from penstock.sinks.base import Publisher, Sink
 
-    def staging(self, folder):
-        return folder
 
-    def prepare(self, schema, spark):
-        pass
-
+class Picky(Sink, Publisher):
     def open(self, staging, spark):
         return self
 

@@ -35,9 +35,10 @@ from penstock.runtime.driver.fencing import anybody_may
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.restore.sink_repair import SinksAtRest, redo, skip
 from penstock.sinks import Delta
-from penstock.sinks.base import Publication
+from penstock.sinks.base import Publication, Publisher, Sink
 from penstock.sinks.delta.log_entry import entry_name
 from penstock.sinks.staged_files import read_staged
+from penstock.sinks.staged_publisher import StagedPublisher
 from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
 
@@ -48,7 +49,7 @@ NO_ROW = -1
 ME = Identity(holder="test", code_version="test")
 
 
-class Listed:
+class Listed(Sink, Publisher):
     """A sink that cannot tell what it has taken; `broken` names a batch whose rows it cannot hold."""
 
     def __init__(self) -> None:
@@ -56,17 +57,9 @@ class Listed:
         self.broken: int | None = None
         self.staged = Path()
 
-    def staging(self, folder: Path) -> Path:
-        return folder
-
-    def prepare(self, schema: pa.Schema, spark: Any) -> None:
-        pass
-
     def open(self, staging: Path, spark: Any) -> Listed:
         self.staged = staging
         return self
-
-    idempotent = False
 
     def publish(self, publication: Publication) -> None:
         if publication.batch == self.broken:
@@ -149,6 +142,20 @@ def test_a_start_finds_that_a_table_has_lost_batches_and_they_are_given_again(wo
     assert world.shown() == [0, 1, 2, 3, 4, 5]
 
 
+class Watched(StagedPublisher):
+    """A sink that tells when it is asked what it shows, and when its files are read."""
+
+    asked: Callable[[], None]
+
+    def version(self, app: str) -> int | None:
+        self.asked()
+        return super().version(app)
+
+    def verify(self, files: Any) -> None:
+        self.asked()
+        super().verify(files)
+
+
 class Overtaken(SinksAtRest):
     """The sinks of a command; another takes the log over and goes back when the n-th thing is asked of them."""
 
@@ -163,13 +170,12 @@ class Overtaken(SinksAtRest):
             rival.append(Restore(**who, source="batch", batch=1, saved=None, partitions=None))
             self.then = self.shown()
 
-    def version(self, sink: str, app: str) -> int | None:
-        self._asked()
-        return super().version(sink, app)
-
-    def verify_staged(self, sink: str, files: Any) -> None:
-        self._asked()
-        super().verify_staged(sink, files)
+    def sink(self, name: str) -> StagedPublisher:
+        if name not in self._opened:
+            watched = Watched(name, self._sink(name), self.staged / name, self.spark)
+            watched.asked = self._asked
+            self._opened[name] = watched.open()
+        return self._opened[name]
 
     def publish(self, sink: str, app: str, batch: int, files: Any) -> None:
         super().publish(sink, app, batch, files)

@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.sources.base import Position, ReadLimit, Span, with_hidden
+from penstock.sources.base import Position, ReadLimit, Source, SourceReader, Span, TaskReader, with_hidden
 
 SCHEMA = pa.schema([("t", pa.timestamp("us", tz="UTC")), ("p", pa.string()), ("n", pa.int64())])
 S = 1_000_000
 
 
 @dataclass
-class Topic:
+class Topic(Source, SourceReader):
     """Follow partitions, each with so many rows; row n of a partition has event time `times[partition]` + n seconds.
 
     `held` are the rows of each. Each question for what is there adds `growth` rows to every partition.
@@ -87,7 +87,7 @@ class Topic:
 
 
 @dataclass(frozen=True)
-class TopicTask:
+class TopicTask(TaskReader):
     """Make the rows of a span."""
 
     def read(self, span: Span, split: int, splits: int) -> Iterator[pa.Table]:

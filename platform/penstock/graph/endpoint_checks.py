@@ -8,38 +8,44 @@ from typing import Any
 from penstock.errors import JobError
 from penstock.graph.source_location import user_site
 
-__all__ = ["checked_sink", "checked_source"]
+__all__ = ["checked_sink", "checked_source", "is_live"]
 
-_SOURCE = ("open",)
-_SINK = ("staging", "prepare", "open", "describe")
+_SOURCE = ("open", "live", "on_end")
+_SINK = ("staging", "place", "open", "describe", "deduplicates", "in_order")
 
 
 def checked_source(name: str, source: Any) -> Any:
-    """Return the source, or refuse what has not the methods of `penstock.sources.base.Source`."""
+    """Return the source, or refuse what lacks a member of `penstock.sources.base.Source`."""
     other = "; that is a sink" if _has(source, _SINK) else ""
     if other or not (_has(source, _SOURCE) or _is_blank(source)):
         raise JobError(
             f"source {name!r} needs a source such as FileReplay(path, order_by=...) of penstock.sources, "
-            f"not {_shown(source)}{other}",
+            f"or a subclass of penstock.sources.base.Source, not {_shown(source)}{other}",
             where=str(user_site()),
         )
     return source
 
 
 def checked_sink(name: str, sink: Any) -> Any:
-    """Return the sink, or refuse what has not the methods of `penstock.sinks.base.Sink`."""
+    """Return the sink, or refuse what lacks a member of `penstock.sinks.base.Sink`."""
     if not (_has(sink, _SINK) or _is_blank(sink)):
         raise JobError(
-            f"sink {name!r} needs a sink such as Delta(path) of penstock.sinks, not {_shown(sink)}",
+            f"sink {name!r} needs a sink such as Delta(path) of penstock.sinks, "
+            f"or a subclass of penstock.sinks.base.Sink, not {_shown(sink)}",
             where=str(user_site()),
         )
     return sink
 
 
-def _has(end: Any, methods: tuple[str, ...]) -> bool:
+def is_live(source: Any) -> bool:
+    """Return whether a source's rows are of about now; a stand-in that is never read stands for one that is."""
+    return bool(_is_blank(source) or source.live)
+
+
+def _has(end: Any, members: tuple[str, ...]) -> bool:
     if isinstance(end, type | os.PathLike):  # a class has the methods of its objects, and a path can be opened too
         return False
-    return all(callable(getattr(end, method, None)) for method in methods)
+    return all(hasattr(end, member) for member in members)
 
 
 def _is_blank(end: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.errors import BadExpression, DuplicateName, JobError
 from penstock.graph.durations import Duration, duration_micros, hours
-from penstock.graph.endpoint_checks import checked_sink, checked_source
+from penstock.graph.endpoint_checks import checked_sink, checked_source, is_live
 from penstock.graph.graph import JobGraph, checked_graph
 from penstock.graph.keyed import KeyedStream, StatefulSteps, WindowedStream
 from penstock.graph.names import checked_name
@@ -92,11 +92,12 @@ class Job:
                 f"source {name!r} has no event_time, so nothing for idle_after or max_future to bound",
                 where=str(user_site()),
             )
-        if max_future is None and event_time is not None and getattr(source, "live", True):
+        source = checked_source(name, source)
+        if max_future is None and event_time is not None and is_live(source):
             max_future = _FUTURE_OF_LIVE
         node = SourceNode(
             name=checked_name(name, "a source"),
-            source=checked_source(name, source),
+            source=source,
             order=sum(isinstance(n, SourceNode) for n in self._nodes),
             event_time=_checked_sql(event_time, "event_time") if event_time is not None else None,
             max_out_of_order=(0 if max_out_of_order is None else duration_micros(max_out_of_order, "max_out_of_order")),

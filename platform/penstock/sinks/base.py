@@ -1,7 +1,37 @@
-"""State what every sink promises (DESIGN 4, SEMANTICS 9.4)."""
+"""State what every sink promises (DESIGN 4, SEMANTICS 9.4).
+
+A sink of your own is one file. It has a class that says where rows go, and a class that publishes:
+
+    class Table(CreatingSink):
+        deduplicates = True
+
+        def create(self, schema, spark): ...            # make what is missing
+        def check(self, schema): ...                    # raise SinkSchemaMismatch, write nothing
+        def open(self, staging, spark): return TablePublisher(self, staging)
+        def describe(self): return "table orders"
+
+    class TablePublisher(Publisher):
+        def publish(self, publication): ...             # the files become visible as (app, batch), once
+        def version(self, app): ...                     # the newest batch of the app that is visible
+
+What a sink can do is said by its type, so that nothing is opened to learn it: the attributes of `Sink`, and the bases
+`SchemaCheckingSink`, `CreatingSink` and `TruncatableSink`. No method is looked for by its name.
+`tests/contracts/test_sink_contract.py` is the same contract as tests; a subclass there runs it on a sink of yours.
+
+The order of a run, all on the driver, none of it in tasks:
+
+1. The job is written, explained, compared: the attributes, `describe`, `place`. Nothing is read.
+2. A driver starts: `staging`, then `check` and `ready`. Nothing is written: somebody else may own the job's log.
+3. It owns the log: `create`, then `open`, then `version` of the publisher.
+4. Every batch: the tasks write files into the staging folder; `refuse_values` before the Commit; `publish` after it.
+5. A start after a crash, and `penstock sinks`, publish the same batch again.
+
+Held rows are published by the same publisher under an app id of their own.
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +39,16 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-__all__ = ["Publication", "Publisher", "Sink", "Staged", "place_of"]
+__all__ = [
+    "CreatingSink",
+    "Publication",
+    "Publisher",
+    "SchemaCheckingSink",
+    "Sink",
+    "Staged",
+    "Target",
+    "TruncatableSink",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +67,11 @@ class Staged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """Hold what a publisher is asked to make visible: the files that Commit `batch` names, under one app id."""
+    """Hold what a publisher is asked to make visible: the files that Commit `batch` names, under one app id.
+
+    `app` is `<checkpoint uuid>/<sink>`, and never that of another checkpoint or sink. Of one app the batches come in
+    rising order, with gaps: a batch without rows for the sink may be left out.
+    """
 
     app: str
     batch: int
@@ -36,47 +79,148 @@ class Publication:
     schema: pa.Schema = field(repr=False)
 
 
-class Publisher(Protocol):
-    """Make the files of a Commit visible on the driver."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Say what a table is to show again: what `app` had published when `batch` was committed, at `slot` of the log.
 
-    idempotent: bool
-    """Whether a batch that is published twice is visible once."""
+    A `batch` of None is the time before its first.
+    """
+
+    app: str
+    batch: int | None
+    slot: int
+
+    @property
+    def truncation(self) -> str:
+        """Return the app id of truncations."""
+        return f"{self.app}/truncate"
+
+    def has(self, batch: int) -> bool:
+        """Return whether a batch of the app was published by then, as far as its number tells."""
+        return self.batch is not None and batch <= self.batch
+
+
+class Publisher(Protocol):
+    """Make the files of Commits visible. One lives on the driver from `Sink.open` to the end of the run.
+
+    One thread calls it. It may keep connections, and what it knows of the target, between batches.
+    """
 
     def publish(self, publication: Publication) -> None:
-        """Make the files visible; with `idempotent`, a batch that is visible already is left as it is.
+        """Make the files visible as one batch: all of them, or none.
 
-        Raises SinkAhead when a later batch of this app is visible and this one is not.
+        The driver calls it once a batch, after the Commit is durable. It calls it again for the same batch after a
+        crash, and after an error of which nobody knows whether the batch went through. A sink that deduplicates leaves
+        a batch alone that is visible already; another shows it again. Without files nothing is done, and no version is
+        noted.
+        It returns when the rows are durable where they went. It must not change, move or delete staged files that
+        other batches may need, and must not wait without end: the next batch waits for it.
+        After an error of its own the publisher is not used again: the next start opens another, which asks the target.
+
+        Raises SinkAhead when a later batch of this app is visible and this one is not; SinkBehind when batches are gone
+        that it has seen; other errors of the SNK group for what the target refuses. Anything else becomes SinkRefused.
         """
 
     def version(self, app: str) -> int | None:
-        """Return the newest batch of the app that is visible, None where there is none or it cannot be told."""
+        """Return the newest batch of the app that is visible, None where there is none or it cannot be told.
+
+        The driver asks it at a start, before the first batch. It asks the target, not what was remembered.
+        """
+
+    def refuse_values(self, files: Sequence[Staged]) -> None:
+        """Raise SinkValueRefused for rows that the target would not take.
+
+        The driver asks it once a batch and before the Commit, so that no batch is committed that can never be
+        published. By default all rows are taken. It writes nothing.
+        """
+        return
 
 
 class Sink(Protocol):
-    """Describe where rows go.
+    """Describe where rows go. Subclass it, or one of the bases below, and say what the sink can do."""
 
-    A sink may have more, and is asked for it by name: `check(schema)` raises SinkSchemaMismatch and writes nothing, so
-    that a diff can tell; `ready(spark)` raises where the session lacks what publishing will need; `place()` says where
-    its rows go, the same for as long as it is the same table; `find_version` and `put_back`, as in
-    `sinks.delta_history`, take back what was published; with `in_order = True` its files tell where each row stands,
-    and `read_staged` returns rows in order of arrival. A publisher may have `refuse_values(files)`, which raises
-    SinkValueRefused for rows that are not committed yet and that it would not take.
+    deduplicates: bool = False
+    """A batch that is published twice is visible once, and `version` tells which batches are visible.
+
+    The guarantee of a path is derived from it: exactly once with, at least once without.
     """
+    in_order: bool = False
+    """The files tell where each row stands in order of arrival, and `read_staged` returns rows in that order."""
 
     def staging(self, folder: Path) -> Path:
-        """Return where the tasks put this sink's files; `folder` is its own below the checkpoint."""
+        """Return where the tasks put this sink's files: `folder`, its own below the checkpoint, by default.
 
-    def prepare(self, schema: pa.Schema, spark: Any) -> None:
-        """Check that the rows fit before anything is written. Raises SinkSchemaMismatch."""
+        The driver asks it at its start, before it owns the log. It makes no folder: the tasks do.
+        """
+        return folder
+
+    def place(self) -> str | None:
+        """Return where the rows go, the same for as long as it is the same table; None by default.
+
+        It tells a sink that was moved from one that has lost rows (SEMANTICS 9.5).
+        """
+        return None
 
     def open(self, staging: Path, spark: Any) -> Publisher:
-        """Return the publisher of a run."""
+        """Return a publisher that finds its files in `staging`.
+
+        Called once a run by the driver, when it owns the log and has called `create`; again after rows were taken back;
+        and by commands that publish for a job at rest. `spark` is the session, or what opens one when it is used.
+        It reads and writes nothing by itself.
+        """
 
     def describe(self) -> str:
         """Return one line for `penstock explain`."""
 
 
-def place_of(sink: Any) -> str | None:
-    """Return where the rows of a sink go, None where it does not say."""
-    place: str | None = getattr(sink, "place", lambda: None)()
-    return place
+class SchemaCheckingSink(Sink):
+    """A sink whose target knows which rows fit."""
+
+    @abstractmethod
+    def check(self, schema: pa.Schema) -> None:
+        """Raise SinkSchemaMismatch where rows of this schema do not fit the target that is there, or would be made.
+
+        Called at each start, and by `penstock diff`, before anything is written. Reads at most, and writes nothing.
+        """
+
+    def ready(self, spark: Any) -> None:
+        """Raise where the session lacks what publishing will need, a jar say; called after `check`. Writes nothing."""
+
+
+class CreatingSink(SchemaCheckingSink):
+    """A sink that makes its target where there is none."""
+
+    @abstractmethod
+    def create(self, schema: pa.Schema, spark: Any) -> None:
+        """Make the target where it is missing; leave one that is there, and check it again.
+
+        Called once a run, when the driver owns the log, and before rows are published again for a job at rest. Two
+        jobs may do it at the same time. Durable on return.
+
+        Raises what `check` raises, before anything is written.
+        """
+
+
+class TruncatableSink(Sink):
+    """A sink that can take back what it has published (SEMANTICS 10.1)."""
+
+    @abstractmethod
+    def find_version(self, target: Target) -> int | None:
+        """Return the version of the target that is to be in force again; None where it is, or there is nothing.
+
+        Called by a restore with `--truncate-sinks` and by its dry run, before the Restore is written. Writes nothing.
+        Raises CannotTruncate where that version cannot be put back, or somebody else's rows would go with it.
+        """
+
+    @abstractmethod
+    def truncated(self, app: str) -> int | None:
+        """Return the slot of the newest Restore for which rows of the app were taken back; None for none."""
+
+    @abstractmethod
+    def put_back(self, target: Target, version: int, *, slot: int, newest: int) -> bool:
+        """Put a version in force again, once for the Restore in `slot`; False where that was done before.
+
+        The owner of the log calls it at its start, behind the Restore, and again if it died before a Commit followed.
+        The publisher is opened anew afterwards. `newest` is the highest batch that the log knew when it was read.
+        Raises CannotTruncate where the target has a later batch, or somebody else has written to it since.
+        """

@@ -5,30 +5,23 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 
-from penstock.sinks.base import Publication
+from penstock.sinks.base import Publication, Publisher, Sink
 from penstock.sinks.staged_files import read_staged
 
 __all__ = ["Console"]
 
 
 @dataclass(frozen=True)
-class Console:
+class Console(Sink):
     """Describe a sink that prints up to `rows` rows of each batch to standard output."""
 
-    in_order: ClassVar[bool] = True
+    in_order = True
 
     rows: int = 20
-
-    def staging(self, folder: Path) -> Path:
-        """Return the folder below the checkpoint."""
-        return folder
-
-    def prepare(self, schema: pa.Schema, spark: Any) -> None:
-        """Accept any schema."""
 
     def open(self, staging: Path, spark: Any) -> ConsolePublisher:
         """Return the publisher."""
@@ -40,12 +33,11 @@ class Console:
 
 
 @dataclass(frozen=True)
-class ConsolePublisher:
+class ConsolePublisher(Publisher):
     """Print staged rows."""
 
     sink: Console
     staging: Path
-    idempotent: bool = False
 
     def publish(self, publication: Publication) -> None:
         """Print the rows as a table, and say how many were left out."""

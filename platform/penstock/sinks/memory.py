@@ -8,26 +8,20 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import SinkAhead
-from penstock.sinks.base import Publication
+from penstock.sinks.base import Publication, Publisher, Sink
 from penstock.sinks.staged_files import read_staged
 
 __all__ = ["MemorySink"]
 
 
-class MemorySink:
+class MemorySink(Sink):
     """Hold published rows by app and batch, each batch's in order of arrival; outlives the driver, as a table would."""
 
+    deduplicates = True
     in_order = True
 
     def __init__(self) -> None:
         self.batches: dict[tuple[str, int], pa.Table] = {}
-
-    def staging(self, folder: Path) -> Path:
-        """Return the folder below the checkpoint."""
-        return folder
-
-    def prepare(self, schema: pa.Schema, spark: Any) -> None:
-        """Accept any schema."""
 
     def open(self, staging: Path, spark: Any) -> MemoryPublisher:
         """Return the publisher."""
@@ -52,10 +46,8 @@ class MemorySink:
             self.batches = other.batches
 
 
-class MemoryPublisher:
+class MemoryPublisher(Publisher):
     """Put staged rows into a MemorySink."""
-
-    idempotent = True
 
     def __init__(self, sink: MemorySink, staging: Path) -> None:
         self.sink = sink

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from penstock.graph.policies import OnEnd
+
 __all__ = [
     "ERROR",
     "HIDDEN",
@@ -105,13 +107,18 @@ class SourceReader(Protocol):
     def task_reader(self) -> TaskReader:
         """Return the reader that runs inside the tasks."""
 
+    def ack(self, position: Position) -> None:
+        """Note that all up to a position is committed and published, for the tools of others; by default nothing."""
+        return
+
 
 class Source(Protocol):
-    """Describe where rows come from; opened once by each driver.
+    """Describe where rows come from; opened once by each driver."""
 
-    `live`, True where a source does not say it, tells that rows are of about now. Then event times are bounded ahead of
-    the batch time by default (SEMANTICS 2.7): by an hour.
-    """
+    live: bool = True
+    """Rows are of about now. Then event times are bounded ahead of the batch time (SEMANTICS 2.7), by an hour."""
+    on_end: OnEnd = OnEnd.KEEP_OPEN
+    """Whether the end of the source, if it has one, closes all windows (SEMANTICS 2.1)."""
 
     def open(self, spark: Any) -> SourceReader:
         """Return the reader; `spark` is the job's SparkSession."""

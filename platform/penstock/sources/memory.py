@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.errors import BadRecordFound, JobError, SourceChanged
 from penstock.graph.policies import BadRecord, OnEnd
 from penstock.graph.source_location import user_site
-from penstock.sources.base import HIDDEN, Position, ReadLimit, Span, with_hidden
+from penstock.sources.base import HIDDEN, Position, ReadLimit, Source, SourceReader, Span, TaskReader, with_hidden
 from penstock.sources.records import arrow_schema, rows_to_table
 
 __all__ = ["MemorySource"]
@@ -37,7 +37,7 @@ class _Fed:
         self._finalizer = weakref.finalize(self, rmtree, folder, ignore_errors=True)
 
 
-class MemorySource:
+class MemorySource(Source):
     """Hold rows that a test feeds, as chunks numbered from 0.
 
     A position names the last chunk that was read, so a restart or a restore reads the later ones again.
@@ -117,7 +117,7 @@ class MemorySource:
         return MemoryReader(self, arrow_schema(self.schema))
 
 
-class MemoryReader:
+class MemoryReader(SourceReader):
     """Follow a MemorySource; each span is spooled to a file of its own, which the tasks map."""
 
     splits = 1
@@ -227,7 +227,7 @@ class MemoryReader:
 
 
 @dataclass(frozen=True)
-class MemoryTaskReader:
+class MemoryTaskReader(TaskReader):
     """Map a spooled file inside a task."""
 
     schema: pa.Schema

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ from penstock.errors import (
     SourceNotFound,
 )
 from penstock.graph.policies import BadRecord, OnEnd
-from penstock.sources.base import ERROR, RAW, Position, ReadLimit, Span, with_hidden
+from penstock.sources.base import ERROR, RAW, Position, ReadLimit, Source, SourceReader, Span, TaskReader, with_hidden
 from penstock.sources.csv_records import csv_parts
 from penstock.sources.external_sort import ROW, externally_sorted, pieces
 from penstock.sources.records import arrow_schema, cast_columns
@@ -46,7 +46,7 @@ decimal column, and cut values in quotes at their line breaks.
 
 
 @dataclass(frozen=True)
-class FileReplay:
+class FileReplay(Source):
     """Describe a Parquet or CSV file that is replayed, sorted by `order_by`, `rows_per_batch` rows a batch.
 
     `order_by` is a column or a Spark SQL expression; ties keep the order of the file's rows, nulls come last.
@@ -62,7 +62,7 @@ class FileReplay:
     schema: str | None = None
     nulls: Sequence[str] = ("",)
     on_bad_record: BadRecord = BadRecord.QUARANTINE
-    live: ClassVar[bool] = False
+    live = False
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class FileReplay:
         return ReplayReader(self, path, found, stamp, read_as)
 
 
-class ReplayReader:
+class ReplayReader(SourceReader):
     """Follow a sorted file by row number."""
 
     def __init__(
@@ -204,7 +204,7 @@ class ReplayReader:
 
 
 @dataclass(frozen=True)
-class ReplayTaskReader:
+class ReplayTaskReader(TaskReader):
     """Map the sorted copy inside a task; reads no more than the pieces that its rows lie in."""
 
     prepared: str

@@ -346,10 +346,9 @@ class Harness:
         if commit is None or commit.batch != batch or known in self._noted:
             return
         self._noted.add(known)
-        folders = run.engine.staging()
         for sink in self._sinks() & commit.staged.keys():
             if files := commit.staged[sink]:
-                self._fresh.setdefault(sink, []).extend(read_staged(Path(folders[sink]), files).to_pylist())
+                self._fresh.setdefault(sink, []).extend(read_staged(run.engine.sink(sink).staging, files).to_pylist())
 
     def _returned(self) -> dict[str, list[Row]]:
         fresh, self._fresh, own = self._fresh, {}, self._sinks()

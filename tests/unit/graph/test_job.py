@@ -22,9 +22,11 @@ from penstock.errors import (
 )
 from penstock.graph.job import Stream
 from penstock.graph.nodes import CheckNode, UnionNode
-from penstock.graph.policies import OnFail
+from penstock.graph.policies import OnEnd, OnFail
 from penstock.sinks import Delta, MemorySink
+from penstock.sinks.base import Sink
 from penstock.sources import MemorySource
+from penstock.sources.base import Source
 from penstock.windows import LatenessRule, Sliding, Tumbling
 
 TUMBLING = Tumbling(seconds(10)).drop_late()
@@ -275,20 +277,14 @@ def test_what_is_no_source_and_no_sink_is_told_where_to_find_them() -> None:
         job.source("s", MemorySink())
 
 
-def test_own_sources_and_sinks_need_the_methods_only(tmp_path: Path) -> None:
-    """sources/base.py and sinks/base.py are protocols: nothing is inherited."""
+def test_own_sources_and_sinks_subclass_the_bases(tmp_path: Path) -> None:
+    """sources/base.py and sinks/base.py: what a source or sink does not say is inherited; nothing is asked by name."""
 
-    class Ticks:
+    class Ticks(Source):
         def open(self, spark):
             return None
 
-    class Log:
-        def staging(self, folder):
-            return folder
-
-        def prepare(self, schema, spark):
-            return None
-
+    class Log(Sink):
         def open(self, staging, spark):
             return None
 
@@ -301,6 +297,11 @@ def test_own_sources_and_sinks_need_the_methods_only(tmp_path: Path) -> None:
     stream.write("log", Log())
     stream.write("table", Delta(tmp_path / "table"))
     assert [s.name for s in job.graph().sinks] == ["nowhere", "log", "table"]
+    assert (Ticks().live, Ticks().on_end, Log().deduplicates, Log().place()) == (True, OnEnd.KEEP_OPEN, False, None)
+    with pytest.raises(JobError, match=r"subclass of penstock\.sources\.base\.Source, not an object of type Opener"):
+        job.source("opens", type("Opener", (), {"open": lambda self, spark: None})())
+    with pytest.raises(JobError, match=r"subclass of penstock\.sinks\.base\.Sink, not an object of type Opener"):
+        stream.write("opened", type("Opener", (), {"open": lambda self, staging, spark: None})())
 
 
 def test_a_stream_united_with_itself_is_read_twice() -> None:

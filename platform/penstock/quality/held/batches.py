@@ -13,18 +13,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from penstock.checkpoint.log.batch_report import Windows, closed_windows
 from penstock.checkpoint.log.entries import Commit, StagedFile
 from penstock.checkpoint.log.lineage import lineage
 from penstock.checkpoint.log.recovery import Recovered
-from penstock.checkpoint.storage.filesystem import have_file, remove_file
+from penstock.checkpoint.storage.filesystem import remove_file
 from penstock.errors import CheckpointCorrupt, HeldDecided, HeldNotFound, PenstockError, UnknownName
 from penstock.graph.graph import JobGraph
 from penstock.quality.held.decisions import Decision, HeldDecision, HeldRecords
 from penstock.quality.held.files import bring_back, verify_held
-from penstock.sinks.base import Publication, Staged
+from penstock.sinks.base import Sink
+from penstock.sinks.staged_publisher import StagedPublisher
 
 __all__ = ["HeldBatch", "HeldPins", "discard", "held_app", "release", "undecided"]
 
@@ -157,27 +156,18 @@ def release(
         raise HeldDecided(f"a restore has gone back behind batch {held.batch}: its rows come again in later batches")
     if held.ruling is not None and (held.ruling.done or held.ruling.decision is not Decision.RELEASE):
         return _decided(records, held, Decision.RELEASE, by=by)
-    sinks = {sink: _sink(graph, sink) for sink in held.files}
+    sinks = {name: StagedPublisher(name, _sink(graph, name), staged / name, spark) for name in held.files}
     for name, files in held.files.items():
-        verify_held(sinks[name].staging(staged / name), staged / name, files)
+        verify_held(sinks[name].staging, staged / name, files)
     still_mine()
     ruling = _decided(records, held, Decision.RELEASE, by=by)
     if ruling.done:
         return ruling
     for name, files in held.files.items():
-        folder = sinks[name].staging(staged / name)
-        bring_back(folder, staged / name, files)
-        publication = Publication(
-            app=held_app(uuid, name, held.batch),
-            batch=held.batch,
-            files=[
-                Staged(path=f.path, size=f.size, rows=f.rows, checksum=f.checksum, fails=tuple(f.fails)) for f in files
-            ],
-            schema=pq.read_schema(have_file(folder / files[0].path)),
-        )
-        publisher = sinks[name].open(folder, spark)
+        bring_back(sinks[name].staging, staged / name, files)
+        publisher = sinks[name].open()
         still_mine()  # a restore by who has the log now may have these rows come again
-        publisher.publish(publication)
+        publisher.publish(held_app(uuid, name, held.batch), held.batch, files)
     records.carried_out(held.batch, ruling, by=by)
     return ruling
 
@@ -243,8 +233,9 @@ def _decided(records: HeldRecords, held: HeldBatch, wanted: Decision, *, by: str
 _PAST = {Decision.RELEASE: "released", Decision.DISCARD: "discarded"}
 
 
-def _sink(graph: JobGraph, name: str) -> Any:
+def _sink(graph: JobGraph, name: str) -> Sink:
     for node in graph.sinks:
         if node.name == name:
-            return node.sink
+            sink: Sink = node.sink
+            return sink
     raise UnknownName(f"rows of sink {name!r} are held, and the job has {[n.name for n in graph.sinks]} only")

@@ -9,6 +9,7 @@ from typing import Any
 from penstock.checkpoint.log.entries import Commit, Offsets, PartitionProgress, SourceProgress, StagedFile
 from penstock.errors import GateStopped
 from penstock.graph.nodes import CheckNode
+from penstock.graph.policies import OnEnd
 from penstock.quality.policy import Action, disposition
 from penstock.quality.verdict import Verdict
 from penstock.runtime.driver.engine import Engine
@@ -87,7 +88,8 @@ def _source(
     node = next(s for s in engine.graph.sources if s.name == name)
     known = before.sources.get(name) if before is not None else None
     ranges: Mapping[str, Any] = offsets.ranges[name]
-    names = engine.partitions(name, ranges["span"]) if ranges["span"] is not None else ()
+    reader = engine.source(name)
+    names = reader.partitions(ranges["span"]) if ranges["span"] is not None else ()
 
     def by_name(counts: Mapping[str, int]) -> dict[str, int]:
         return {names[int(index)]: n for index, n in counts.items()}
@@ -106,7 +108,7 @@ def _source(
     return SourceProgress(
         position=dict(ranges["end"]),
         partitions={p: PartitionProgress(**asdict(t)) for p, t in after.items()},
-        ended=engine.ended(name, ranges["end"]) or DRAIN in offsets.settings or (known is not None and known.ended),
+        ended=reader.ended(ranges["end"]) or DRAIN in offsets.settings or (known is not None and known.ended),
     )
 
 
@@ -125,7 +127,7 @@ def _watermarks(
         bounds = SourceTime(
             max_out_of_order=node.max_out_of_order,
             idle_after=node.idle_after,
-            closes_at_end=drained or engine.closes_at_end(node.name),
+            closes_at_end=drained or node.source.on_end is OnEnd.CLOSE,
             said=_said(progress.position),
         )
         marks[node.name] = source_watermark(progress.partitions, bounds, ended=progress.ended)
@@ -201,7 +203,7 @@ def _sort_files(engine: Engine, outcome: BatchReceipts, units: Units) -> tuple[F
         if check is None:
             staged[sink] = [file for file, _ in files]
             continue
-        guarded = engine.guarded_sinks(check)
+        guarded = [s.name for s in engine.graph.sinks if isinstance(s.parent, CheckNode) and s.parent.name == check]
         counts = outcome.accounting[f"check:{check}"] if sink == guarded[0] else None
         for file, unit in files:
             fate = _fate(file, units.get((check, unit)))

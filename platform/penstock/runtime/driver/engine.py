@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.checkpoint.log.entries import Commit, StagedFile
@@ -15,10 +16,10 @@ from penstock.graph.graph import JobGraph
 from penstock.quality.verdict import Verdict
 from penstock.runtime.snapshots.catalog import SnapshotVersion
 from penstock.runtime.tasks.batch_context import BatchContext
-from penstock.sinks.delta.restore import Target
-from penstock.sources.base import Position, ReadLimit, Span
+from penstock.sinks.base import Target
+from penstock.sources.base import SourceReader
 
-__all__ = ["Engine", "StepRewrite"]
+__all__ = ["Engine", "SinkPublisher", "StepRewrite"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +31,48 @@ class StepRewrite:
     snapshot: SnapshotVersion | None = None
 
 
+class SinkPublisher(Protocol):
+    """Publish to one sink; `sinks.staged_publisher.StagedPublisher` is the real one.
+
+    But for `staging`, `deduplicates` and `place` nothing may be asked before `Engine.prepare`.
+    """
+
+    @property
+    def staging(self) -> Path:
+        """Return the folder that the tasks write this sink's files in."""
+
+    @property
+    def deduplicates(self) -> bool:
+        """Return whether the sink tells which batches it shows, and takes none twice."""
+
+    @property
+    def place(self) -> str | None:
+        """Return where the rows go, None where that has no name."""
+
+    def version(self, app: str) -> int | None:
+        """Return the newest batch of the app that the sink shows, None where it cannot be told."""
+
+    def verify(self, files: Sequence[StagedFile]) -> None:
+        """Raise CheckpointCorrupt where staged files are not what a Commit says."""
+
+    def refuse_values(self, files: Sequence[StagedFile]) -> None:
+        """Raise SinkValueRefused for rows that the sink does not take, before they are committed."""
+
+    def publish(self, app: str, batch: int, files: Sequence[StagedFile]) -> None:
+        """Make staged files visible under (app, batch). Raises SinkAhead."""
+
+    def put_back(self, target: Target, version: int, *, slot: int, newest: int) -> bool:
+        """Put a version of the sink's table in force again, once for the Restore in `slot`; False where it was done.
+
+        Raises CannotTruncate.
+        """
+
+
 class Engine(Protocol):
-    """Read, compute and publish for the driver loop; holds no truth of its own."""
+    """Read, compute and publish for the driver loop; holds no truth of its own.
+
+    Its sources can be asked from the beginning, its sinks when `prepare` has opened them.
+    """
 
     graph: JobGraph
 
@@ -39,40 +80,13 @@ class Engine(Protocol):
         """Raise StepsChanged or PartitionsChanged when the job cannot go on from the log; `drop` as in `compare`."""
 
     def prepare(self) -> None:
-        """Check the sinks against the rows they will get, and open them; idempotent. The first thing that writes."""
+        """Make what sinks lack, and open them; idempotent. The first thing that writes."""
 
-    def latest(self, source: str, after: Position | None, limit: ReadLimit) -> Position:
-        """Return how far a batch may read a source."""
+    def source(self, name: str) -> SourceReader:
+        """Return the reader of a source."""
 
-    def newest(self, source: str, after: Position | None) -> Position:
-        """Return how far a source can be read now, whatever the limits."""
-
-    def clamp(self, source: str, position: Position, target: Position) -> Position:
-        """Return the earlier of two positions of a source, partition by partition."""
-
-    def backlog(self, source: str, position: Position | None) -> Mapping[str, int]:
-        """Return the rows that wait behind a position, for every partition that the source has now."""
-
-    def span(self, source: str, start: Position | None, end: Position) -> Span:
-        """Return what the tasks read between two positions."""
-
-    def span_rows(self, source: str, span: Span) -> int | None:
-        """Return how many rows a span has, None where only reading tells."""
-
-    def partitions(self, source: str, span: Span) -> tuple[str, ...]:
-        """Return the names of a source's partitions by index."""
-
-    def verify(self, source: str, span: Span) -> None:
-        """Raise SourceChanged when a span that was fixed would give other rows now."""
-
-    def ended(self, source: str, position: Position | None) -> bool:
-        """Return whether a source is read to its end for good."""
-
-    def ack(self, source: str, position: Position) -> None:
-        """Tell a source that wants to know how far it was read; idempotent."""
-
-    def staging(self) -> Mapping[str, str]:
-        """Return each sink's staging folder."""
+    def sink(self, name: str) -> SinkPublisher:
+        """Return the publisher of a sink."""
 
     def compute(self, facts: BatchContext) -> Sequence[Mapping[str, Any]]:
         """Run the one Spark job of a batch and return its receipts."""
@@ -80,41 +94,8 @@ class Engine(Protocol):
     def rewrite(self, rewrite: StepRewrite, commit: Commit, facts: BatchContext) -> Sequence[Mapping[str, Any]]:
         """Write a step's state anew, in as many partitions as the job says, and return the receipts."""
 
-    def closes_at_end(self, source: str) -> bool:
-        """Return whether the end of a bounded source closes all windows."""
-
-    def guarded_sinks(self, check: str) -> tuple[str, ...]:
-        """Return the sinks that a check guards, without those of its quarantine."""
-
     def decide(self, check: str, partials: Sequence[Mapping[str, str]]) -> list[tuple[int | None, Verdict]]:
         """Return the verdict on each unit of a check from what its tasks measured."""
-
-    def verify_staged(self, sink: str, files: Sequence[StagedFile]) -> None:
-        """Raise CheckpointCorrupt where staged files are not what a Commit says."""
-
-    def refuse_values(self, sink: str, files: Sequence[StagedFile]) -> None:
-        """Raise SinkValueRefused for rows that a sink does not take, before they are committed."""
-
-    def keep_held(self, sink: str, files: Sequence[StagedFile]) -> None:
-        """Put files of a batch that a gate holds where nothing but the checkpoint's own sweep removes them."""
-
-    def publish(self, sink: str, app: str, batch: int, files: Sequence[StagedFile]) -> None:
-        """Make staged files visible under (app, batch). Raises SinkAhead."""
-
-    def version(self, sink: str, app: str) -> int | None:
-        """Return the newest batch of the app that a sink shows, None where it cannot be told."""
-
-    def dedupes(self, sink: str) -> bool:
-        """Return whether a sink tells which batches it shows, and takes none twice."""
-
-    def place(self, sink: str) -> str | None:
-        """Return where the rows of a sink go, None where that has no name."""
-
-    def put_back(self, sink: str, target: Target, version: int, *, slot: int, newest: int) -> bool:
-        """Put a version of a sink's table in force again, once for the Restore in `slot`; False where it was done.
-
-        Raises CannotTruncate.
-        """
 
     def cancel(self) -> None:
         """End a computation that runs; safe from a signal handler's thread."""

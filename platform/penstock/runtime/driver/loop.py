@@ -17,6 +17,7 @@ from penstock.checkpoint.log.recovery import Damage, Recovered, recover
 from penstock.checkpoint.log.replay import Damaged
 from penstock.checkpoint.log.takeover import View, claim, confirm, refuse_moved, survey
 from penstock.errors import CheckpointCorrupt, Fenced, SinkBehind
+from penstock.quality.held.files import keep_held
 from penstock.runtime.driver.batch_clock import TickClock
 from penstock.runtime.driver.commit import CommitDraft, decide
 from penstock.runtime.driver.engine import Engine
@@ -41,7 +42,6 @@ from penstock.runtime.driver.stages import (
     plan_batch,
 )
 from penstock.runtime.snapshots.scheduler import DataCheckpoints
-from penstock.sinks.base import place_of
 from penstock.state.limits import check_sizes
 from penstock.time.clock import Clock
 from penstock.time.triggers import Trigger
@@ -88,7 +88,7 @@ class Driver:
         self._between = between
         self.partitions = {step.name: step.partitions for step in engine.graph.steps}
         self.sinks = tuple(s.name for s in engine.graph.sinks)
-        self.places = {s.name: place for s in engine.graph.sinks if (place := place_of(s.sink)) is not None}
+        self.places = {name: place for name in self.sinks if (place := engine.sink(name).place) is not None}
         self.owned: OwnedLog | None = None
         self.stopping = False
         self.draining = self.settings.drain
@@ -153,7 +153,7 @@ class Driver:
         self._note_time(self.offsets)
         for source, span in spans_of(self.offsets).items():
             if span is not None:
-                self.engine.verify(source, span)
+                self.engine.source(source).verify(span)
         yield from self._run_stages(plan_batch(self.offsets.batch, self.sinks, fixed=True))
 
     def own(self, damage: Damage = Damage.FAIL) -> Generator[Hook, None, Recovered]:
@@ -279,7 +279,7 @@ class Driver:
                 yield from self._publish(commit or self._committed(), stage.sinks)
             case AckSources():
                 for source, progress in self._committed().sources.items():
-                    self.engine.ack(source, progress.position)
+                    self.engine.source(source).ack(progress.position)
             case Purge():
                 self.janitor.sweep(self._committed(), self.log)
                 self.janitor.compact(self._owned())
@@ -311,7 +311,7 @@ class Driver:
         outcome = collect(self.engine.compute(facts))
         self._decision = decide(self.engine, offsets, before, outcome, gates=self.settings.gates)
         expected = {
-            name: self.engine.span_rows(name, span) if span is not None else 0
+            name: self.engine.source(name).rows(span) if span is not None else 0
             for name, span in spans_of(offsets).items()
         }
         check_accounting(outcome, expected)
@@ -322,9 +322,9 @@ class Driver:
         assert decision is not None
         decision.stop_if_gate_says_so()
         for sink, files in decision.fields["staged"].items():
-            self.engine.refuse_values(sink, files)
+            self.engine.sink(sink).refuse_values(files)
         for sink, files in decision.fields["held"].items():
-            self.engine.keep_held(sink, files)
+            keep_held(self.engine.sink(sink).staging, self.janitor.root / "staged" / sink, files)
         commit = Commit(
             epoch=owned.epoch,
             writer=owned.writer,
@@ -342,9 +342,9 @@ class Driver:
     def _publish(self, commit: Commit, sinks: Sequence[str]) -> Iterator[Hook]:
         for sink in sinks:
             try:
-                self.engine.publish(sink, self.app(sink), commit.batch, commit.staged.get(sink, []))
+                self.engine.sink(sink).publish(self.app(sink), commit.batch, commit.staged.get(sink, []))
             except SinkBehind as why:
-                told = find_behind(self.engine, [sink], self.app, recover(self.log, Damage.LIST), self.log)
+                told = find_behind(self.engine.sink, [sink], self.app, recover(self.log, Damage.LIST), self.log)
                 raise told.get(sink, why) from why
             self.published[sink] = commit.batch
             yield Hook("PublishSinks", f"published {sink}", commit.batch)

@@ -84,9 +84,11 @@ def next_batch(
     ranges = {s.name: _range(engine, s.name, commit, target, limit) for s in graph.sources}
     fresh = any(r["span"] is not None for r in ranges.values())
     ending = False
-    going = [name for name, r in ranges.items() if not (_has_ended(commit, name) or engine.ended(name, r["end"]))]
+    ended = {name for name, r in ranges.items() if engine.source(name).ended(r["end"])}
+    going = [name for name in ranges if name not in ended and not _has_ended(commit, name)]
     by_time = bool(going) and target is None and _due_by_time(graph, commit, tick.time, trigger)
-    due = _due(graph, commit, tick.time, since, ranges) or _closing(engine, commit, ranges)
+    # A source has ended and no Commit says so yet: that is due as well.
+    due = _due(graph, commit, tick.time, since, ranges) or any(not _has_ended(commit, name) for name in ended)
     if not (fresh or by_time or due):
         left_open = drain and _is_open(commit)  # also by sources whose end closes nothing
         if not (going or left_open) or (target is not None and not drain):
@@ -133,10 +135,11 @@ def _range(
     start = known.position if known is not None else None
     if known is not None and known.ended:
         return {"start": start, "end": dict(known.position), "span": None}
-    end = engine.latest(source, start, limit)
+    reader = engine.source(source)
+    end = reader.latest(start, limit)
     if target is not None:
-        end = engine.clamp(source, end, target[source])
-    span = None if start is not None and end == start else dict(engine.span(source, start, end))
+        end = reader.clamp(end, target[source])
+    span = None if start is not None and end == start else dict(reader.span(start, end))
     return {"start": start, "end": dict(end), "span": span, **_unread(engine, source, end, known)}
 
 
@@ -148,7 +151,7 @@ def _unread(engine: Engine, source: str, end: Position, known: SourceProgress | 
     node = next(s for s in engine.graph.sources if s.name == source)
     if node.event_time is None:
         return {}
-    waiting = engine.backlog(source, end)
+    waiting = engine.source(source).backlog(end)
     held_back = sorted(name for name, rows in waiting.items() if rows > 0)
     gone = sorted((known.partitions if known is not None else {}).keys() - waiting.keys())
     return {word: names for word, names in ((HELD_BACK, held_back), (GONE, gone)) if names}
@@ -201,11 +204,6 @@ def _has_ended(commit: Commit | None, source: str) -> bool:
     return known is not None and known.ended
 
 
-def _closing(engine: Engine, commit: Commit | None, ranges: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Return whether a source has ended and no Commit says so yet."""
-    return any(engine.ended(name, r["end"]) and not _has_ended(commit, name) for name, r in ranges.items())
-
-
 def _watermarks(graph: JobGraph, commit: Commit | None) -> dict[str, StepWatermarks]:
     """Return what each step judges lateness by and closes by.
 
@@ -243,7 +241,7 @@ def facts_of(
         close={step: marks.close for step, marks in offsets.watermarks.items()},
         manifests={step: {p: ref.model_dump() for p, ref in refs.items()} for step, refs in known},
         state_folder=str(state_folder),
-        staging=dict(engine.staging()),
+        staging={sink.name: str(engine.sink(sink.name).staging) for sink in engine.graph.sinks},
         begins=zero if before is None else None,
         reached=reached(engine.graph, before),
         row_cap=settings.row_cap,
@@ -283,5 +281,5 @@ def available(engine: Engine, commit: Commit | None) -> dict[str, Any]:
         if known is not None and known.ended:
             found[source.name] = known.position
         else:
-            found[source.name] = dict(engine.newest(source.name, None if known is None else known.position))
+            found[source.name] = dict(engine.source(source.name).newest(None if known is None else known.position))
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 from penstock.checkpoint.log.entries import Commit, StagedFile
 from penstock.checkpoint.log.lineage import line_of
@@ -11,10 +10,10 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Recovered, takeover_of
 from penstock.checkpoint.log.replay import Damaged
 from penstock.errors import CannotRestore, CheckpointCorrupt, SinkAhead, SinkBehind
-from penstock.runtime.driver.engine import Engine
+from penstock.runtime.driver.engine import Engine, SinkPublisher
 
 __all__ = [
-    "Sinks",
+    "SinkOf",
     "find_behind",
     "find_damaged",
     "missing_batches",
@@ -25,22 +24,8 @@ __all__ = [
 ]
 
 AppOf = Callable[[str], str]
-
-
-class Sinks(Protocol):
-    """What is asked of sinks: an `Engine` can tell, and so can the sinks of a job that nobody runs (`sink_repair`)."""
-
-    def version(self, sink: str, app: str) -> int | None:
-        """Return the newest batch of the app that a sink shows."""
-
-    def dedupes(self, sink: str) -> bool:
-        """Return whether a sink tells which batches it shows."""
-
-    def place(self, sink: str) -> str | None:
-        """Return where the rows of a sink go."""
-
-    def verify_staged(self, sink: str, files: Sequence[StagedFile]) -> None:
-        """Raise CheckpointCorrupt where staged files are not what a Commit says."""
+SinkOf = Callable[[str], SinkPublisher]
+"""Gives the publisher of a sink: of an `Engine`, or of a job that nobody runs (`restore.sink_repair`)."""
 
 
 def refuse_old_copy(engine: Engine, sinks: Sequence[str], app: AppOf, recovered: Recovered) -> None:
@@ -52,7 +37,7 @@ def refuse_old_copy(engine: Engine, sinks: Sequence[str], app: AppOf, recovered:
     """
     free = recovered.used + 1 if recovered.problems else recovered.next_batch
     for sink in sinks:
-        seen = engine.version(sink, app(sink))
+        seen = engine.sink(sink).version(app(sink))
         if seen is not None and seen >= free:
             raise SinkAhead(
                 f"{sink} shows batch {seen} of this checkpoint, and its log ends before batch {free} is committed",
@@ -64,7 +49,7 @@ def refuse_old_copy(engine: Engine, sinks: Sequence[str], app: AppOf, recovered:
 def refuse_lost_commit(engine: Engine, sinks: Sequence[str], app: AppOf, damaged: Damaged) -> None:
     """Raise CheckpointCorrupt where a sink shows that an entry that cannot be read was a Commit (F13)."""
     for sink in sinks:
-        seen = engine.version(sink, app(sink))
+        seen = engine.sink(sink).version(app(sink))
         if seen is not None and damaged.batch is not None and seen >= damaged.batch:
             raise CheckpointCorrupt(
                 f"slot {damaged.slot} cannot be read, and {sink} shows batch {seen}, so it was more than offsets",
@@ -72,7 +57,7 @@ def refuse_lost_commit(engine: Engine, sinks: Sequence[str], app: AppOf, damaged
             )
 
 
-def missing_batches(sinks: Sinks, sink: str, app: str, recovered: Recovered, log: Log) -> list[Commit]:
+def missing_batches(sink_of: SinkOf, sink: str, app: str, recovered: Recovered, log: Log) -> list[Commit]:
     """Return the kept Commits with rows that a sink was known to show and does not show, oldest first.
 
     Of batches below the floor the log does not say any more which had rows. A sink that cannot tell misses nothing, and
@@ -80,14 +65,14 @@ def missing_batches(sinks: Sinks, sink: str, app: str, recovered: Recovered, log
     those rows are computed again.
     """
     known = recovered.known.get(sink)
-    if known is None or not sinks.dedupes(sink):
+    if known is None or not sink_of(sink).deduplicates:
         return []
     counted = line_of(recovered) - set(recovered.skipped.get(sink, ()))
     commits = (kept.commit for kept in recovered.kept if kept.batch <= known and kept.batch in counted)
     had = [commit for commit in commits if commit.staged.get(sink)]
-    seen = sinks.version(sink, app) if had else None
+    seen = sink_of(sink).version(app) if had else None
     missing = [commit for commit in had if seen is None or commit.batch > seen]
-    return _gone_to(sinks.place(sink), sink, missing, log, unsaid=seen is not None) if missing else []
+    return _gone_to(sink_of(sink).place, sink, missing, log, unsaid=seen is not None) if missing else []
 
 
 def _gone_to(place: str | None, sink: str, commits: Iterable[Commit], log: Log, *, unsaid: bool) -> list[Commit]:
@@ -109,20 +94,20 @@ def _gone_to(place: str | None, sink: str, commits: Iterable[Commit], log: Log, 
 
 
 def find_behind(
-    sinks: Sinks, names: Iterable[str], app: AppOf, recovered: Recovered, log: Log
+    sink_of: SinkOf, names: Iterable[str], app: AppOf, recovered: Recovered, log: Log
 ) -> dict[str, SinkBehind]:
     """Return what is wrong with sinks that show less than the log says was published (SEMANTICS 9.5)."""
     found = {}
     for sink in names:
-        missing = missing_batches(sinks, sink, app(sink), recovered, log)
+        missing = missing_batches(sink_of, sink, app(sink), recovered, log)
         if missing:
-            said = ", ".join(f"{c.batch} ({_whether_there(sinks, sink, c)})" for c in missing)
-            seen = sinks.version(sink, app(sink))
+            said = ", ".join(f"{c.batch} ({_whether_there(sink_of(sink), c.staged[sink])})" for c in missing)
+            seen = sink_of(sink).version(app(sink))
             shows = "no batch" if seen is None else f"batch {seen}"
             found[sink] = SinkBehind(
                 f"sink {sink!r} shows {shows} of this checkpoint as the newest, and has shown batch "
                 f"{missing[-1].batch}; missing: {said}",
-                where=sinks.place(sink),
+                where=sink_of(sink).place,
                 sink=sink,
                 shown=-1 if seen is None else seen,
                 missing=[commit.batch for commit in missing],
@@ -130,11 +115,10 @@ def find_behind(
     return found
 
 
-def _whether_there(sinks: Sinks, sink: str, commit: Commit) -> str:
-    files = commit.staged[sink]
+def _whether_there(sink: SinkPublisher, files: Sequence[StagedFile]) -> str:
     rows = sum(file.rows for file in files)
     try:
-        sinks.verify_staged(sink, files)
+        sink.verify(files)
     except CheckpointCorrupt:
         return f"{rows:,} rows, whose files are gone"
     return f"{rows:,} rows, whose files are there"
@@ -147,10 +131,10 @@ def find_damaged(engine: Engine, sinks: Sequence[str], app: AppOf, recovered: Re
         files = None if commit is None else commit.staged.get(sink)
         if commit is None or not files:
             continue
-        seen = engine.version(sink, app(sink))
+        seen = engine.sink(sink).version(app(sink))
         if seen is None or seen < commit.batch:
             try:
-                engine.verify_staged(sink, files)
+                engine.sink(sink).verify(files)
             except CheckpointCorrupt as why:
                 return why
     return None

@@ -19,7 +19,7 @@ from penstock.errors import CannotTruncate, CheckpointCorrupt, SinkAhead, SinkBe
 from penstock.runtime.driver.engine import Engine
 from penstock.runtime.driver.sink_recovery import find_behind, find_damaged, refuse_old_copy
 from penstock.runtime.driver.stages import Hook, PublishSinks
-from penstock.sinks.delta.restore import Target
+from penstock.sinks.base import Target
 
 __all__ = ["Settling", "redo_truncation", "settle_sinks"]
 
@@ -51,7 +51,7 @@ def settle_sinks(driver: Settling, recovered: Recovered, damage: Damage) -> Iter
     """
     engine, app = driver.engine, driver.app
     refuse_old_copy(engine, driver.sinks, app, recovered)
-    driver.behind = find_behind(engine, driver.sinks, app, recovered, driver.log)
+    driver.behind = find_behind(engine.sink, driver.sinks, app, recovered, driver.log)
     driver.published = dict(recovered.known)
     if driver.behind and damage is Damage.FAIL:
         raise next(iter(driver.behind.values()))
@@ -90,7 +90,7 @@ def redo_truncation(engine: Engine, app: Callable[[str], str], recovered: Recove
         # Of the target only the batch counts here: what the table is to show was settled when the entry was written.
         target = Target(app=app(sink), batch=restore.batch, slot=restore.place.slot)
         try:
-            done = engine.put_back(sink, target, version, slot=restore.place.slot, newest=recovered.used)
+            done = engine.sink(sink).put_back(target, version, slot=restore.place.slot, newest=recovered.used)
         except CannotTruncate:
             if damage is Damage.FAIL:
                 raise

@@ -100,7 +100,7 @@ def guarantees(graph: JobGraph) -> list[Guarantee]:
 
 def _sink_promise(node: SinkNode) -> tuple[bool, str]:
     kind = type(node.sink).__name__
-    if node.sink.open(node.sink.staging(Path()), None).idempotent:
+    if node.sink.deduplicates:
         return True, f"{kind} shows each batch once, however often it is published"
     return False, f"{kind} cannot tell whether it has a batch already, so a crash while publishing repeats it"
 

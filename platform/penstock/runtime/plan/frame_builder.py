@@ -98,7 +98,7 @@ def build_job(
 
 
 def _in_order(sinks: tuple[SinkNode, ...]) -> tuple[str, ...]:
-    return tuple(node.name for node in sinks if getattr(node.sink, "in_order", False))
+    return tuple(node.name for node in sinks if node.sink.in_order)
 
 
 class FrameBuilder:

@@ -233,7 +233,8 @@ def rows_left(engine: Engine, commit: Commit | None) -> dict[str, int | None]:
 
 def _left(engine: Engine, source: str, commit: Commit | None) -> int | None:
     start = commit.sources[source].position if commit is not None and source in commit.sources else None
-    end = engine.newest(source, start)
-    if not engine.ended(source, end):
+    reader = engine.source(source)
+    end = reader.newest(start)
+    if not reader.ended(end):
         return None
-    return 0 if end == start else engine.span_rows(source, engine.span(source, start, end))
+    return 0 if end == start else reader.rows(reader.span(start, end))

@@ -20,8 +20,8 @@ from penstock.runtime.driver.ownership import hold_idle_log, release_at_rest
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.driver.sink_recovery import missing_batches
 from penstock.runtime.restore.sink_truncation import refuse_before_truncation
-from penstock.sinks.base import Publication, Publisher, Staged, place_of
-from penstock.sinks.staged_files import verify_staged
+from penstock.sinks.base import Sink
+from penstock.sinks.staged_publisher import StagedPublisher
 
 __all__ = ["SinkStand", "SinksAtRest", "redo", "skip", "stands"]
 
@@ -36,46 +36,25 @@ class SinksAtRest:
     graph: JobGraph
     staged: Path
     spark: Any
-    _opened: dict[str, Publisher] = field(default_factory=dict)
+    _opened: dict[str, StagedPublisher] = field(default_factory=dict)
 
-    def version(self, sink: str, app: str) -> int | None:
-        """Return the newest batch of the app that a sink shows."""
-        return self._publisher(sink).version(app)
+    def sink(self, name: str) -> StagedPublisher:
+        """Return the publisher of a sink, opened when it is first asked for."""
+        if name not in self._opened:
+            self._opened[name] = StagedPublisher(name, self._sink(name), self.staged / name, self.spark).open()
+        return self._opened[name]
 
-    def dedupes(self, sink: str) -> bool:
-        """Return whether a sink tells which batches it shows."""
-        return self._publisher(sink).idempotent
-
-    def place(self, sink: str) -> str | None:
-        """Return where the rows of a sink go."""
-        return place_of(self._sink(sink))
-
-    def verify_staged(self, sink: str, files: Sequence[StagedFile]) -> None:
-        """Raise CheckpointCorrupt where staged files are not what a Commit says."""
-        verify_staged(self._folder(sink), files)
-
-    def publish(self, sink: str, app: str, batch: int, files: Sequence[StagedFile]) -> None:
+    def publish(self, name: str, app: str, batch: int, files: Sequence[StagedFile]) -> None:
         """Make staged files visible; the table is made where it is gone."""
-        schema = pq.read_schema(have_file(self._folder(sink) / files[0].path))
-        self._sink(sink).prepare(schema, self.spark)
-        staged = [
-            Staged(path=f.path, size=f.size, rows=f.rows, checksum=f.checksum, fails=tuple(f.fails)) for f in files
-        ]
-        self._publisher(sink).publish(Publication(app=app, batch=batch, files=staged, schema=schema))
+        sink = self.sink(name)
+        sink.create(pq.read_schema(have_file(sink.staging / files[0].path)))
+        sink.publish(app, batch, files)
 
-    def _publisher(self, sink: str) -> Publisher:
-        if sink not in self._opened:
-            self._opened[sink] = self._sink(sink).open(self._folder(sink), self.spark)
-        return self._opened[sink]
-
-    def _folder(self, sink: str) -> Path:
-        folder: Path = self._sink(sink).staging(self.staged / sink)
-        return folder
-
-    def _sink(self, sink: str) -> Any:
+    def _sink(self, sink: str) -> Sink:
         for node in self.graph.sinks:
             if node.name == sink:
-                return node.sink
+                found: Sink = node.sink
+                return found
         raise UnknownName(f"the job has no sink {sink!r}; there is {[node.name for node in self.graph.sinks]}")
 
 
@@ -104,10 +83,10 @@ def stands(sinks: SinksAtRest, recovered: Recovered, uuid: str, log: Log, names:
     found = []
     for sink in names or known:
         app = f"{uuid}/{sink}"
-        missing = missing_batches(sinks, sink, app, recovered, log) if sink in known else []
+        missing = missing_batches(sinks.sink, sink, app, recovered, log) if sink in known else []
         waiting = recovered.to_publish(sink)
-        if waiting is not None and sink in known and sinks.dedupes(sink):
-            seen = sinks.version(sink, app)
+        if waiting is not None and sink in known and sinks.sink(sink).deduplicates:
+            seen = sinks.sink(sink).version(app)
             waiting = None if seen is not None and seen >= waiting.batch else waiting
         found.append(SinkStand(sink=sink, missing=tuple(missing), waiting=waiting))
     return found
@@ -131,7 +110,7 @@ def redo(
         refuse_before_truncation(sinks.graph, lambda name: f"{uuid}/{name}", recovered, refusal=CannotSkip)
         stand = stands(sinks, recovered, uuid, log, [sink])[0]
         for commit in stand.missing:
-            sinks.verify_staged(sink, commit.staged[sink])
+            sinks.sink(sink).verify(commit.staged[sink])
         for commit in stand.missing:
             owned.refuse_lost()  # who has the log now may have gone back, and these rows come again
             sinks.publish(sink, f"{uuid}/{sink}", commit.batch, commit.staged[sink])

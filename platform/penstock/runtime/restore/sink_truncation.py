@@ -19,7 +19,7 @@ from penstock.checkpoint.log.recovery import Recovered
 from penstock.errors import CannotRestore, CannotTruncate, CheckpointCorrupt, CheckpointError, NotFound
 from penstock.graph.graph import JobGraph
 from penstock.runtime.restore.target import RestoreTarget, find_superseded
-from penstock.sinks.delta.restore import Target
+from penstock.sinks.base import Target, TruncatableSink
 
 __all__ = ["plan_truncation", "refuse_before_truncation", "was_truncated"]
 
@@ -46,13 +46,13 @@ def plan_truncation(
     )
     rows = {found.sink: found.rows for found in told.sinks}
     for name in [*sinks, *(name for name in rows if name not in sinks)]:
-        if not hasattr(sinks.get(name), "find_version") and (name in rows or told.before is not None):
+        if not isinstance(sinks.get(name), TruncatableSink) and (name in rows or told.before is not None):
             which = "is not among the job's sinks any more" if name not in sinks else "takes nothing back"
             said = f"{rows[name]:,} rows" if name in rows else "rows that the log no longer counts"
             raise CannotTruncate(f"sink {name!r} {which}, and has {said} of later batches", sink=name)
     found: dict[str, int] = {}
     for name, sink in sinks.items():
-        if hasattr(sink, "find_version"):
+        if isinstance(sink, TruncatableSink):
             try:
                 version = sink.find_version(_target(app(name), recovered, commit))
             except CannotTruncate as why:
@@ -81,8 +81,9 @@ def was_truncated(graph: JobGraph, app: Callable[[str], str], restore: Restore) 
     """
     sinks = {node.name: node.sink for node in graph.sinks}
     slot = -1 if restore.place is None else restore.place.slot
-    told = [sinks[name].truncated(app(name)) for name in restore.truncate if hasattr(sinks.get(name), "truncated")]
-    return not told or any(done is not None and done >= slot for done in told)
+    known = ((name, sinks.get(name)) for name in restore.truncate)
+    done = [sink.truncated(app(name)) for name, sink in known if isinstance(sink, TruncatableSink)]
+    return not done or any(at is not None and at >= slot for at in done)
 
 
 def refuse_before_truncation(

@@ -9,23 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors
-from penstock.checkpoint.log.entries import Commit, ManifestRef, StagedFile
+from penstock.checkpoint.log.entries import Commit, ManifestRef
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.errors import (
-    CannotTruncate,
     CheckpointCorrupt,
     ComputeFailed,
     EngineGone,
     GateError,
     PenstockError,
-    SinkRefused,
     StateMissing,
     UserFunctionError,
 )
 from penstock.graph.graph import JobGraph
-from penstock.graph.policies import OnEnd
 from penstock.operators.schema_evolution import Evolution
-from penstock.quality.held.files import keep_held
 from penstock.quality.partials import Partial
 from penstock.quality.verdict import Status, Verdict
 from penstock.runtime.driver.next_batch import spans_of
@@ -40,10 +36,9 @@ from penstock.runtime.tasks.batch_context import PROPERTY, BatchContext, told
 from penstock.runtime.tasks.gates import UNIT
 from penstock.runtime.tasks.partition_state import PartitionState
 from penstock.runtime.tasks.transport import receipts_of
-from penstock.sinks.base import Publication, Publisher, Staged, place_of
-from penstock.sinks.delta.restore import Target
-from penstock.sinks.staged_files import verify_staged
-from penstock.sources.base import Position, ReadLimit, SourceReader, Span
+from penstock.sinks.base import SchemaCheckingSink
+from penstock.sinks.staged_publisher import StagedPublisher
+from penstock.sources.base import SourceReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,26 +64,28 @@ class SparkEngine:
                 self.readers[source.name] = source.source.open(spark)
         self.built: BuiltJob = build_job(self.plan, spark, self.readers, suites)
         self.described = described(graph, suites)
-        self._staging: dict[str, Path] = {}
-        self._publishers: dict[str, Publisher] = {}
-        self._own_folder: dict[str, bool] = {}
         self._initial: list[DataFrame] = []
-        for node in graph.sinks:
-            folder = node.sink.staging(staged / node.name)
-            self._own_folder[node.name] = folder == staged / node.name
-            self._staging[node.name] = folder
+        self._sinks = {
+            node.name: StagedPublisher(
+                node.name, node.sink, staged / node.name, spark, self.built.sink_schemas[node.name]
+            )
+            for node in graph.sinks
+        }
+        self._prepared = False
 
     @property
     def folders(self) -> list[Path]:
         """Return the folders that tasks write in: the job's checkpoint, and the tables that take files of their own."""
-        tables = [self._staging[name] for name, own in self._own_folder.items() if not own]
+        staged = self.state_folder.parent / "staged"
+        tables = [sink.staging for sink in self._sinks.values() if sink.staging != staged / sink.name]
         return [self.state_folder.parent, *dict.fromkeys(tables)]
 
     def prepare(self) -> None:
-        """Check the sinks against the rows they will get, and open them; asked for when the log is owned."""
-        for node in self.graph.sinks if not self._publishers else ():
-            node.sink.prepare(self.built.sink_schemas[node.name], self.spark)
-            self._publishers[node.name] = node.sink.open(self._staging[node.name], self.spark)
+        """Make what sinks lack, and open them; asked for when the log is owned."""
+        for name, sink in self._sinks.items() if not self._prepared else ():
+            sink.create(self.built.sink_schemas[name])
+            sink.open()
+        self._prepared = True
 
     def accept(self, recovered: Recovered, drop: Collection[str] = ()) -> None:
         """Raise what the first finding of `compare` says that forbids going on."""
@@ -106,8 +103,9 @@ class SparkEngine:
         unfit = {}
         for node in self.graph.sinks:
             try:
-                getattr(node.sink, "check", lambda _: None)(self.built.sink_schemas[node.name])
-                getattr(node.sink, "ready", lambda _: None)(self.spark)
+                if isinstance(node.sink, SchemaCheckingSink):
+                    node.sink.check(self.built.sink_schemas[node.name])
+                    node.sink.ready(self.spark)
             except PenstockError as why:
                 unfit[node.name] = why
         unread = dict(self._unread(recovered))
@@ -141,54 +139,13 @@ class SparkEngine:
             if node.initial is not None:
                 yield initial_frame(node, self.built.steps[node.name], self.spark, str(self.state_folder))
 
-    # --- sources -----------------------------------------------------------------------------
+    def source(self, name: str) -> SourceReader:
+        """Return the reader of a source."""
+        return self.readers[name]
 
-    def latest(self, source: str, after: Position | None, limit: ReadLimit) -> Position:
-        """Return how far a batch may read a source."""
-        return self.readers[source].latest(after, limit)
-
-    def newest(self, source: str, after: Position | None) -> Position:
-        """Return how far a source can be read now, whatever the limits."""
-        return self.readers[source].newest(after)
-
-    def clamp(self, source: str, position: Position, target: Position) -> Position:
-        """Return the earlier of two positions of a source, partition by partition."""
-        return self.readers[source].clamp(position, target)
-
-    def backlog(self, source: str, position: Position | None) -> Mapping[str, int]:
-        """Return the rows that wait behind a position, for every partition that the source has now."""
-        return self.readers[source].backlog(position)
-
-    def span(self, source: str, start: Position | None, end: Position) -> Span:
-        """Return what the tasks read between two positions."""
-        return self.readers[source].span(start, end)
-
-    def span_rows(self, source: str, span: Span) -> int | None:
-        """Return how many rows a span has, None where only reading tells."""
-        return self.readers[source].rows(span)
-
-    def partitions(self, source: str, span: Span) -> tuple[str, ...]:
-        """Return the names of a source's partitions by index."""
-        return self.readers[source].partitions(span)
-
-    def verify(self, source: str, span: Span) -> None:
-        """Raise SourceChanged when a span that was fixed would give other rows now."""
-        self.readers[source].verify(span)
-
-    def ended(self, source: str, position: Position | None) -> bool:
-        """Return whether a source is read to its end for good."""
-        return self.readers[source].ended(position)
-
-    def closes_at_end(self, source: str) -> bool:
-        """Return whether the end of a bounded source closes all windows."""
-        node = next(s for s in self.graph.sources if s.name == source)
-        return getattr(node.source, "on_end", OnEnd.KEEP_OPEN) is OnEnd.CLOSE
-
-    def ack(self, source: str, position: Position) -> None:
-        """Tell a source that wants to know how far it was read."""
-        ack = getattr(self.readers[source], "ack", None)
-        if ack is not None:
-            ack(position)
+    def sink(self, name: str) -> StagedPublisher:
+        """Return the publisher of a sink."""
+        return self._sinks[name]
 
     # --- computing ---------------------------------------------------------------------------
 
@@ -238,13 +195,6 @@ class SparkEngine:
         """End a computation that runs."""
         self.spark.sparkContext.cancelAllJobs()
 
-    # --- gates and sinks ---------------------------------------------------------------------
-
-    def guarded_sinks(self, check: str) -> tuple[str, ...]:
-        """Return the sinks that a check guards."""
-        node = next(c for c in self.graph.checks if c.name == check)
-        return tuple(s.name for s in self.graph.sinks if s.parent is node)
-
     def decide(self, check: str, partials: Sequence[Mapping[str, str]]) -> list[tuple[int | None, Verdict]]:
         """Return the verdict on each unit of a check; a gate that raises closes (SEMANTICS 11.8).
 
@@ -259,56 +209,6 @@ class SparkEngine:
         if not found and self.built.judged[check] is None:
             return [(None, Verdict(status=Status.EMPTY, rows=0))]
         return [(unit.get(UNIT), verdict) for unit, verdict in found]
-
-    def staging(self) -> Mapping[str, str]:
-        """Return each sink's staging folder."""
-        return {name: str(folder) for name, folder in self._staging.items()}
-
-    def verify_staged(self, sink: str, files: Sequence[StagedFile]) -> None:
-        """Raise CheckpointCorrupt where staged files are not what a Commit says."""
-        verify_staged(self._staging[sink], files)
-
-    def refuse_values(self, sink: str, files: Sequence[StagedFile]) -> None:
-        """Raise SinkValueRefused for rows that a sink's table does not take."""
-        getattr(self._publishers[sink], "refuse_values", lambda _: None)(files)
-
-    def keep_held(self, sink: str, files: Sequence[StagedFile]) -> None:
-        """Put files of a batch that a gate holds below the checkpoint."""
-        keep_held(self._staging[sink], self.state_folder.parent / "staged" / sink, files)
-
-    def publish(self, sink: str, app: str, batch: int, files: Sequence[StagedFile]) -> None:
-        """Make staged files visible under (app, batch)."""
-        named = [
-            Staged(path=f.path, size=f.size, rows=f.rows, checksum=f.checksum, fails=tuple(f.fails)) for f in files
-        ]
-        asked = Publication(app=app, batch=batch, files=named, schema=self.built.sink_schemas[sink])
-        try:
-            self._publishers[sink].publish(asked)
-        except (PenstockError, ConnectionError):  # the second is of a JVM that is gone
-            raise
-        except Exception as why:
-            raise SinkRefused(f"sink {sink!r} cannot take batch {batch}: {type(why).__name__}: {why}") from why
-
-    def version(self, sink: str, app: str) -> int | None:
-        """Return the newest batch of the app that a sink shows."""
-        return self._publishers[sink].version(app)
-
-    def dedupes(self, sink: str) -> bool:
-        """Return whether a sink tells which batches it shows, and takes none twice."""
-        return self._publishers[sink].idempotent
-
-    def place(self, sink: str) -> str | None:
-        """Return where the rows of a sink go, None where that has no name."""
-        return place_of(next(node.sink for node in self.graph.sinks if node.name == sink))
-
-    def put_back(self, sink: str, target: Target, version: int, *, slot: int, newest: int) -> bool:
-        """Put a version of a sink's table in force again, and open it anew: what was loaded of it is old."""
-        node = next(s for s in self.graph.sinks if s.name == sink)
-        if not hasattr(node.sink, "put_back"):
-            raise CannotTruncate(f"sink {sink!r} is another than it was, and takes nothing back", sink=sink)
-        done: bool = node.sink.put_back(target, version, slot=slot, newest=newest)
-        self._publishers[sink] = node.sink.open(self._staging[sink], self.spark)
-        return done
 
 
 _OURS = re.compile(r"penstock\.errors\.(?:\w+\.)?(\w+): (?:PEN-[A-Z]+-\d+ )?(.*)")

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from penstock.errors import CannotTruncate, SinkConflict
+from penstock.sinks.base import Target
 from penstock.sinks.delta.durability import find_commit, make_entries_durable
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["ASKS_FOR_MORE", "PLAIN_WRITER", "Target", "choose_version", "find_version", "put_back"]
+__all__ = ["ASKS_FOR_MORE", "PLAIN_WRITER", "choose_version", "find_version", "put_back"]
 
 PLAIN_WRITER = 2
 """The newest writer protocol without table features: appending files is all it asks for."""
@@ -30,27 +30,6 @@ ASKS_FOR_MORE = ("delta.constraints.", "delta.columnMapping.mode", "delta.enable
 Actions = Sequence[Mapping[str, Any]]
 """What a commit did to a table, as its file in `_delta_log` says it."""
 _TRIES = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """Say what a table is to show again: what `app` had published when `batch` was committed, at `slot` of the log.
-
-    A `batch` of None is the time before its first.
-    """
-
-    app: str
-    batch: int | None
-    slot: int
-
-    @property
-    def truncation(self) -> str:
-        """Return the app id of truncations."""
-        return f"{self.app}/truncate"
-
-    def has(self, batch: int) -> bool:
-        """Return whether a batch of the app was published by then, as far as its number tells."""
-        return self.batch is not None and batch <= self.batch
 
 
 class _Whose(Enum):

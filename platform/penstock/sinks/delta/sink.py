@@ -26,11 +26,11 @@ from penstock.errors import (
     SinkError,
     SinkSchemaMismatch,
 )
-from penstock.sinks.base import Publication, Publisher, Staged
+from penstock.sinks.base import CreatingSink, Publication, Publisher, Staged, Target, TruncatableSink
 from penstock.sinks.delta.durability import find_commit, make_entries_durable, make_table_durable
 from penstock.sinks.delta.log_checkpoint import LogFolding
 from penstock.sinks.delta.log_entry import appended, entry_name
-from penstock.sinks.delta.restore import Target, find_version, put_back
+from penstock.sinks.delta.restore import find_version, put_back
 from penstock.sinks.delta.row_checks import refuse_values
 from penstock.sinks.delta.table import has_delta, is_plain, load, named_errors, refuse_unfit
 
@@ -47,12 +47,14 @@ _File = tuple[int, int] | None
 
 
 @dataclass(frozen=True)
-class Delta:
+class Delta(CreatingSink, TruncatableSink):
     """Describe a Delta table; it is made with the stream's columns if it is not there.
 
     `partition_by` names columns of a new table; such tables are committed by delta-spark, which is slower.
     Where it is given, a table that is there must be partitioned by just these.
     """
+
+    deduplicates = True
 
     path: str | Path
     partition_by: tuple[str, ...] = ()
@@ -68,7 +70,7 @@ class Delta:
         plain = not self.partition_by if table is None else is_plain(table)
         return Path(self.path).resolve() if plain else folder
 
-    def prepare(self, schema: pa.Schema, spark: Any) -> None:
+    def create(self, schema: pa.Schema, spark: Any) -> None:
         """Make the table, or check that the rows fit the one that is there."""
         self.check(schema)
         if load(Path(self.path)) is None:
@@ -116,7 +118,7 @@ class Delta:
             return slot
 
     def put_back(self, target: Target, version: int, *, slot: int, newest: int) -> bool:
-        """Put a version in force again, as in `delta_history.put_back`."""
+        """Put a version in force again, as in `delta.restore.put_back`."""
         with named_errors(self.path):
             return put_back(Path(self.path).resolve(), target, version, slot=slot, newest=newest)
 
@@ -160,10 +162,8 @@ class _View:
     """Whether the rows were found to fit: to ask for the newest batch alone does not tell."""
 
 
-class DeltaPublisher:
+class DeltaPublisher(Publisher):
     """Commit staged files under (app, batch); exactly one of several racing publishers lands."""
-
-    idempotent = True
 
     def __init__(self, sink: Delta, staging: Path, spark: Any) -> None:
         self.sink = sink

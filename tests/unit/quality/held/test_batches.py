@@ -46,7 +46,7 @@ class World:
         self.root = root
         self.table = root / "table"
         self.sink = Delta(self.table)
-        self.sink.prepare(SCHEMA, None)
+        self.sink.create(SCHEMA, None)
         job = Job("orders")
         rows = job.source("orders", MemorySource(schema="v long"))
         rows.write("out", self.sink)

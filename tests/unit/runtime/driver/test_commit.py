@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -21,15 +22,34 @@ from penstock.checkpoint.log.entries import (
     to_bytes,
 )
 from penstock.errors import GateStopped
-from penstock.graph.policies import OnFail
+from penstock.graph.policies import OnEnd, OnFail
 from penstock.quality.suite import Severity
 from penstock.quality.verdict import RuleResult, Status, Verdict
 from penstock.runtime.driver.commit import CommitDraft, decide
 from penstock.runtime.driver.receipts import BatchReceipts, check_accounting
-from penstock.sources.base import Span
+from penstock.sources.base import Source, Span
 from penstock.windows import Tumbling
 
 ROW, TABLE = "s:1:row", "s:2:table"
+
+
+class Closing(Source):
+    """A source whose end closes all windows."""
+
+    on_end = OnEnd.CLOSE
+
+
+@dataclass
+class FakeReader:
+    """Answer what `decide` asks of a source."""
+
+    is_ended: bool
+
+    def partitions(self, span: Span) -> tuple[str, ...]:
+        return tuple(span["partitions"])
+
+    def ended(self, position: Mapping[str, Any] | None) -> bool:
+        return self.is_ended
 
 
 class FakeEngine:
@@ -40,17 +60,8 @@ class FakeEngine:
         self.found = list(found)
         self.is_ended = ended
 
-    def partitions(self, source: str, span: Span) -> tuple[str, ...]:
-        return tuple(span["partitions"])
-
-    def ended(self, source: str, position: Mapping[str, Any] | None) -> bool:
-        return self.is_ended
-
-    def closes_at_end(self, source: str) -> bool:
-        return True
-
-    def guarded_sinks(self, check: str) -> tuple[str, ...]:
-        return tuple(s.name for s in self.graph.sinks if s.name.startswith("out"))
+    def source(self, name: str) -> FakeReader:
+        return FakeReader(is_ended=self.is_ended)
 
     def decide(self, check: str, partials: Sequence[Mapping[str, str]]) -> list[tuple[int | None, Verdict]]:
         return self.found
@@ -59,7 +70,7 @@ class FakeEngine:
 def idle_job() -> Job:
     """Return a job over one source whose partitions become idle after three seconds."""
     job = Job("idle")
-    rows = job.source("s", object(), event_time="t", max_out_of_order=seconds(0), idle_after=seconds(3))
+    rows = job.source("s", Closing(), event_time="t", max_out_of_order=seconds(0), idle_after=seconds(3))
     rows.window("w", Tumbling(seconds(10)).drop_late()).aggregate(n=agg.count()).write("out", object())
     return job
 
@@ -130,7 +141,7 @@ def verdict(*failed: str, rows: int = 10) -> Verdict:
 def checked_job(on_fail: OnFail, on_table_fail: OnFail | None = None) -> Job:
     """Return a job with two sinks behind check `c`, whose quarantine goes to sink `bad`."""
     job = Job("checked")
-    numbers = job.source("numbers", object())
+    numbers = job.source("numbers", Closing())
     checked = numbers.check("c", suite={}, on_fail=on_fail, on_table_fail=on_table_fail)
     checked.write("out", object())
     checked.write("out_copy", object())
@@ -301,7 +312,7 @@ def test_sinks_without_a_check_publish_whatever_a_gate_says() -> None:
     """DESIGN 4: a file that no check guards is published."""
     outcome = BatchReceipts(staged={("out", None): [(file("a", 2), None), (file("b", 3), None)]})
     job = Job("plain")
-    job.source("numbers", object()).write("out", object())
+    job.source("numbers", Closing()).write("out", object())
     decision = decide(FakeEngine(job), OFFSETS, None, outcome, gates={})  # type: ignore[arg-type]
     assert [f.path for f in decision.fields["staged"]["out"]] == ["a", "b"]
     assert (decision.fields["held"], decision.fields["verdicts"]) == ({}, [])
@@ -312,7 +323,7 @@ def test_sinks_without_a_check_publish_whatever_a_gate_says() -> None:
 
 def _windowed(outcome: BatchReceipts, *, ended: bool = False, before: Commit | None = None) -> dict[str, Any]:
     job = Job("windowed", partitions=2)
-    numbers = job.source("numbers", object(), event_time="t", max_out_of_order=seconds(1))
+    numbers = job.source("numbers", Closing(), event_time="t", max_out_of_order=seconds(1))
     windows = numbers.window("w", Tumbling(seconds(10)).drop_late()).aggregate(n=agg.count())
     windows.write("out", object())
     offsets = OFFSETS.model_copy(update={"watermarks": {"w": StepWatermarks(late=3, close=7)}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -18,6 +19,32 @@ from penstock.windows import Tumbling
 S = 1_000_000
 
 
+@dataclass
+class Rows:
+    """Follow rows by number, two a batch."""
+
+    count: int
+    closed: bool
+
+    def latest(self, after: Mapping[str, Any] | None, limit: ReadLimit) -> Mapping[str, Any]:
+        return {"at": min((after["at"] if after else 0) + 2, self.count)}
+
+    def newest(self, after: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        return {"at": self.count}
+
+    def clamp(self, position: Mapping[str, Any], target: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"at": min(position["at"], target["at"])}
+
+    def backlog(self, position: Mapping[str, Any] | None) -> Mapping[str, int]:
+        return {"0": self.count - (position["at"] if position else 0)}
+
+    def span(self, start: Mapping[str, Any] | None, end: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"from": start["at"] if start else 0, "to": end["at"]}
+
+    def ended(self, position: Mapping[str, Any] | None) -> bool:
+        return self.closed and (position["at"] if position else 0) >= self.count
+
+
 class FakeEngine:
     """Follow sources that are at the row numbers of `rows`, two rows a batch; those in `closed` get no more."""
 
@@ -26,23 +53,8 @@ class FakeEngine:
         self.rows = rows
         self.closed = closed
 
-    def latest(self, source: str, after: Mapping[str, Any] | None, limit: ReadLimit) -> Mapping[str, Any]:
-        return {"at": min((after["at"] if after else 0) + 2, self.rows[source])}
-
-    def newest(self, source: str, after: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        return {"at": self.rows[source]}
-
-    def clamp(self, source: str, position: Mapping[str, Any], target: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"at": min(position["at"], target["at"])}
-
-    def backlog(self, source: str, position: Mapping[str, Any] | None) -> Mapping[str, int]:
-        return {"0": self.rows[source] - (position["at"] if position else 0)}
-
-    def span(self, source: str, start: Mapping[str, Any] | None, end: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"from": start["at"] if start else 0, "to": end["at"]}
-
-    def ended(self, source: str, position: Mapping[str, Any] | None) -> bool:
-        return source in self.closed and (position["at"] if position else 0) >= self.rows[source]
+    def source(self, name: str) -> Rows:
+        return Rows(self.rows[name], closed=name in self.closed)
 
 
 def windowed_job(*, idle: int | None = None, sources: int = 1) -> Job:
@@ -224,8 +236,8 @@ class OfTopic:
         self.graph = job.graph()
         self.topic = topic
 
-    def __getattr__(self, name: str) -> Any:
-        return lambda _source, *said: getattr(self.topic, name)(*said)
+    def source(self, name: str) -> Topic:
+        return self.topic
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 1_000])

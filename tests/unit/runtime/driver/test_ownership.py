@@ -160,11 +160,11 @@ def test_a_clock_that_is_a_little_back_is_waited_for() -> None:
 class Prepared(FakeEngine):
     """An engine that notes when its sinks are opened."""
 
-    opened = 0
+    prepared = 0
 
     def prepare(self) -> None:
         """Count."""
-        self.opened += 1
+        self.prepared += 1
         super().prepare()
 
 
@@ -183,4 +183,4 @@ def test_only_the_owner_of_the_log_opens_the_sinks() -> None:
         else:
             with pytest.raises(HolderAlive):
                 list(driver.run())
-        assert engine.opened == expected
+        assert engine.prepared == expected

@@ -18,7 +18,7 @@ from penstock.runtime.plan.arrow_path import ArrowBranch, plain_rows
 from penstock.runtime.plan.job_plan import plan_job
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
-from penstock.sources.base import ReadLimit, with_hidden
+from penstock.sources.base import ReadLimit, Source, SourceReader, with_hidden
 from penstock.sources.records import arrow_schema
 from penstock.state import idle
 from penstock.testing import Harness
@@ -227,7 +227,7 @@ def job_with(stream: Stream, job: Job) -> Job:
     return job
 
 
-class Sliced:
+class Sliced(Source, SourceReader):
     """A source of its own kind: chunks that are slices of one array, lists whose items have Arrow's name, metadata."""
 
     schema = pa.schema(
@@ -235,7 +235,6 @@ class Sliced:
         metadata={"made by": "somebody else"},
     )
     splits = 2
-    on_end = None
 
     def open(self, _spark: Any) -> Sliced:
         """Return the reader."""

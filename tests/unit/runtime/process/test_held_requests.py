@@ -23,7 +23,7 @@ from penstock.runtime.driver.settings import Identity
 from penstock.runtime.process import held_service
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.runtime.process.held_service import HeldService, HeldWork, decide_at_rest
-from penstock.sinks.delta.restore import Target
+from penstock.sinks.base import Target
 from penstock.time.clock import ManualClock
 
 pytestmark = pytest.mark.fault("F71")

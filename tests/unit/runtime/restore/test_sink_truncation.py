@@ -80,7 +80,9 @@ def test_a_sink_that_is_gone_has_nothing_put_back(log: Log, tmp_path: Path) -> N
     asked = []
     engine = SimpleNamespace(
         graph=graph_of(tmp_path / "out"),
-        put_back=lambda sink, target, version, slot, newest: asked.append((sink, version, slot, newest)),
+        sink=lambda name: SimpleNamespace(
+            put_back=lambda target, version, slot, newest: asked.append((name, version, slot, newest))
+        ),
     )
     with pytest.raises(CannotTruncate, match="'gone' is to take rows back, and the job has it no longer"):
         list(redo_truncation(engine, lambda sink: f"uuid/{sink}", recover(log), Damage.FAIL))

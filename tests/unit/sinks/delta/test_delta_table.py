@@ -68,7 +68,7 @@ def actions(path: Path) -> list[dict[str, Any]]:
 def prepared(path: Path, spark: Any = None, **arguments: Any) -> Delta:
     """Return a sink whose table has been made or found fit."""
     sink = Delta(path, **arguments)
-    sink.prepare(SCHEMA, spark)
+    sink.create(SCHEMA, spark)
     return sink
 
 
@@ -397,8 +397,8 @@ def test_every_type_comes_back_as_it_was(tmp_path: Path) -> None:
     schema = pa.schema([(name, kind) for name, (kind, _) in SCALARS.items()])
     table = pa.table([[*values, None] for _, values in SCALARS.values()], schema=schema)
     sink = Delta(tmp_path / "table")
-    sink.prepare(schema, None)
-    sink.prepare(schema, None)
+    sink.create(schema, None)
+    sink.create(schema, None)
     file = Staged(**stage_table(table, sink.staging(tmp_path / "staged"), "a.parquet"))
     asked = Publication(app=APP, batch=0, files=[file], schema=schema)
     sink.open(sink.staging(tmp_path / "staged"), None).publish(asked)

@@ -42,7 +42,7 @@ def publish(publisher: DeltaPublisher, path: Path, batch: int, name: str | None 
 def opened(path: Path) -> DeltaPublisher:
     """Return a publisher of a table that is made if it is not there."""
     sink = Delta(path)
-    sink.prepare(SCHEMA, None)
+    sink.create(SCHEMA, None)
     publisher = sink.open(sink.staging(path / "staged"), None)
     assert isinstance(publisher, DeltaPublisher)
     return publisher
@@ -249,7 +249,7 @@ def test_a_table_that_becomes_plain_under_a_run_gets_rows_and_not_names(tmp_path
     path = tmp_path / "table"
     DeltaTable.create(str(path), Schema.from_arrow(SCHEMA), partition_by=["k"])
     sink = Delta(path)
-    sink.prepare(SCHEMA, spark)
+    sink.create(SCHEMA, spark)
     folder = tmp_path / "staged"
     publisher = sink.open(sink.staging(folder), spark)
     assert isinstance(publisher, DeltaPublisher)

@@ -9,7 +9,8 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from penstock.errors import CannotTruncate
-from penstock.sinks.delta.restore import Target, find_version, put_back
+from penstock.sinks.base import Target
+from penstock.sinks.delta.restore import find_version, put_back
 
 pytestmark = pytest.mark.fault("F59")
 

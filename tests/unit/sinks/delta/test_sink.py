@@ -21,5 +21,5 @@ def test_partition_by_names_columns_of_the_stream(tmp_path: Path) -> None:
     """Refused with what there is, and no folder is left."""
     sink = Delta(tmp_path / "t", partition_by=("nope",))
     with pytest.raises(SinkSchemaMismatch, match="'nope'.*user"):
-        sink.prepare(pa.schema([("user", pa.string())]), None)
+        sink.create(pa.schema([("user", pa.string())]), None)
     assert not (tmp_path / "t").exists()

@@ -1,0 +1,107 @@
+"""Publish what Commits name to one sink of a job: the one way, for the driver, for commands, and for held batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.checkpoint.storage.filesystem import have_file
+from penstock.errors import CannotTruncate, PenstockError, SinkRefused
+from penstock.sinks.base import CreatingSink, Publication, Publisher, Sink, Staged, Target, TruncatableSink
+from penstock.sinks.staged_files import verify_staged
+
+if TYPE_CHECKING:
+    from penstock.checkpoint.log.entries import StagedFile
+
+__all__ = ["StagedPublisher"]
+
+
+class StagedPublisher:
+    """Hold one sink for as long as somebody publishes to it.
+
+    `folder` is the sink's own below the checkpoint; the tasks may write elsewhere, as `staging` says.
+    `schema` is that of the rows; without it the staged files tell. `spark` is as in `Sink.open`.
+    """
+
+    def __init__(self, name: str, sink: Sink, folder: Path, spark: Any, schema: pa.Schema | None = None) -> None:
+        self.name = name
+        self.staging = sink.staging(folder)
+        self._sink = sink
+        self._spark = spark
+        self._schema = schema
+        self._publisher: Publisher | None = None
+
+    @property
+    def deduplicates(self) -> bool:
+        """Whether the sink tells which batches it shows, and takes none twice."""
+        return self._sink.deduplicates
+
+    @property
+    def place(self) -> str | None:
+        """Where the rows go, None where that has no name."""
+        return self._sink.place()
+
+    def create(self, schema: pa.Schema) -> None:
+        """Make the sink's target where it is missing; raises SinkSchemaMismatch before anything is written."""
+        if isinstance(self._sink, CreatingSink):
+            self._sink.create(schema, self._spark)
+
+    def open(self) -> StagedPublisher:
+        """Open the sink unless it is; nothing below works before."""
+        if self._publisher is None:
+            self._publisher = self._sink.open(self.staging, self._spark)
+        return self
+
+    def version(self, app: str) -> int | None:
+        """Return the newest batch of the app that the sink shows, None where it cannot be told."""
+        return self._opened().version(app)
+
+    def verify(self, files: Sequence[StagedFile]) -> None:
+        """Raise CheckpointCorrupt where staged files are not what a Commit says."""
+        verify_staged(self.staging, files)
+
+    def refuse_values(self, files: Sequence[StagedFile]) -> None:
+        """Raise SinkValueRefused for rows that the sink does not take, before they are committed."""
+        self._opened().refuse_values([_staged(file) for file in files])
+
+    def publish(self, app: str, batch: int, files: Sequence[StagedFile]) -> None:
+        """Make staged files visible under (app, batch), as `Publisher.publish` says; nothing without files.
+
+        Raises what the sink raises by name, and SinkRefused for all else but a connection that broke.
+        """
+        if not files:
+            return
+        schema = self._schema
+        if schema is None:
+            schema = pq.read_schema(have_file(self.staging / files[0].path))
+        publication = Publication(app=app, batch=batch, files=[_staged(file) for file in files], schema=schema)
+        try:
+            self._opened().publish(publication)
+        except (PenstockError, ConnectionError):  # the second is of a JVM that is gone
+            raise
+        except Exception as why:
+            raise SinkRefused(f"sink {self.name!r} cannot take batch {batch}: {type(why).__name__}: {why}") from why
+
+    def put_back(self, target: Target, version: int, *, slot: int, newest: int) -> bool:
+        """Put a version in force again, and open the sink anew: what was loaded of it is old.
+
+        Raises CannotTruncate, also where the sink takes nothing back.
+        """
+        if not isinstance(self._sink, TruncatableSink):
+            raise CannotTruncate(f"sink {self.name!r} is another than it was, and takes nothing back", sink=self.name)
+        done = self._sink.put_back(target, version, slot=slot, newest=newest)
+        self._publisher = None
+        self.open()
+        return done
+
+    def _opened(self) -> Publisher:
+        assert self._publisher is not None, f"sink {self.name!r} was used before it was opened"
+        return self._publisher
+
+
+def _staged(file: StagedFile) -> Staged:
+    return Staged(path=file.path, size=file.size, rows=file.rows, checksum=file.checksum, fails=tuple(file.fails))
