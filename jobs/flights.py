@@ -3,8 +3,7 @@
 Flights are replayed in the order in which they left, so a delayed one comes after flights that were due later.
 """
 
-from penstock import Job, agg, hours, minutes
-from penstock.config.settings import JobConf
+from penstock import Job, JobConf, agg, hours, minutes
 from penstock.quality import OnFail
 from penstock.sinks import Delta
 from penstock.windows import Sliding

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "platform"
 PACKAGE = "penstock"
 # What users import from a folder of low rank. Nobody inside imports it, so it may offer what stands above the folder.
-FRONTS = {f"{PACKAGE}.state": "runtime"}
+FRONTS = {PACKAGE: "config", f"{PACKAGE}.state": "runtime"}
 _MODULE = re.compile(rf"{PACKAGE}(\.[a-z_]+)+")
 
 # Lowest first; what stands in one line is of one rank.

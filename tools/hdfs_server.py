@@ -14,8 +14,9 @@ from typing import Any
 
 from hdfs import InsecureClient
 
+from penstock.runtime.spark.jars import ensure
+from penstock.runtime.spark.java import java_command
 from tools import jars
-from tools.prerequisites import java_command
 from tools.waiting import until
 
 _NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
@@ -44,7 +45,7 @@ class HdfsServer:
     """
 
     def __init__(self, folder: Path, *, java: Sequence[str] = BRIEF_JAVA) -> None:
-        trouble = jars.ensure(jars.HDFS)
+        trouble = ensure(jars.HDFS)
         assert not trouble, trouble
         self.folder = folder
         self._java = [java_command(os.environ) or "java", *java]

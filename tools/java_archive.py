@@ -14,9 +14,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from penstock.runtime.spark.java import java_command
 from penstock.runtime.spark.session import ARCHIVE
 from tools.jars import FOLDER
-from tools.prerequisites import java_command
 
 _STAMP = FOLDER / f"{ARCHIVE}.made-for"
 _PATIENCE = 300.0

@@ -16,8 +16,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from tools import jars
-
 ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
 LOCK = ROOT / "requirements" / "all.txt"
@@ -136,8 +134,7 @@ def main() -> int:
             install_uv(lock.decode())
             install_packages(lock.decode())
             STAMP.write_text(wanted)
-        if jars.main() != 0:
-            return 1
+        run(PYTHON, "-m", "tools.jars")
         close_to_others(CHECKPOINTS)
     except SetupFailed as failed:
         print(f"setup: this failed, see above: {failed}", file=sys.stderr)

@@ -3,11 +3,16 @@
 A job is ordinary Python that describes sources, windows, state, gates and sinks.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from penstock import agg
 from penstock.graph.durations import Count, Duration, count, days, hours, micros, millis, minutes, seconds
 from penstock.graph.job import Job, Stream
 from penstock.graph.keyed import KeyedStream, WindowedStream
 from penstock.graph.schedules import AUTO, NEVER, EveryBatches
+
+if TYPE_CHECKING:
+    from penstock.config.settings import JobConf
 
 __all__ = [
     "AUTO",
@@ -16,6 +21,7 @@ __all__ = [
     "Duration",
     "EveryBatches",
     "Job",
+    "JobConf",
     "KeyedStream",
     "Stream",
     "WindowedStream",
@@ -28,3 +34,12 @@ __all__ = [
     "minutes",
     "seconds",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return JobConf, whose module reads configuration files: a job that only names the type does without."""
+    if name == "JobConf":
+        from penstock.config.settings import JobConf
+
+        return JobConf
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,6 +19,7 @@ from penstock.cli.options import (
     State,
     TruncateSinks,
 )
+from penstock.cli.project_commands import project_commands
 from penstock.cli.sink_commands import sinks_app
 from penstock.cli.supervision import supervision
 
@@ -34,6 +35,11 @@ app = typer.Typer(
 
     A job is a module jobs/JOB.py with build(conf), and a file conf/jobs/JOB.toml.
     The commands find the project from the folder they are called in: the nearest one with conf/penstock.toml.
+
+    \b
+    A project of your own:
+      penstock init clicks                   a job that runs, its settings, gates, DAGs and test
+      penstock doctor                        what the machine and the project lack
 
     \b
     A first tour:
@@ -350,27 +356,8 @@ def held_discard(
     discard_command(context.obj, batch, json=json, project=project, debug=debug)
 
 
-config_app = typer.Typer(no_args_is_help=True, help="Look at the configuration.")
-
-
-@config_app.command("check")
-def config_check(*, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
-    """Read every file, and build every job.
-
-    Tells all that is wrong, with file and line: keys, types, suites, names that a job asks for and that are not there.
-    Spark is not started, so columns and SQL are for `penstock explain`.
-
-    \b
-    Examples:
-      penstock config check
-    """  # noqa: D301 - click knows the character, not the two
-    from penstock.cli.config import check_command
-
-    check_command(json=json, project=project, debug=debug)
-
-
 app.add_typer(held_app, name="held")
 app.add_typer(sinks_app, name="sinks")
-app.add_typer(config_app, name="config")
+app.add_typer(project_commands)
 app.add_typer(checkpoint_commands)
 app.add_typer(supervision)

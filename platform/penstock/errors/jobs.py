@@ -71,11 +71,18 @@ class ConfigError(PenstockError, ValueError):
     remedy = "Correct what is named: a line of a file, or a variable of the environment."
 
 
+class FilesInTheWay(PenstockError, FileExistsError):
+    """Files of a new job would be written over files that are there."""
+
+    code = "PEN-CNF-002"
+    remedy = "Choose another name for the job, or another folder with --into."
+
+
 class EnvironmentUnfit(PenstockError, RuntimeError):
     """Java, jars or packages are missing or too old."""
 
     code = "PEN-ENV-001"
-    remedy = "Run `make setup`; it says what is missing."
+    remedy = "Run `penstock doctor`, or in a clone of Penstock `make setup`: both say what is missing."
 
 
 class DeltaJarsMissing(EnvironmentUnfit):
@@ -83,8 +90,8 @@ class DeltaJarsMissing(EnvironmentUnfit):
 
     code = "PEN-ENV-003"
     remedy = (
-        "Put the jars delta-spark_4.2_2.13, delta-storage and delta-kernel-api, version 4.4.0 of io.delta on Maven, "
-        "into .jars of the project (`make setup` does), or write to a table without partition_by and constraints."
+        "Run `penstock doctor`, which fetches them into .jars of the project, or write to a table without "
+        "partition_by and constraints."
     )
 
 

@@ -1,4 +1,4 @@
-"""`tools/jars.py`: the jars are those of the committed list, or it is said which are not."""
+"""Jars are those of the list of digests, or it is said which are not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tools import jars
+from penstock.runtime.spark import jars
+from tools.jars import HDFS, SPARK, main
 
 DIGEST = "0" * 64
 OTHER = "f" * 64
@@ -53,56 +54,58 @@ def project(tmp_path, monkeypatch):
         fetched.append(1)
         (wanted.folder / "a.jar").write_bytes(content)
 
-    monkeypatch.setattr(jars, "FOLDER", folder)
-    monkeypatch.setattr(jars, "SPARK", jars.Jars(folder, tmp_path / "ivy.xml", tmp_path / "jars.sha256"))
     monkeypatch.setattr(jars, "fetch", fetch)
-    return folder, fetched
+    return jars.Jars(folder, tmp_path / "ivy.xml", tmp_path / "jars.sha256"), fetched
 
 
 def test_jars_are_fetched_once(project):
     """What is missing is fetched; when all is right a second run asks nobody."""
-    _, fetched = project
-    assert jars.ensure(jars.SPARK) == []
-    assert jars.ensure(jars.SPARK) == []
+    wanted, fetched = project
+    assert not jars.are_there(wanted)
+    assert jars.ensure(wanted) == []
+    assert jars.ensure(wanted) == []
+    assert jars.are_there(wanted)
     assert len(fetched) == 1
 
 
 def test_a_damaged_jar_is_fetched_again(project):
     """A jar with other bytes is replaced, not used."""
-    folder, fetched = project
-    assert jars.ensure(jars.SPARK) == []
-    (folder / "a.jar").write_bytes(b"damaged")
-    assert jars.ensure(jars.SPARK) == []
+    wanted, fetched = project
+    assert jars.ensure(wanted) == []
+    (wanted.folder / "a.jar").write_bytes(b"damaged")
+    assert not jars.are_there(wanted)
+    assert jars.ensure(wanted) == []
     assert len(fetched) == 2
 
 
-def test_an_extra_jar_is_an_error(project, capsys):
+def test_an_extra_jar_is_an_error_in_a_clone(project, capsys, monkeypatch):
     """A jar that nobody listed would end up on the class path."""
-    folder, _ = project
-    jars.ensure(jars.SPARK)
-    (folder / "b.jar").write_bytes(b"?")
-    assert jars.main() == 1
+    wanted, _ = project
+    monkeypatch.setattr("tools.jars.ROOT", wanted.folder.parent)
+    monkeypatch.setattr("tools.jars.FOLDER", wanted.folder)
+    monkeypatch.setattr("tools.jars.SPARK", wanted)
+    assert main() == 0
+    (wanted.folder / "b.jar").write_bytes(b"?")
+    assert main() == 1
     assert "b.jar is extra" in capsys.readouterr().err
 
 
 def test_what_ivy_said_is_shown_when_a_jar_is_still_missing(project, monkeypatch):
     """Without a network the reason is in the message, below the jar's name."""
     monkeypatch.setattr(jars, "fetch", lambda wanted: "UNRESOLVED DEPENDENCIES")
-    assert jars.ensure(jars.SPARK) == ["a.jar is missing", "Ivy said:\nUNRESOLVED DEPENDENCIES"]
+    assert jars.ensure(project[0]) == ["a.jar is missing", "Ivy said:\nUNRESOLVED DEPENDENCIES"]
 
 
 def test_one_process_at_a_time_fetches(project):
     """Two workers of one test run find the folder empty at the same time, and one of them fetches."""
-    _, fetched = project
+    wanted, fetched = project
     with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(lambda _: jars.ensure(jars.SPARK), range(2))) == [[], []]
+        assert list(pool.map(lambda _: jars.ensure(wanted), range(2))) == [[], []]
     assert len(fetched) == 1
 
 
-@pytest.mark.parametrize("wanted", [jars.SPARK, jars.HDFS], ids=["spark", "hdfs"])
+@pytest.mark.parametrize("wanted", [SPARK, HDFS], ids=["spark", "hdfs"])
 def test_every_jar_of_the_ivy_file_has_a_digest(wanted):
-    """The two lists in conf/ name the same jars and versions."""
+    """What asks Ivy and the list of digests name the same jars and versions."""
     asked = set(re.findall(r'name="([^"]+)" rev="([^"]+)"', wanted.ivy_file.read_text()))
-    assert {f"{name}-{revision}.jar" for name, revision in asked} == jars.read_digests(
-        wanted.digests.read_text()
-    ).keys()
+    assert {f"{name}-{revision}.jar" for name, revision in asked} == wanted.wanted().keys()

@@ -1,0 +1,97 @@
+"""Run `penstock init`: write a project with one job that runs, or add a job to a project that is there."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from penstock.cli.outcome import outcome
+from penstock.errors import ConfigError, FilesInTheWay
+from penstock.runtime.process.logging import configure_events
+from penstock.runtime.process.project import MARK, NAME
+
+__all__ = ["DAGS", "init_command", "job_files", "project_files"]
+
+DAGS = {
+    "streams.py": (
+        "A DAG for each job in conf/jobs: deploy it, see it healthy, follow it to its end.",
+        "from penstock.airflow import stream_dags",
+        "globals().update(stream_dags(__file__))",
+    ),
+    "restart_from_checkpoint.py": (
+        "Take a stream back to a checkpoint that is picked in the trigger form.",
+        "from penstock.airflow import restart_dag",
+        "dag = restart_dag(__file__)",
+    ),
+    "stream_requests.py": (
+        (
+            "A DAG for each request of a stream: stop, drain, suspend, resume, limit, save, "
+            "release and discard held batches."
+        ),
+        "from penstock.airflow import request_dags",
+        "globals().update(request_dags(__file__))",
+    ),
+    "quality_reports.py": (
+        "Report on windows when streams have published some, and on demand.",
+        "from penstock.airflow import report_dag",
+        "dag = report_dag(__file__)",
+    ),
+    "checkpoint_upkeep.py": (
+        "Read and check, once a day, all that streams can go back to.",
+        "from penstock.airflow import upkeep_dag",
+        "dag = upkeep_dag(__file__)",
+    ),
+}
+"""Each DAG file by name: its docstring, its import, and the line that makes the DAGs."""
+
+
+def project_files() -> dict[Path, str]:
+    """Return the files of a project that are of no one job, by path from its root."""
+    dags = {
+        Path("dags", name): f'"""{doc}"""\n\n{imports}\n\n{makes}\n' for name, (doc, imports, makes) in DAGS.items()
+    }
+    return {MARK: _template("project.toml"), Path(".gitignore"): _template("gitignore"), **dags}
+
+
+def job_files(name: str) -> dict[Path, str]:
+    """Return the files of a job, by path from the project's root: module, settings, suite, rows and test."""
+    templates = {
+        Path("jobs", f"{name}.py"): "job.py",
+        Path("conf", "jobs", f"{name}.toml"): "job.toml",
+        Path("conf", "quality", f"{name}_quality.json"): "suite.json",
+        Path("data", f"{name}.csv"): "rows.csv",
+        Path("tests", f"test_{name}.py"): "test.py",
+    }
+    return {path: _template(template).replace("@NAME@", name) for path, template in templates.items()}
+
+
+def init_command(name: str, *, folder: Path, debug: bool) -> None:
+    """Write the files of a job, and those of the project that are not there; nothing that is there is changed."""
+    configure_events(json=False)
+    with outcome(debug=debug):
+        if not NAME.fullmatch(name):
+            raise ConfigError(
+                f"{name!r} names no job: write a lower-case letter, then up to 62 letters, digits or underscores"
+            )
+        job = job_files(name)
+        if taken := [path for path in job if (folder / path).exists()]:
+            shown = ", ".join(map(str, taken))
+            raise FilesInTheWay(f"there is {shown}; nothing was written", where=str(folder.resolve()))
+        common = {path: text for path, text in project_files().items() if not (folder / path).exists()}
+        for path, text in {**common, **job}.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            with (folder / path).open("x", encoding="utf-8") as file:
+                file.write(text)
+            print(path)
+        here = "" if folder.resolve() == Path.cwd() else f"  cd {folder}\n"
+        print(
+            f"\nNext:\n{here}"
+            "  penstock doctor               what this machine lacks; fetches the jars of delta-spark\n"
+            f"  penstock explain {name}       the steps and the Spark job of a batch\n"
+            f"  penstock run {name}           data/{name}.csv into tables/{name}\n"
+            "  python -m pytest tests        the job's test"
+        )
+
+
+def _template(name: str) -> str:
+    return files("penstock.cli").joinpath("new_project", f"{name}.txt").read_text(encoding="utf-8")
