@@ -5,7 +5,7 @@ PYTHON ?= .venv/bin/python python3.11 python3.12 python3.13 python3
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-engine test soak check bench lock clean machine packages archive servers checkers mypy pytest
+.PHONY: help setup demo demo-engine test soak check bench lock clean machine packages archive servers checkers mypy pytest wheel
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 venv := $(CURDIR)/.venv/bin/python
@@ -50,6 +50,10 @@ check: machine ## run the checkers and the fast tests: what one runs all day
 
 bench: setup ## measure side by side with the peers and print the ratios
 	@$(venv) -m benchmarks
+
+wheel: packages ## build dist/penstock-VERSION-py3-none-any.whl, to install where streams run
+	@.venv/bin/uv build --quiet --wheel --no-build-isolation --python $(venv) --out-dir dist .
+	@ls dist/*.whl
 
 lock: setup ## resolve pyproject.toml into requirements/all.txt (make lock UPGRADE=1: to the newest that fit)
 	@.venv/bin/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 --all-extras \

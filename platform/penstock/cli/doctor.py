@@ -29,7 +29,7 @@ _EXTRAS = {"airflow": "DAGs", "quality": "quality reports", "ui": "the pages of 
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at: `trouble` is what to do, empty where all is well or it may be missing."""
+    """The result of one check: `trouble` is what to do, empty where all is well or the thing may be missing."""
 
     what: str
     found: str
@@ -37,7 +37,7 @@ class Finding(NamedTuple):
 
 
 def doctor_command(*, json: bool, project: Path | None, debug: bool) -> None:
-    """Print what was looked at, a line each; end with 78 where something must be mended before a job can run."""
+    """Print the result of each check, a line each; end with 78 where something must be mended before a job can run."""
     configure_events(json=False)
     with outcome(debug=debug):
         findings: list[Finding] = []

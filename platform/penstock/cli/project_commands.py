@@ -40,9 +40,9 @@ def init(
 
 @project_commands.command("doctor")
 def doctor(*, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
-    """Say what this machine and project lack; fetch the jars of delta-spark into .jars.
+    """Check what a job needs on this machine; fetch the jars of delta-spark into .jars.
 
-    Java, packages and their extras, jars by their digests, the checkpoint root, and the settings of every job.
+    Checks Java, packages and their extras, jars by their digests, the checkpoint root and the settings of every job.
 
     \b
     Examples:
