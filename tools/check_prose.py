@@ -106,10 +106,20 @@ def paragraphs_of_markdown(text: str) -> Iterator[tuple[int, str]]:
 
 
 def paragraphs_of_docstring(text: str) -> Iterator[tuple[int, str]]:
-    """Yield (line within the docstring, text) of each paragraph, each entry of a section and each item of a list."""
-    start, lines = 0, list[str]()
-    for number, line in enumerate([*text.splitlines(), ""]):
+    """Yield (line within the docstring, text) of each paragraph, each entry of a section and each item of a list.
+
+    Code is left out: a block, indented deeper than the text, behind a blank line and a line that ends with a colon.
+    """
+    written = [*text.splitlines(), ""]
+    margin = min((len(line) - len(line.lstrip()) for line in written[1:] if line.strip()), default=0)
+    code, start, lines = False, 0, list[str]()
+    for number, line in enumerate(written):
         bare = line.strip()
+        if bare and (deep := line.startswith(" " * (margin + 4)) and number > 0) != code:
+            before = written[max(0, number - 2) : number]
+            code = deep and len(before) > 1 and not before[1].strip() and before[0].endswith(":")
+        if code:
+            continue
         entry = _ENTRY.match(bare) if line.startswith("        ") else None
         if lines and (not bare or entry or _SECTION.fullmatch(bare) or _ITEM.match(bare)):
             yield start, " ".join(lines)

@@ -167,6 +167,24 @@ def test_the_mark_of_an_item_is_no_part_of_a_sentence():
     assert problem.endswith("word 1.")
 
 
+def test_code_in_a_docstring_is_no_prose():
+    """A block, indented, behind a blank line and a line that ends with a colon; entries of a section are prose."""
+    text = """A sink:
+
+        class Table:
+            a: int; b: str
+
+    It does it anew.
+
+    Args:
+        name: What is told.
+    """
+    read = [words for _, words in check_prose.paragraphs_of_docstring(text)]
+    assert read == ["A sink:", "It does it anew.", "What is told."]
+    of_a_module = "A sink:\n\n    class Table: ...\n\nAnew.\n"
+    assert [words for _, words in check_prose.paragraphs_of_docstring(of_a_module)] == ["A sink:", "Anew."]
+
+
 def test_of_a_module_what_people_read_is_read():
     """Docstrings, remedies, `help=`, and strings given to Penstock's errors; no other string."""
     problems = [problem.split(": ") for problem in problems_in("a.py", MODULE)]

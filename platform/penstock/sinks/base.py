@@ -23,7 +23,8 @@ The order of a run, all on the driver, none of it in tasks:
 1. The job is written, explained, compared: the attributes, `describe`, `place`. Nothing is read.
 2. A driver starts: `staging`, then `check` and `ready`. Nothing is written: somebody else may own the job's log.
 3. It owns the log: `create`, then `open`, then `version` of the publisher.
-4. Every batch: the tasks write files into the staging folder; `refuse_values` before the Commit; `publish` after it.
+4. In every batch the tasks write files into the staging folder. `refuse_values` is called before the Commit,
+   `publish` after it.
 5. A start after a crash, and `penstock sinks`, publish the same batch again.
 
 Held rows are published by the same publisher under an app id of their own.
@@ -117,12 +118,13 @@ class Publisher(Protocol):
         other batches may need, and must not wait without end: the next batch waits for it.
         After an error of its own the publisher is not used again: the next start opens another, which asks the target.
 
-        Raises SinkAhead when a later batch of this app is visible and this one is not; SinkBehind when batches are gone
-        that it has seen; other errors of the SNK group for what the target refuses. Anything else becomes SinkRefused.
+        Raises SinkAhead when a later batch of this app is visible and this one is not, and SinkBehind when batches are
+        gone that it has seen. It raises other errors of the SNK group for what the target refuses. Anything else
+        becomes SinkRefused.
         """
 
     def version(self, app: str) -> int | None:
-        """Return the newest batch of the app that is visible, None where there is none or it cannot be told.
+        """Return the newest batch of the app that is visible, None where there is none or the target cannot say.
 
         The driver asks it at a start, before the first batch. It asks the target, not what was remembered.
         """
@@ -145,7 +147,7 @@ class Sink(Protocol):
     The guarantee of a path is derived from it: exactly once with, at least once without.
     """
     in_order: bool = False
-    """The files tell where each row stands in order of arrival, and `read_staged` returns rows in that order."""
+    """The files hold the place of each row in order of arrival, and `read_staged` returns rows in that order."""
 
     def staging(self, folder: Path) -> Path:
         """Return where the tasks put this sink's files: `folder`, its own below the checkpoint, by default.
@@ -164,9 +166,9 @@ class Sink(Protocol):
     def open(self, staging: Path, spark: Any) -> Publisher:
         """Return a publisher that finds its files in `staging`.
 
-        Called once a run by the driver, when it owns the log and has called `create`; again after rows were taken back;
-        and by commands that publish for a job at rest. `spark` is the session, or what opens one when it is used.
-        It reads and writes nothing by itself.
+        The driver calls it once a run, when it owns the log and has called `create`, and again after rows were taken
+        back. Commands that publish for a job at rest call it as well. `spark` is the session, or what opens one when it
+        is used. It reads and writes nothing by itself.
         """
 
     def describe(self) -> str:
@@ -220,7 +222,7 @@ class TruncatableSink(Sink):
     def put_back(self, target: Target, version: int, *, slot: int, newest: int) -> bool:
         """Put a version in force again, once for the Restore in `slot`; False where that was done before.
 
-        The owner of the log calls it at its start, behind the Restore, and again if it died before a Commit followed.
-        The publisher is opened anew afterwards. `newest` is the highest batch that the log knew when it was read.
+        The owner of the log calls it at its start, after the Restore, and again if it died before a Commit followed.
+        The publisher is opened again afterwards. `newest` is the highest batch that the log knew when it was read.
         Raises CannotTruncate where the target has a later batch, or somebody else has written to it since.
         """

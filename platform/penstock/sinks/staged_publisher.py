@@ -57,7 +57,7 @@ class StagedPublisher:
         return self
 
     def version(self, app: str) -> int | None:
-        """Return the newest batch of the app that the sink shows, None where it cannot be told."""
+        """Return the newest batch of the app that the sink shows, None where it cannot say."""
         return self._opened().version(app)
 
     def verify(self, files: Sequence[StagedFile]) -> None:
@@ -84,10 +84,10 @@ class StagedPublisher:
         except (PenstockError, ConnectionError):  # the second is of a JVM that is gone
             raise
         except Exception as why:
-            raise SinkRefused(f"sink {self.name!r} cannot take batch {batch}: {type(why).__name__}: {why}") from why
+            raise SinkRefused(f"sink {self.name!r} cannot take batch {batch}: {type(why).__name__}, {why}") from why
 
     def put_back(self, target: Target, version: int, *, slot: int, newest: int) -> bool:
-        """Put a version in force again, and open the sink anew: what was loaded of it is old.
+        """Restore a version, and open the sink again: what was loaded of it is old.
 
         Raises CannotTruncate, also where the sink takes nothing back.
         """
