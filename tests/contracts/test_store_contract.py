@@ -163,6 +163,7 @@ class SharedStoreContract(StoreContract):
         """Open the store of that root, in another process."""
         raise AssertionError(f"a contract suite needs a store, at {root}")
 
+    @pytest.mark.slow
     @pytest.mark.fault("F07", "F32")
     def test_of_racing_processes_one_wins(self, store: CheckpointStore) -> None:
         """In each round one of three processes wins, and none is told a lie."""

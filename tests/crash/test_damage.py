@@ -263,6 +263,7 @@ def test_a_flipped_byte_of_the_metadata_is_never_believed(site: Site, every: int
         assert judge.of(site.files | {"metadata.json": data}, f"byte {at}") is CheckpointCorrupt
 
 
+@pytest.mark.slow
 @EVERY_BYTE
 @only("Offsets at the end")
 @pytest.mark.fault("F13", "F14")

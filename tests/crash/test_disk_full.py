@@ -109,6 +109,7 @@ def test_a_full_disk_stops_the_job_and_is_named(said: list[dict[str, object]]) -
     assert said[-2]["error"] == "NoneType", "the largest limit is large enough"
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F27")
 def test_a_full_disk_leaves_nothing_half_written(said: list[dict[str, object]]) -> None:
     """No file is larger than what was allowed, and no temporary one is left."""

@@ -315,6 +315,7 @@ def _never_undone(*asked: Any) -> HeldBatch:
     return replace(find_held(*asked), undone=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "broken"),
     [

@@ -29,6 +29,7 @@ for _ in driver.run(1_000_000):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F01", "F13", "F15", "F30")
 def test_a_log_on_disk_survives_kill_9_at_any_moment(tmp_path: Path) -> None:
     """Every entry is whole, no batch is committed twice or left out, purging included; temporary files are swept."""

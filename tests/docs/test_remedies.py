@@ -9,6 +9,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tools.error_page import leaves
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -44,6 +46,7 @@ def marked() -> Iterator[str]:
                             yield from (ast.literal_eval(code) for code in codes)
 
 
+@pytest.mark.slow
 def test_each_remedy_is_followed_by_a_test_or_has_a_reason() -> None:
     """A new error comes with a test that meets it, does as it says, and goes on."""
     followed, known = set(marked()), {error.code for error in leaves()}

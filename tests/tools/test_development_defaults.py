@@ -25,6 +25,7 @@ def test_the_container_has_no_port_and_no_network():
         assert service["cap_drop"] == ["ALL"]
 
 
+@pytest.mark.slow
 def test_what_the_container_is_said_to_run_needs_no_network_and_no_server():
     """Its image has what `make setup` makes and nothing else; a command that fetches would fail in it (issue 17, finding 20)."""
     compose = (ROOT / "docker-compose.yml").read_text()

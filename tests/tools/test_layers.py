@@ -127,6 +127,7 @@ def test_a_circle_is_named():
     assert circle(folder_graph(inside, {"p", "p.a", "p.a.in"})) is None
 
 
+@pytest.mark.slow
 def test_penstock_has_no_circle():
     """Neither for types nor inside functions."""
     assert circles(SOURCE) == []

@@ -86,6 +86,7 @@ def test_a_start_of_a_stream_that_runs_says_what_it_set(root):
     assert "nothing to do" in run(root, "start", "orders", "--rows", "7")[1]
 
 
+@pytest.mark.slow
 def test_a_restart_carries_what_becomes_of_state_and_sinks(root):
     """Into the stream's record, from where each of its drivers gets it; what is wrong ends with 2, and writes nothing."""
     control_store(root / "checkpoints")

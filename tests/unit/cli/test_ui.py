@@ -24,6 +24,7 @@ def shell(tmp_path):
     found.end()
 
 
+@pytest.mark.slow
 def test_the_pages_are_served_on_loopback_until_ctrl_c(shell):
     """Under the names of loopback and no other, so that no page from elsewhere can read them (DNS rebinding)."""
     process = shell.start("ui", "--port", "0")

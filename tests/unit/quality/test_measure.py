@@ -8,6 +8,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
 
 import pyarrow as pa
+import pytest
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -105,6 +106,7 @@ def found_results(verdict) -> list:
     return [r.observed if r.unexpected is None else (r.unexpected, r.considered) for r in verdict.results]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(st.lists(ROW, min_size=1, max_size=25), st.data())
 def test_any_split_of_the_rows_gives_the_observed_values_of_the_model(rows, data):

@@ -45,6 +45,7 @@ def test_runs_are_merged_to_what_one_sort_gives(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ordered", [True, False])
 def test_the_rows_of_a_large_file_are_never_in_memory_at_once(tmp_path: Path, *, ordered: bool) -> None:
     """A5: what Arrow holds stays near the bound, whatever the number of rows."""

@@ -141,6 +141,7 @@ class KeyedState(RuleBasedStateMachine):
             assert found == {name: model.get(name) for name in found}
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F30", "F43")
 def test_keyed_state_is_a_dict(tmp_path_factory):
     """Whatever the order of batches, merges, folds, restarts and restores; keys collide, are null and NaN."""

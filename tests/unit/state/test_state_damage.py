@@ -255,6 +255,7 @@ def in_turn(folder, partitions, rounds):
     return mapped.call_count
 
 
+@pytest.mark.slow
 def test_a_worker_that_serves_many_partitions_keeps_their_maps(tmp_path):
     """Hundreds of partitions in turn are mapped and checked once, not once a batch."""
     assert in_turn(tmp_path, 300, 2) == 0

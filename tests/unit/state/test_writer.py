@@ -167,6 +167,7 @@ def test_a_full_disk_at_any_call_leaves_the_state_as_it_was(tmp_path):
         assert rows_of(tmp_path, Manifest.read(tmp_path / name), "slices") == {**before, (1, 1): 1}
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F27")
 def test_a_real_limit_of_the_system_is_named(tmp_path):
     """A file size limit of the process: StorageFull with the path, no file and no part of one."""

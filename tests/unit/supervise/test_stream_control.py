@@ -245,6 +245,7 @@ def test_what_is_so_already_is_not_waited_for(control, clock):
     assert clock.sleeps == 0
 
 
+@pytest.mark.slow
 def test_a_wait_ends_when_it_is_reached(control, clock, supervised):
     """However long that takes, as long as it is supervised."""
     asked = control.ask(command(Verb.START))
@@ -303,6 +304,7 @@ def test_where_nobody_supervises_nobody_waits_for_ever(control, clock, leaves):
     assert control.wait(asked.generation, runs).phase is Phase.RUNNING
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_begins_to_supervise_in_time_is_waited_for(control, clock):
     """One that is started a little later carries out what stands."""
     asked = control.ask(command(Verb.START))

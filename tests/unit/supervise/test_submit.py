@@ -229,6 +229,7 @@ def test_java_goes_without_an_archive_that_does_not_fit(tmp_path: Path) -> None:
     assert all(line.startswith("OpenJDK") or "version" in line for line in told.stderr.splitlines())
 
 
+@pytest.mark.slow
 def test_spark_submit_knows_the_words_that_it_is_given() -> None:
     """An option that it does not know would be taken for the program."""
     script = Path(submit_words.__globals__["_spark"]()) / "bin" / "spark-submit"

@@ -205,6 +205,7 @@ JUNK = st.recursive(
 STATUS = ["generation", "holder", "at", "stage", "works", "proved", "waits_since", "state"]
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F77")
 @given(body=st.dictionaries(st.sampled_from(STATUS), JUNK | st.fixed_dictionaries({"since": JUNK})), junk=JUNK)
 @settings(max_examples=examples(24), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

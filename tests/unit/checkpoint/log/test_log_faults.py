@@ -85,6 +85,7 @@ def sweep(fault: Fault, **plan: Any) -> list[tuple[Recording, list[BaseException
 DEATHS = {"error": lambda path: StorageUnavailable("no answer", where=path), "kill": lambda _: KilledError()}
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F01", "F23", "F24", "F27", "F29")
 @pytest.mark.parametrize("death", DEATHS)
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER, Fault.FULL, Fault.VANISHED, Fault.STALE])

@@ -393,6 +393,7 @@ def test_an_entry_of_a_later_format_stops_every_reader(damage: Damage) -> None:
     assert store._files == before
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F13", "F16")
 def test_every_byte_of_a_small_log_flipped_is_noticed() -> None:
     """Recovery answers with a named error, or lists the entry as damaged; never with anything else.

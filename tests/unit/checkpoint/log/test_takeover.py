@@ -263,6 +263,7 @@ def newcomer(stop_after: int) -> Truth:
     return truth
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F07", "F30")
 def test_a_claim_from_an_old_view_lands_in_a_hole_and_is_fenced() -> None:
     """It does happen, at several places, and never does harm."""

@@ -304,6 +304,7 @@ def test_an_aggregate_is_new_as_a_whole(window: TimeWindow, before: list[str], a
     run(window, [("restart", before, SOME), ("restart", after, SOME * 4)])
 
 
+@pytest.mark.slow
 def test_what_is_said_of_older_versions_goes_with_their_rows() -> None:
     """DESIGN 5: the facts do not grow with each change of the code, nor do segments say what is theirs."""
     job = run(SLIDING, [("restart", aggregates, SOME * 6) for _, aggregates in BACK * 3])

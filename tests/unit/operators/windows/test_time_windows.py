@@ -261,6 +261,7 @@ def test_keys_come_and_go(aggregates):
     assert sum(run.num_rows for runs in engine.memory.runs.values() for run in runs) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("aggregates", [EXACT, ALL], ids=["subtract", "blocks"])
 def test_rows_late_for_some_windows_count_in_the_others(aggregates):
@@ -303,6 +304,7 @@ def test_a_year_without_rows_closes_no_windows_on_the_way(aggregates):
     assert result.next_due is None
 
 
+@pytest.mark.slow
 def test_a_jump_of_the_watermark_makes_so_many_windows_at_a_time(monkeypatch):
     """2.5, 3.1: ten rows in a window of an hour by 10 ms close 360,009 windows, of which some thousands are held."""
     monkeypatch.setattr(MANY, "COPIES_WORTH_A_WINDOW", 10_000)

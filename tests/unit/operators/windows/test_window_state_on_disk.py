@@ -80,6 +80,7 @@ WRITTEN_BEFORE = 25
 """Batches in `stored_windows`, which commit 2bfac1b wrote (two stacks: its front holds a whole window)."""
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F22")
 def test_state_of_two_stacks_goes_on(tmp_path: Path) -> None:
     """3.3, 10.5: what an older version kept for sliding windows is gone on from, and every window is right."""

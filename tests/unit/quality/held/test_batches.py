@@ -337,6 +337,7 @@ def test_a_held_batch_stays_while_newer_ones_are_purged(world):
     assert [go_on(batch) for batch in range(9, 11)] == [8, 9]
 
 
+@pytest.mark.slow
 def test_an_undecided_batch_costs_no_batch_and_no_start_anything(world):
     """Behind a Compaction the floor passes it, no decision is asked for, and it is released in the end (11.5)."""
     store, asked = world.log.store, []

@@ -347,6 +347,7 @@ def both_pages(rows, job="orders", **more) -> list[Page]:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(15))
 @given(many_runs())
 def test_pages_have_the_numbers_of_a_plain_count(rows):
@@ -385,6 +386,7 @@ def test_values_that_are_no_numbers_are_not_shown_as_text(rows):
         assert [cell for cell in ranges if not re.fullmatch(r"\S+ to \S+", cell)] == []
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(15))
 @given(many_runs())
 def test_plots_stay_in_their_boxes(rows):

@@ -248,6 +248,7 @@ def test_a_run_and_a_check_of_one_name_are_two(results):
     assert not results.has("x")
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(15))
 @given(
     tries=st.lists(
@@ -487,6 +488,7 @@ def test_a_crash_before_the_commit_loses_nothing(place, monkeypatch):
     assert place.report("r2").windows == 2
 
 
+@pytest.mark.slow
 def test_reports_go_on_until_no_more_wait(place):
     """With a limit of windows a report says that more wait, and the next one takes them."""
     place.loaded.settings.reports.windows = 2

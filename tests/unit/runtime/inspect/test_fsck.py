@@ -99,6 +99,7 @@ def test_a_file_of_state_that_is_gone_or_cut_short_is_found(site: Site) -> None:
         path.write_bytes(data)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F13")
 def test_a_flipped_byte_of_any_entry_is_found(site: Site) -> None:
     """Also of one that no restart would read; only the entry that says how to begin may end the reading at once."""

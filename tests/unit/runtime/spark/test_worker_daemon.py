@@ -36,6 +36,7 @@ print(json.dumps(seen))
 """
 
 
+@pytest.mark.slow
 def test_what_tasks_leave_for_good_is_looked_through_a_few_times_only() -> None:
     """Behind the first task, and behind the eighth what the fifth has made: not behind every one from then on."""
     ran = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=100)
@@ -59,6 +60,7 @@ print(json.dumps([looked, packed.later.X, "pydantic" in sys.modules]))
 """
 
 
+@pytest.mark.slow
 def test_a_new_worker_reads_no_archive_again(tmp_path: Path) -> None:
     """Python would read the list of a zip archive once for each package in it; what stands in it is still found.
 
@@ -83,6 +85,7 @@ def short() -> Iterator[str]:
         yield folder
 
 
+@pytest.mark.slow
 def test_an_idle_worker_that_java_leaves_says_nothing(short: str) -> None:
     """The daemon as Spark starts it: a worker whose socket closes, before or within a task, prints no traceback."""
     env = {

@@ -50,6 +50,7 @@ def test_an_archive_without_the_same_modules_beside_it_stays(tmp_path: Path, nam
     assert without_archives(places) == places
 
 
+@pytest.mark.slow
 def test_workers_find_pyspark_as_files() -> None:
     """As Spark starts the daemon: with its archives before all else."""
     script = "import penstock.runtime.spark.worker_daemon, py4j, pyspark; print(pyspark.__file__, py4j.__file__)"
