@@ -67,14 +67,15 @@ class Log:
 
     def find_tail(self) -> int:
         """Return the last slot in use by existence alone, -1 when the log is empty."""
-        tail = self.slots.find_tail()
+        tail = self.slots.find_tail(self.seen)
         self.seen = max(self.seen, tail)
         return tail
 
     def tail(self) -> int:
         """Return the last slot in use, after asking a listing whether an entry before it is missing (F16).
 
-        The search by existence takes a missing entry for the end, and an append there would hide the loss.
+        The search by existence takes a missing entry for the end, and an append there would hide the loss. Entries
+        that go missing before the last one that this object has seen are for the next process to find.
         Raises `LogGap` naming the missing slots. A stale listing (F29) at worst fails to notice.
         """
         tail = self.find_tail()

@@ -34,19 +34,25 @@ class Sequence:
         """Say whether the file of a number is there."""
         return self.store.exists(self.path(number))
 
-    def find_tail(self) -> int:
+    def find_tail(self, known: int = -1) -> int:
         """Return the last number in use, -1 when there is none; about `2 log2` of it in calls of `exists`.
+
+        Args:
+            known: A number that was in use at some time, or -1. The search begins at it, and takes `2 log2` of how far
+                the end has moved since. Where it is not in use in this folder the search is as without it.
 
         The answer was true at some moment of the call, unless files were added and deleted while it ran: then it may
         be a number that has become a hole or stands before one. `in_hole` tells, after a create.
         """
         widest = self.strides[-1]
-        last = _gallop(partial(self._is_step, 0, widest))
+        last = _gallop(partial(self._is_step, 0, widest), max(known, 0) // widest)
         if last < 0:
             return -1
         base, coarser = last * widest, widest
         for finer in (*reversed(self.strides[:-1]), 1):
-            base += finer * _bisect(partial(self._is_step, base, finer), 0, coarser // finer)
+            # Behind the newest milestone nothing is deleted: what was in use there is, and so is all before it.
+            first = (known - base) // finer if base < known < base + coarser else 0
+            base += finer * _last(partial(self._is_step, base, finer), first, coarser // finer)
             coarser = finer
         return base
 
@@ -86,14 +92,26 @@ class Sequence:
         return [] if self.exists(start + narrowest) else missing
 
 
-def _gallop(holds: Callable[[int], bool]) -> int:
-    """Return the largest index of a run that starts at 0, by doubling and then halving; -1 when 0 is not in it."""
-    if not holds(0):
-        return -1
-    low, high = 0, 1
-    while holds(high):
-        low, high = high, high * 2
-    return _bisect(holds, low, high)
+def _gallop(holds: Callable[[int], bool], first: int = 0) -> int:
+    """Return the largest index of a run that starts at 0, by doubling from `first` and then halving; -1 for no run."""
+    if not holds(first):
+        return _gallop(holds) if first else -1
+    low, step = first, 1
+    while holds(first + step):
+        low, step = first + step, step * 2
+    return _bisect(holds, low, first + step)
+
+
+def _last(holds: Callable[[int], bool], first: int, end: int) -> int:
+    """Return the last index that holds of a run that starts at 0 and ends before `end`; `first` may be in it."""
+    if not first:
+        return _bisect(holds, 0, end)
+    if not holds(first):
+        return _bisect(holds, 0, first)
+    low, step = first, 1
+    while first + step < end and holds(first + step):
+        low, step = first + step, step * 2
+    return _bisect(holds, low, min(first + step, end))
 
 
 def _bisect(holds: Callable[[int], bool], low: int, high: int) -> int:
