@@ -20,8 +20,13 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "troubleshooting.md"
 
 HEAD = """# Troubleshooting by error code
 
-Every error that Penstock raises on purpose has a code that does not change, says what happened and where, and ends with what to do.
-The exit code tells a supervisor whether a retry may help: 75 yes, 77 another driver holds the job, 78 a person is needed.
+Search this page for the code in a message, such as `PEN-CKP-012`.
+Every error that Penstock raises on purpose has a stable code, says what happened and where, and ends with what to do.
+The exit code tells a supervisor whether a retry may help:
+
+- 75: yes
+- 77: another driver holds the job
+- 78: a person is needed
 
 This page is written by `python -m tools.error_page --write`; a test compares it with the errors.
 """
@@ -56,12 +61,8 @@ def area_of(kind: type[errors.PenstockError]) -> str:
 
 
 def meaning(kind: type[errors.PenstockError]) -> str:
-    """Return the first line of an error's own docstring, or else its name in words."""
-    own = vars(kind).get("__doc__")
-    if own:
-        return str(own).strip().splitlines()[0]
-    words = "".join(f" {c.lower()}" if c.isupper() else c for c in kind.__name__).strip()
-    return words.capitalize() + "."
+    """Return the first line of an error's own docstring."""
+    return str(vars(kind)["__doc__"]).strip().splitlines()[0]
 
 
 def render() -> str:

@@ -6,6 +6,8 @@ from penstock.errors.root import EXIT_FENCED, EXIT_RETRY, PenstockError
 
 
 class CheckpointError(PenstockError):
+    """Root of all errors of a checkpoint, its log and its store."""
+
     code = "PEN-CKP-000"
     remedy = "Run `penstock checkpoints JOB` to see what can be restored."
 
@@ -15,12 +17,14 @@ class CheckpointCorrupt(CheckpointError):
 
     code = "PEN-CKP-001"
     remedy = (
-        "Nothing was overwritten. Put the file back from a backup, or go back with `--from` to what "
-        "`penstock fsck ROOT` names."
+        "Nothing was overwritten. Put the file back from a backup, or restore with `--from` a batch that `penstock "
+        "fsck ROOT` lists."
     )
 
 
 class FormatTooNew(CheckpointError):
+    """A newer Penstock has written the file."""
+
     code = "PEN-CKP-002"
     remedy = "Use the newer Penstock that wrote it; nothing was written."
 
@@ -30,54 +34,57 @@ class LogGap(CheckpointError):
 
     code = "PEN-CKP-003"
     remedy = (
-        "Put the missing entries back from a backup, or go back with `--from` to what `penstock fsck ROOT` names: a "
-        "restore makes up for the gap."
+        "Put the missing entries back from a backup, or restore with `--from` a batch that `penstock fsck ROOT` "
+        "lists. A restore closes the gap."
     )
 
 
 class MetadataMissing(CheckpointError):
-    """A log exists but metadata.json does not: a new id would break the dedupe of every sink."""
+    """A log exists without its metadata.json: a new uuid would break the deduplication of every sink."""
 
     code = "PEN-CKP-004"
-    remedy = "Put metadata.json back; to give the old sinks up on purpose, start an empty checkpoint elsewhere."
+    remedy = (
+        "Put metadata.json back from a backup. To abandon the old sinks on purpose, start an empty checkpoint "
+        "elsewhere."
+    )
 
 
 class CheckpointPartial(CheckpointError):
-    """Parts of a checkpoint are there, and its log is not: to begin anew would publish all rows a second time."""
+    """A checkpoint has lost its log: a new one would publish all rows a second time."""
 
     code = "PEN-CKP-028"
     remedy = (
-        "Put the missing parts back from a backup. To begin anew all the same, put the folder aside, and run "
-        "`penstock run JOB --new-lineage`: then all rows come again."
+        "Put the missing parts back from a backup. To start from the beginning, rename the folder and run `penstock "
+        "run JOB --new-lineage`; all rows are then published a second time."
     )
 
 
 class FormerCheckpoint(CheckpointError):
-    """There is no checkpoint where there was one: with a new uuid all rows would come a second time."""
+    """The job's previous checkpoint is missing: a new one would publish all rows a second time."""
 
     code = "PEN-CKP-029"
     remedy = (
-        "Mount the checkpoint's volume, or put its folder back. To begin anew, so that all rows come again beside "
-        "those that tables have: `penstock run JOB --new-lineage`, or `--from empty`."
+        "Mount the checkpoint's volume, or put its folder back. To start from the beginning, use `penstock run JOB "
+        "--new-lineage`, or `--from empty`; all rows are then published a second time."
     )
 
 
 class StateMissing(CheckpointError):
-    """A commit names state files that are not there."""
+    """A commit names state files that do not exist."""
 
     code = "PEN-CKP-005"
-    remedy = "Put the files back from a backup, or go back with `--from` to what `penstock fsck ROOT` names."
+    remedy = "Put the files back from a backup, or restore with `--from` a batch that `penstock fsck ROOT` lists."
 
 
 class NotExclusive(CheckpointError):
-    """The store let two writers create the same name."""
+    """The store has let two writers create one name."""
 
     code = "PEN-CKP-006"
     remedy = "Use local disk or HDFS; a store without exclusive create cannot fence a second driver."
 
 
 class NotShared(CheckpointError):
-    """An executor does not see what the driver has written, or the driver not what an executor has."""
+    """The driver and an executor do not see the same folder."""
 
     code = "PEN-CKP-023"
     remedy = (
@@ -87,24 +94,30 @@ class NotShared(CheckpointError):
 
 
 class StorageFull(CheckpointError, OSError):
+    """The disk is full, or a quota is exceeded."""
+
     code = "PEN-CKP-007"
-    remedy = "Free space or raise the quota, then start again: the batch is done anew from its offsets."
+    remedy = "Free space or raise the quota, then start again: the batch is re-run from its offsets."
     exit_code = EXIT_RETRY
 
 
 class StorageDenied(CheckpointError, PermissionError):
+    """The storage denies access to a file."""
+
     code = "PEN-CKP-008"
     remedy = "Give the job's user write permission on the checkpoint root, and nobody else."
 
 
 class StorageUnavailable(CheckpointError):
+    """The storage does not answer."""
+
     code = "PEN-CKP-009"
-    remedy = "Wait for the store; nothing was lost and a later start goes on."
+    remedy = "Wait for the storage; nothing was lost and a later start resumes."
     exit_code = EXIT_RETRY
 
 
 class CommitUnknown(CheckpointError):
-    """The outcome of a write cannot be told; nothing was cleaned up."""
+    """The outcome of a write is unknown; nothing was cleaned up."""
 
     code = "PEN-CKP-010"
     remedy = "Start again: the outcome is read back from the store."
@@ -112,101 +125,112 @@ class CommitUnknown(CheckpointError):
 
 
 class SlotTaken(CheckpointError, FileExistsError):
-    """Internal to the log: another entry stands in the slot."""
+    """Internal to the log: the slot has another entry."""
 
     code = "PEN-CKP-011"
     remedy = "Read the slot to learn who holds the log."
 
 
 class Fenced(CheckpointError):
-    """Another driver holds the log."""
+    """Another driver has acquired the log, with a newer epoch."""
 
     code = "PEN-CKP-012"
-    remedy = "Nothing to do: the other driver goes on. To replace it, stop it first or start with --take-over."
+    remedy = "Nothing to do: the other driver runs the job. To replace it, stop it first or start with --take-over."
     exit_code = EXIT_FENCED
 
 
 class HolderAlive(Fenced):
-    """The log is held by a driver that may be alive, and nobody allowed a takeover."""
+    """The driver that holds the log may be alive, and a takeover is not allowed."""
 
     code = "PEN-CKP-013"
-    remedy = "Stop the holder, wait until its heartbeat stands still, or start with --take-over."
+    remedy = "Stop the holder, wait until its heartbeat stops, or start with --take-over."
 
 
 class CannotRestore(CheckpointError, LookupError):
+    """The checkpoint to restore does not exist, or can no longer be restored."""
+
     code = "PEN-CKP-014"
     remedy = "Choose one of those listed."
 
 
 class CannotTruncate(CannotRestore):
-    """A sink cannot take back what it has published, or must not be made to."""
+    """A sink cannot be truncated to the restored batch."""
 
     code = "PEN-SNK-004"
     remedy = (
-        "Restore without --truncate-sinks, where that is possible: the rows stay, and come again under new batch ids."
+        "Restore without --truncate-sinks, where that is possible: the rows stay, and are published a second time "
+        "under new batch ids."
     )
 
 
 class CannotSave(CheckpointError, ValueError):
+    """A savepoint cannot be created under this name."""
+
     code = "PEN-CKP-024"
-    remedy = "Choose another name (`penstock checkpoints JOB` lists those in use), or save when a batch was committed."
+    remedy = "Choose another name (`penstock checkpoints JOB` lists those in use), or save once a batch is committed."
 
 
 class CannotSkip(CheckpointError, ValueError):
-    """There is nothing that a sink could go on without, or the log cannot be added to."""
+    """A sink lacks no batch that could be skipped, or the log accepts no entry."""
 
     code = "PEN-CKP-030"
     remedy = "Look at `penstock sinks JOB list`, which says what each sink lacks."
 
 
 class CannotCopy(CheckpointError, ValueError):
-    """A checkpoint cannot be exported from, or imported to, where that was asked for."""
+    """An export or import cannot use this folder."""
 
     code = "PEN-CKP-025"
-    remedy = "Name a folder that is not there yet, and an export that is whole."
+    remedy = "Name a folder that does not exist yet, and an export that is complete."
 
 
 class CheckpointMoved(CheckpointError):
-    """The log has ended, because the job goes on in a checkpoint elsewhere, under the same uuid."""
+    """The log has ended: the job was moved to another place, under the same uuid."""
 
     code = "PEN-CKP-026"
     remedy = (
-        "Run the job there; here nothing goes on again. To have it here once more, put this folder aside and move it "
-        "back with `penstock import DIR JOB --move`."
+        "Run the job there; this checkpoint is closed. To have it here again, rename this folder and move it back "
+        "with `penstock import DIR JOB --move`."
     )
 
 
 class MoveUnfinished(CheckpointError):
-    """A checkpoint was copied here to go on, and the one that it was copied from has not ended."""
+    """A checkpoint was moved here, and the log at its old place has not ended."""
 
     code = "PEN-CKP-027"
     remedy = (
-        "Repeat `penstock import DIR JOB --move` where both folders can be seen, which finishes it. Until the other "
-        "log has ended the job may go on there."
+        "Repeat `penstock import DIR JOB --move` where both folders are visible, which finishes the move. Until the "
+        "other log has ended the job may resume there."
     )
 
 
 class PartitionsChanged(CheckpointError, ValueError):
+    """The job has another number of state partitions than the checkpoint."""
+
     code = "PEN-CKP-015"
-    remedy = "Set the old number again, or have the state written for the new one: `--from batch=N --partitions P`."
+    remedy = "Set the old number again, or rescale the state to the new one: `--from batch=N --partitions P`."
 
 
 class StepsChanged(CheckpointError, ValueError):
-    """The job's stateful steps, its sources or its sinks are not those of the checkpoint."""
+    """The job's stateful steps, sources or sinks are not those of the checkpoint."""
 
     code = "PEN-CKP-016"
     remedy = (
-        "Bring it back as it was; `penstock diff JOB` compares all of it. The state of a step that the job no longer "
-        "has goes with --drop STEP, everything with --from empty."
+        "Undo the change; `penstock diff JOB` compares job and checkpoint. To drop the state of a step that the job "
+        "no longer has, use --drop STEP; to drop everything, --from empty."
     )
 
 
 class RootUnsafe(CheckpointError, PermissionError):
+    """The checkpoint root is a link, or other users may write to it."""
+
     code = "PEN-CKP-017"
     remedy = "Make the folder a real one that only the job's user can write (chmod 700)."
 
 
 class PathEscapes(CheckpointError, ValueError):
+    """A path leads out of the checkpoint root."""
+
     code = "PEN-CKP-018"
     remedy = "Use plain names; a path must stay below the checkpoint root."
 
@@ -219,14 +243,14 @@ class AccountingBroken(CheckpointError):
 
 
 class AlreadyExists(CheckpointError, FileExistsError):
-    """The store holds a file of that name already, whoever wrote it."""
+    """The store has a file of that name already."""
 
     code = "PEN-CKP-020"
     remedy = "Read the file to learn whose it is; nothing was overwritten."
 
 
 class NotFound(CheckpointError, FileNotFoundError):
-    """The store holds no file of that name."""
+    """The store has no file of that name."""
 
     code = "PEN-CKP-021"
     remedy = "Put the file back from a backup if it was removed by hand."

@@ -13,19 +13,21 @@ class SuiteError(PenstockError, ValueError):
 
 
 class SuiteMalformed(SuiteError):
-    """A suite is not what a suite looks like: not JSON, a key unknown or twice, a value of the wrong type."""
+    """A suite is malformed: not JSON, an unknown or duplicate key, or a value of the wrong type."""
 
     code = "PEN-QLT-004"
     remedy = "Correct the suite at the place named; docs/quality.md shows one."
 
 
 class SuiteNotFound(SuiteError, FileNotFoundError):
+    """The suite of a check does not exist."""
+
     code = "PEN-QLT-005"
     remedy = "Put the suite at that path, or correct the name in the job."
 
 
 class GateError(PenstockError, RuntimeError):
-    """The gate itself failed; the batch stays closed (SEMANTICS 11.8)."""
+    """A gate raised an error and fails closed (SEMANTICS 11.8)."""
 
     code = "PEN-QLT-002"
     remedy = "Nothing was committed or published. Correct the cause and start again."
@@ -39,19 +41,21 @@ class GateStopped(PenstockError):
 
 
 class HeldDecided(PenstockError, ValueError):
-    """A held batch was released or discarded before, or a restore has undone it."""
+    """A held batch was released or discarded before, or a restore has superseded it."""
 
     code = "PEN-QLT-006"
     remedy = "Look at `penstock held JOB list`: a batch is decided once."
 
 
 class HeldNotFound(PenstockError, LookupError):
+    """No batch of that number is held."""
+
     code = "PEN-QLT-007"
     remedy = "Choose one of the batches that `penstock held JOB list` shows."
 
 
 class ReportImpossible(PenstockError, RuntimeError):
-    """A report cannot be made of what is there."""
+    """A report cannot be made from the tables and suites of the job."""
 
     code = "PEN-QLT-008"
     remedy = "Correct what the message names; docs/quality.md says which tables and suites reports take."

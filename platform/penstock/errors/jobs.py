@@ -13,60 +13,74 @@ class JobError(PenstockError, ValueError):
 
 
 class BadName(JobError):
+    """A name of the job breaks the rules for names."""
+
     code = "PEN-JOB-002"
     remedy = "Use a lower-case letter, then up to 62 letters, digits or underscores."
 
 
 class DuplicateName(JobError):
+    """Two steps, sources, sinks or side outputs have one name."""
+
     code = "PEN-JOB-003"
     remedy = "Give each step, source, sink and side stream a name of its own: state and offsets live under it."
 
 
 class MissingLatePolicy(JobError):
+    """A window does not say what happens to late rows."""
+
     code = "PEN-JOB-004"
     remedy = "Choose with .drop_late() or .late_to(name): lateness is never a silent default."
 
 
 class BadExpression(JobError):
-    """Spark could not analyse a column, a type or a piece of SQL."""
+    """Spark cannot analyse a column, a type or a piece of SQL."""
 
     code = "PEN-JOB-005"
     remedy = "Correct the expression at the line named."
 
 
 class UnknownName(JobError, LookupError):
+    """A name refers to nothing in the job."""
+
     code = "PEN-JOB-006"
     remedy = "Use one of the names that exist; the message lists them."
 
 
 class MissingSink(JobError):
+    """A stream of the job leads to no sink."""
+
     code = "PEN-JOB-008"
     remedy = "Write the stream to a sink: rows may not vanish."
 
 
 class UnboundedState(JobError):
-    """Nothing bounds the state of a step."""
+    """No timeout bounds the state of a step."""
 
     code = "PEN-JOB-010"
-    remedy = "Give a timeout such as idle(hours(1)), or say unbounded=True: the state then grows with the keys."
+    remedy = "Set a timeout such as idle(hours(1)), or unbounded=True: the state then grows with the keys."
 
 
 class NoEventTime(JobError):
-    """A step of event time reads rows of which nobody has said what event time they have."""
+    """An event-time step reads rows whose event time is not defined."""
 
     code = "PEN-JOB-020"
     remedy = (
-        "Give map_with_state_arrow an event_time=, a column or expression of its output; or same_rows=True, where it "
-        "returns a row for each row it was given, in their order."
+        "Give map_with_state_arrow an event_time=, a column or expression of its output. If it returns a row for "
+        "each input row, in their order, use same_rows=True instead."
     )
 
 
 class JobNotFound(JobError, LookupError):
+    """No module in jobs/ has the name of the job."""
+
     code = "PEN-JOB-009"
     remedy = "Look at the modules in jobs/; run the command from the project, or pass --project."
 
 
 class ConfigError(PenstockError, ValueError):
+    """A key or value of the configuration is wrong."""
+
     code = "PEN-CNF-001"
     remedy = "Correct what is named: a line of a file, or a variable of the environment."
 
@@ -96,11 +110,11 @@ class DeltaJarsMissing(EnvironmentUnfit):
 
 
 class ClusterUnavailable(PenstockError, ConnectionError):
-    """The master of the cluster does not answer, or gives no executor."""
+    """The master of the cluster does not answer, or assigns no executor."""
 
     code = "PEN-ENV-002"
     remedy = (
-        "See that the master named in [spark] runs and has cores that are free; `spark.cores.max` bounds what one job "
-        "takes of a standalone cluster. A later start goes on."
+        "Check that the master named in [spark] runs and has free cores; `spark.cores.max` limits what one job "
+        "takes of a standalone cluster. A later start resumes."
     )
     exit_code = EXIT_RETRY

@@ -8,27 +8,35 @@ from penstock.errors.root import EXIT_PERSON, EXIT_RETRY, PenstockError
 
 
 class StateError(PenstockError):
+    """Root of all errors of keyed state."""
+
     code = "PEN-STA-000"
     remedy = "Restart from the last commit."
 
 
 class WrongPartition(StateError):
+    """Rows have reached a state partition that their key does not belong to."""
+
     code = "PEN-STA-001"
     remedy = "Report this: rows reached a state partition that is not theirs."
 
 
 class StateTooLarge(StateError):
+    """The state of a step exceeds its limit."""
+
     code = "PEN-STA-002"
     remedy = "Bound the state by time, or raise `state` in [limits] of the configuration."
 
 
 class StateRowTooLarge(StateTooLarge):
+    """The state of one key exceeds its limit."""
+
     code = "PEN-STA-008"
     remedy = "Keep less for one key, or raise `state_row` in [limits] of the configuration."
 
 
 class NondeterministicStep(StateError):
-    """Two runs of one task answered differently."""
+    """Two attempts of one task gave different results."""
 
     code = "PEN-STA-003"
     remedy = "Make the step depend on its rows only; use the batch's time instead of now()."
@@ -45,67 +53,73 @@ class IntegerOverflow(StateError, OverflowError):
 
 
 class SegmentExists(StateError, FileExistsError):
-    """A state file of that name is there already."""
+    """A state file of that name exists already."""
 
     code = "PEN-STA-005"
     remedy = "Report this: every attempt of a task writes under a name of its own. Nothing was overwritten."
 
 
 class NoState(StateError, LookupError):
-    """A state function has asked for state that the key has not."""
+    """The function called get() for a key without state."""
 
     code = "PEN-STA-006"
     remedy = "Ask state.exists() first, or use state.get_or(default)."
 
 
 class StateMisused(StateError, ValueError):
-    """A state function has done with its state what it may not."""
+    """The function made an illegal call on its State."""
 
     code = "PEN-STA-007"
-    remedy = "Correct the function: what may be called when is in docs/operators/state.md."
+    remedy = "Correct the function: docs/operators/state.md says which calls are legal when."
 
 
 class SourceError(PenstockError):
+    """Root of all errors of a source."""
+
     code = "PEN-SRC-000"
     remedy = "Check the source."
 
 
 class SourceNotFound(SourceError, FileNotFoundError):
+    """The file of a source does not exist."""
+
     code = "PEN-SRC-001"
     remedy = "Correct the path."
 
 
 class SourceChanged(SourceError):
-    """A range no longer gives the rows it gave."""
+    """A range of the source no longer gives the rows that it gave."""
 
     code = "PEN-SRC-002"
     remedy = "Put the file back as it was; a range that was fixed must replay."
 
 
 class ReadOtherwise(SourceChanged):
-    """A file is read in another order, or as other columns, than up to the job's position."""
+    """A file is read in another order, or with other columns, than up to the job's position."""
 
     code = "PEN-SRC-005"
     remedy = "Set order_by, schema and nulls as they were, or read the file from its beginning with --from empty."
 
 
 class ReadByOtherRules(SourceChanged):
-    """A position in a file was counted by other rules of which records are bad: its rows may have other numbers."""
+    """A position in a file was counted by other rules of which records are bad."""
 
     code = "PEN-SRC-008"
     remedy = (
-        "Read the file from its beginning with --from empty; or go on with the release that wrote the checkpoint, "
-        "which reads by its rules."
+        "Read the file from its beginning with --from empty, or use the release that wrote the checkpoint, which "
+        "reads by its rules."
     )
 
 
 class BadRecordFound(SourceError, ValueError):
+    """A record does not fit the schema of the source."""
+
     code = "PEN-SRC-004"
     remedy = "Correct the record, or set on_bad_record=BadRecord.QUARANTINE."
 
 
 class FileUnreadable(BadRecordFound):
-    """A file cannot be split into records at all."""
+    """A file cannot be split into records."""
 
     code = "PEN-SRC-006"
     remedy = "Correct the file: Parquet, or CSV in UTF-8 in which each quote is closed and no record exceeds 16 MiB."
@@ -115,57 +129,57 @@ class SortedCopyDamaged(SourceError):
     """A byte of the sorted copy of a replayed file has changed."""
 
     code = "PEN-SRC-007"
-    remedy = "Start again: a copy that is damaged is made anew from the file."
+    remedy = "Start again: the driver makes a new copy from the file."
     exit_code = EXIT_RETRY
 
 
 class UserFunctionError(PenstockError):
-    """A function or an expression of the user's raised."""
+    """A function or an expression of the job raised."""
 
     code = "PEN-OPR-001"
-    remedy = "Correct it, or filter what it cannot take; nothing was committed, and the batch is done again."
+    remedy = "Correct it, or filter the rows that it cannot take. Nothing was committed, and the batch is re-run."
 
 
 class WrongOutput(UserFunctionError, TypeError):
-    """A state function has returned what does not fit the declared columns."""
+    """A state function returned rows that do not fit the declared columns."""
 
     code = "PEN-OPR-004"
     remedy = (
-        "Return what the DDL of the step says, or correct the DDL. With on_error=OnError.QUARANTINE the step puts such "
-        "rows aside."
+        "Return what the DDL of the step declares, or correct the DDL. With on_error=OnError.QUARANTINE the step "
+        "quarantines such rows."
     )
 
 
 class EventTimeMissing(WrongOutput):
-    """A vectorised function has put out a row that a step of event time reads, and that has none."""
+    """A vectorised function emitted a row without event time to an event-time step."""
 
     code = "PEN-OPR-021"
     remedy = (
-        "Have the function give each row its event time, or filter such rows behind the step. Where event_time= is a "
-        "column of the output, on_error=OnError.QUARANTINE puts aside what the function was called with."
+        "Have the function give each row its event time, or filter such rows after the step. If event_time= is a "
+        "column of the output, on_error=OnError.QUARANTINE quarantines the input of the call."
     )
 
 
 class UnfitValue(UserFunctionError, ValueError):
-    """A row for a state function has a value that no Python object can hold, as a timestamp beyond the year 9999."""
+    """A row for a state function has a value without a Python object, such as a timestamp beyond the year 9999."""
 
     code = "PEN-OPR-020"
     remedy = (
-        "Filter such rows or CAST the column before the step; or give the step on_error=OnError.QUARANTINE, and its "
-        "quarantine a sink. Nothing was committed, and the batch is done again."
+        "Filter such rows or CAST the column before the step, or give the step on_error=OnError.QUARANTINE and its "
+        "quarantine a sink. Nothing was committed, and the batch is re-run."
     )
 
 
 class ComputeFailed(PenstockError, RuntimeError):
-    """The Spark job of a batch failed for a reason that is not the user's."""
+    """The Spark job of a batch failed, and not because of the job's code."""
 
     code = "PEN-OPR-002"
-    remedy = "Nothing was committed. Read the cause; a retry runs the same batch again."
+    remedy = "Nothing was committed. Read the cause; a retry re-runs the same batch."
     exit_code = EXIT_RETRY
 
 
 class EngineGone(PenstockError, RuntimeError):
-    """The Java side of Spark died."""
+    """Spark's JVM died."""
 
     code = "PEN-OPR-003"
     remedy = "Start again; give the driver more memory if it ran out."
@@ -173,6 +187,8 @@ class EngineGone(PenstockError, RuntimeError):
 
 
 class SinkError(PenstockError):
+    """A sink failed; the batch is committed."""
+
     code = "PEN-SNK-000"
     remedy = "Check the sink; the batch is committed and will be published at the next start."
     exit_code = EXIT_RETRY
@@ -187,6 +203,8 @@ class SinkAhead(SinkError):
 
 
 class SinkConflict(SinkError):
+    """Other writers commit to the table all the time."""
+
     code = "PEN-SNK-002"
     remedy = "Another writer keeps committing to the table; start again."
 
@@ -202,20 +220,19 @@ class SinkBehind(SinkError):
 
     code = "PEN-SNK-006"
     remedy = (
-        "`penstock sinks JOB redo SINK` publishes them again where their files are there. Else `penstock restore JOB "
-        "--from batch=N`, to a batch before them, has them computed and published again, and `penstock sinks JOB skip "
-        "SINK` goes on without them, with a count."
+        "`penstock sinks JOB redo SINK` publishes them again if their files exist. Otherwise `penstock restore JOB "
+        "--from batch=N`, to a batch before them, has them computed and published again, and `penstock sinks JOB "
+        "skip SINK` skips them, with a count."
     )
     exit_code = EXIT_PERSON
 
 
 class SinkRefused(SinkError):
-    """A sink raised on what it was given; the batch is committed, and each start publishes it again (SEMANTICS 9.6)."""
+    """A sink rejected a committed batch; each start publishes it again (SEMANTICS 9.6)."""
 
     code = "PEN-SNK-007"
     remedy = (
-        "Correct the sink and start again, or have it go on without that batch: `penstock sinks JOB skip SINK`, which "
-        "the log counts."
+        "Correct the sink and start again, or skip that batch: `penstock sinks JOB skip SINK`, which the log counts."
     )
     exit_code = EXIT_PERSON
 
@@ -224,24 +241,24 @@ class SinkValueRefused(SinkError, ValueError):
     """A row breaks a rule of the sink's table; nothing was committed (SEMANTICS 9.6)."""
 
     code = "PEN-SNK-008"
-    remedy = "Filter such rows, or check them in a gate, or take the rule from the table; the batch is done again."
+    remedy = "Filter such rows, or check them in a gate, or remove the rule from the table; the batch is re-run."
     exit_code = EXIT_PERSON
 
 
 class SinkForgets(SinkError):
-    """The table forgets which batches it was given (F59)."""
+    """The table is configured to forget which batches it has received (F59)."""
 
     code = "PEN-SNK-005"
-    remedy = "Unset delta.setTransactionRetentionDuration: by what the table remembers no batch is published twice."
+    remedy = "Unset delta.setTransactionRetentionDuration: the table's memory keeps batches from being published twice."
     exit_code = EXIT_PERSON
 
 
 class SinkSchemaMismatch(SinkError, ValueError):
-    """The table does not take the stream's columns, also where somebody has changed it between two batches (F70)."""
+    """The table does not accept the stream's columns (F70)."""
 
     code = "PEN-SNK-003"
     remedy = (
-        "Give the table the stream's columns again (RESTORE TABLE puts back what it had), or write to a new one: rows "
-        "that were committed for the old one go with `penstock sinks JOB skip SINK`, which counts them."
+        "Give the table the stream's columns again (RESTORE TABLE restores what it had), or write to a new one. "
+        "Skip the rows that were committed for the old one with `penstock sinks JOB skip SINK`, which counts them."
     )
     exit_code = EXIT_PERSON
