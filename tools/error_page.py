@@ -14,8 +14,6 @@ from pathlib import Path
 from penstock import errors
 from tools.pages import write_or_print
 
-# ruff: noqa: E501 - a sentence of the page is a line
-
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "troubleshooting.md"
 
 HEAD = """# Troubleshooting by error code
