@@ -37,11 +37,11 @@ class Mode(Enum):
 class Cell(Enum):
     """Say what comes of a start."""
 
-    ON = "goes on"
+    ON = "resumes"
     DROP = "`--drop`"
-    STEPS = "refused"
-    PARTITIONS = "refused (015)"
-    ANEW = "anew"
+    STEPS = "rejected"
+    PARTITIONS = "rejected (015)"
+    ANEW = "from start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,63 +64,73 @@ _FUNCTIONS, _WINDOWS, _JOB = "State functions", "Windows", "Steps, sources and s
 TABLE = {
     "column new": _change(_FUNCTIONS, "a column of state is new", Cell.ON),
     "column wider": _change(_FUNCTIONS, "a column of state is wider", Cell.ON),
-    "columns elsewhere": _change(_FUNCTIONS, "columns of state stand in another order", Cell.ON),
-    "column gone": _change(_FUNCTIONS, "a column of state is gone", Cell.STEPS),
+    "columns elsewhere": _change(_FUNCTIONS, "columns of state are in another order", Cell.ON),
+    "column gone": _change(_FUNCTIONS, "a column of state is removed", Cell.STEPS),
     "column narrower": _change(_FUNCTIONS, "a column of state is narrower", Cell.STEPS),
     "key of another type": _change(_FUNCTIONS, "a key has another type, also a wider one", Cell.STEPS),
     "another key": _change(_FUNCTIONS, "another column is the key", Cell.STEPS),
     "timeout new": _change(_FUNCTIONS, "a timeout is new", Cell.STEPS),
-    "timeout gone": _change(_FUNCTIONS, "a timeout is gone", Cell.STEPS),
+    "timeout gone": _change(_FUNCTIONS, "a timeout is removed", Cell.STEPS),
     "timeout longer": _change(_FUNCTIONS, "`idle` lasts longer", Cell.ON),
-    "function": _change(_FUNCTIONS, "only the function's code is another", Cell.ON),
+    "function": _change(_FUNCTIONS, "only the function's code is changed", Cell.ON),
     "windows longer": _change(_WINDOWS, "windows have another length", Cell.STEPS),
     "another kind of windows": _change(_WINDOWS, "windows are of another kind", Cell.STEPS),
-    "an aggregate more": _change(_WINDOWS, "there is one aggregate more", Cell.ON),
-    "an aggregate gone": _change(_WINDOWS, "an aggregate is gone", Cell.ON),
-    "another aggregate": _change(_WINDOWS, "an aggregate is another: one that is gone and one that is new", Cell.ON),
+    "an aggregate more": _change(_WINDOWS, "an aggregate is new", Cell.ON),
+    "an aggregate gone": _change(_WINDOWS, "an aggregate is removed", Cell.ON),
+    "another aggregate": _change(_WINDOWS, "an aggregate is replaced by another", Cell.ON),
     "an aggregate cast": _change(
         _WINDOWS, "a sum of integers is cast to decimal or double, and keeps its sums", Cell.ON
     ),
-    "aggregates elsewhere": _change(_WINDOWS, "aggregates stand in another order, or have other names", Cell.ON),
+    "aggregates elsewhere": _change(_WINDOWS, "aggregates are reordered or renamed", Cell.ON),
     "blanks": _change(_WINDOWS, "an expression has other blanks or letter case", Cell.ON),
-    "another type": _change(_WINDOWS, "what an aggregate reads has a narrower type", Cell.STEPS),
+    "another type": _change(_WINDOWS, "the input of an aggregate has a narrower type", Cell.STEPS),
     "another window key": _change(_WINDOWS, "another column is the key", Cell.STEPS),
-    "late rows": _change(_WINDOWS, "late rows are handed over instead of dropped", Cell.ON),
-    "step new": _change(_JOB, "a step is new, and begins with nothing", Cell.ON),
-    "step gone": _change(_JOB, "a step with state is gone", Cell.DROP),
-    "step renamed": _change(_JOB, "a step with state has another name, and begins with nothing", Cell.DROP),
+    "late rows": _change(_WINDOWS, "late data goes to a side output instead of being dropped", Cell.ON),
+    "step new": _change(_JOB, "a step is new, and starts empty", Cell.ON),
+    "step gone": _change(_JOB, "a step with state is removed", Cell.DROP),
+    "step renamed": _change(_JOB, "a step with state is renamed, and starts empty", Cell.DROP),
     "partitions": _change(_JOB, "the number of partitions", Cell.PARTITIONS, snapshot=Cell.ON, partitions=Cell.ON),
     "source new": _change(_JOB, "a source is new, and read from its beginning", Cell.ON),
-    "source gone": _change(_JOB, "a source is gone", Cell.STEPS),
-    "source renamed": _change(_JOB, "a source has another name", Cell.STEPS),
+    "source gone": _change(_JOB, "a source is removed", Cell.STEPS),
+    "source renamed": _change(_JOB, "a source is renamed", Cell.STEPS),
     "sink new": _change(_JOB, "a sink is new", Cell.ON),
-    "sink gone": _change(_JOB, "a sink is gone", Cell.ON),
+    "sink gone": _change(_JOB, "a sink is removed", Cell.ON),
 }
 
-HEAD = """# What a start makes of a changed job
+HEAD = """# Changed jobs: schema evolution and compatibility
 
-A job goes on from its checkpoint with other code, as far as nothing that is kept would be lost or read wrongly. `penstock diff JOB` tells it of your job; the tables below tell it of each change, for each way to [start](checkpoints.md#restart-from-a-checkpoint).
+Which changes of a job's code are compatible with its state. A job can resume from its checkpoint with changed code, unless state would be lost or misread.
+`penstock diff JOB` checks your job. The tables below list each change, for each way to [start](checkpoints.md#restart-from-a-checkpoint).
 
 | cell | what a start does |
 |---|---|
-| goes on | it goes on: state and positions are those of the batch that is gone on from |
-| `--drop` | it is refused with `PEN-CKP-016`, unless `--drop STEP` lets the state of that step go |
-| refused | it is refused with `PEN-CKP-016`, and nothing has changed: the code of before goes on |
-| refused (015) | it is refused with `PEN-CKP-015`; `--partitions P` has the state written anew |
-| anew | it begins with no state, at the beginning of its sources; the change does not count |
+| resumes | The job resumes with that batch's state and source positions |
+| `--drop` | The start is rejected with `PEN-CKP-016`, unless `--drop STEP` drops the state of that step |
+| rejected | The start is rejected with `PEN-CKP-016`, and nothing has changed. The previous code resumes |
+| rejected (015) | The start is rejected with `PEN-CKP-015`. `--partitions P` rewrites the state |
+| from start | The job starts without state, at the beginning of its sources. The change does not matter |
 
-`--partitions P` here means the change together with another number of partitions, from the last commit. It goes with the other ways to start as well.
+The column `--partitions P` is the change together with another number of partitions, from the last commit. The option can be combined with the other ways to start as well.
 
-This page is written by `python -m tools.compatibility_page --write`, and each cell is what a test has seen a start do.
+This page is written by `python -m tools.compatibility_page --write`, and a test has seen a start do what each cell says.
 """
 
-TAIL = """## What else counts
-- A step that has another name in the code than in the checkpoint is a step that is gone and one that is new. So are a source and a sink.
-- A sink may go when its last rows are known to be published, as a driver says that leaves on purpose. It may also write to another table then: what was published stays in the old one. Behind one that was killed, start once as it was, or let the last rows go with `penstock sinks JOB skip SINK`: from the last commit, and from anything that is of that batch, that is asked for with `PEN-CKP-016`. A restore to a batch before it goes on: the rows are computed again, for the sinks that there are.
-- A source or a step that is new is refused as long as a batch is begun and not committed: start once as it was, or give that batch up with `--from batch=N`.
-- A restore that is refused changes neither state nor positions. Where a changed job has gone on, the code of before can go back to any batch that is kept from before.
-- An aggregate that is new counts the rows that come from then on, in windows that are open as well; windows that begin later have it whole. So does `first`, which is the first row since then. One that needs only what is kept already, as a mean beside a sum of doubles, has it whole at once. One that is dropped is gone with the first batch without it: added again it is new, whatever the files still have. All ways to make windows, and all ways to start, keep this rule; `penstock diff` says which is which.
-- What a table of a sink does not take is refused with `PEN-SNK-003`, whichever way the job starts.
+TAIL = """## Rules
+- A renamed step is one that is removed and one that is new. So are a renamed source and a renamed sink.
+- A new source or step is rejected while a batch is begun and not committed. Start once with the previous code, or abandon that batch with `--from batch=N`.
+- A rejected restore changes neither state nor positions. After a changed job has run, the previous code can restore any kept batch from before the change.
+- Columns that a sink's table does not accept are rejected with `PEN-SNK-003`, for every way to start.
+
+### Removed sinks
+- You may remove a sink, or give it another table, once its last rows are known to be published. A driver that leaves on purpose records that. Published rows stay in the old table.
+- After a crash, start once with the sink, or skip its last rows with `penstock sinks JOB skip SINK`. Until then a start from the last commit, or from anything of that batch, is rejected with `PEN-CKP-016`.
+- A restore to an earlier batch resumes: the rows are computed a second time, for the current sinks.
+
+### Changed aggregates
+- A new aggregate counts the rows from then on, also in open windows. Later windows are complete. `first` is the first row since then.
+- A new aggregate that needs only stored partials, such as a mean beside a sum of doubles, is complete at once.
+- A removed aggregate is lost with the first batch without it. If you add it later, it is new, whatever the files still have.
+- These rules hold for all window strategies and all ways to start. `penstock diff` shows which one applies.
 """
 
 
