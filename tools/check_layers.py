@@ -3,6 +3,8 @@
 Run as `python -m tools.check_layers`.
 A module may import its own folder and everything of a lower rank; folders of one rank do not import each other.
 No modules import each other in a circle, and no folders, however deep.
+A spec of an operator names the module that runs it, which stands above the graph: such a string is no import, because
+whoever binds a job follows it (decision 90). It is checked for itself: one for each spec, of a module that binds.
 Imports inside functions and under TYPE_CHECKING count as well: a layer is a direction, not a moment. So do modules that
 are named in a string, as for `importlib`.
 """
@@ -24,6 +26,8 @@ SOURCE = ROOT / "platform"
 PACKAGE = "penstock"
 # What users import from a folder of low rank. Nobody inside imports it, so it may offer what stands above the folder.
 FRONTS = {PACKAGE: "config", f"{PACKAGE}.state": "runtime"}
+# Modules that name an operator, where operators stand, and what a module must define to be one.
+SPECS, OPERATORS, BINDS = f"{PACKAGE}.graph.specs.", f"{PACKAGE}.operators.", frozenset({"bind", "bind_side"})
 _MODULE = re.compile(rf"{PACKAGE}(\.[a-z_]+)+")
 
 # Lowest first; what stands in one line is of one rank.
@@ -74,7 +78,28 @@ def imports_of(text: str, module: str) -> Iterator[Import]:
             else:
                 yield Import(node.lineno, origin)
         elif isinstance(node, ast.Constant) and _MODULE.fullmatch(str(node.value)):
-            yield Import(node.lineno, str(node.value))
+            named = str(node.value)
+            yield from () if module.startswith(SPECS) and named.startswith(OPERATORS) else [Import(node.lineno, named)]
+
+
+def operators_of(text: str) -> list[str]:
+    """Return the modules of operators that a spec names in strings."""
+    named = (str(node.value) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant))
+    return [name for name in named if name.startswith(OPERATORS) and _MODULE.fullmatch(name)]
+
+
+def wrong_specs(source: Path) -> Iterator[str]:
+    """Say which specs name no operator, or one that cannot be bound."""
+    for path in sorted((source / PACKAGE / "graph" / "specs").glob("[!_]*.py")):
+        spec, operators = module_name(path, source), operators_of(path.read_text())
+        if len(operators) != 1:
+            yield f"{spec}: names {len(operators)} modules of operators, not one: {', '.join(operators)}"
+            continue
+        module = source.joinpath(*operators[0].split(".")).with_suffix(".py")
+        defined = ast.parse(module.read_text()).body if module.exists() else []
+        missing = BINDS - {node.name for node in defined if isinstance(node, ast.FunctionDef)}
+        if missing:
+            yield f"{spec}: {operators[0]} does not define {' and '.join(sorted(missing))}"
 
 
 def modules_imported(text: str, module: str, known: Collection[str]) -> set[str]:
@@ -178,6 +203,7 @@ def main() -> int:
     problems = [
         problem for path in paths for problem in wrong_imports(module_name(path, SOURCE), path.read_text(), folders)
     ]
+    problems += wrong_specs(SOURCE)
     problems += circles(SOURCE)
     return report("layers", problems, checked=f"{len(paths)} modules")
 

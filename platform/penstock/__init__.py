@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from penstock import agg
 from penstock.graph.durations import Count, Duration, count, days, hours, micros, millis, minutes, seconds
 from penstock.graph.job import Job, Stream
-from penstock.graph.keyed import KeyedStream, WindowedStream
+from penstock.graph.keyed import KeyedStream
 from penstock.graph.schedules import AUTO, NEVER, EveryBatches
+from penstock.graph.specs.time_windows import WindowedStream
 
 if TYPE_CHECKING:
     from penstock.config.settings import JobConf

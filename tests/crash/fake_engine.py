@@ -369,7 +369,7 @@ class FakeEngine:
         for sink in self.graph.sinks:
             if sink.name not in {"windows", "late"}:
                 receipts += self._stage(facts, sink.name, ids)
-        if self.graph.windows:
+        if self.graph.steps:
             receipts += self._windows(facts, ids)
         return receipts
 
@@ -403,7 +403,8 @@ class FakeEngine:
             closed += [[partition, int(end) // SECOND, open_windows.pop(end)] for end in ends]
             receipts.append(self._state_receipt(facts, partition, open_windows, merged=len(mine)))
         counts = {"rows": len(ids), "counted": len(ids) - len(late), "late": len(late)}
-        receipts.append({"kind": "window", "step": "sums", **counts, "partly_late": 0, "in_no_window": 0})
+        counts |= {"partly_late": 0, "in_no_window": 0}
+        receipts.append({"kind": "step", "counted_as": "window:sums", "counts": counts})
         return receipts + self._stage(facts, "windows", closed) + self._stage(facts, "late", late)
 
     def _name(self, facts: BatchContext) -> str:
@@ -439,8 +440,7 @@ class FakeEngine:
             "partition": partition,
             "manifest": {"path": path.name, "size": len(data), "checksum": made.checksum},
             "due": min(map(int, open_windows), default=None),
-            "merged": merged,
-            "quarantined": 0,
+            "counts": {"merged": merged},
             "size": len(data),
             "written": len(data),
             "rewritten": 0,
@@ -573,7 +573,7 @@ def ledger_of(world: World, store: Witness, graph: JobGraph, *, finished: bool) 
         decided=decided,
         copies=sinks,
         finished=finished,
-        windows=Windows(times=world.times, size=SIZE, keys=PARTITIONS) if graph.windows else None,
+        windows=Windows(times=world.times, size=SIZE, keys=PARTITIONS) if graph.steps else None,
         closed=closed,
         late=late,
         given_up=frozenset(e.batch for e in entries if isinstance(e, Void) and e.batch is not None),

@@ -9,12 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.graph.steps import MAIN_OUTLET
+from penstock.operators.protocol import Due, Emit, Tally
 from penstock.operators.windows.time_windows import WindowStep
+from penstock.operators.windows.window_step import WindowStepWork
 from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.runtime.tasks.partition_state import PartitionState
-from penstock.runtime.tasks.specs import StepDone
 from penstock.runtime.tasks.staging import TaskFiles
-from penstock.runtime.tasks.window_step import WindowStepWork
 from penstock.state.writer import Change, Written
 
 
@@ -23,7 +24,8 @@ class Batch:
     """What a batch left: the output, with event times, and what was written of the state."""
 
     output: pa.Table
-    done: StepDone
+    due: int | None
+    rows: int
     written: Written
 
 
@@ -31,7 +33,7 @@ class SliceDisk:
     """One partition of the step `w` in a folder; `ref` names its manifest."""
 
     def __init__(self, spec: WindowStep, root: Path, ref: Mapping[str, Any] | None = None, batches: int = 0) -> None:
-        self.work, self.root, self.ref, self.batches = WindowStepWork("w", spec), root, ref, batches
+        self.work, self.root, self.ref, self.batches = WindowStepWork(spec), root, ref, batches
         self.base: Mapping[str, Any] | None = None
         """The manifest of a fold on which the next batch stands."""
 
@@ -41,18 +43,21 @@ class SliceDisk:
 
     def batch(self, deltas: Sequence[pa.Table], *, late: int | None, close: int | None) -> Batch:
         """Run a batch, and write what it changed."""
-        facts = self.facts(late, close)
-        state, pieces = self.state(), []
-        made = self.work.run(state, list(deltas), facts)
-        while True:
-            try:
-                pieces.append(next(made).rows)
-            except StopIteration as end:
-                done: StepDone = end.value
-                break
-        written = self.write(state, done.change)
+        state, pieces, change, due, rows = self.state(), [], Change(), None, 0
+        for made in self.work.run(state, [list(deltas)], self.facts(late, close).of_step("w")):
+            match made:
+                case Emit():
+                    pieces.append(made.rows)
+                case Change():
+                    change = made
+                case Due():
+                    due = made.watermark
+                case Tally():
+                    rows += made.counts["merged"]
+        written = self.write(state, change)
         self.batches += 1
-        return Batch(pa.concat_tables(pieces) if pieces else self.work.output.empty_table(), done, written)
+        output = pa.concat_tables(pieces) if pieces else self.work.outlets[MAIN_OUTLET].empty_table()
+        return Batch(output, due, rows, written)
 
     def write(self, state: PartitionState, change: Change) -> Written:
         """Write a change of the state, as the batch that is next."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tools.check_layers import (
@@ -14,6 +16,7 @@ from tools.check_layers import (
     module_name,
     modules_imported,
     wrong_imports,
+    wrong_specs,
 )
 
 FOLDERS = frozenset(
@@ -131,3 +134,23 @@ def test_a_circle_is_named():
 def test_penstock_has_no_circle():
     """Neither for types nor inside functions."""
     assert circles(SOURCE) == []
+
+
+def test_a_spec_names_one_operator_that_can_be_bound(tmp_path: Path) -> None:
+    """That string is no import: the operator stands above its spec. What is wrong with it is told all the same."""
+    assert wrong_imports("penstock.graph.specs.a", 'operator = "penstock.operators.a"', FOLDERS) == []
+    assert wrong_imports("penstock.graph.a", 'operator = "penstock.operators.a"', FOLDERS)
+    assert wrong_imports("penstock.graph.specs.a", '"penstock.runtime.a"', FOLDERS)
+    specs, operators = tmp_path / "penstock" / "graph" / "specs", tmp_path / "penstock" / "operators"
+    specs.mkdir(parents=True)
+    operators.mkdir()
+    (specs / "__init__.py").write_text("")
+    (operators / "right.py").write_text("def bind_side(): ...\ndef bind(): ...\n")
+    (operators / "half.py").write_text("def bind(): ...\n")
+    for name, text in (("right", '"penstock.operators.right"'), ("none", "1"), ("half", '"penstock.operators.half"')):
+        (specs / f"{name}.py").write_text(f"operator = {text}\n")
+    assert list(wrong_specs(tmp_path)) == [
+        "penstock.graph.specs.half: penstock.operators.half does not define bind_side",
+        "penstock.graph.specs.none: names 0 modules of operators, not one: ",
+    ]
+    assert list(wrong_specs(SOURCE)) == []

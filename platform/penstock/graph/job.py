@@ -9,12 +9,11 @@ from penstock.errors import BadExpression, DuplicateName, JobError
 from penstock.graph.durations import Duration, duration_micros, hours
 from penstock.graph.endpoint_checks import checked_sink, checked_source, is_live
 from penstock.graph.graph import JobGraph, checked_graph
-from penstock.graph.keyed import KeyedStream, StatefulSteps, WindowedStream
+from penstock.graph.keyed import KeyedStream, StatefulSteps
 from penstock.graph.names import checked_name
 from penstock.graph.nodes import (
     CheckNode,
     FilterNode,
-    FunctionNode,
     LateNode,
     Node,
     QuarantineNode,
@@ -31,6 +30,8 @@ from penstock.graph.partitions import checked_partitions
 from penstock.graph.policies import OnFail
 from penstock.graph.schedules import Auto, EveryBatches, Never, Schedule, checked_schedule
 from penstock.graph.source_location import user_site
+from penstock.graph.stateful import Unfinished
+from penstock.graph.steps import StepNode
 
 __all__ = ["Job", "Stream"]
 
@@ -51,7 +52,7 @@ class Job:
         self.partitions = None if partitions is None else checked_partitions(partitions)
         self._nodes: list[Node] = []
         self._names: dict[str, Node] = {}
-        self._windowed: list[WindowedStream[Any]] = []
+        self.unfinished: list[Unfinished] = []
         self._filters = 0
         self._checkpoints: Schedule | None = None
 
@@ -116,8 +117,8 @@ class Job:
 
     def graph(self) -> JobGraph:
         """Return the finished graph, or say what is missing in it."""
-        for windowed in self._windowed:
-            windowed._refuse_unused()
+        for begun in self.unfinished:
+            begun._refuse_unused()
         nodes = tuple(self._nodes)
         return checked_graph(self.name, nodes, interval=self.interval, checkpoints=self._checkpoints)
 
@@ -212,12 +213,15 @@ class Stream(StatefulSteps["Stream"]):
         It is there for what map_with_state, map_with_state_arrow and update_state_by_key returned. Each batch then
         reads all of the step's state, whatever it touches.
         """
-        if not isinstance(self._node, FunctionNode):
-            raise JobError(
-                "snapshots() is there for what map_with_state, map_with_state_arrow or update_state_by_key returned",
-                where=str(user_site()),
-            )
-        return self._job._side(SnapshotNode(name=self._node.name))
+        node = self._node
+        streams = node.spec.side_streams(node.name).values() if isinstance(node, StepNode) else ()
+        for kind, name in streams:
+            if kind is SnapshotNode:
+                return self._job._side(SnapshotNode(name=name))
+        raise JobError(
+            "snapshots() is there for what map_with_state, map_with_state_arrow or update_state_by_key returned",
+            where=str(user_site()),
+        )
 
     def check(
         self,

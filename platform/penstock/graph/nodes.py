@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
-from penstock.graph.aggregates import Aggregate
-from penstock.graph.policies import OnError, OnFail
+from penstock.graph.policies import OnFail
 from penstock.graph.source_location import SourceLocation, user_site
-from penstock.graph.timeouts import NEVER, Timeout
-from penstock.graph.windows import TimeWindow
 
 __all__ = [
     "CheckNode",
     "FilterNode",
-    "Form",
-    "FunctionNode",
     "LateNode",
     "Node",
     "QuarantineNode",
@@ -26,10 +20,8 @@ __all__ = [
     "SinkNode",
     "SnapshotNode",
     "SourceNode",
-    "StatefulNode",
     "TransformNode",
     "UnionNode",
-    "WindowNode",
     "WithColumnsNode",
 ]
 
@@ -110,62 +102,6 @@ class UnionNode(Node):
     def parents(self) -> tuple[Node, ...]:
         """Return both streams, left first."""
         return (self.left, self.right)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class StatefulNode(_OneParent):
-    """Keep state for each key, in so many partitions; `name` is where it lives."""
-
-    name: str
-    keys: tuple[str, ...]
-    partitions: int
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class WindowNode(StatefulNode):
-    """Aggregate the rows of each key and time window."""
-
-    spec: TimeWindow
-    aggregates: Mapping[str, Aggregate]
-
-
-class Form(Enum):
-    """Say how a state function is called: for each row, for the rows of a partition, or for each key."""
-
-    ROWS = "map_with_state"
-    ARROW = "map_with_state_arrow"
-    UPDATE = "update_state_by_key"
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class FunctionNode(StatefulNode):
-    """Let a function of the user's keep state for each key (SEMANTICS 7.1, 7.5).
-
-    `state` and `output` are Spark DDL; `output` is None where the rows put out are the keys and their state.
-    `initial` is the name of a table, or a function that returns a DataFrame, of keys and states.
-    `on_error` says what becomes of the rows that the function raises for.
-    `event_time`, a Spark SQL expression over the output, and `same_rows` are for the form ARROW: they say what event
-    time the rows put out have, and which row each stands for. `value`, `touched_only` and `with_key_time` are for the
-    form UPDATE.
-    """
-
-    form: Form
-    fn: Callable[..., Any]
-    state: str
-    output: str | None = None
-    timeout: Timeout = NEVER
-    initial: str | Callable[[], Any] | None = None
-    on_error: OnError = OnError.FAIL
-    event_time: str | None = None
-    same_rows: bool = False
-    value: str | None = None
-    touched_only: bool = False
-    with_key_time: bool = False
-
-    @property
-    def every_batch(self) -> bool:
-        """Return whether every batch calls for every key that has state."""
-        return self.form is Form.UPDATE and not self.touched_only
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

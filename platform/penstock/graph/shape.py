@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.graph.graph import JobGraph
+from penstock.graph.steps import StepNode
 
 __all__ = ["shape_of"]
 
@@ -14,7 +15,7 @@ def shape_of(graph: JobGraph) -> list[dict[str, Any]]:
     places = {id(node): place for place, node in enumerate(graph.nodes)}
     return [
         {
-            "kind": type(node).__name__.removesuffix("Node").lower(),
+            "kind": node.spec.kind if isinstance(node, StepNode) else type(node).__name__.removesuffix("Node").lower(),
             "name": str(getattr(node, "name", "")),
             "reads": sorted({places[id(above)] for above in (*node.parents, *graph.feeders(node))}),
         }

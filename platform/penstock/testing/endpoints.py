@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 
 from penstock.graph.job import Job
-from penstock.graph.nodes import SinkNode, SourceNode, WindowNode
-from penstock.graph.windows import LateTo
+from penstock.graph.nodes import LateNode, SinkNode, SourceNode
+from penstock.graph.steps import StepNode
 from penstock.sinks import Delta, MemorySink
 from penstock.sources.memory import MemorySource
 
@@ -34,10 +34,10 @@ def with_late_sinks(job: Job) -> tuple[Job, dict[str, str]]:
     seen._nodes, seen._names = list(job._nodes), dict(job._names)  # noqa: SLF001 - a copy that shares no list
     kept = _sinks.setdefault(job, {})
     for node in job._nodes:  # noqa: SLF001 - the graph of a job whose late stream has no sink is refused
-        late = node.spec.late if isinstance(node, WindowNode) else None
-        if isinstance(late, LateTo) and late.stream not in names:
-            names[late.stream] = _name(late.stream)
-            seen.late(late.stream).write(names[late.stream], kept.setdefault(late.stream, MemorySink()))
+        streams = node.spec.side_streams(node.name).values() if isinstance(node, StepNode) else ()
+        for stream in (name for kind, name in streams if kind is LateNode and name not in names):
+            names[stream] = _name(stream)
+            seen.late(stream).write(names[stream], kept.setdefault(stream, MemorySink()))
     return seen, names
 
 

@@ -314,6 +314,10 @@ def _newest_units(commits: Sequence[Commit]) -> list[Unit]:
     return found[:_NEWEST_UNITS]
 
 
+_NO_STEPS = frozenset({"source", "filter", "check", "batches"})
+"""What is accounted for beside the steps that keep state, each under the word of its operator."""
+
+
 def _steps(reading: Reading) -> Iterator[Step]:
     if not reading.commits:
         return
@@ -322,7 +326,7 @@ def _steps(reading: Reading) -> Iterator[Step]:
     for commit in reading.commits:
         for name, counts in commit.accounting.items():
             kind, _, step = name.partition(":")
-            if kind in ("window", "function"):
+            if kind not in _NO_STEPS:
                 totals.update({(step, what): n for what, n in counts.items()})
     for name, mark in reading.status.watermarks.items():
         yield Step(

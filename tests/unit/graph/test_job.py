@@ -263,7 +263,7 @@ def test_a_window_whose_aggregates_were_refused_may_be_written_again() -> None:
     with pytest.raises(DuplicateName):
         keyed.window("w", TUMBLING).aggregate(k=agg.count())
     keyed.window("w", TUMBLING).aggregate(n=agg.count()).write("out", MemorySink())
-    assert [w.name for w in job.graph().windows] == ["w"]
+    assert [w.name for w in job.graph().steps] == ["w"]
 
 
 def test_what_is_no_source_and_no_sink_is_told_where_to_find_them() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import EventTimeMissing, WrongOutput
+from penstock.errors import WrongOutput
+from penstock.operators.event_times import event_time_missing
 from penstock.operators.functions.function_calls import Calls
 from penstock.operators.functions.function_info import ArrowInfo
 from penstock.operators.functions.key_index import NONE
@@ -19,10 +18,7 @@ from penstock.state.hashing import content_hashes
 from penstock.state.keys import Ints
 from penstock.time.arrival import BY_CALL, BY_TIME, Stand
 
-__all__ = ["ArrowCalls", "event_time_missing"]
-
-_LONGEST = 200
-"""Characters of a row that an error shows."""
+__all__ = ["ArrowCalls"]
 
 
 class ArrowCalls(Calls):
@@ -113,20 +109,6 @@ class ArrowCalls(Calls):
             raise WrongOutput(f"step {step.name!r} has same_rows=True and put out {n} rows for {len(times)}")
         nothing = np.zeros(n, dtype=np.int64)
         return times, Stand(rows=np.arange(n, dtype=np.int64), times=nothing, hashes=nothing)
-
-
-def event_time_missing(
-    step: str, event_time: str, times: pa.ChunkedArray, rows: pa.Table | Mapping[str, pa.ChunkedArray]
-) -> EventTimeMissing:
-    """Return the error of rows without event time, which shows the first of them."""
-    first = int(np.flatnonzero(times.is_null())[0])
-    names = rows.column_names if isinstance(rows, pa.Table) else rows
-    shown = json.dumps({name: rows[name][first].as_py() for name in names}, default=str)
-    shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
-    return EventTimeMissing(
-        f"step {step!r} put out rows without event time, {times.null_count:,} of {len(times):,}: "
-        f"event_time={event_time!r} is null in {shown}"
-    )
 
 
 def _has_state(table: pa.Table) -> Any:

@@ -22,9 +22,10 @@ from penstock.errors import PenstockError, UnfitValue, UserFunctionError, WrongO
 from penstock.graph.source_location import file_of
 from penstock.operators.functions.function_info import TaskInfo
 from penstock.operators.functions.function_spec import FunctionStep
-from penstock.operators.functions.key_index import NONE, BatchClock, KeyIndex
+from penstock.operators.functions.key_index import NONE, KeyIndex
 from penstock.operators.functions.output_columns import made_column
 from penstock.operators.functions.python_values import Unfit
+from penstock.operators.protocol import StepFacts
 from penstock.state.key_state import as_datetime
 from penstock.state.keys import Ints
 from penstock.time.arrival import BY_TIME, Stand
@@ -39,7 +40,7 @@ ASIDE = pa.schema([("_error", pa.string()), ("_state", pa.string())])
 class Calls(ABC):
     """What the forms share: rows put out, and whom to blame."""
 
-    def __init__(self, step: FunctionStep, ledger: KeyIndex, moment: BatchClock, where: Callable[[int], str]) -> None:
+    def __init__(self, step: FunctionStep, ledger: KeyIndex, moment: StepFacts, where: Callable[[int], str]) -> None:
         self.step = step
         self.ledger = ledger
         self.moment = moment

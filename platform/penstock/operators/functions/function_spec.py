@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.graph.nodes import Form
+from penstock.graph.specs.state_functions import Form
 from penstock.graph.timeouts import Timeout
 from penstock.operators.functions.key_index import KeyState
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 from penstock.graph.timeouts import Timeout
 from penstock.operators.functions.python_values import first_unfit, python_rows, python_values
 from penstock.operators.grouping import group_rows
+from penstock.operators.protocol import StepFacts
 from penstock.operators.windows.partials import GROUP, HASH, column_array, integers
 from penstock.state.keys import Bools, Ints
 from penstock.state.row_layout import DELETED, EXPIRES
@@ -36,7 +37,6 @@ __all__ = [
     "NONE",
     "PARTS",
     "STATE",
-    "BatchClock",
     "KeyIndex",
     "KeyState",
     "StateSource",
@@ -49,23 +49,6 @@ PARTS = (STATE, IDLE, DEADLINES, OVERDUE, EVENT_TIMERS, BATCH_TIMERS)
 DEADLINE = "_deadline"
 NONE = -(2**63)
 """Stands for no moment."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchClock:
-    """Hold what a batch's clocks show: batch id, batch time and watermark; None is the beginning of time.
-
-    `epoch` is that of the driver (DESIGN 3).
-    `judged` is the highest watermark by which steps behind judge the rows of this batch late, None where none does.
-    `reached` is the event time of what no single row has caused, None where none is known yet.
-    """
-
-    batch: int
-    time: int
-    watermark: int | None
-    judged: int | None = None
-    reached: int | None = None
-    epoch: int = 0
 
 
 class StateSource(Protocol):
@@ -110,7 +93,7 @@ class KeyIndex:
     function changes them, and marks a key in `changed`.
     """
 
-    def __init__(self, spec: KeyState, source: StateSource, moment: BatchClock) -> None:
+    def __init__(self, spec: KeyState, source: StateSource, moment: StepFacts) -> None:
         self.spec = spec
         self.source = source
         self.moment = moment

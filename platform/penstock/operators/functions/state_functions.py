@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.graph.nodes import Form
+from penstock.graph.specs.state_functions import Form
 from penstock.operators.functions.arrow_calls import ArrowCalls
 from penstock.operators.functions.function_calls import ASIDE, Calls
 from penstock.operators.functions.function_spec import FunctionStep
-from penstock.operators.functions.key_index import BatchClock, KeyIndex, StateSource
+from penstock.operators.functions.key_index import KeyIndex, StateSource
 from penstock.operators.functions.row_calls import RowCalls
 from penstock.operators.functions.update_calls import UpdateCalls
+from penstock.operators.protocol import StepFacts
 from penstock.state.keys import Ints
 from penstock.state.writer import Change
 from penstock.time.arrival import Stand
@@ -59,7 +60,7 @@ def run_function(
     hashes: Ints,
     keys: pa.Table,
     times: Ints,
-    moment: BatchClock,
+    moment: StepFacts,
     where: Callable[[int], str] = "row {} of the batch".format,
 ) -> FunctionResult:
     """Run a batch's rows, in order of arrival, through the function of one partition.

@@ -308,13 +308,13 @@ class Driver:
             data=self.data,
             settings=self.settings,
         )
-        outcome = collect(self.engine.compute(facts))
+        outcome = collect(self.engine.compute(facts), self.engine.graph.steps)
         self._decision = decide(self.engine, offsets, before, outcome, gates=self.settings.gates)
         expected = {
             name: self.engine.source(name).rows(span) if span is not None else 0
             for name, span in spans_of(offsets).items()
         }
-        check_accounting(outcome, expected)
+        check_accounting(outcome, expected, self.engine.graph.steps)
         check_sizes({step: outcome.written.get(f"state:{step}", 0) for step in self.settings.caps}, self.settings.caps)
 
     def _commit(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from penstock.checkpoint.log.entries import Commit, Offsets, SourceProgress, StepWatermarks
 from penstock.graph.graph import JobGraph
-from penstock.graph.nodes import StatefulNode
+from penstock.graph.steps import StepNode
 from penstock.runtime.driver.engine import Engine
 from penstock.runtime.driver.settings import DriverSettings
 from penstock.runtime.snapshots.scheduler import DataCheckpoints
@@ -124,7 +124,7 @@ def chained_steps(graph: JobGraph) -> frozenset[str]:
     return frozenset(
         step.name
         for step in graph.steps
-        if any(isinstance(n, StatefulNode) and n is not step for n in graph.upstream(step))
+        if any(isinstance(n, StepNode) and n is not step for n in graph.upstream(step))
     )
 
 
@@ -187,8 +187,12 @@ def _due_by_time(graph: JobGraph, commit: Commit | None, time: int, trigger: Tri
     A step that is called for every key in every batch is due at each tick; without ticks, with rows only.
     """
     for step, at in (commit.due_time if commit is not None else {}).items():
-        node = next((n for n in graph.functions if n.name == step), None)
-        if at is not None and at <= time and not (node is not None and node.every_batch and trigger.interval is None):
+        node = next((n for n in graph.steps if n.name == step), None)
+        if (
+            at is not None
+            and at <= time
+            and not (node is not None and node.spec.every_batch and trigger.interval is None)
+        ):
             return True
     return False
 
@@ -252,7 +256,7 @@ def facts_of(
 
 
 def reached(graph: JobGraph, commit: Commit | None) -> dict[str, int | None]:
-    """Return, for each step with a function, the event time of what no single row has caused; None where none is known.
+    """Return, for each step, the event time of what no single row has caused; None where none is known.
 
     It is the step's watermark; before there is one, and at the end of time, the highest event time that its sources
     have shown. All partitions of a batch have the same.
@@ -260,7 +264,7 @@ def reached(graph: JobGraph, commit: Commit | None) -> dict[str, int | None]:
     found: dict[str, int | None] = {}
     if commit is None:
         return found
-    for step in graph.functions:
+    for step in graph.steps:
         mark = commit.watermarks_out.get(step.name)
         shown = [commit.sources[source.name] for source in graph.sources_of(step) if source.name in commit.sources]
         highest = [p.highest for progress in shown for p in progress.partitions.values() if p.highest is not None]

@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.checkpoint.log.entries import ManifestRef, StagedFile
 from penstock.errors import AccountingBroken, NondeterministicStep
+from penstock.graph.steps import StepNode
 from penstock.runtime.tasks.specs import AHEAD
 
 __all__ = ["BatchReceipts", "added", "check_accounting", "collect", "mostly", "totals"]
@@ -37,24 +38,22 @@ class BatchReceipts:
     """
 
 
-def collect(receipts: Iterable[Mapping[str, Any]]) -> BatchReceipts:
-    """Merge the receipts of one batch.
+def collect(receipts: Iterable[Mapping[str, Any]], steps: Iterable[StepNode] = ()) -> BatchReceipts:
+    """Merge the receipts of one batch of a job with these steps, of which each counts something in every batch.
 
     Raises NondeterministicStep when two tasks answer for one state partition with different contents.
     """
-    outcome = BatchReceipts()
+    empty = {step.counted_as: dict.fromkeys(step.spec.counts, 0) for step in steps}
+    outcome = BatchReceipts(accounting=empty)
     initial = []
     for said in receipts:
         match said["kind"]:
             case "read":
                 _read(outcome, said)
             case "filter":
-                _add(outcome, f"filter:{said['name']}", said, ("rows", "kept", "filtered"))
-            case "window":
-                counts = ("rows", "counted", "late", "partly_late", "in_no_window")
-                _add(outcome, f"window:{said['step']}", said, counts)
-            case "function":
-                _add(outcome, f"function:{said['step']}", said, ("rows",))
+                _add(outcome, f"filter:{said['name']}", {name: said[name] for name in ("rows", "kept", "filtered")})
+            case "step":
+                _add(outcome, said["counted_as"], said["counts"])
             case "state":
                 _state(outcome, said)
             case "initial":
@@ -63,7 +62,7 @@ def collect(receipts: Iterable[Mapping[str, Any]]) -> BatchReceipts:
                 _staged(outcome, said)
             case "measured":
                 outcome.measured.setdefault(said["check"], []).append(said["partial"])
-                _add(outcome, f"check:{said['check']}", {"in": said["rows"]}, ("in",))
+                _add(outcome, f"check:{said['check']}", {"in": said["rows"]})
             case kind:
                 raise NondeterministicStep(f"a task sent a receipt of unknown kind {kind!r}")
     for said in initial:  # stands where the batch has changed nothing of it
@@ -75,8 +74,10 @@ def collect(receipts: Iterable[Mapping[str, Any]]) -> BatchReceipts:
     return outcome
 
 
-def check_accounting(outcome: BatchReceipts, expected: Mapping[str, int | None]) -> None:
-    """Raise AccountingBroken where a sum of SEMANTICS 2.10 does not hold.
+def check_accounting(
+    outcome: BatchReceipts, expected: Mapping[str, int | None], steps: Iterable[StepNode] = ()
+) -> None:
+    """Raise AccountingBroken where a sum of SEMANTICS 2.10 does not hold, or something was counted for nobody.
 
     `expected` is the number of rows in each source's span, as the source counts them, None where it cannot.
     """
@@ -84,20 +85,26 @@ def check_accounting(outcome: BatchReceipts, expected: Mapping[str, int | None])
         found = outcome.accounting.get(f"source:{source}", {"read": 0})["read"]
         if rows is not None and rows != found:
             raise AccountingBroken(f"source {source!r} has {rows:,} rows in this range and {found:,} were read")
-    sums = {
-        "source": ("read", ("quarantined", "passed")),
-        "filter": ("rows", ("kept", "filtered")),
-        "window": ("rows", ("counted", "late", "in_no_window")),
-        "function": ("rows", ("merged", "quarantined")),
-        "check": ("in", ("published", "dropped", "quarantined", "held")),
-    }
+    of_steps = {step.counted_as: step.spec.sums for step in steps}
     for name, counts in outcome.accounting.items():
-        whole, parts = sums[name.partition(":")[0]]
-        if counts[whole] != sum(counts.get(part, 0) for part in parts):
+        sums = of_steps.get(name) or _SUMS.get(name.partition(":")[0])
+        if sums is None:
+            raise AccountingBroken(f"rows of {name} were counted, which the job does not have: {counts}")
+        for whole, parts in sums.items():
+            if counts[whole] == sum(counts.get(part, 0) for part in parts):
+                continue
+            if parts == (_MERGED,):
+                taken = counts.get(_MERGED, 0)
+                raise AccountingBroken(f"{name} {whole} {counts[whole]:,} rows and its state took {taken:,}")
             raise AccountingBroken(f"the rows of {name} do not add up: {counts}")
-        merged = counts.get("merged")
-        if merged is not None and merged != counts.get("counted", merged):
-            raise AccountingBroken(f"{name} counted {counts['counted']:,} rows and its state took {merged:,}")
+
+
+_MERGED = "merged"
+_SUMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "source": {"read": ("quarantined", "passed")},
+    "filter": {"rows": ("kept", "filtered")},
+    "check": {"in": ("published", "dropped", "quarantined", "held")},
+}
 
 
 def _read(outcome: BatchReceipts, said: Mapping[str, Any]) -> None:
@@ -111,7 +118,7 @@ def _read(outcome: BatchReceipts, said: Mapping[str, Any]) -> None:
     read = sum(said["rows"].values())
     quarantined = sum(said["quarantined"].values())
     counts = {"read": read, "quarantined": quarantined, "passed": read - quarantined}
-    _add(outcome, f"source:{source}", counts, tuple(counts))
+    _add(outcome, f"source:{source}", counts)
     if ahead := said["quarantined"].get(AHEAD, 0):
         outcome.ahead[source] = outcome.ahead.get(source, 0) + ahead
 
@@ -127,8 +134,7 @@ def _state(outcome: BatchReceipts, said: Mapping[str, Any]) -> None:
     for known_due, due in ((outcome.due, said["due"]), (outcome.due_time, said["due_time"])):
         before = known_due.get(step)
         known_due[step] = due if before is None else before if due is None else min(before, due)
-    counts = ("merged", "quarantined") if said["quarantined"] else ("merged",)
-    _add(outcome, said["counted_as"], said, counts)
+    _add(outcome, said["counted_as"], said["counts"])
     for name, count in (("segments", "written"), ("rewritten", "rewritten"), (f"state:{step}", "size")):
         outcome.written[name] = outcome.written.get(name, 0) + said[count]
     if said["fetched"]:
@@ -143,14 +149,10 @@ def _staged(outcome: BatchReceipts, said: Mapping[str, Any]) -> None:
     outcome.written["output"] = outcome.written.get("output", 0) + made.size
 
 
-def _add(outcome: BatchReceipts, name: str, said: Mapping[str, Any], counts: tuple[str, ...]) -> None:
-    base = {
-        "window": {"rows": 0, "counted": 0, "late": 0, "partly_late": 0, "in_no_window": 0},
-        "function": {"rows": 0},
-    }.get(name.partition(":")[0], {})
-    known = outcome.accounting.setdefault(name, dict(base))
-    for count in counts:
-        known[count] = known.get(count, 0) + said[count]
+def _add(outcome: BatchReceipts, name: str, counts: Mapping[str, int]) -> None:
+    known = outcome.accounting.setdefault(name, {})
+    for count, rows in counts.items():
+        known[count] = known.get(count, 0) + rows
 
 
 def mostly(counted: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,6 @@ from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import (
     CheckNode,
     FilterNode,
-    FunctionNode,
     LateNode,
     Node,
     QuarantineNode,
@@ -21,21 +20,18 @@ from penstock.graph.nodes import (
     SinkNode,
     SnapshotNode,
     SourceNode,
-    StatefulNode,
     TransformNode,
     UnionNode,
-    WindowNode,
     WithColumnsNode,
 )
-from penstock.graph.policies import OnError
-from penstock.graph.windows import LateTo, TimeWindow
+from penstock.graph.steps import StepNode
 from penstock.runtime.driver.stages import TakeOver, plan_batch
 from penstock.runtime.plan.job_plan import Branch, Hop, JobPlan, Leaf, Shuffle, StepLeaf, plan_job, port_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.runtime.tasks.specs import StepWork
+    from penstock.operators.protocol import Step
 
 __all__ = ["Guarantee", "Section", "explain_analysis", "explain_graph", "guarantees"]
 
@@ -72,16 +68,14 @@ def explain_graph(graph: JobGraph) -> list[Section]:
     ]
 
 
-def explain_analysis(steps: Mapping[str, StepWork], schemas: Mapping[str, pa.Schema]) -> list[Section]:
+def explain_analysis(steps: Mapping[str, Step], schemas: Mapping[str, pa.Schema]) -> list[Section]:
     """Return what only Spark's analysis tells: how windows are made, and the columns that sinks get."""
-    from penstock.runtime.tasks.window_step import (
-        WindowStepWork,  # loads Arrow, which who explains a graph alone does without
-    )
-
-    windows = tuple((n, w.spec.strategy.value) for n, w in steps.items() if isinstance(w, WindowStepWork))
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name, step in steps.items():
+        for title, text in step.explained.items():
+            found.setdefault(title, []).append((name, text))
     columns = tuple((sink, ", ".join(f"{f.name} {f.type}" for f in schema)) for sink, schema in schemas.items())
-    made = [Section("How windows are made", windows)] if windows else []
-    return [*made, Section("Columns of the sinks", columns)]
+    return [*(Section(title, tuple(rows)) for title, rows in found.items()), Section("Columns of the sinks", columns)]
 
 
 def guarantees(graph: JobGraph) -> list[Guarantee]:
@@ -109,10 +103,8 @@ def _step(node: Node) -> str:
     match node:
         case SourceNode():
             return _source(node)
-        case WindowNode():
-            return _window(node)
-        case FunctionNode():
-            return _function(node)
+        case StepNode():
+            return node.spec.words(node, _keys(node))
         case FilterNode() | SelectNode() | WithColumnsNode() | TransformNode() | UnionNode():
             return _change(node)
     kinds = {CheckNode: "check", SinkNode: "sink", LateNode: "late rows", QuarantineNode: "quarantine of"}
@@ -145,31 +137,9 @@ def _change(node: FilterNode | SelectNode | WithColumnsNode | TransformNode | Un
             return f"union of {_name_of(left)} and {_name_of(right)}"
 
 
-def _keys(node: StatefulNode) -> str:
-    by = f"by {', '.join(node.keys)}" if node.keys else "no key"
-    return f"{by}, {_counted(node.partitions, 'state partition')}"
-
-
-def _function(node: FunctionNode) -> str:
-    bounds = [f"forgotten after {Duration(node.timeout.idle)} without a row"] if node.timeout.idle is not None else []
-    bounds += ["forgotten at its deadline"] if node.timeout.event_time else []
-    kept = f"state {node.state}, {' or '.join(bounds) or 'kept for ever'}"
-    name = getattr(node.fn, "__qualname__", type(node.fn).__name__)
-    calls = "; calls for every key in every batch" if node.every_batch else ""
-    calls += "; rows it raises for to quarantine" if node.on_error is OnError.QUARANTINE else ""
-    return f"{node.form.value} {node.name}: {name}, {_keys(node)}, {kept}{calls}"
-
-
-def _window(node: WindowNode) -> str:
-    spec, keys = node.spec, _keys(node)
-    late = f"late rows to {spec.late.stream}" if isinstance(spec.late, LateTo) else "late rows dropped and counted"
-    made = ", ".join(f"{name} = {a.kind.value}({a.expression or ''})" for name, a in node.aggregates.items())
-    return f"window {node.name}: {_size(spec)}, {keys}, {late}; {made}"
-
-
-def _size(spec: TimeWindow) -> str:
-    size = f"{Duration(spec.size)}"
-    return size if spec.size == spec.every else f"{size} every {Duration(spec.every)}"
+def _keys(node: StepNode) -> str:
+    by = " and ".join(dict.fromkeys(", ".join(keys) for keys in node.keys))
+    return f"{f'by {by}' if by else 'no key'}, {_counted(node.partitions, 'state partition')}"
 
 
 def _plan(plan: JobPlan) -> list[tuple[str, str]]:
@@ -196,7 +166,7 @@ def _branch(branch: Branch) -> str:
 
 def _leaf(leaf: Leaf) -> str:
     if isinstance(leaf, StepLeaf):
-        return f"{'slices' if isinstance(leaf.step, WindowNode) else 'rows'} of {leaf.step.name}"
+        return f"{leaf.step.spec.sent} of {leaf.step.name}"
     guard = f"check {leaf.check.name}, then " if leaf.check is not None else ""
     return f"{guard}files of {', '.join(s.name for s in leaf.sinks)}"
 

@@ -14,7 +14,8 @@ from penstock.checkpoint.roots import REPORTED, control_store, reports_folder
 from penstock.config.toml_reader import closest
 from penstock.errors import ReportImpossible
 from penstock.graph.graph import JobGraph
-from penstock.graph.nodes import CheckNode, WindowNode
+from penstock.graph.nodes import CheckNode
+from penstock.graph.steps import StepNode, Unit
 from penstock.quality.held.batches import SessionOnDemand
 from penstock.quality.reports.docs import are_old, build_docs, keep
 from penstock.quality.reports.judge import Judge, Judged
@@ -212,7 +213,7 @@ def _waits(target: Target, results: Results) -> bool:
 
 
 def _is_of_windows(graph: JobGraph, check: CheckNode) -> bool:
-    return any(isinstance(node, WindowNode) for node in graph.upstream(check))
+    return any(isinstance(node, StepNode) and node.spec.unit is Unit.WINDOW for node in graph.upstream(check))
 
 
 def _prune(folder: Path) -> None:

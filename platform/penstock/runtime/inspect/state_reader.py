@@ -21,12 +21,12 @@ from penstock.checkpoint.storage.hdfs_cache import root_of, shown
 from penstock.errors import CannotRestore, CheckpointCorrupt, RootMissing, UnknownName
 from penstock.operators.aggregates import AGGREGATES, AggregatePlan
 from penstock.operators.functions.key_index import STATE, readable
+from penstock.operators.protocol import LAYOUT
 from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.slice_state import SLICES
 from penstock.operators.windows.window_evolution import reads
 from penstock.runtime.restore.target import RestoreTarget, parse_start
 from penstock.runtime.snapshots.catalog import find_snapshot, table_path, verify_snapshot
-from penstock.runtime.tasks.partition_state import LAYOUT
 from penstock.state.compaction import LATEST, Combine
 from penstock.state.full_compaction import live_rows
 from penstock.state.manifest import Manifest

@@ -15,11 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.graph.nodes import Node, SelectNode, SourceNode, WindowNode
+from penstock.graph.nodes import Node, SelectNode, SourceNode
+from penstock.operators.column_types import arrow_schema
+from penstock.operators.protocol import TIME
 from penstock.runtime.plan.job_plan import Branch, Leaf, SinkLeaf
-from penstock.runtime.tasks.columns import arrow_schema
 from penstock.runtime.tasks.plain_columns import PlainColumns
-from penstock.runtime.tasks.specs import ROW_STATUS, TIME
+from penstock.runtime.tasks.specs import ROW_STATUS
 from penstock.state.hashing import can_hash
 
 __all__ = ["ArrowBranch", "PlainProjection", "plain_rows"]
@@ -117,10 +118,10 @@ def _is_instant(rows: ArrowBranch) -> bool:
 def _reads_plainly(leaf: Leaf, rows: ArrowBranch) -> bool:
     if isinstance(leaf, SinkLeaf):
         return leaf.check is None
-    if not all(key in rows.visible and can_hash(rows.columns.field(key).type) for key in leaf.step.keys):
+    keys = leaf.step.keys[leaf.side]
+    if not all(key in rows.visible and can_hash(rows.columns.field(key).type) for key in keys):
         return False
-    aggregates = leaf.step.aggregates.values() if isinstance(leaf.step, WindowNode) else ()
-    return all(a.expression is None or _names(rows, a.expression) for a in aggregates)
+    return all(_names(rows, expression) for expression in leaf.step.spec.reads(leaf.side).expressions)
 
 
 class PlainProjection:

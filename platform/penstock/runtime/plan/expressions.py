@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import BadExpression, JobError, PenstockError, UserFunctionError
 from penstock.graph.nodes import FilterNode, Node, SelectNode, TransformNode, WithColumnsNode
 from penstock.graph.source_location import SourceLocation
+from penstock.operators.protocol import TIME
 from penstock.runtime.tasks.columns import BAD_RECORD, FUTURE, NO_EVENT_TIME, PREFIX, TOO_FAR_AHEAD, refuse_taken
-from penstock.runtime.tasks.specs import ROW_STATUS, TIME
+from penstock.runtime.tasks.specs import ROW_STATUS
 from penstock.runtime.tasks.transport import ENVELOPE
 from penstock.sources.base import ERROR, HIDDEN, PARTITION, POSITION, RAW
 

@@ -14,16 +14,15 @@ from penstock.config.values import is_local
 from penstock.errors import BadExpression, JobError, SuiteError
 from penstock.graph.nodes import (
     CheckNode,
-    FunctionNode,
     Node,
     SideNode,
     SinkNode,
     SourceNode,
-    StatefulNode,
     UnionNode,
-    WindowNode,
 )
 from penstock.graph.policies import OnFail
+from penstock.graph.steps import MAIN_OUTLET, StepNode, Unit
+from penstock.operators.protocol import TIME, Step
 from penstock.quality.compile import CompiledGate, compile_suite
 from penstock.quality.suite import load_suite
 from penstock.runtime.plan.arrow_path import ArrowBranch, PlainProjection, plain_rows
@@ -33,27 +32,16 @@ from penstock.runtime.plan.expressions import (
     follow_chain,
 )
 from penstock.runtime.plan.forks import SideBySide
-from penstock.runtime.plan.job_plan import Branch, Fork, Hop, JobPlan, Leaf, Shuffle, SinkLeaf, StepLeaf, port_name
+from penstock.runtime.plan.job_plan import Branch, Fork, Hop, JobPlan, Leaf, Shuffle, StepLeaf, port_name
 from penstock.runtime.plan.partition_placement import PartitionPlacement
 from penstock.runtime.plan.projection import Projection, map_in_arrow
 from penstock.runtime.plan.source_rows import SourceRows
 from penstock.runtime.plan.stateful_inputs import End, StatefulInputs, check_event_time, timed_by
 from penstock.runtime.tasks.columns import PREFIX, refuse_taken
-from penstock.runtime.tasks.function_step import FunctionStepWork
 from penstock.runtime.tasks.functions import hop_task, ingest_task, plain_task, state_task
 from penstock.runtime.tasks.gates import RULES
 from penstock.runtime.tasks.routing import QUARANTINE_SCHEMA
-from penstock.runtime.tasks.specs import (
-    ROW_STATUS,
-    TIME,
-    FunctionLeafSpec,
-    RouteSpec,
-    SinkLeafSpec,
-    SourceSpec,
-    StateSpec,
-    StepWork,
-    WindowLeafSpec,
-)
+from penstock.runtime.tasks.specs import ROW_STATUS, RouteSpec, SinkLeafSpec, SourceSpec, StateSpec, StepLeafSpec
 from penstock.runtime.tasks.staging import Outlet
 from penstock.runtime.tasks.transport import ENVELOPE, Emitter
 from penstock.sources.base import ERROR, PARTITION, POSITION, RAW, SourceReader
@@ -82,7 +70,7 @@ class BuiltJob:
     """For each sink behind a check, and each sink of a check's quarantine, the check."""
     judged: dict[str, Node | None] = field(default_factory=dict)
     """For each check the window step whose windows it judges one by one, None where it judges batches (11.1)."""
-    steps: dict[str, StepWork] = field(default_factory=dict)
+    steps: dict[str, Step] = field(default_factory=dict)
     """For each stateful step what its state partitions run."""
 
 
@@ -114,7 +102,7 @@ class FrameBuilder:
         self.ports: dict[str, pa.Schema] = {}
         self.counted: set[str] = set()
         self.unions: dict[int, dict[str, str]] = {}
-        self.leaves = StatefulInputs(plan, self._side)
+        self.leaves = StatefulInputs(plan, self._outlet)
         master = spark.sparkContext.master
         assert master is not None
         self.built = BuiltJob(homes=PartitionPlacement(spark, apart=not is_local(master)))
@@ -189,43 +177,31 @@ class FrameBuilder:
         emitter = self._emitter(number)
         return map_in_arrow(self.built.homes.bring(frame, stage.partitions), state_task(specs, emitter), emitter.schema)
 
-    def _state_spec(self, step: StatefulNode) -> StateSpec:
-        work = self.leaves.work(step)
-        self.built.steps[step.name] = work
-        output, graph = self._outlet(step, work.output), self.plan.graph
-        aside = snapshots = None
-        if isinstance(work, FunctionStepWork):
-            check_event_time(self.spark, step, work.output)
-            aside = self._side(graph.quarantine_stream(step.name), work.aside, step)
-            snapshots = self._side(graph.snapshot_stream(step.name), work.held, step)
-        return StateSpec(
-            step=step.name,
-            partitions=step.partitions,
-            depth=self.leaves.depth(step),
-            work=work,
-            output=output,
-            aside=aside,
-            snapshots=snapshots,
-        )
+    def _state_spec(self, step: StepNode) -> StateSpec:
+        spec = self.leaves.state(step)
+        self.built.steps[step.name] = spec.work
+        check_event_time(self.spark, step, spec.work.outlets[MAIN_OUTLET])
+        return spec
 
     def _follow(self, start: Start, chain: tuple[Node, ...]) -> Start:
         """Apply steps of a branch, and compare the columns wherever it meets another."""
         current = start
         for node in chain:
-            self._meet(node, current)
+            self._meet(node.parents[0], current)
             current = current.followed(node) if isinstance(current, ArrowBranch) else follow_chain(current, (node,))
         return current
 
     def _ended(self, current: Start, branch: Branch) -> Start:
         """Return the rows at the end of a branch, whose columns are compared with those of others that end there."""
         for leaf in branch.leaves:
-            ends: tuple[Node, ...] = (leaf.step,) if isinstance(leaf, StepLeaf) else leaf.sinks
-            for end in (leaf.check,) if isinstance(leaf, SinkLeaf) and leaf.check is not None else ends:
-                self._meet(end, current)
+            if isinstance(leaf, StepLeaf):
+                self._meet(leaf.step.inputs[leaf.side], current)
+                continue
+            for end in (leaf.check,) if leaf.check is not None else leaf.sinks:
+                self._meet(end.parent, current)
         return current
 
-    def _meet(self, node: Node, current: BranchFrame | ArrowBranch) -> None:
-        union = node.parents[0]
+    def _meet(self, union: Node, current: BranchFrame | ArrowBranch) -> None:
         if not isinstance(union, UnionNode):
             return
         types = current.types()
@@ -257,20 +233,20 @@ class FrameBuilder:
         if branch.accounts:
             assert isinstance(branch.port, SourceNode)
             stream = self.plan.graph.quarantine_stream(branch.port.name)
-            place, quarantine = self.leaves.place(branch.port), self._side(stream, QUARANTINE_SCHEMA, branch.port)
+            place, quarantine = self.leaves.place(branch.port), self._outlet(stream, QUARANTINE_SCHEMA, branch.port)
             source = SourceSpec(name=branch.port.name, place=place, quarantine=quarantine)
             if source.quarantine.used:  # otherwise they would cross into Python with every row, to be read by nobody
                 end.hide(ERROR, RAW)
         filters = tuple(None if name in self.counted else name for name in end.chain.filters)
         self.counted.update(end.chain.filters)
         port, event_time = branch.port, timed_by(branch.port)
-        behind = (port.name, event_time) if isinstance(port, FunctionNode) and event_time is not None else None
+        behind = (port.name, event_time) if isinstance(port, StepNode) and event_time is not None else None
         return RouteSpec(source=source, filters=filters, leaves=leaves, timed_by=behind)
 
-    def _leaf(self, leaf: Leaf, end: End, branch: Branch) -> WindowLeafSpec | FunctionLeafSpec | SinkLeafSpec:
+    def _leaf(self, leaf: Leaf, end: End, branch: Branch) -> StepLeafSpec | SinkLeafSpec:
         if isinstance(leaf, StepLeaf):
             with at_site(leaf.step.site):
-                return self.leaves.leaf(leaf.step, end, branch)
+                return self.leaves.leaf(leaf, end, branch)
         end.keep_visible()
         with at_site(leaf.sinks[0].site):
             schema = end.schema(end.chain.visible)
@@ -288,7 +264,8 @@ class FrameBuilder:
     ) -> SinkLeafSpec:
         from pyspark.sql import functions as F
 
-        unit = branch.port if isinstance(branch.port, WindowNode) else None
+        port = branch.port
+        unit = port if isinstance(port, StepNode) and port.spec.unit is Unit.WINDOW else None
         if self.built.judged.setdefault(check.name, unit) is not unit:
             raise JobError(
                 f"check {check.name!r} would judge windows of several steps, or windows and other rows, as one unit; "
@@ -310,7 +287,7 @@ class FrameBuilder:
             if taken is not None:
                 raise JobError(f"column {taken!r} has the name of one that check {check.name!r} adds in quarantine")
             said = pa.schema([*schema, pa.field(RULES, pa.list_(pa.string())), pa.field("_batch", pa.int64())])
-            quarantine = self._side(self.plan.graph.quarantine_stream(check.name), said, check)
+            quarantine = self._outlet(self.plan.graph.quarantine_stream(check.name), said, check)
             if quarantine.lanes:
                 raise BadExpression(
                     f"the quarantine of check {check.name!r} is written as it is: which rows are in it is known only "
@@ -341,12 +318,10 @@ class FrameBuilder:
                 said = next((line for line in str(why).splitlines() if line.strip()), type(why).__name__)
                 raise SuiteError(f"{rule}: Spark cannot compute it: {said}", where=where) from why
 
-    def _side(self, stream: SideNode | None, schema: pa.Schema, feeder: Node) -> Outlet:
-        if stream is None:
+    def _outlet(self, port: StepNode | SideNode | None, schema: pa.Schema, feeder: Node) -> Outlet:
+        """Return where rows that `feeder` emits go; a side stream that the job does not use is None."""
+        if port is None:
             return Outlet(sinks=(), lanes=(), schema=schema, place=self.leaves.place(feeder))
-        return self._outlet(stream, schema)
-
-    def _outlet(self, port: StatefulNode | SideNode, schema: pa.Schema) -> Outlet:
         name = port_name(port)
         known = self.ports.setdefault(name, schema)
         if known != schema:

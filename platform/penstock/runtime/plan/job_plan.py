@@ -22,7 +22,6 @@ from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import (
     CheckNode,
     FilterNode,
-    FunctionNode,
     LateNode,
     Node,
     QuarantineNode,
@@ -30,20 +29,20 @@ from penstock.graph.nodes import (
     SinkNode,
     SnapshotNode,
     SourceNode,
-    StatefulNode,
     TransformNode,
     UnionNode,
-    WindowNode,
 )
+from penstock.graph.steps import StepNode
 
 __all__ = ["Branch", "Fork", "Hop", "JobPlan", "Leaf", "Shuffle", "SinkLeaf", "StepLeaf", "plan_job", "port_name"]
 
 
 @dataclass(frozen=True, slots=True)
 class StepLeaf:
-    """Make rows ready for a stateful step, before the shuffle: a window's are pre-aggregated."""
+    """Make rows ready for the input `side` of a stateful step, before the shuffle: a window's are pre-aggregated."""
 
-    step: StatefulNode
+    step: StepNode
+    side: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ class Hop:
 class Shuffle:
     """Bring rows and partials to their state partitions and run the state work of these steps."""
 
-    steps: tuple[StatefulNode, ...]
+    steps: tuple[StepNode, ...]
 
     @property
     def partitions(self) -> int:
@@ -132,24 +131,21 @@ def port_name(node: Node) -> str:
     match node:
         case SourceNode(name=name):
             return f"source:{name}"
-        case WindowNode(name=name):
-            return f"window:{name}"
-        case FunctionNode(name=name):
-            return f"function:{name}"
-        case LateNode(name=name):
-            return f"late:{name}"
-        case QuarantineNode(name=name):
-            return f"quarantine:{name}"
-        case SnapshotNode(name=name):
-            return f"snapshots:{name}"
+        case StepNode():
+            return node.counted_as
+        case SideNode(name=name):
+            return f"{_SIDES[type(node)]}:{name}"
     raise TypeError(f"{type(node).__name__} is not a port")
+
+
+_SIDES: dict[type[SideNode], str] = {LateNode: "late", QuarantineNode: "quarantine", SnapshotNode: "snapshots"}
 
 
 def plan_job(graph: JobGraph) -> JobPlan:
     """Plan the Spark job of a batch: every leaf is reached, and nothing is read before it was produced."""
     _refuse_unsupported(graph)
     ingest = [fork for source in graph.sources for fork in _forks(source, _branches(graph, source))]
-    ports = [n for n in graph.nodes if isinstance(n, StatefulNode | SideNode)]
+    ports = [n for n in graph.nodes if isinstance(n, StepNode | SideNode)]
     direct = {port_name(p): tuple(_direct_sinks(graph, p)) for p in ports}
     stages: list[Hop | Shuffle] = []
     waiting = [Hop(b, f"{port_name(p)}#{i}") for p in ports for i, b in enumerate(_branches(graph, p))]
@@ -183,12 +179,12 @@ def _branches(graph: JobGraph, port: Node) -> list[Branch]:
 
     def walk(node: Node, chain: tuple[Node, ...]) -> None:
         sinks: list[SinkNode] = []
-        for child in graph.children(node):
+        for child, place in graph.readers(node):
             match child:
                 case SinkNode():
                     sinks.append(child)
-                case StatefulNode():
-                    leaves(chain).append(StepLeaf(child))
+                case StepNode():
+                    leaves(chain).append(StepLeaf(child, place))
                 case CheckNode():
                     guarded = tuple(c for c in graph.children(child) if isinstance(c, SinkNode))
                     leaves(chain).append(SinkLeaf(guarded, child))
@@ -254,19 +250,25 @@ def _behind_transforms(chain: tuple[Node, ...]) -> tuple[Node, ...]:
     return chain[last + 1 :]
 
 
-def _complete(graph: JobGraph, port: Node, todo: list[StatefulNode], waiting: list[Hop]) -> bool:
+def _complete(graph: JobGraph, port: Node, todo: list[StepNode], waiting: list[Hop]) -> bool:
     """Return whether everything that adds rows to the port has run."""
-    if isinstance(port, StatefulNode):
+    if isinstance(port, StepNode):
         return not any(port is w for w in todo)
     for feeder in graph.feeders(port):
-        # Late rows leave a window step before its state work, all else that a step puts out comes from there.
-        ahead = feeder if isinstance(port, LateNode) else None
-        inside = [n for n in graph.upstream(feeder) if isinstance(n, StatefulNode) and n is not ahead]
+        # What the map side of a step puts out leaves before its state work, all else comes from there.
+        ahead = feeder if isinstance(feeder, StepNode) and _leaves_early(port, feeder) else None
+        inside = [n for n in graph.upstream(feeder) if isinstance(n, StepNode) and n is not ahead]
         if any(any(n is w for w in todo) for n in inside):
             return False
         if any(_leads_to(hop.branch, feeder) for hop in waiting):
             return False
     return True
+
+
+def _leaves_early(port: Node, step: StepNode) -> bool:
+    streams = step.spec.side_streams(step.name)
+    outlets = [outlet for outlet, (kind, name) in streams.items() if isinstance(port, kind) and port.name == name]
+    return step.spec.before_shuffle.issuperset(outlets)
 
 
 def _leads_to(branch: Branch, node: Node) -> bool:
@@ -276,8 +278,8 @@ def _leads_to(branch: Branch, node: Node) -> bool:
     )
 
 
-def _inputs_missing(graph: JobGraph, step: StatefulNode, todo: list[StatefulNode], waiting: list[Hop]) -> bool:
-    above = [n for n in graph.upstream(step) if isinstance(n, StatefulNode) and n is not step]
+def _inputs_missing(graph: JobGraph, step: StepNode, todo: list[StepNode], waiting: list[Hop]) -> bool:
+    above = [n for n in graph.upstream(step) if isinstance(n, StepNode) and n is not step]
     return any(any(n is w for w in todo) for n in above) or any(_leads_to(h.branch, step) for h in waiting)
 
 
@@ -289,13 +291,6 @@ def _refuse_unsupported(graph: JobGraph) -> None:
                 f"check {check.name!r} is followed by another step; its verdict is known only when the whole unit "
                 "was seen, so write its rows first and check last",
                 where=str(other[0].site),
-            )
-    for window in graph.windows:
-        side = [n for n in graph.upstream(window) if isinstance(n, LateNode | QuarantineNode)]
-        if side:
-            raise JobError(
-                f"window {window.name!r} reads a side stream, whose rows are late for every watermark",
-                where=str(window.site),
             )
     for branch in (
         b for n in graph.nodes if not isinstance(n, SourceNode) and _is_port(n) for b in _branches(graph, n)
@@ -310,4 +305,4 @@ def _refuse_unsupported(graph: JobGraph) -> None:
 
 
 def _is_port(node: Node) -> bool:
-    return isinstance(node, SourceNode | StatefulNode | SideNode)
+    return isinstance(node, SourceNode | StepNode | SideNode)

@@ -14,7 +14,7 @@ from penstock.checkpoint.log.entries import Commit
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.errors import PartitionsChanged, PenstockError, StepsChanged
 from penstock.graph.graph import JobGraph
-from penstock.graph.nodes import FunctionNode, StatefulNode
+from penstock.graph.steps import StepNode
 from penstock.operators.schema_evolution import Evolution
 from penstock.runtime.restore.job_fingerprint import Described, changes_of
 
@@ -166,7 +166,7 @@ def _steps(
             yield _dropped(step, known, let_go=step in drop)
 
 
-def _known(node: StatefulNode, recovered: Recovered, stored: Stored) -> Finding:
+def _known(node: StepNode, recovered: Recovered, stored: Stored) -> Finding:
     """Return what becomes of state that is there."""
     kept = (recovered.partitions or {}).get(node.name, node.partitions)
     if isinstance(stored, PenstockError):
@@ -185,13 +185,12 @@ def _known(node: StatefulNode, recovered: Recovered, stored: Stored) -> Finding:
     return _step(node, Compatibility.KEPT, stored.accepted, _unforeseen(node.name, Kind.STEP, recovered))
 
 
-def _without_state(node: StatefulNode, recovered: Recovered) -> Finding:
+def _without_state(node: StepNode, recovered: Recovered) -> Finding:
     """Return what becomes of a step that keeps nothing yet, or that the checkpoint does not know."""
     refusal = _unforeseen(node.name, Kind.STEP, recovered)
     if recovered.commit is not None and node.name in recovered.commit.watermarks_out:
         return _step(node, Compatibility.KEPT, ("it has no state yet",), refusal)
-    seeded = isinstance(node, FunctionNode) and node.initial is not None
-    if not seeded:
+    if node.spec.initial is None:
         return _step(node, Compatibility.NEW, ("it starts empty",), refusal)
     if recovered.commit is None:
         return _step(node, Compatibility.NEW, ("it starts with its initial state",), refusal)
@@ -200,7 +199,7 @@ def _without_state(node: StatefulNode, recovered: Recovered) -> Finding:
     )
 
 
-def _step(node: StatefulNode, fate: Compatibility, says: tuple[str, ...], refusal: PenstockError | None) -> Finding:
+def _step(node: StepNode, fate: Compatibility, says: tuple[str, ...], refusal: PenstockError | None) -> Finding:
     return Finding(kind=Kind.STEP, name=node.name, fate=fate, says=says, refusal=refusal)
 
 

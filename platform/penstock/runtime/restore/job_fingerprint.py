@@ -10,13 +10,13 @@ from typing import Any
 
 from penstock.graph.durations import Duration
 from penstock.graph.graph import JobGraph
-from penstock.graph.nodes import CheckNode, FilterNode, Node, SelectNode, SourceNode, WindowNode, WithColumnsNode
-from penstock.graph.windows import LateTo
+from penstock.graph.nodes import CheckNode, FilterNode, Node, SelectNode, SourceNode, WithColumnsNode
+from penstock.graph.steps import StepNode
 
 __all__ = ["Described", "changes_of", "described"]
 
 Described = Mapping[str, Mapping[str, str]]
-"""For each source, filter, select, check and window, as `kind name`, its settings in words."""
+"""For each source, filter, select, check and step, as `kind name`, its settings in words."""
 
 
 def described(graph: JobGraph, suites: Mapping[str, Any]) -> dict[str, dict[str, str]]:
@@ -53,9 +53,10 @@ def _settings(node: Node, suites: Mapping[str, Any]) -> Iterator[tuple[str, dict
             yield "select", {"columns": ", ".join(expressions)}
         case WithColumnsNode(columns=columns):
             yield "with_columns", {"columns": ", ".join(f"{name} = {sql}" for name, sql in columns.items())}
-        case WindowNode(spec=spec):
-            late = f"to {spec.late.stream}" if isinstance(spec.late, LateTo) else "dropped"
-            yield "step", {"late data": late, "lateness rule": spec.rule.value}
+        case StepNode(spec=spec):
+            settings = spec.settings()
+            if settings is not None:
+                yield "step", dict(settings)
         case CheckNode(name=name):
             table = (node.on_table_fail or node.on_fail).value
             yield "check", {"on_fail": node.on_fail.value, "on_table_fail": table, "suite": _digest(suites.get(name))}

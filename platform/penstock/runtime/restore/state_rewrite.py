@@ -1,7 +1,7 @@
 """Write state anew for a restore: in another number of partitions, from a snapshot, or from a table of the user's.
 
 What is written is named by nobody until the Restore entry is: a restore that is cut short leaves files, and nothing
-else. Running aggregates and indexes are made again from what the tables say (`StepWork.rebuilt`).
+else. Running aggregates and indexes are made again from what the tables say (`Step.rebuilt`).
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ from penstock.checkpoint.storage.hdfs_cache import shown
 from penstock.checkpoint.storage.store import corrupt
 from penstock.errors import CannotRestore, CheckpointCorrupt, StateMissing
 from penstock.graph.names import is_name
+from penstock.operators.protocol import TIMERS
 from penstock.runtime.snapshots.delta_table import Files, checked, forget_files, log_problem
-from penstock.runtime.tasks.specs import TIMERS
 
 __all__ = [
     "PARTITION",

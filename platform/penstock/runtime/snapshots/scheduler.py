@@ -24,10 +24,10 @@ import structlog
 from penstock.checkpoint.log.entries import Commit, SnapshotRef
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.graph.schedules import NEVER, Auto, EveryBatches, EveryMicros, Never, Schedule
+from penstock.operators.protocol import Step
 from penstock.runtime.snapshots.catalog import newest_snapshot
 from penstock.runtime.snapshots.interval import Interval, Measured, auto_interval
 from penstock.runtime.snapshots.writer import SnapshotOrder, Taken, answer, taken_of
-from penstock.runtime.tasks.specs import StepWork
 
 __all__ = ["DataCheckpointPolicy", "DataCheckpoints", "HelperProcess", "InPlace"]
 
@@ -127,9 +127,7 @@ class DataCheckpointPolicy:
 class DataCheckpoints:
     """The data checkpoints of one driver's run. `folder` is the job's checkpoint, `works` its stateful steps."""
 
-    def __init__(
-        self, folder: Path, checkpoint: str, works: Mapping[str, StepWork], policy: DataCheckpointPolicy
-    ) -> None:
+    def __init__(self, folder: Path, checkpoint: str, works: Mapping[str, Step], policy: DataCheckpointPolicy) -> None:
         self._folder = folder
         self._uuid = checkpoint
         self._works = works

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from penstock.checkpoint.log.entries import Commit
 from penstock.errors import PenstockError
+from penstock.operators.protocol import MAIN, TIMERS, Step
 from penstock.runtime.snapshots.catalog import (
     PARTITION,
     SnapshotVersion,
@@ -43,7 +44,6 @@ from penstock.runtime.snapshots.delta_table import (
     working_copy,
 )
 from penstock.runtime.tasks.partition_state import PartitionState
-from penstock.runtime.tasks.specs import MAIN, TIMERS, StepWork
 from penstock.state.full_compaction import fold, live_rows
 from penstock.state.manifest import Manifest
 from penstock.state.references import segment_name
@@ -75,7 +75,7 @@ class SnapshotOrder:
     folder: str
     commit: str
     named: int
-    works: Mapping[str, StepWork]
+    works: Mapping[str, Step]
     epoch: int
     run: str
     keep: int

@@ -135,8 +135,8 @@ class SparkEngine:
         return found
 
     def _initial_frames(self) -> Iterator[DataFrame]:
-        for node in self.graph.functions:
-            if node.initial is not None:
+        for node in self.graph.steps:
+            if node.spec.initial is not None:
                 yield initial_frame(node, self.built.steps[node.name], self.spark, str(self.state_folder))
 
     def source(self, name: str) -> SourceReader:

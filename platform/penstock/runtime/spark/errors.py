@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 from penstock.graph.graph import JobGraph
-from penstock.graph.nodes import FilterNode, Node, SelectNode, SourceNode, WindowNode, WithColumnsNode
+from penstock.graph.nodes import FilterNode, Node, SelectNode, SourceNode, WithColumnsNode
+from penstock.graph.steps import StepNode
 
 __all__ = ["data_exception", "java_failure", "of_the_engine", "site_of"]
 
@@ -63,7 +64,7 @@ def _sql_of(node: Node) -> Iterator[str]:
             yield from node.expressions
         case WithColumnsNode():
             yield from node.columns.values()
-        case WindowNode():
-            yield from (a.expression for a in node.aggregates.values() if a.expression is not None)
+        case StepNode():
+            yield from (sql for side in range(len(node.inputs)) for sql in node.spec.reads(side).expressions)
         case SourceNode(event_time=str(sql)):
             yield sql

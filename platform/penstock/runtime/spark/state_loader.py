@@ -1,6 +1,6 @@
 """Write a step's state from tables, in a Spark job of its own: what it begins with, or what a restore rewrites.
 
-The tables are those of `StepWork.tables`, as a data checkpoint shows them: whoever writes such a table by hand, or
+The tables are those of `Step.tables`, as a data checkpoint shows them: whoever writes such a table by hand, or
 takes that of an older batch, gives a step its state (SEMANTICS 7.3, 10.1).
 """
 
@@ -19,14 +19,14 @@ import pyarrow.parquet as pq
 from penstock.checkpoint.log.entries import Commit
 from penstock.checkpoint.storage.filesystem import have_file
 from penstock.errors import BadExpression, StepsChanged
-from penstock.graph.nodes import FunctionNode
-from penstock.operators.functions.key_index import DEADLINE, BatchClock
+from penstock.graph.steps import StepNode
+from penstock.operators.functions.key_index import DEADLINE
+from penstock.operators.protocol import HASHED, MAIN, TIMERS, Step, StepFacts
 from penstock.runtime.plan.expressions import at_site, hash_of, normalised, quoted
 from penstock.runtime.plan.projection import map_in_arrow
 from penstock.runtime.snapshots.catalog import PARTITION, storable, table_path
 from penstock.runtime.tasks.batch_context import current_batch
 from penstock.runtime.tasks.partition_state import PartitionState
-from penstock.runtime.tasks.specs import HASHED, MAIN, TIMERS, StepWork
 from penstock.runtime.tasks.staging import TaskFiles
 from penstock.runtime.tasks.transport import Emitter, receipt
 from penstock.state.full_compaction import live_rows
@@ -44,7 +44,7 @@ _MOMENTS = frozenset({EXPIRES, DEADLINE})
 """Columns that a table may lack."""
 
 
-def initial_frame(node: FunctionNode, work: StepWork, spark: SparkSession, folder: str) -> DataFrame:
+def initial_frame(node: StepNode, work: Step, spark: SparkSession, folder: str) -> DataFrame:
     """Return the frame whose collection writes the state that a step begins with, and gives its receipts.
 
     Raises BadExpression at the user's line where it lacks a column, or has one of another type.
@@ -52,7 +52,8 @@ def initial_frame(node: FunctionNode, work: StepWork, spark: SparkSession, folde
     from pyspark.sql import DataFrame
 
     with at_site(node.site):
-        given = spark.table(node.initial) if isinstance(node.initial, str) else node.initial()  # type: ignore[misc]
+        initial = node.spec.initial
+        given = spark.table(initial) if isinstance(initial, str) else initial()  # type: ignore[misc]
         if not isinstance(given, DataFrame):
             raise BadExpression(f"initial= of step {node.name!r} gave a {type(given).__name__}, not a DataFrame")
         what = f"initial= of step {node.name!r}"
@@ -61,7 +62,7 @@ def initial_frame(node: FunctionNode, work: StepWork, spark: SparkSession, folde
 
 def loading_frame(
     step: str,
-    work: StepWork,
+    work: Step,
     tables: Mapping[str, DataFrame],
     *,
     folder: str,
@@ -87,7 +88,7 @@ def loading_frame(
 
 
 def rewritten_tables(
-    rewrite: StepRewrite, work: StepWork, commit: Commit, spark: SparkSession, folder: Path
+    rewrite: StepRewrite, work: Step, commit: Commit, spark: SparkSession, folder: Path
 ) -> dict[str, DataFrame]:
     """Return the tables that a step's state is written from anew; `folder` is the job's checkpoint.
 
@@ -108,7 +109,7 @@ def rewritten_tables(
     return tables
 
 
-def _snapshot(files: list[Path], work: StepWork, table: str, layout: str, spark: SparkSession) -> DataFrame:
+def _snapshot(files: list[Path], work: Step, table: str, layout: str, spark: SparkSession) -> DataFrame:
     """Return the rows of a snapshot's files, a task for each; a task has them brought where it runs."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -125,7 +126,7 @@ def _snapshot(files: list[Path], work: StepWork, table: str, layout: str, spark:
     return spark.range(0, count, 1, max(1, count)).mapInArrow(read, from_arrow_schema(schema))
 
 
-def _segments(step: str, work: StepWork, table: str, commit: Commit, spark: SparkSession, root: Path) -> DataFrame:
+def _segments(step: str, work: Step, table: str, commit: Commit, spark: SparkSession, root: Path) -> DataFrame:
     """Return a table as the segments of a Commit have it, a task for each partition."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -144,7 +145,7 @@ def _segments(step: str, work: StepWork, table: str, commit: Commit, spark: Spar
     return spark.range(0, count, 1, count).mapInArrow(read, from_arrow_schema(schema))
 
 
-def refuse_unfit(rewrite: StepRewrite, work: StepWork, commit: Commit, root: Path) -> None:
+def refuse_unfit(rewrite: StepRewrite, work: Step, commit: Commit, root: Path) -> None:
     """Raise StepsChanged where a step cannot go on from what it is to be written from; `root` has all state.
 
     What is written carries the layout of the job as it is now, so nobody could tell it afterwards. Of a table of the
@@ -177,7 +178,7 @@ def _has_rows(folder: Path, step: str, file: str) -> bool:
     return bool(pq.read_metadata(have_file(table_path(folder, step, TIMERS) / file)).num_rows)
 
 
-def _typed(work: StepWork, table: str, given: DataFrame, what: str, *, older: bool) -> DataFrame:
+def _typed(work: Step, table: str, given: DataFrame, what: str, *, older: bool) -> DataFrame:
     """Return a table with the columns and types that the step needs, and the hash of the keys."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -201,7 +202,7 @@ def _typed(work: StepWork, table: str, given: DataFrame, what: str, *, older: bo
 
 
 def _task(
-    step: str, work: StepWork, folder: str, partitions: int, names: tuple[str, ...], emitter: Emitter
+    step: str, work: Step, folder: str, partitions: int, names: tuple[str, ...], emitter: Emitter
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = list(batches)
@@ -218,7 +219,7 @@ def _task(
         sorted_rows = rows.take(pa.array(np.argsort(rows[HASHED].to_numpy(), kind="stable")))
         tables = {name: _of_table(sorted_rows, name, work) for name in names}
         state.refuse_strangers(list(tables.values()), partition, partitions, step, hashes=HASHED)
-        moment = BatchClock(batch=facts.batch, time=facts.time, watermark=facts.close.get(step))
+        moment = StepFacts(batch=facts.batch, time=facts.time, watermark=facts.close.get(step))
         made = work.rebuilt(tables, moment)
         written = state.write(made.change, files, partitions=partitions)
         ref = written.ref
@@ -235,7 +236,7 @@ def _task(
     return run
 
 
-def _of_table(rows: pa.Table, name: str, work: StepWork) -> pa.Table:
+def _of_table(rows: pa.Table, name: str, work: Step) -> pa.Table:
     found = rows.filter(pc.equal(rows[_TABLE], name))
     fields = [field for field in work.tables[name] if field.name in rows.column_names]
     named = found.select([*(field.name for field in fields), HASHED])

@@ -18,6 +18,9 @@ import pandas  # noqa: E402, F401, ICN001 - pyarrow imports it on its first conv
 from pyspark import daemon, worker  # noqa: E402
 
 import penstock.runtime.tasks.functions  # noqa: E402, F401 - all of it is imported for the workers that are forked from here
+from penstock.operators.registry import import_operators  # noqa: E402
+
+import_operators()
 
 _run_task = worker.main
 _serve = daemon.worker

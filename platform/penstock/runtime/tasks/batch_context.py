@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 
 from penstock.checkpoint.storage.filesystem import have_file, let_go, remove_file, write_for_now
 from penstock.errors import ComputeFailed, PenstockError, StateMissing
+from penstock.operators.protocol import StepFacts
 
 __all__ = ["PROPERTY", "BatchContext", "current_batch", "told"]
 
@@ -42,9 +43,9 @@ class BatchContext:
     spans: Mapping[str, Any]
     """For each source the span to read, or None."""
     late: Mapping[str, int | None]
-    """For each window step the watermark that judges its rows; None is the beginning of time."""
+    """For each step the watermark that judges its rows; None is the beginning of time."""
     close: Mapping[str, int | None]
-    """For each window step the watermark that closes its windows."""
+    """For each step the watermark by which it closes."""
     manifests: Refs
     """For each step and partition the manifest of the state before this batch."""
     state_folder: str
@@ -53,7 +54,7 @@ class BatchContext:
     begins: int | None = None
     """The job's zero time where no state is in force yet, None where one is."""
     reached: Mapping[str, int | None] = field(default_factory=dict)
-    """For each step with a function the event time of what no single row has caused; None where none is known yet."""
+    """For each step the event time of what no single row has caused; None where none is known yet."""
     row_cap: int | None = None
     """The most bytes that one row of state may have."""
     behind: int | None = None
@@ -66,6 +67,20 @@ class BatchContext:
     """The bytes of such a record."""
     apart: bool = False
     """Whether rows behind checks are staged apart by unit and failed rules: a person said to drop what stopped it."""
+
+    def of_step(self, step: str, *, behind: Collection[str] = (), read: Collection[str] = ()) -> StepFacts:
+        """Return the facts of a step; `behind` are the downstream steps, `read` its outlets that anybody reads."""
+        judging = (self.late.get(name) for name in behind)
+        return StepFacts(
+            batch=self.batch,
+            time=self.time,
+            watermark=self.close[step],
+            late=self.late[step],
+            judged=max((mark for mark in judging if mark is not None), default=None),
+            reached=self.reached.get(step),
+            epoch=self.epoch,
+            read=frozenset(read),
+        )
 
     def to_json(self) -> str:
         """Return the facts as text for a local property."""

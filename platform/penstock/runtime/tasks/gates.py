@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.operators.protocol import TIME
 from penstock.quality.compile import CompiledGate, fails_mask
-from penstock.runtime.tasks.specs import TIME, SinkLeafSpec
+from penstock.runtime.tasks.specs import SinkLeafSpec
 from penstock.runtime.tasks.staging import TaskFiles
 from penstock.runtime.tasks.transport import Item, receipt
 

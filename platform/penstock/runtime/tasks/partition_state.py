@@ -5,54 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.operators.protocol import LAYOUT, MAIN, StateLayout, Step
 from penstock.runtime.tasks.staging import TaskFiles
-from penstock.state.compaction import Combine
 from penstock.state.compaction_planner import SLACK_BYTES
+from penstock.state.full_compaction import live_rows
 from penstock.state.keys import Bools, Ints, check_partition
 from penstock.state.limits import check_rows
 from penstock.state.manifest import Manifest
 from penstock.state.manifest import ManifestRef as StateRef
-from penstock.state.reader import Adapters, StateReader
+from penstock.state.reader import StateReader
 from penstock.state.references import segment_name
 from penstock.state.writer import Change, Written, write_changes, write_manifest
 
-__all__ = ["LAYOUT", "PartitionState", "StateLayout"]
-
-LAYOUT = "layout"
-"""The fact that says in words what a partition's state was written as."""
-
-
-class StateLayout(Protocol):
-    """What a step keeps in its state, and how."""
-
-    @property
-    def keys(self) -> pa.Schema:
-        """Return the key columns."""
-
-    @property
-    def layout_name(self) -> str:
-        """Return in words what is kept."""
-
-    @property
-    def described(self) -> Mapping[str, Any]:
-        """Return what those who read the state without the job's code must know, as JSON values."""
-
-    @property
-    def hash_column(self) -> str:
-        """Return the column of what comes through the shuffle that has the hashes of the keys."""
-
-    @property
-    def merge(self) -> Mapping[str, Combine | None]:
-        """Return how compaction merges the rows of each part."""
-
-    def adapters(self, facts: Mapping[str, Any]) -> Adapters:
-        """Return what makes of rows that were stored with these facts those of today, by part."""
+__all__ = ["PartitionState", "main_table"]
 
 
 class PartitionState:
@@ -153,6 +124,13 @@ class PartitionState:
         if written.ref is None and self._rebased:
             return replace(written, ref=write_manifest(self.reader.folder, name, written.manifest))
         return written
+
+
+def main_table(step: Step, state: PartitionState) -> pa.Table:
+    """Return the main table of a partition: what is kept for each key, or for each key and slice."""
+    parts = [part for part, table in step.shown_in.items() if table == MAIN]
+    tables = [step.shown(part, rows) for part in parts for rows in live_rows(state.reader, part, step.merge)]
+    return pa.concat_tables(tables) if tables else step.tables[MAIN].empty_table()
 
 
 def _read(folder: Path, ref: Mapping[str, Any]) -> Manifest:

@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.operators.protocol import TIME
 from penstock.runtime.tasks.columns import BAD_RECORD, FUTURE, NO_EVENT_TIME, TOO_FAR_AHEAD
-from penstock.runtime.tasks.specs import ROW_STATUS, TIME
+from penstock.runtime.tasks.specs import ROW_STATUS
 from penstock.sources.base import ERROR
 from penstock.state.hashing import hash_columns, normalise
 

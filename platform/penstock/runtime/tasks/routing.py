@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.operators.functions.arrow_calls import event_time_missing
+from penstock.operators.event_times import event_time_missing
+from penstock.operators.protocol import TIME, Emit, Send, Tally
 from penstock.operators.windows.partials import column_array
-from penstock.operators.windows.slices import BEGINNING_OF_TIME, judge
-from penstock.operators.windows.time_windows import preaggregate
-from penstock.runtime.tasks.arrival_order import with_arrivals
 from penstock.runtime.tasks.batch_context import BatchContext
-from penstock.runtime.tasks.specs import (
-    AHEAD,
-    HASHED,
-    ROW_STATUS,
-    TIME,
-    FunctionLeafSpec,
-    RouteSpec,
-    SinkLeafSpec,
-    SourceSpec,
-    WindowLeafSpec,
-)
-from penstock.runtime.tasks.staging import Outlet, TaskFiles, emit_to
+from penstock.runtime.tasks.specs import AHEAD, ROW_STATUS, RouteSpec, SinkLeafSpec, SourceSpec, StepLeafSpec
+from penstock.runtime.tasks.staging import TaskFiles, emit_to
 from penstock.runtime.tasks.transport import Item, receipt
 from penstock.sources.base import ERROR, PARTITION, POSITION, RAW
-from penstock.state.keys import partition_of
-from penstock.time.arrival import ARRIVAL, arrival_ranks, of_source, split, timed
+from penstock.state.keys import Bools, partition_of
+from penstock.time.arrival import ARRIVAL, of_source, split, timed
 
-__all__ = ["PLACE", "QUARANTINE_SCHEMA", "key_column", "late_schema", "route", "step_port"]
+__all__ = ["QUARANTINE_SCHEMA", "BranchRows", "route", "step_port"]
 
 REASONS = {-1: "bad record", -2: "null event time", -3: AHEAD}
-UTC = pa.timestamp("us", tz="UTC")
 QUARANTINE_SCHEMA = pa.schema(
     [
         ("_source", pa.string()),
@@ -48,28 +36,12 @@ QUARANTINE_SCHEMA = pa.schema(
 )
 
 Ints = npt.NDArray[np.int64]
+_BEGINNING_OF_TIME = -(2**63)
 
 
-_RANK = "_penstock_rank"
-PLACE = "_penstock_place"
-"""int32: the place of a row's port among all, the first part of the order of arrival (SEMANTICS 1.6)."""
-
-
-def step_port(step: str) -> str:
-    """Return the port that carries what a step takes, rows or partials, to its state partitions."""
-    return f"step:{step}"
-
-
-def key_column(name: str) -> str:
-    """Return the column that carries a key, normalised, beside the column that the user sees."""
-    return f"_penstock_key_{name}"
-
-
-def late_schema(visible: pa.Schema) -> pa.Schema:
-    """Return the columns of late rows: their own, then event time, watermark and step."""
-    return pa.schema(
-        [*visible, pa.field("_event_time", UTC), pa.field("_watermark", UTC), pa.field("_step", pa.string())]
-    )
+def step_port(step: str, side: int) -> str:
+    """Return the port that carries what a step takes of an input, rows or partials, to its state partitions."""
+    return f"step:{step}/{side}"
 
 
 def route(table: pa.Table, spec: RouteSpec, facts: BatchContext, files: TaskFiles) -> Iterator[Item]:
@@ -82,10 +54,8 @@ def route(table: pa.Table, spec: RouteSpec, facts: BatchContext, files: TaskFile
     if spec.timed_by is not None:
         alive = _timed(alive, spec, *spec.timed_by)
     for leaf in spec.leaves:
-        if isinstance(leaf, WindowLeafSpec):
-            yield from _to_window(alive, leaf, facts, files)
-        elif isinstance(leaf, FunctionLeafSpec):
-            yield from _to_function(alive, leaf)
+        if isinstance(leaf, StepLeafSpec):
+            yield from _to_step(alive, leaf, facts, files)
         else:
             yield from _to_sinks(alive, leaf, files)
 
@@ -115,7 +85,7 @@ def _timed(rows: pa.Table, spec: RouteSpec, step: str, event_time: str) -> pa.Ta
         keys = {name: rows[column] for leaf in read for name, column in leaf.keys.items()}
         seen = {name: rows[name] for name in rows.column_names if not name.startswith("_penstock")}
         raise event_time_missing(step, event_time, rows[TIME], {**keys, **seen})
-    times = rows[TIME].fill_null(BEGINNING_OF_TIME).combine_chunks().to_numpy()
+    times = rows[TIME].fill_null(_BEGINNING_OF_TIME).combine_chunks().to_numpy()
     keys = timed(rows[ARRIVAL].combine_chunks(), times)
     return rows.set_column(rows.schema.get_field_index(ARRIVAL), ARRIVAL, keys)
 
@@ -125,12 +95,6 @@ def _arrivals(rows: pa.Table, place: int) -> pa.Array:
     if ARRIVAL in rows.column_names:
         return rows[ARRIVAL].combine_chunks()
     return of_source(place, rows[PARTITION].to_numpy(), rows[POSITION].to_numpy())
-
-
-def _in_step(rows: pa.Table, leaf: WindowLeafSpec | FunctionLeafSpec) -> pa.Array:
-    """Return the same of rows that go to a step, which one row may reach along several branches."""
-    keys = _arrivals(rows, leaf.order)
-    return keys if leaf.ranks == 1 else split(keys, leaf.rank)
 
 
 def _quarantined(rows: pa.Table, source: SourceSpec, facts: BatchContext) -> pa.Table:
@@ -159,106 +123,83 @@ def _count_filters(fates: Ints, spec: RouteSpec) -> Iterator[Item]:
         rows -= dropped
 
 
-def _to_window(alive: pa.Table, leaf: WindowLeafSpec, facts: BatchContext, files: TaskFiles) -> Iterator[Item]:
-    times = alive[TIME].to_numpy()
-    watermark = facts.late[leaf.step]
-    judged = judge(times, leaf.window, watermark)
-    late = int(judged.late.sum())
-    counted = judged.counted
-    yield receipt(
-        "window",
-        step=leaf.step,
-        rows=len(times),
-        counted=int(counted.sum()),
-        late=late,
-        partly_late=int(judged.partly_late.sum()),
-        in_no_window=int(judged.no_window.sum()),
-    )
-    if late and leaf.late is not None:
-        yield from emit_to(
-            _late_rows(alive.filter(pa.array(judged.late)), leaf, leaf.late, watermark), leaf.late, files
-        )
-    rows = alive if counted.all() else alive.filter(pa.array(counted))
-    if rows.num_rows == 0:
-        return
-    order: tuple[int | str, ...] = (facts.batch, leaf.order, PARTITION, POSITION)
-    arrivals: pa.Array | None = None
-    if leaf.plan.needs_order and leaf.chained:
-        # Bytes do not fit where state keeps order: the state work puts numbers in their place, see window_work.
-        arrivals = _in_step(rows, leaf)
-        rows = rows.append_column(_RANK, pa.array(arrival_ranks(arrivals)))
-        order = (facts.batch, 0, 0, _RANK)
-    elif leaf.plan.needs_order:
-        rows = _ranked(rows, leaf)
-    partials = preaggregate(
-        rows,
-        keys=leaf.keys,
-        inputs=leaf.inputs,
-        hash_column=leaf.hash_column,
-        time_column=TIME,
-        order=order,
-        plan=leaf.plan,
-        window=leaf.window,
-    )
-    if arrivals is not None:
-        partials = with_arrivals(partials, leaf.plan, arrivals)
-    yield from _by_partition(partials, "_hash", step_port(leaf.step), leaf.partitions)
+def _to_step(alive: pa.Table, leaf: StepLeafSpec, facts: BatchContext, files: TaskFiles) -> Iterator[Item]:
+    used = [outlet for outlet, goes in leaf.outlets.items() if goes.used]
+    for made in leaf.map_side.prepare(BranchRows(alive, leaf), facts.of_step(leaf.step, read=used)):
+        match made:
+            case Send():
+                yield from _by_partition(made, leaf)
+            case Emit():
+                outlet = leaf.outlets[made.outlet]
+                rows = made.rows
+                if outlet.needs_arrival and made.arrivals is not None:  # one row may be put out by several steps
+                    rows = rows.append_column(ARRIVAL, split(made.arrivals(), leaf.place))
+                yield from emit_to(rows, outlet, files)
+            case Tally():
+                yield receipt("step", counted_as=leaf.counted_as, counts=dict(made.counts))
 
 
-def _ranked(rows: pa.Table, leaf: WindowLeafSpec | FunctionLeafSpec) -> pa.Table:
-    """Give each row of a source a position of its own where one row may come along several branches."""
-    if leaf.ranks == 1:
-        return rows
-    place = pc.add(pc.multiply(rows[POSITION], leaf.ranks), leaf.rank)
-    return rows.set_column(rows.schema.get_field_index(POSITION), POSITION, place)
+@dataclass(frozen=True, slots=True)
+class BranchRows:
+    """Rows of a branch that go to a step, as its map side sees them."""
+
+    table: pa.Table
+    _leaf: StepLeafSpec
+
+    @property
+    def visible(self) -> Sequence[str]:
+        """Return the columns that the user sees."""
+        return self._leaf.visible
+
+    @property
+    def keys(self) -> Mapping[str, str]:
+        """Return for each key the column of it."""
+        return self._leaf.keys
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Return for each expression that the step reads the column of it."""
+        return self._leaf.inputs
+
+    @property
+    def hash_column(self) -> str:
+        """Return the column of the hash of the keys."""
+        return self._leaf.hash_column
+
+    @property
+    def place(self) -> int:
+        """Return the place of the rows' port among the sources."""
+        return self._leaf.order
+
+    def positions(self) -> pa.Array:
+        """Return the rows' positions, each a number of its own where one row may come along several branches."""
+        positions = self.table[POSITION]
+        if self._leaf.ways == 1:
+            return positions
+        return pc.add(pc.multiply(positions, self._leaf.ways), self._leaf.way)
+
+    def arrivals(self) -> pa.Array:
+        """Return where the rows stand in the order of arrival, along whichever branch they come."""
+        keys = _arrivals(self.table, self._leaf.order)
+        return keys if self._leaf.ways == 1 else split(keys, self._leaf.way)
+
+    def only(self, mask: Bools) -> BranchRows:
+        """Return the rows where a mask is true."""
+        return BranchRows(self.table.filter(pa.array(mask)), self._leaf)
 
 
-def _to_function(alive: pa.Table, leaf: FunctionLeafSpec) -> Iterator[Item]:
-    n = alive.num_rows
-    yield receipt("function", step=leaf.step, rows=n)
-    if not n:
-        return
-    rows = alive if leaf.chained else _ranked(alive, leaf)
-    sent = rows.select([*leaf.visible, TIME])
-    if leaf.chained:
-        sent = sent.append_column(ARRIVAL, _in_step(rows, leaf))
-    else:
-        sent = sent.append_column(PARTITION, rows[PARTITION]).append_column(POSITION, rows[POSITION])
-        sent = sent.append_column(PLACE, pa.repeat(pa.scalar(leaf.order, pa.int32()), n))
-    sent = sent.append_column(HASHED, rows[leaf.hash_column])
-    for name, column in leaf.keys.items():
-        if column != name:  # else it is among the columns that the user sees
-            sent = sent.append_column(key_column(name), rows[column])
-    yield from _by_partition(sent, HASHED, step_port(leaf.step), leaf.partitions)
-
-
-def _by_partition(partials: pa.Table, hashes: str, port: str, partitions: int) -> Iterator[Item]:
-    owner = partition_of(partials[hashes].to_numpy(), partitions)
+def _by_partition(send: Send, leaf: StepLeafSpec) -> Iterator[Item]:
+    port, partitions, sent = step_port(leaf.step, leaf.side), leaf.partitions, send.rows
     if partitions == 1:
-        yield Item(port, partials, 0)
+        yield Item(port, sent, 0)
         return
+    owner = partition_of(sent[send.hashes].to_numpy(), partitions)
     order = np.argsort(owner, kind="stable")
-    sorted_table = partials.take(pa.array(order))
+    sorted_table = sent.take(pa.array(order))
     bounds = np.searchsorted(owner[order], np.arange(partitions + 1))
     for pid in range(partitions):
         if bounds[pid] < bounds[pid + 1]:
             yield Item(port, sorted_table.slice(bounds[pid], bounds[pid + 1] - bounds[pid]), pid)
-
-
-def _late_rows(rows: pa.Table, leaf: WindowLeafSpec, outlet: Outlet, watermark: int | None) -> pa.Table:
-    n = rows.num_rows
-    # The end of time has no date: it is shown as none, as the beginning is.
-    shown = None if watermark is None or abs(watermark) > _LAST_DATE else watermark
-    late = rows.select([*leaf.visible, TIME])
-    if outlet.needs_arrival:  # one row may be late for several windows
-        late = late.append_column(ARRIVAL, split(_in_step(rows, leaf), leaf.place))
-    late = late.append_column("_event_time", rows[TIME].cast(UTC))
-    late = late.append_column("_watermark", pa.array([shown] * n, UTC))
-    return late.append_column("_step", pa.repeat(leaf.step, n))
-
-
-_LAST_DATE = 253_402_300_799_999_999
-"""The last microsecond of the year 9999, where Spark's timestamps end."""
 
 
 def _to_sinks(alive: pa.Table, leaf: SinkLeafSpec, files: TaskFiles) -> Iterator[Item]:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.checkpoint.storage.hdfs_cache import fetched
-from penstock.operators.windows.partials import integers
-from penstock.runtime.tasks.partition_state import PartitionState
+from penstock.operators.protocol import Due, Emit, StateView, Step, StepFacts, Tally
+from penstock.runtime.tasks.partition_state import PartitionState, main_table
 from penstock.runtime.tasks.routing import step_port
-from penstock.runtime.tasks.specs import HASHED, TIME, Piece, StateSpec, StepDone, StepWork
+from penstock.runtime.tasks.specs import StateSpec
 from penstock.runtime.tasks.staging import Outlet, TaskFiles, emit_to
 from penstock.runtime.tasks.transport import Carrier, Item, receipt
-from penstock.time.arrival import ARRIVAL, BY_TIME, Stand
+from penstock.state.writer import Change, Written
+from penstock.time.arrival import ARRIVAL
 
 if TYPE_CHECKING:
     from penstock.checkpoint.log.entries import Commit
@@ -31,101 +32,119 @@ def run_state(
 
     `carriers` stand in their order, which is the same in every run of the batch.
     """
-    mine = {step_port(spec.step): spec for spec in specs}
-    tables: dict[str, list[pa.Table]] = {port: [] for port in mine}
+    tables: dict[str, list[pa.Table]] = {step_port(spec.step, side): [] for spec in specs for side in range(spec.sides)}
     others = []
     for carrier in carriers:
-        if carrier.port in mine:
+        if carrier.port in tables:
             tables[carrier.port].append(carrier.table())
         else:
             others.append(carrier)
-    return _run_steps(mine, tables, partition, files), others
+    return _run_steps(specs, tables, partition, files), others
 
 
 def _run_steps(
-    mine: Mapping[str, StateSpec], tables: Mapping[str, list[pa.Table]], partition: int, files: TaskFiles
+    specs: tuple[StateSpec, ...], tables: Mapping[str, list[pa.Table]], partition: int, files: TaskFiles
 ) -> Iterator[Item]:
     refs = files.facts.refs_of(partition)
-    for port, spec in mine.items():
+    for spec in specs:
         if partition < spec.partitions:
-            yield from _run_step(spec, tables[port], partition, files, refs.get(spec.step, (None, None)))
+            inputs = [tables[step_port(spec.step, side)] for side in range(spec.sides)]
+            yield from _run_step(spec, inputs, partition, files, refs.get(spec.step, (None, None)))
 
 
 def _run_step(
     spec: StateSpec,
-    tables: list[pa.Table],
+    inputs: Sequence[Sequence[pa.Table]],
     partition: int,
     files: TaskFiles,
     refs: Sequence[Mapping[str, Any] | None],
 ) -> Iterator[Item]:
-    facts, before = files.facts, fetched()
+    before = fetched()
     ref, base = refs
-    state = PartitionState.open(
-        Path(facts.state_folder),
-        spec.step,
-        partition,
-        ref,
-        work=spec.work,
-        base=base,
-    )
-    state.refuse_strangers(tables, partition, spec.partitions, spec.step)
-    done = yield from _pour_output(spec, spec.work.run(state, tables, facts), files)
-    written = state.write(done.change, files, partitions=spec.partitions)
+    folder = Path(files.facts.state_folder)
+    state = PartitionState.open(folder, spec.step, partition, ref, work=spec.work, base=base)
+    for tables in inputs:
+        state.refuse_strangers(tables, partition, spec.partitions, spec.step)
+    used = [outlet for outlet, goes in spec.outlets.items() if goes.used]
+    facts = files.facts.of_step(spec.step, behind=spec.behind, read=used)
+    batch = _PartitionBatch(spec, state, files)
+    yield from batch.run(inputs, facts)
+    written = batch.written()
     new = written.ref
     yield receipt(
         "state",
         step=spec.step,
-        counted_as=spec.work.counted_as,
+        counted_as=spec.counted_as,
         partition=partition,
         manifest=None if new is None else {"path": new.path, "size": new.size, "checksum": new.checksum},
-        due=done.due,
-        due_time=done.due_time,
-        merged=done.rows,
-        quarantined=done.aside_rows,
+        due=batch.due.watermark,
+        due_time=batch.due.time,
+        counts=dict(batch.counts),
         size=written.manifest.size,
         written=written.written,
         rewritten=written.rewritten,
         fetched=fetched() - before,
     )
-    if spec.aside is not None and done.aside is not None:
-        yield from emit_to(_placed(done.aside, spec.aside, spec), spec.aside, files)
-    if spec.snapshots is not None and spec.snapshots.used and done.now is not None:
-        whole = spec.work.whole(state.at(written))
-        times, hashes = done.now(integers(whole, HASHED)), integers(whole, HASHED)
-        stand = Stand(rows=np.full(len(times), BY_TIME, dtype=np.int64), times=times, hashes=hashes)
-        piece = Piece(rows=whole.append_column(TIME, pa.array(times)), stand=lambda: stand)
-        yield from emit_to(_placed(piece, spec.snapshots, spec), spec.snapshots, files)
 
 
-def _pour_output(
-    spec: StateSpec, run: Generator[Piece, None, StepDone], files: TaskFiles
-) -> Generator[Item, None, StepDone]:
-    """Send each piece of the output on before the step makes the next, and return what the step has done."""
-    before = 0
-    while True:
-        try:
-            piece = next(run)
-        except StopIteration as end:
-            done: StepDone = end.value
-            return done
-        yield from emit_to(_placed(piece, spec.output, spec, before), spec.output, files)
-        before += piece.rows.num_rows
+class _PartitionBatch:
+    """One batch of one step in one partition: what the step has yielded so far."""
+
+    def __init__(self, spec: StateSpec, state: PartitionState, files: TaskFiles) -> None:
+        self.spec = spec
+        self.state = state
+        self.files = files
+        self.due = Due(None)
+        self.counts: Counter[str] = Counter()
+        self._emitted: Counter[str] = Counter()
+        self._written: Written | None = None
+
+    def run(self, inputs: Sequence[Sequence[pa.Table]], facts: StepFacts) -> Iterator[Item]:
+        """Run the step, and send on each piece that it emits before it makes the next."""
+        running = self.spec.work.run(self.state, inputs, facts)
+        answer: StateView | None = None
+        while True:
+            try:
+                made = running.send(answer)
+            except StopIteration:
+                return
+            answer = None
+            match made:
+                case Emit():
+                    outlet = self.spec.outlets[made.outlet]
+                    yield from emit_to(self._placed(made, outlet), outlet, self.files)
+                    self._emitted[made.outlet] += made.rows.num_rows
+                case Change():
+                    answer = self.state.at(self._write(made))
+                case Due():
+                    self.due = made
+                case Tally():
+                    self.counts.update(made.counts)
+
+    def written(self) -> Written:
+        """Return what was written; a step that changes nothing is compacted all the same."""
+        return self._written if self._written is not None else self._write(Change())
+
+    def _write(self, change: Change) -> Written:
+        if self._written is not None:
+            raise RuntimeError(f"step {self.spec.step!r} yielded two changes of its state in one batch")
+        self._written = self.state.write(change, self.files, partitions=self.spec.partitions)
+        return self._written
+
+    def _placed(self, emit: Emit, outlet: Outlet) -> pa.Table:
+        """Give rows their place in the order of arrival, where anybody asks for it (SEMANTICS 1.6)."""
+        if not outlet.needs_arrival or not emit.rows.num_rows:
+            return emit.rows
+        assert emit.stand is not None
+        before = self._emitted[emit.outlet]
+        keys = emit.stand().arrivals(emit.arrivals, depth=self.spec.depth, place=outlet.place, before=before)
+        return emit.rows.append_column(ARRIVAL, keys)
 
 
-def _placed(piece: Piece, outlet: Outlet, spec: StateSpec, before: int = 0) -> pa.Table:
-    """Give output rows their place in the order of arrival, where anybody asks for it (SEMANTICS 1.6).
-
-    `before` are the rows that came before them.
-    """
-    if not outlet.needs_arrival or not piece.rows.num_rows:
-        return piece.rows
-    keys = piece.stand().arrivals(piece.arrivals, depth=spec.depth, place=outlet.place, before=before)
-    return piece.rows.append_column(ARRIVAL, keys)
-
-
-def state_rows(work: StepWork, folder: Path, name: str, commit: Commit | None) -> list[dict[str, Any]]:
+def state_rows(work: Step, folder: Path, name: str, commit: Commit | None) -> list[dict[str, Any]]:
     """Return a step's state as of a Commit, as rows for people."""
     rows: list[dict[str, Any]] = []
     for partition, ref in sorted((commit.state.get(name, {}) if commit else {}).items(), key=lambda p: int(p[0])):
-        rows.extend(work.rows(PartitionState.open(folder, name, int(partition), ref.model_dump(), work=work)))
+        state = PartitionState.open(folder, name, int(partition), ref.model_dump(), work=work)
+        rows.extend(main_table(work, state).to_pylist())
     return rows

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.errors import AccountingBroken
+
 __all__ = [
     "BATCH_BYTES",
     "CARRIER_DDL",
@@ -67,10 +69,11 @@ def receipt(kind: str, **said: Any) -> Item:
 
 
 def receipts_of(rows: Iterable[tuple[str, bytes]]) -> Iterator[dict[str, Any]]:
-    """Yield the receipts among the rows of a job's result."""
+    """Yield the receipts that are the result of a batch's job; raises AccountingBroken for rows that no stage took."""
     for port, payload in rows:
-        if port == RECEIPT:
-            yield json.loads(payload)
+        if port != RECEIPT:
+            raise AccountingBroken(f"rows for {port!r} came to the driver: no stage of the batch has taken them")
+        yield json.loads(payload)
 
 
 @dataclass(frozen=True)

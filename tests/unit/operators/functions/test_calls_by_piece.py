@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.graph.nodes import Form
+from penstock.graph.specs.state_functions import Form
 from penstock.graph.timeouts import Timeout
 from penstock.operators.functions.function_spec import FunctionStep
-from penstock.operators.functions.key_index import PARTS, BatchClock
+from penstock.operators.functions.key_index import PARTS, StepFacts
 from penstock.operators.functions.python_values import PIECE
 from penstock.operators.functions.state_functions import FunctionResult, run_function
 from penstock.state.compaction import LATEST
@@ -50,7 +50,7 @@ class Partition:
 
     def run(self, rows: pa.Table, step: FunctionStep | None = None) -> FunctionResult:
         reader = StateReader(self.folder, self.manifest)
-        moment = BatchClock(batch=self.batch, time=self.batch, watermark=None)
+        moment = StepFacts(batch=self.batch, time=self.batch, watermark=None)
         hashes = rows["k"].to_numpy()
         times = np.zeros(rows.num_rows, dtype=np.int64)
         visible = rows.select((step or self.step).visible)

@@ -18,13 +18,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import UserFunctionError, WrongOutput
-from penstock.graph.nodes import Form
+from penstock.graph.specs.state_functions import Form
 from penstock.graph.timeouts import Timeout
 from penstock.operators.functions.function_spec import FunctionStep
-from penstock.operators.functions.key_index import PARTS, BatchClock
+from penstock.operators.functions.function_step import FunctionStepWork
+from penstock.operators.functions.key_index import PARTS, StepFacts
 from penstock.operators.functions.state_functions import FunctionResult, run_function
-from penstock.runtime.tasks.function_step import FunctionRows, FunctionStepWork
-from penstock.runtime.tasks.partition_state import PartitionState
+from penstock.operators.whole_rows import WholeRows
+from penstock.runtime.tasks.partition_state import PartitionState, main_table
 from penstock.state import BATCH, EVENT
 from penstock.state.compaction import LATEST
 from penstock.state.key_state import as_datetime, as_micros
@@ -159,7 +160,7 @@ def step_of(fn: Any, idle: int = IDLE) -> FunctionStep:
 def test_calls_and_state_are_those_of_the_model(batches, idle):
     """Whatever rows do with state, deadlines and timers, and however the clocks go; nothing that is due is slept over."""
     calls, model = Calls(), Model(idle)
-    work = FunctionStepWork(step_of(calls, idle), FunctionRows(visible=VISIBLE, keys=pa.schema([("k", pa.int64())])))
+    work = FunctionStepWork(step_of(calls, idle), WholeRows(visible=VISIBLE, keys=pa.schema([("k", pa.int64())])))
     time, watermark, due, due_time = 0, None, None, None
     with TemporaryDirectory() as folder:
         manifest = Manifest(step="step", partition=0, keys=("k",))
@@ -173,7 +174,7 @@ def test_calls_and_state_are_those_of_the_model(batches, idle):
             table = pa.table(list(zip(*rows, strict=True)) if rows else [[], [], []], schema=VISIBLE)
             hashes = table["k"].to_numpy() % 2  # two keys to a hash
             state = PartitionState(StateReader(Path(folder), manifest), work)
-            moment = BatchClock(batch=batch, time=time, watermark=watermark)
+            moment = StepFacts(batch=batch, time=time, watermark=watermark)
             keys = table.select(["k"])
             done = run_function(work.spec, state, table, hashes, keys, np.zeros(len(rows), dtype=np.int64), moment)
             model.batch(time, watermark, rows)
@@ -186,7 +187,7 @@ def test_calls_and_state_are_those_of_the_model(batches, idle):
                 slack=2_000,
             )
             manifest, due, due_time = written.manifest, done.due, done.due_time
-            shown = work.rows(PartitionState(StateReader(Path(folder), manifest), work))
+            shown = main_table(work, PartitionState(StateReader(Path(folder), manifest), work)).to_pylist()
             assert {row["k"]: row["n"] for row in shown} == model.state
             assert {row["k"]: as_micros(row["_expires"], "it") for row in shown} == model.expires
             assert {k: found for k, found in calls.of.items() if found} == {k: v for k, v in model.calls.items() if v}
@@ -205,14 +206,14 @@ def test_a_key_that_has_a_row_at_the_end_of_event_time_goes_by_its_deadline_and_
         return {"k": key} if state.is_timing_out() else None
 
     work = FunctionStepWork(
-        replace(step_of(watch), timeout=timeout), FunctionRows(visible=VISIBLE, keys=pa.schema([("k", pa.int64())]))
+        replace(step_of(watch), timeout=timeout), WholeRows(visible=VISIBLE, keys=pa.schema([("k", pa.int64())]))
     )
     with TemporaryDirectory() as folder:
         manifest = Manifest(step="step", partition=0, keys=("k",))
         for batch, watermark in enumerate((None, END_OF_TIME)):
             table = pa.table([[7], ["add"], [50]], schema=VISIBLE)
             state = PartitionState(StateReader(Path(folder), manifest), work)
-            moment = BatchClock(batch=batch, time=100 * batch, watermark=watermark)
+            moment = StepFacts(batch=batch, time=100 * batch, watermark=watermark)
             done = run_function(work.spec, state, table, np.array([7]), table.select(["k"]), np.array([0]), moment)
             written = write_changes(state.reader, f"{batch:012d}-0-x", done.change, batch=batch, merge={})
             manifest = written.manifest
@@ -221,14 +222,14 @@ def test_a_key_that_has_a_row_at_the_end_of_event_time_goes_by_its_deadline_and_
 
 def test_a_key_that_is_touched_for_ever_leaves_one_entry_to_look_at():
     """The index of expiry grows with the keys, not with their rows; a key that comes and goes leaves none behind."""
-    work = FunctionStepWork(step_of(Calls()), FunctionRows(visible=VISIBLE, keys=pa.schema([("k", pa.int64())])))
+    work = FunctionStepWork(step_of(Calls()), WholeRows(visible=VISIBLE, keys=pa.schema([("k", pa.int64())])))
     with TemporaryDirectory() as folder:
         manifest = Manifest(step="step", partition=0, keys=("k",))
         entries = []
         for batch in range(60):
             table = pa.table([[7], ["add"], [1]], schema=VISIBLE)
             state = PartitionState(StateReader(Path(folder), manifest), work)
-            moment = BatchClock(batch=batch, time=batch, watermark=None)
+            moment = StepFacts(batch=batch, time=batch, watermark=None)
             done = run_function(work.spec, state, table, np.array([7]), table.select(["k"]), np.array([0]), moment)
             entries.append(done.change.append.get("idle", table.slice(0, 0)).num_rows)
             name = f"{batch:012d}-0-x"
@@ -254,7 +255,7 @@ def called(
     table = pa.table([[7], ["add"], [1]], schema=VISIBLE).slice(0, rows)
     with TemporaryDirectory() as folder:
         reader = StateReader(Path(folder), Manifest(step="step", partition=0, keys=("k",)))
-        moment = BatchClock(batch=0, time=1, watermark=None, epoch=epoch)
+        moment = StepFacts(batch=0, time=1, watermark=None, epoch=epoch)
         hashes, times = np.array([7])[:rows], np.array([0])[:rows]
         return run_function(step, reader, table, hashes, table.select(["k"]), times, moment)
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from penstock.graph.aggregates import Aggregate, AggregateKind
 from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import AggregatePlan
-from penstock.operators.functions.key_index import BatchClock
+from penstock.operators.protocol import HASHED, MAIN, StepFacts
 from penstock.operators.windows.time_windows import WindowStep, preaggregate
-from penstock.runtime.tasks.specs import HASHED, MAIN
+from penstock.runtime.tasks.partition_state import main_table
 from penstock.state.full_compaction import fold
 from penstock.state.references import segment_name
 from penstock.testing.model import windows_at
@@ -191,9 +191,9 @@ class Job:
     def rewrite(self) -> None:
         """Write the state anew, as for another number of partitions; a later restore finds the old one in its place."""
         work, state = self.disk.work, self.disk.state()
-        shown = work.whole(state)
+        shown = main_table(work, state)
         shown = shown.append_column(HASHED, pa.array([hash_of(k) for k in shown["k"].to_pylist()], pa.int64()))
-        made = work.rebuilt({MAIN: shown}, BatchClock(batch=self.batches, time=0, watermark=self.mark))
+        made = work.rebuilt({MAIN: shown}, StepFacts(batch=self.batches, time=0, watermark=self.mark))
         self.root = self.root.with_name(f"{self.root.name}x")
         self.disk = SliceDisk(work.spec, self.root, None, self.batches)
         self.disk.write(self.disk.state(), made.change)

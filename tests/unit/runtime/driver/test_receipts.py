@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
+from penstock.agg import count
 from penstock.checkpoint.log.entries import ManifestRef
 from penstock.errors import AccountingBroken, NondeterministicStep
+from penstock.graph.durations import seconds
+from penstock.graph.specs.time_windows import TimeWindows
+from penstock.graph.steps import StepNode
+from penstock.graph.windows import Tumbling
 from penstock.runtime.driver.receipts import BatchReceipts, check_accounting, collect, totals
 
 
@@ -23,8 +28,8 @@ def filtered(rows: int, kept: int, dropped: int) -> dict[str, Any]:
 
 def window(rows: int, counted: int, late: int = 0, *, partly_late: int = 0, in_no_window: int = 0) -> dict[str, Any]:
     """Return what a map-side task says of window step `w`."""
-    said = {"kind": "window", "step": "w", "rows": rows, "counted": counted, "late": late}
-    return {**said, "partly_late": partly_late, "in_no_window": in_no_window}
+    counts = {"rows": rows, "counted": counted, "late": late, "partly_late": partly_late, "in_no_window": in_no_window}
+    return {"kind": "step", "counted_as": "window:w", "counts": counts}
 
 
 def state(
@@ -38,8 +43,8 @@ def state(
 ) -> dict[str, Any]:
     """Return what the task that owns a state partition of step `w` says."""
     manifest = None if checksum is None else {"path": f"m{checksum}", "size": 3, "checksum": checksum}
-    said = {"kind": "state", "step": "w", "partition": partition, "manifest": manifest, "due": due, "merged": merged}
-    said |= {"counted_as": "window:w", "due_time": due_time, "quarantined": 0}
+    said = {"kind": "state", "step": "w", "partition": partition, "manifest": manifest, "due": due}
+    said |= {"counted_as": "window:w", "due_time": due_time, "counts": {"merged": merged}}
     return {**said, "written": 10, "rewritten": 4, "size": 100, "fetched": fetched}
 
 
@@ -117,6 +122,9 @@ def test_a_receipt_of_an_unknown_kind_is_refused() -> None:
         collect([{"kind": "gossip"}])
 
 
+WINDOWS = TimeWindows(window=Tumbling(seconds(1)).drop_late(), aggregates={"n": count()})
+STEPS = (StepNode(name="w", inputs=(), keys=(), partitions=1, spec=WINDOWS),)
+
 SOUND: list[list[dict[str, Any]]] = [
     [],
     [read({"0": 5}, bad=2)],
@@ -129,8 +137,8 @@ SOUND: list[list[dict[str, Any]]] = [
 @pytest.mark.parametrize("receipts", SOUND, ids=range(len(SOUND)))
 def test_sums_that_hold_pass(receipts: list[dict[str, Any]]) -> None:
     """SEMANTICS 2.10: partly late rows are counted rows; a state that merged nothing without a map side is fine."""
-    outcome = collect(receipts)
-    check_accounting(outcome, {"s": outcome.accounting.get("source:s", {"read": 0})["read"]})
+    outcome = collect(receipts, STEPS)
+    check_accounting(outcome, {"s": outcome.accounting.get("source:s", {"read": 0})["read"]}, STEPS)
 
 
 BROKEN: list[tuple[str, list[dict[str, Any]], dict[str, int | None], str]] = [
@@ -152,7 +160,20 @@ def test_a_sum_that_does_not_hold_stops_the_job(
 ) -> None:
     """SEMANTICS 2.10: before the commit."""
     with pytest.raises(AccountingBroken, match=word):
-        check_accounting(collect(receipts), expected)
+        check_accounting(collect(receipts, STEPS), expected, STEPS)
+
+
+def test_what_no_step_of_the_job_counts_stops_it() -> None:
+    """Rows that were counted under a name that the job does not have are nobody's."""
+    receipts = [{"kind": "step", "counted_as": "window:other", "counts": {"rows": 1}}]
+    with pytest.raises(AccountingBroken, match="window:other"):
+        check_accounting(collect(receipts, STEPS), {}, STEPS)
+
+
+def test_a_step_is_accounted_for_in_a_batch_without_rows() -> None:
+    """The log has the same counts in every batch."""
+    counts = {"rows": 0, "counted": 0, "late": 0, "partly_late": 0, "in_no_window": 0}
+    assert collect([], STEPS).accounting == {"window:w": counts}
 
 
 def test_a_source_that_cannot_count_is_taken_at_its_word() -> None:

@@ -10,8 +10,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.operators.protocol import TIME
 from penstock.runtime.tasks.routing import QUARANTINE_SCHEMA, _account
-from penstock.runtime.tasks.specs import ROW_STATUS, TIME, SourceSpec
+from penstock.runtime.tasks.specs import ROW_STATUS, SourceSpec
 from penstock.runtime.tasks.staging import Outlet
 from penstock.sources.base import PARTITION
 

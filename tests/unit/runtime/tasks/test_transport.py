@@ -10,6 +10,7 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.errors import AccountingBroken
 from penstock.runtime.tasks import transport as rows_module
 from penstock.runtime.tasks.transport import (
     BATCH_BYTES,
@@ -61,9 +62,16 @@ def test_a_payload_is_the_table_it_was() -> None:
 
 def test_a_receipt_comes_back_as_it_was_said() -> None:
     """DESIGN 4: receipts and counts travel as rows of the job's result."""
-    sent = emitted(Emitter(stage=0), [receipt("read", rows={"0": 3}), Item("p", rows_of(1), 0), receipt("x", n=None)])
+    sent = emitted(Emitter(stage=0), [receipt("read", rows={"0": 3}), receipt("x", n=None)])
     found = receipts_of(zip(sent["_port"].to_pylist(), sent["_payload"].to_pylist(), strict=True))
     assert list(found) == [{"kind": "read", "rows": {"0": 3}}, {"kind": "x", "n": None}]
+
+
+def test_rows_that_no_stage_took_stop_the_batch() -> None:
+    """What reaches the driver and is no receipt was lost on its way to a step."""
+    sent = emitted(Emitter(stage=0), [receipt("x"), Item("step:w/0", rows_of(1), 0)])
+    with pytest.raises(AccountingBroken, match="step:w/0"):
+        list(receipts_of(zip(sent["_port"].to_pylist(), sent["_payload"].to_pylist(), strict=True)))
 
 
 def test_no_items_no_rows() -> None:

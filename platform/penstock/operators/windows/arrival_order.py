@@ -1,4 +1,4 @@
-"""Bring the order of arrival of a step's output to the state of a window behind it (SEMANTICS 1.6, 3.3).
+"""Bring the order of arrival of a step's output to the state of a downstream window (SEMANTICS 1.6, 3.3).
 
 A window that takes the first or the last row keeps its place as four numbers, the first of them the batch. The place of
 a row that a step has put out is bytes of any length. It travels beside the partials of a batch; where they are merged,

@@ -1,4 +1,4 @@
-"""Do the state work of a step with a function in one partition: order the rows, run them, give them event time."""
+"""Make an operator of functions that keep state: rows are sent whole, put in order, and run in their partition."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import BadExpression, JobError, StateError, UnknownName
-from penstock.graph.nodes import Form, FunctionNode
+from penstock.errors import JobError, StateError, UnknownName
 from penstock.graph.policies import OnError
+from penstock.graph.specs.state_functions import ASIDE_OUTLET, SNAPSHOTS_OUTLET, Form, StateFunction
+from penstock.graph.steps import MAIN_OUTLET
+from penstock.operators.column_types import ddl_schema
 from penstock.operators.functions.function_spec import FunctionStep
 from penstock.operators.functions.key_index import (
     BATCH_TIMERS,
@@ -21,27 +23,36 @@ from penstock.operators.functions.key_index import (
     NONE,
     PARTS,
     STATE,
-    BatchClock,
     KeyIndex,
     readable,
 )
 from penstock.operators.functions.state_functions import ASIDE, run_function
+from penstock.operators.protocol import (
+    HASHED,
+    MAIN,
+    TIME,
+    TIMERS,
+    BoundSide,
+    Due,
+    Emit,
+    Rebuilt,
+    StateView,
+    StepContext,
+    StepFacts,
+    Tally,
+)
 from penstock.operators.schema_evolution import Evolution, evolve
+from penstock.operators.whole_rows import WholeRows
 from penstock.operators.windows.partials import GROUP, HASH, column_array, integers
-from penstock.runtime.tasks.batch_context import BatchContext
-from penstock.runtime.tasks.columns import arrow_schema, refuse_taken
-from penstock.runtime.tasks.partition_state import PartitionState
-from penstock.runtime.tasks.routing import PLACE, key_column
-from penstock.runtime.tasks.specs import HASHED, MAIN, TIME, TIMERS, Piece, Rebuilt, StepDone
-from penstock.sources.base import PARTITION, POSITION
 from penstock.state.compaction import LATEST, Combine
 from penstock.state.full_compaction import live_rows
 from penstock.state.keys import Bools, Ints
 from penstock.state.reader import Adapters
 from penstock.state.row_layout import DELETED, EXPIRES, conform
-from penstock.time.arrival import ARRIVAL, arrival_order, described, of_source, split
+from penstock.state.writer import Change
+from penstock.time.arrival import BY_TIME, Stand
 
-__all__ = ["FunctionRows", "FunctionStepWork", "function_work"]
+__all__ = ["FunctionStepWork", "bind", "bind_side"]
 
 _UTC = pa.timestamp("us", tz="UTC")
 _CLOCK, _AT = "_clock", "_at"
@@ -67,92 +78,49 @@ class _Nothing:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionRows:
-    """What comes to a step: the columns that its function sees, and the key columns.
-
-    `chained`: whether their order is told by ARRIVAL, because rows that a step has put out are among them. If not, and
-    one row may come along several of `ranks` ways, its position is told as position * ranks + rank.
-    """
-
-    visible: pa.Schema
-    keys: pa.Schema
-    chained: bool = False
-    ranks: int = 1
-
-    def key(self, name: str) -> str:
-        """Return the column by which a key is compared: its own, but for floats, of which some are made alike."""
-        return key_column(name) if pa.types.is_floating(self.keys.field(name).type) else name
-
-    @property
-    def sent(self) -> pa.Schema:
-        """Return the columns that travel: those of the user, place, hash, and the keys that are compared otherwise."""
-        of_source = [(PARTITION, pa.int32()), (POSITION, pa.int64()), (PLACE, pa.int32())]
-        hidden = [(TIME, pa.int64()), *([(ARRIVAL, pa.binary())] if self.chained else of_source)]
-        keys = [pa.field(self.key(field.name), field.type) for field in self.keys if self.key(field.name) != field.name]
-        return pa.schema([*self.visible, *(pa.field(*one) for one in hidden), pa.field(HASHED, pa.int64()), *keys])
-
-    def ordered(self, rows: pa.Table) -> pa.Table:
-        """Return the rows of a batch in order of arrival (SEMANTICS 1.6)."""
-        if self.chained:
-            return rows.take(arrival_order(rows[ARRIVAL]))
-        order = np.lexsort([rows[name].to_numpy() for name in (POSITION, PARTITION, PLACE)])
-        return rows.take(pa.array(order))
-
-    def arrivals(self, rows: pa.Table) -> pa.Array:
-        """Return where such rows stand."""
-        if self.chained:
-            return rows[ARRIVAL].combine_chunks()
-        places, partitions, positions = (rows[name].to_numpy() for name in (PLACE, PARTITION, POSITION))
-        keys = of_source(places, partitions, positions // self.ranks)
-        return keys if self.ranks == 1 else split(keys, positions % self.ranks)
-
-    def described(self, rows: pa.Table, place: int) -> str:
-        """Return in words where a row of such came from."""
-        return described(self.arrivals(rows.slice(place, 1))[0].as_py())
+def bind_side(_spec: StateFunction, side: BoundSide) -> WholeRows:
+    """Return the map side of a step's input: rows are sent whole."""
+    return WholeRows.of(side)
 
 
-def function_work(
-    node: FunctionNode, rows: FunctionRows, *, event: bool, behind: tuple[str, ...] = (), timed: bool = False
-) -> FunctionStepWork:
-    """Return the work of a step; `behind` are the steps behind it, `timed` whether one reads its output as it is.
-
-    Raises BadExpression and JobError for DDL and names that it cannot have.
-    """
-    state = _schema_of(node.state, "state", node)
-    taken = {*_OWN, *(name.lower() for name in rows.keys.names)}
-    if unfit := next((name for name in state.names if name.lower() in taken), None):
-        raise JobError(f"state= of step {node.name!r} has a column {unfit!r}, which is a key's name or Penstock's own")
-    if unfit := next((name for name in rows.keys.names if name.lower() in _OWN), None):
-        raise JobError(f"a key column of step {node.name!r} has the name {unfit!r}, which Penstock uses for itself")
-    if node.form is Form.ARROW and node.timeout.event_time:
-        raise JobError(f"step {node.name!r} is vectorised, and nothing sets a deadline there: use idle(…)")
-    if node.value is not None and node.value not in rows.visible.names:
-        raise UnknownName(f"step {node.name!r} reads the column {node.value!r}; the stream has {rows.visible.names}")
-    output = pa.schema([*rows.keys, *state]) if node.output is None else _schema_of(node.output, "output", node)
-    refuse_taken(output.names)
-    quarantine = node.on_error is OnError.QUARANTINE
+def bind(spec: StateFunction, sides: Sequence[WholeRows], context: StepContext) -> FunctionStepWork:
+    """Return a step; raises BadExpression and JobError for DDL and names that it cannot have."""
+    (rows,), name = sides, context.name
+    state = ddl_schema(spec.state, f"state= of step {name!r}")
+    taken = {*_OWN, *(key.lower() for key in rows.keys.names)}
+    if unfit := next((column for column in state.names if column.lower() in taken), None):
+        raise JobError(f"state= of step {name!r} has a column {unfit!r}, which is a key's name or Penstock's own")
+    if unfit := next((key for key in rows.keys.names if key.lower() in _OWN), None):
+        raise JobError(f"a key column of step {name!r} has the name {unfit!r}, which Penstock uses for itself")
+    if spec.form is Form.ARROW and spec.timeout.event_time:
+        raise JobError(f"step {name!r} is vectorised, and nothing sets a deadline there: use idle(…)")
+    if spec.value is not None and spec.value not in rows.visible.names:
+        raise UnknownName(f"step {name!r} reads the column {spec.value!r}; the stream has {rows.visible.names}")
+    output = pa.schema([*rows.keys, *state])
+    if spec.output is not None:
+        output = ddl_schema(spec.output, f"output= of step {name!r}")
+    quarantine = spec.on_error is OnError.QUARANTINE
     added = {*ASIDE.names, "_batch"} if quarantine else set()
-    if unfit := next((name for name in rows.visible.names if name.lower() in added), None):
-        raise JobError(f"column {unfit!r} has the name of one that step {node.name!r} adds in quarantine; rename it")
-    spec = FunctionStep(
-        name=node.name,
-        form=node.form,
-        fn=node.fn,
+    if unfit := next((column for column in rows.visible.names if column.lower() in added), None):
+        raise JobError(f"column {unfit!r} has the name of one that step {name!r} adds in quarantine; rename it")
+    step = FunctionStep(
+        name=name,
+        form=spec.form,
+        fn=spec.fn,
         keys=rows.keys,
         state=state,
         output=output,
         visible=tuple(rows.visible.names),
-        timeout=node.timeout,
-        event=event,
+        timeout=spec.timeout,
+        event=context.event,
         quarantine=quarantine,
-        value=node.value,
-        touched_only=node.touched_only,
-        with_key_time=node.with_key_time,
-        same_rows=node.same_rows,
-        timed_by=_column(node.event_time, output) if timed and quarantine else None,
+        value=spec.value,
+        touched_only=spec.touched_only,
+        with_key_time=spec.with_key_time,
+        same_rows=spec.same_rows,
+        timed_by=_column(spec.event_time, output) if context.timed and quarantine else None,
     )
-    return FunctionStepWork(spec, rows, behind)
+    return FunctionStepWork(step, rows)
 
 
 def _column(expression: str | None, columns: pa.Schema) -> str | None:
@@ -161,27 +129,12 @@ def _column(expression: str | None, columns: pa.Schema) -> str | None:
     return next((name for name in columns.names if name.lower() == plain), None)
 
 
-def _schema_of(ddl: str, what: str, node: FunctionNode) -> pa.Schema:
-    from pyspark.sql.types import StructType
-
-    parsed = StructType.fromDDL(ddl)
-    if not isinstance(parsed, StructType):
-        raise BadExpression(f"{what}= of step {node.name!r} is {ddl!r}, one type: write names and types, as n long")
-    found = arrow_schema(parsed)
-    names = [name.lower() for name in found.names]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise JobError(f"{what}= of step {node.name!r} has two columns {twice!r}")
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class FunctionStepWork:
-    """The state work of a step with a function."""
+    """A step with a function, after the shuffle."""
 
     spec: FunctionStep
-    rows_as: FunctionRows
-    behind: tuple[str, ...] = ()
-    """The steps that read what it puts out."""
+    rows_as: WholeRows
 
     @property
     def keys(self) -> pa.Schema:
@@ -189,19 +142,19 @@ class FunctionStepWork:
         return self.spec.keys
 
     @property
-    def output(self) -> pa.Schema:
-        """Return the columns of the rows put out."""
-        return self.spec.output
+    def outlets(self) -> Mapping[str, pa.Schema]:
+        """Return the columns of the output, of the quarantine with why rows are there, and of a snapshot."""
+        aside = pa.schema([*self.rows_as.visible, *ASIDE, ("_batch", pa.int64())])
+        return {MAIN_OUTLET: self.spec.output, ASIDE_OUTLET: aside, SNAPSHOTS_OUTLET: self._held}
 
     @property
-    def held(self) -> pa.Schema:
-        """Return the columns of a snapshot: keys and state."""
+    def explained(self) -> Mapping[str, str]:
+        """Return nothing."""
+        return {}
+
+    @property
+    def _held(self) -> pa.Schema:
         return pa.schema([*self.spec.keys, *self.spec.state])
-
-    @property
-    def aside(self) -> pa.Schema:
-        """Return the columns of what is put in quarantine: the row's, and why it is there."""
-        return pa.schema([*self.rows_as.visible, *ASIDE, ("_batch", pa.int64())])
 
     @property
     def layout_name(self) -> str:
@@ -235,23 +188,18 @@ class FunctionStepWork:
         return HASHED
 
     @property
-    def counted_as(self) -> str:
-        """Return under which name the step's rows are accounted for."""
-        return f"function:{self.spec.name}"
-
-    @property
     def merge(self) -> Mapping[str, Combine | None]:
         """Return how compaction merges the rows of each part: the newest of a key hides the older."""
         return dict.fromkeys(PARTS, LATEST)
 
-    def evolution(self, state: PartitionState) -> Evolution:
+    def evolution(self, state: StateView) -> Evolution:
         """Return how this state differs from what the step keeps: new, wider and moved columns it can go on with."""
         stored, lost = state.schema(STATE), Evolution(refused=self.lost(state))
         if stored is None:
             return lost
         return self.evolved(state.written_as, state.reader.manifest.keys, stored) + lost
 
-    def lost(self, state: PartitionState) -> tuple[str, ...]:
+    def lost(self, state: StateView) -> tuple[str, ...]:
         """Return that timers wait, where the form has none that fire."""
         if self.spec.form is Form.ROWS or all(state.first_group(part, None) is None for part in _CLOCKS):
             return ()
@@ -271,38 +219,39 @@ class FunctionStepWork:
         return found
 
     def run(
-        self, state: PartitionState, tables: list[pa.Table], facts: BatchContext
-    ) -> Generator[Piece, None, StepDone]:
+        self, state: StateView, inputs: Sequence[Sequence[pa.Table]], facts: StepFacts
+    ) -> Generator[Emit | Change | Due | Tally, StateView | None, None]:
         """Run the rows, the timers and the timeouts of a batch."""
         spec = self.spec
-        sent = self.rows_as.sent
-        rows = pa.concat_tables([table.cast(sent) for table in tables]) if tables else sent.empty_table()
-        rows = self.rows_as.ordered(rows).combine_chunks()
+        rows = self.rows_as.received(inputs[0])
         times = rows[TIME].fill_null(NONE).to_numpy()
-        keys = pa.table([rows[self.rows_as.key(name)] for name in spec.keys.names], schema=spec.keys)
-        judged = max((mark for name in self.behind if (mark := facts.late[name]) is not None), default=None)
-        moment = BatchClock(
-            batch=facts.batch,
-            time=facts.time,
-            watermark=facts.close[spec.name],
-            judged=judged,
-            reached=facts.reached.get(spec.name),
-            epoch=facts.epoch,
-        )
+        keys = self.rows_as.key_table(rows)
         visible, hashes = rows.select(spec.visible), integers(rows, HASHED)
-        done = run_function(spec, state, visible, hashes, keys, times, moment, partial(self.rows_as.described, rows))
-        aside = done.aside.append_column("_batch", pa.repeat(pa.scalar(facts.batch, pa.int64()), done.aside.num_rows))
+        done = run_function(spec, state, visible, hashes, keys, times, facts, partial(self.rows_as.described, rows))
         arrivals = partial(self.rows_as.arrivals, rows)
-        yield Piece(rows=_with_time(done.output, done.times), stand=lambda: done.stand, arrivals=arrivals)
-        return StepDone(
-            change=done.change,
-            due=done.due,
-            due_time=done.due_time,
-            rows=done.rows,
-            aside=Piece(rows=_with_time(aside, done.aside_times), stand=lambda: done.aside_stand, arrivals=arrivals),
-            aside_rows=done.aside_rows,
-            now=done.now,
-        )
+        yield Emit(rows=_with_time(done.output, done.times), stand=lambda: done.stand, arrivals=arrivals)
+        aside = done.aside.append_column("_batch", pa.repeat(pa.scalar(facts.batch, pa.int64()), done.aside.num_rows))
+        aside = _with_time(aside, done.aside_times)
+        yield Emit(outlet=ASIDE_OUTLET, rows=aside, stand=lambda: done.aside_stand, arrivals=arrivals)
+        failed = {"quarantined": done.aside_rows} if done.aside_rows else {}
+        yield Tally({"merged": done.rows, **failed})
+        yield Due(done.due, done.due_time)
+        after = yield done.change
+        if SNAPSHOTS_OUTLET in facts.read:
+            assert after is not None
+            yield self._snapshot(after, done.now)
+
+    def _snapshot(self, state: StateView, now: Callable[[Ints], Ints]) -> Emit:
+        """Return keys and state columns of every key that has state."""
+        schema = pa.schema([*self._held, (HASHED, pa.int64())])
+        live = live_rows(state.reader, STATE, self.merge)
+        tables = [self.shown(STATE, rows).append_column(HASHED, rows[HASH]).select(schema.names) for rows in live]
+        whole = pa.concat_tables(tables) if tables else schema.empty_table()
+        hashes = integers(whole, HASHED)
+        times = now(hashes)
+        stand = Stand(rows=np.full(len(times), BY_TIME, dtype=np.int64), times=times, hashes=hashes)
+        rows = whole.append_column(TIME, pa.array(times))
+        return Emit(outlet=SNAPSHOTS_OUTLET, rows=rows, stand=lambda: stand)
 
     @property
     def tables(self) -> Mapping[str, pa.Schema]:
@@ -328,7 +277,7 @@ class FunctionStepWork:
         stored = conform(rows, pa.schema([*self.spec.keys, *self.spec.kept.stored]))
         return readable(stored).cast(self.tables[MAIN])
 
-    def rebuilt(self, tables: Mapping[str, pa.Table], moment: BatchClock) -> Rebuilt:
+    def rebuilt(self, tables: Mapping[str, pa.Table], moment: StepFacts) -> Rebuilt:
         """Return state, index and timers; raises StateError for a key that has several rows."""
         spec, rows, timers = self.spec, tables[MAIN], tables.get(TIMERS)
         named = [rows] if timers is None else [rows, timers]
@@ -357,24 +306,6 @@ class FunctionStepWork:
         if spec.every_batch and ledger.exists.any():
             due_time = moment.time + 1  # at the next tick
         return Rebuilt(change=change, due=due, due_time=due_time)
-
-    def whole(self, state: PartitionState) -> pa.Table:
-        """Return keys and state columns of every key that has state, and the hash of the key."""
-        live = live_rows(state.reader, STATE, self.merge)
-        tables = [self.shown(STATE, rows).append_column(HASHED, rows[HASH]) for rows in live]
-        columns = pa.schema([*self.held, (HASHED, pa.int64())])
-        return pa.concat_tables([table.select(columns.names) for table in tables]) if tables else columns.empty_table()
-
-    def rows(self, state: PartitionState) -> list[dict[str, Any]]:
-        """Return keys, state and `_expires`, behind which the key is forgotten: a batch time, or else its deadline."""
-        shown = self._newest(state)
-        rows: list[dict[str, Any]] = shown.to_pylist()
-        return rows
-
-    def _newest(self, state: PartitionState) -> pa.Table:
-        """Return the main table of a partition."""
-        tables = [self.shown(STATE, rows) for rows in live_rows(state.reader, STATE, self.merge)]
-        return pa.concat_tables(tables) if tables else self.tables[MAIN].empty_table()
 
 
 def _with_time(rows: pa.Table, times: Ints) -> pa.Table:

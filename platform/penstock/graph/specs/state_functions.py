@@ -1,0 +1,268 @@
+"""Say that a function of the user's keeps state for each key (SEMANTICS 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar
+
+from penstock.errors import BadExpression, JobError, UnboundedState
+from penstock.graph.durations import Duration
+from penstock.graph.nodes import QuarantineNode, SideNode, SnapshotNode
+from penstock.graph.policies import OnError
+from penstock.graph.source_location import user_site
+from penstock.graph.stateful import StepMethods, Stream
+from penstock.graph.steps import (
+    EventTime,
+    GraphView,
+    StepNode,
+    StepSpec,
+    need_event_time,
+    need_quarantine,
+    need_sink,
+)
+from penstock.graph.timeouts import NEVER, Timeout
+
+__all__ = ["ASIDE_OUTLET", "SNAPSHOTS_OUTLET", "Form", "StateFunction", "StateFunctionMethods"]
+
+ASIDE_OUTLET, SNAPSHOTS_OUTLET = "aside", "snapshots"
+
+
+class Form(Enum):
+    """Say how a state function is called: for each row, for the rows of a partition, or for each key."""
+
+    ROWS = "map_with_state"
+    ARROW = "map_with_state_arrow"
+    UPDATE = "update_state_by_key"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StateFunction(StepSpec):
+    """Let a function of the user's keep state for each key (SEMANTICS 7.1, 7.5).
+
+    `state` and `output` are Spark DDL; `output` is None where the rows put out are the keys and their state.
+    `initial` is the name of a table, or a function that returns a DataFrame, of keys and states.
+    `on_error` says what becomes of the rows that the function raises for.
+    `event_time`, a Spark SQL expression over the output, and `same_rows` are for the form ARROW: they say what event
+    time the rows put out have, and which row each stands for. `value`, `touched_only` and `with_key_time` are for the
+    form UPDATE.
+    """
+
+    form: Form
+    fn: Callable[..., Any]
+    state: str
+    output: str | None = None
+    timeout: Timeout = NEVER
+    initial: str | Callable[[], Any] | None = None
+    on_error: OnError = OnError.FAIL
+    event_time: str | None = None
+    same_rows: bool = False
+    value: str | None = None
+    touched_only: bool = False
+    with_key_time: bool = False
+
+    operator: ClassVar[str] = "penstock.operators.functions.function_step"
+    kind: ClassVar[str] = "function"
+    sums: ClassVar[Mapping[str, tuple[str, ...]]] = {"rows": ("merged", "quarantined")}
+
+    @property
+    def method(self) -> str:
+        """Return the form's."""
+        return self.form.value
+
+    @property
+    def every_batch(self) -> bool:
+        """Return whether every batch calls for every key that has state."""
+        return self.form is Form.UPDATE and not self.touched_only
+
+    @property
+    def event_time_of_output(self) -> EventTime:
+        """Return where it comes from: of a vectorised function only what its arguments say is known."""
+        if self.form is Form.UPDATE or self.event_time is not None:
+            return EventTime.OWN
+        return EventTime.ROWS if self.form is Form.ROWS or self.same_rows else EventTime.UNKNOWN
+
+    @property
+    def timed_by(self) -> str | None:
+        """Return the argument `event_time`."""
+        return self.event_time
+
+    def side_streams(self, step: str) -> Mapping[str, tuple[type[SideNode], str]]:
+        """Return the step's quarantine and the stream of its whole state."""
+        return {ASIDE_OUTLET: (QuarantineNode, step), SNAPSHOTS_OUTLET: (SnapshotNode, step)}
+
+    def check(self, node: StepNode, graph: GraphView) -> None:
+        """Raise JobError without event time that is needed, and MissingSink for rows that nobody writes."""
+        if self.timeout.event_time:
+            need_event_time(graph, node, f"step {node.name!r}, which has the timeout event_time(),")
+        need_sink(graph, node, f"step {node.name!r}", SNAPSHOTS_OUTLET)
+        if self.on_error is OnError.QUARANTINE:
+            need_quarantine(graph, node, node.name, graph.side_of(node, ASIDE_OUTLET), "step")
+
+    def words(self, node: StepNode, keys: str) -> str:
+        """Return the function, keys, state and what bounds it, and when it is called."""
+        idle = self.timeout.idle
+        bounds = [f"forgotten after {Duration(idle)} without a row"] if idle is not None else []
+        bounds += ["forgotten at its deadline"] if self.timeout.event_time else []
+        kept = f"state {self.state}, {' or '.join(bounds) or 'kept for ever'}"
+        name = getattr(self.fn, "__qualname__", type(self.fn).__name__)
+        calls = "; calls for every key in every batch" if self.every_batch else ""
+        calls += "; rows it raises for to quarantine" if self.on_error is OnError.QUARANTINE else ""
+        return f"{self.form.value} {node.name}: {name}, {keys}, {kept}{calls}"
+
+
+class StateFunctionMethods(StepMethods[Stream]):
+    """Let functions of the user's keep state."""
+
+    def map_with_state(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *,
+        state: str,
+        output: str,
+        timeout: Timeout | None = None,
+        initial: str | Callable[[], Any] | None = None,
+        unbounded: bool = False,
+        on_error: OnError = OnError.FAIL,
+        partitions: int | None = None,
+    ) -> Stream:
+        """Call `fn(time, key, row, state) -> None | dict | list[dict]` for each row, as they arrived (SEMANTICS 7.1).
+
+        `time` is the batch's, an aware datetime in UTC; `key` the value of the key column, a named tuple where there
+        are several, () where there is none; `row` a dict of all columns, None when the key times out or a timer fires;
+        `state` a `State`.
+        `state` and `output` are Spark DDL such as "n long, seen array<string>"; what is returned has the columns of
+        `output`. State without a `timeout` grows with the keys, which `unbounded=True` accepts (7.7).
+        `initial` is the name of a table, or a function that returns a DataFrame, of keys and states: loaded once, with
+        the first batch (7.3).
+        `on_error` says what an exception of the function does: the batch fails, or what it was called with goes to
+        `job.quarantine(name)` and the key's state stays as it was before the call.
+        """
+        return self._function(
+            name,
+            fn,
+            partitions,
+            form=Form.ROWS,
+            state=_checked_ddl(state, "state", name),
+            output=_checked_ddl(output, "output", name),
+            timeout=_checked_timeout(timeout, name, unbounded=unbounded),
+            initial=_checked_initial(initial, name),
+            on_error=_checked_on_error(on_error, name),
+        )
+
+    def map_with_state_arrow(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *,
+        state: str,
+        output: str,
+        event_time: str | None = None,
+        same_rows: bool = False,
+        timeout: Timeout | None = None,
+        initial: str | Callable[[], Any] | None = None,
+        unbounded: bool = False,
+        on_error: OnError = OnError.FAIL,
+        partitions: int | None = None,
+    ) -> Stream:
+        """Call `fn(rows, state, info) -> (out, state)` once a batch and partition, with Arrow tables (SEMANTICS 7.1).
+
+        `rows` has all columns, in order of arrival; `info.keys` the distinct keys, as a table; `state` a row for each
+        of them, in that order, all null where a key has none. A row of the state that is returned all null removes the
+        key's. Keys that time out come in a second call, with `info.timing_out` and without rows; their state is
+        removed then. `out` is None for nothing. `on_error` is as for `map_with_state`, with all rows of a partition.
+        A window or another step of event time behind it needs to be told the event time of `out`: `event_time` is a
+        column of it, or a Spark SQL expression over its columns, a timestamp; `same_rows=True` promises a row for each
+        of `rows`, in their order, with their event times, and where keys time out one for each of them or none.
+        """
+        if event_time is not None and same_rows:
+            raise JobError(
+                f"step {name!r} has event_time= and same_rows=True, which are two answers to one question; keep one",
+                where=str(user_site()),
+            )
+        return self._function(
+            name,
+            fn,
+            partitions,
+            form=Form.ARROW,
+            state=_checked_ddl(state, "state", name),
+            output=_checked_ddl(output, "output", name),
+            timeout=_checked_timeout(timeout, name, unbounded=unbounded),
+            initial=_checked_initial(initial, name),
+            on_error=_checked_on_error(on_error, name),
+            event_time=None if event_time is None else _checked_ddl(event_time, "event_time", name),
+            same_rows=same_rows,
+        )
+
+    def update_state_by_key(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *,
+        value: str = "v",
+        state: str,
+        initial: str | Callable[[], Any] | None = None,
+        touched_only: bool = False,
+        with_key_time: bool = False,
+        on_error: OnError = OnError.FAIL,
+        partitions: int | None = None,
+    ) -> Stream:
+        """Call `fn(values, old) -> new` for each key with rows or state, in every batch (SEMANTICS 7.5).
+
+        `values` are those of the column `value`, in order of arrival; `old` is None for a key without state, and None
+        as `new` removes it. State of one column is that value, of several a dict. With a fixed interval every tick is
+        a batch. `touched_only` calls only for keys with rows; `with_key_time` calls `fn(time, key, values, old)`.
+        The rows put out are the keys and the new state of every key that was called for. `on_error` is as for
+        `map_with_state`, with all rows of a key.
+        """
+        return self._function(
+            name,
+            fn,
+            partitions,
+            form=Form.UPDATE,
+            state=_checked_ddl(state, "state", name),
+            value=_checked_ddl(value, "value", name),
+            initial=_checked_initial(initial, name),
+            on_error=_checked_on_error(on_error, name),
+            touched_only=touched_only,
+            with_key_time=with_key_time,
+        )
+
+    def _function(self, name: str, fn: object, partitions: int | None, **said: Any) -> Stream:
+        if not callable(fn):
+            raise JobError(f"step {name!r} needs a function, not {fn!r}", where=str(user_site()))
+        return self._step(name, StateFunction(fn=fn, **said), partitions)
+
+
+def _checked_ddl(text: object, what: str, name: str) -> str:
+    if not isinstance(text, str) or not text.strip():
+        raise BadExpression(f"{what}= of step {name!r} is {text!r}, not a text", where=str(user_site()))
+    return text
+
+
+def _checked_timeout(timeout: object, name: str, *, unbounded: bool) -> Timeout:
+    if timeout is None or timeout == NEVER:
+        if not unbounded:
+            raise UnboundedState(f"nothing bounds the state of step {name!r}", where=str(user_site()))
+        return NEVER
+    if not isinstance(timeout, Timeout):
+        raise _unfit("timeout", name, timeout, "write idle(minutes(5)), event_time(), or both with |")
+    return timeout
+
+
+def _checked_on_error(on_error: object, name: str) -> OnError:
+    if not isinstance(on_error, OnError):
+        raise _unfit("on_error", name, on_error, "write OnError.FAIL or OnError.QUARANTINE")
+    return on_error
+
+
+def _checked_initial(initial: object, name: str) -> Any:
+    if initial is not None and not isinstance(initial, str) and not callable(initial):
+        raise _unfit("initial", name, initial, "give a table's name, or a function that returns a DataFrame")
+    return initial
+
+
+def _unfit(what: str, name: str, value: object, hint: str) -> JobError:
+    return JobError(f"{what}= of step {name!r} is {value!r}; {hint}", where=str(user_site()))

@@ -1,0 +1,145 @@
+"""Say that the rows of each key are aggregated by windows of event time (SEMANTICS 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Generic
+
+from penstock.errors import DuplicateName, JobError, MissingLatePolicy, MissingSink
+from penstock.graph.aggregates import Aggregate
+from penstock.graph.durations import Duration
+from penstock.graph.names import checked_name
+from penstock.graph.nodes import LateNode, QuarantineNode, SideNode
+from penstock.graph.source_location import user_site
+from penstock.graph.stateful import StepMethods, Stream
+from penstock.graph.steps import EventTime, GraphView, Reads, StepNode, StepSpec, Unit, need_event_time, need_sink
+from penstock.graph.windows import LateTo, TimeWindow
+
+__all__ = ["LATE_OUTLET", "TimeWindowMethods", "TimeWindows", "WindowedStream"]
+
+LATE_OUTLET = "late"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TimeWindows(StepSpec):
+    """Aggregate the rows of each key and time window; `aggregates` are the columns that are computed."""
+
+    window: TimeWindow
+    aggregates: Mapping[str, Aggregate]
+
+    operator: ClassVar[str] = "penstock.operators.windows.window_step"
+    kind: ClassVar[str] = "window"
+    sent: ClassVar[str] = "slices"
+    counts: ClassVar[tuple[str, ...]] = ("rows", "counted", "late", "partly_late", "in_no_window")
+    sums: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "rows": ("counted", "late", "in_no_window"),
+        "counted": ("merged",),
+    }
+    before_shuffle: ClassVar[frozenset[str]] = frozenset({LATE_OUTLET})
+    unit: ClassVar[Unit] = Unit.WINDOW
+
+    @property
+    def event_time_of_output(self) -> EventTime:
+        """Return that a window has the event time of its end."""
+        return EventTime.OWN
+
+    def reads(self, side: int) -> Reads:
+        """Return what the aggregates read; late rows keep their columns where a side stream takes them."""
+        read = (a.expression for a in self.aggregates.values() if a.expression is not None)
+        return Reads(tuple(dict.fromkeys(read)), rows=isinstance(self.window.late, LateTo))
+
+    def side_streams(self, step: str) -> Mapping[str, tuple[type[SideNode], str]]:
+        """Return the stream of the late rows."""
+        late = self.window.late
+        return {LATE_OUTLET: (LateNode, late.stream)} if isinstance(late, LateTo) else {}
+
+    def check(self, node: StepNode, graph: GraphView) -> None:
+        """Raise JobError without event time and over a side stream, and MissingSink for rows that nobody writes."""
+        need_event_time(graph, node, f"window {node.name!r}")
+        need_sink(graph, node, f"window {node.name!r}")
+        if isinstance(self.window.late, LateTo):
+            stream = graph.side_of(node, LATE_OUTLET)
+            if stream is None or not graph.reaches_sink(stream):
+                raise MissingSink(
+                    f"late rows of {node.name!r} go to {self.window.late.stream!r}, which has no sink",
+                    where=str(node.site),
+                )
+        if any(isinstance(above, LateNode | QuarantineNode) for above in graph.upstream(node)):
+            raise JobError(
+                f"window {node.name!r} reads a side stream, whose rows are late for every watermark",
+                where=str(node.site),
+            )
+
+    def settings(self) -> Mapping[str, str]:
+        """Return what becomes of late rows, and which rows are."""
+        late = f"to {self.window.late.stream}" if isinstance(self.window.late, LateTo) else "dropped"
+        return {"late data": late, "lateness rule": self.window.rule.value}
+
+    def words(self, node: StepNode, keys: str) -> str:
+        """Return windows, keys, what becomes of late rows, and the aggregates."""
+        window = self.window
+        size = f"{Duration(window.size)}"
+        size = size if window.size == window.every else f"{size} every {Duration(window.every)}"
+        late = f"to {window.late.stream}" if isinstance(window.late, LateTo) else "dropped and counted"
+        made = ", ".join(f"{name} = {a.kind.value}({a.expression or ''})" for name, a in self.aggregates.items())
+        return f"window {node.name}: {size}, {keys}, late rows {late}; {made}"
+
+
+class TimeWindowMethods(StepMethods[Stream]):
+    """Cut streams into windows."""
+
+    def window(self, name: str, spec: TimeWindow, *, partitions: int | None = None) -> WindowedStream[Stream]:
+        """Cut each key's rows into windows; the step's state lives under `name`.
+
+        `partitions` of the state: of a keyed stream the job's, unless said otherwise, of a whole stream one.
+        """
+        if not isinstance(spec, TimeWindow):
+            raise JobError(
+                f"window {name!r} needs a window such as Tumbling(seconds(10)), not {spec!r}", where=str(user_site())
+            )
+        if spec.late is None:
+            raise MissingLatePolicy(f"window {name!r} does not say what happens to late rows", where=str(user_site()))
+        step = checked_name(name, "a window step")
+        windowed = WindowedStream(self, step, spec, self._partitions(step, partitions))
+        self._stream._job.unfinished.append(windowed)
+        return windowed
+
+
+class WindowedStream(Generic[Stream]):
+    """Stand for windows without aggregates: `aggregate` says what to compute."""
+
+    def __init__(self, rows: TimeWindowMethods[Stream], name: str, spec: TimeWindow, partitions: int) -> None:
+        self._rows = rows
+        self._name = name
+        self._spec = spec
+        self._partitions = partitions
+        self._site = user_site()
+        self._used = False
+
+    def aggregate(self, **aggregates: Aggregate) -> Stream:
+        """Compute one row for each key and window: the keys, window_start, window_end, and these columns."""
+        self._used = True  # also where it is refused: that is said at once, and the window may be written again
+        if not aggregates:
+            raise JobError(
+                f"window {self._name!r} computes nothing: name at least one aggregate", where=str(user_site())
+            )
+        taken = {*self._rows._keys, "window_start", "window_end"}
+        for name, aggregate in aggregates.items():
+            if name in taken:
+                raise DuplicateName(f"window {self._name!r} has a column {name!r} already", where=str(user_site()))
+            if not isinstance(aggregate, Aggregate):
+                raise JobError(
+                    f"column {name!r} needs an aggregate such as agg.sum('v'), not {aggregate!r}",
+                    where=str(user_site()),
+                )
+        spec = TimeWindows(window=self._spec, aggregates=dict(aggregates))
+        return self._rows._step(self._name, spec, self._partitions)
+
+    def _refuse_unused(self) -> None:
+        """Raise JobError where nothing is computed."""
+        if not self._used:
+            raise JobError(
+                f"window {self._name!r} computes nothing: add .aggregate(n=agg.count()) or the like, or remove it",
+                where=str(self._site),
+            )

@@ -1,0 +1,40 @@
+"""Read column types as Spark names them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.errors import BadExpression, JobError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["arrow_schema", "ddl_schema"]
+
+
+def arrow_schema(types: StructType) -> pa.Schema:
+    """Return Spark's types as Arrow's: times in UTC, every column nullable."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    found = to_arrow_schema(types, timezone="UTC")
+    # Whether a column can be null is nobody's promise: an expression behind a filter is null for dropped rows.
+    return pa.schema([f.with_nullable(nullable=True) for f in found])
+
+
+def ddl_schema(ddl: str, what: str) -> pa.Schema:
+    """Return the columns of Spark DDL such as "n long, seen array<string>"; `what` it is, for errors.
+
+    Raises BadExpression for one type, and JobError for two columns that differ in case at most.
+    """
+    from pyspark.sql.types import StructType
+
+    parsed = StructType.fromDDL(ddl)
+    if not isinstance(parsed, StructType):
+        raise BadExpression(f"{what} is {ddl!r}, one type: write names and types, as n long")
+    columns = arrow_schema(parsed)
+    names = [name.lower() for name in columns.names]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise JobError(f"{what} has two columns {twice!r}")
+    return columns

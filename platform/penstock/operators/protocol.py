@@ -1,0 +1,353 @@
+"""Say what an operator is to the runtime: the whole seam between the two (decision 90).
+
+An operator keeps state for keys. Rows of each of its inputs come to the *map side* in the task that made them, which
+sends what the step needs through the shuffle. After it each task owns one *state partition*, and runs the step there,
+once in every batch. Neither side knows Spark, files of its own, or the driver.
+
+To add one: `graph/specs/x.py` with its `StepSpec` and the method of streams, `operators/x.py` with `bind_side` and
+`bind`, a test module, and the method's class among the bases of `graph.keyed.StatefulSteps`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.operators.schema_evolution import Evolution
+from penstock.state.compaction import Combine
+from penstock.state.keys import Bools, Ints
+from penstock.state.reader import Adapters, StateReader
+from penstock.state.writer import Change
+from penstock.time.arrival import Stand
+
+__all__ = [
+    "HASHED",
+    "LAYOUT",
+    "MAIN",
+    "TIME",
+    "TIMERS",
+    "BoundSide",
+    "Due",
+    "Emit",
+    "MapSide",
+    "Operator",
+    "Rebuilt",
+    "RowsOfBranch",
+    "Send",
+    "StateLayout",
+    "StateTables",
+    "StateView",
+    "Step",
+    "StepContext",
+    "StepExecutor",
+    "StepFacts",
+    "Tally",
+]
+
+TIME = "_penstock_time"
+"""int64: event time in microseconds since 1970, null where a row has none."""
+HASHED = "_penstock_hash"
+"""int64: the hash of the keys, in rows that are sent whole and in tables that state is rebuilt from."""
+LAYOUT = "layout"
+"""The fact that says in words what a partition's state was written as."""
+MAIN, TIMERS = "", "timers"
+"""The tables that show a step's state. One has a row for each key (or key and slice), one for each timer that waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFacts:
+    """Hold what a step learns of a batch; times and watermarks are microseconds, None is the beginning of time.
+
+    `watermark` is the one by which the step closes, `late` the one that judges its rows late. `judged` is the highest
+    by which downstream steps judge its output, None where none does. `reached` is the event time of what no single
+    row has caused, None where none is known yet. `epoch` is that of the driver (DESIGN 3). `read` are the outlets that
+    anybody reads: rows of others go nowhere, and need not be made.
+    """
+
+    batch: int
+    time: int
+    watermark: int | None
+    late: int | None = None
+    judged: int | None = None
+    reached: int | None = None
+    epoch: int = 0
+    read: frozenset[str] = field(default_factory=frozenset)
+
+
+# --- what the two sides yield --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send rows through the shuffle, each to the partition that owns its hash, which is the column `hashes`."""
+
+    rows: pa.Table
+    hashes: str = HASHED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emit:
+    """Emit rows, which have their event time in the column TIME beside those of the outlet.
+
+    `arrivals` returns the places of rows in the order of arrival (SEMANTICS 1.6). On the map side these are the rows
+    that it emits. After the shuffle they are those of the batch, and `stand` gives for each row the one that caused it.
+    None where time has caused all rows. Neither is called unless somebody asks for the order.
+    """
+
+    rows: pa.Table
+    outlet: str = ""
+    stand: Callable[[], Stand] | None = None
+    arrivals: Callable[[], pa.Array] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Say when a state partition is to be looked at though no row comes: by the watermark, and by the batch time."""
+
+    watermark: int | None
+    time: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Count rows for the accounting of the step (SEMANTICS 2.10), under names of its spec's `counts` and `sums`."""
+
+    counts: Mapping[str, int]
+
+
+# --- the map side --------------------------------------------------------------------------------
+
+
+class RowsOfBranch(Protocol):
+    """Rows of one branch of the job that lead to an input of a step."""
+
+    @property
+    def table(self) -> pa.Table:
+        """Return the rows, with TIME and columns of all that is asked for below."""
+
+    @property
+    def visible(self) -> Sequence[str]:
+        """Return the columns that the user sees; there are these only where the spec reads `rows`."""
+
+    @property
+    def keys(self) -> Mapping[str, str]:
+        """Return for each key the column of it, in which NaN is one and zero is one."""
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Return for each expression that the spec reads the column of it."""
+
+    @property
+    def hash_column(self) -> str:
+        """Return the column of the hash of the keys, int64."""
+
+    @property
+    def place(self) -> int:
+        """Return the place of the rows' port in the order of arrival, where they are of a source."""
+
+    def positions(self) -> pa.Array:
+        """Return the rows' positions in their source partition, distinct also where a row comes several ways."""
+
+    def arrivals(self) -> pa.Array:
+        """Return where the rows stand in the order of arrival, as bytes."""
+
+    def only(self, mask: Bools) -> RowsOfBranch:
+        """Return the rows where a mask is true."""
+
+
+class MapSide(Protocol):
+    """What a task in front of the shuffle does with rows of one input; a frozen value that is sent to tasks.
+
+    All branches that lead to an input share one.
+    """
+
+    @property
+    def outlets(self) -> Mapping[str, pa.Schema]:
+        """Return the columns of the outlets that this side fills."""
+
+    def differs(self, other: Any) -> str | None:
+        """Return in words what a branch of the same input has otherwise, so that they cannot share a state."""
+
+    def prepare(self, rows: RowsOfBranch, facts: StepFacts) -> Iterator[Send | Emit | Tally]:
+        """Yield what becomes of the rows of a task; called for each piece of them, and for an empty one too.
+
+        Each row has to be tallied. What is yielded must follow from the rows and the facts alone: a task runs again.
+        """
+
+
+# --- after the shuffle ---------------------------------------------------------------------------
+
+
+class StateView(Protocol):
+    """The state of one partition as the last Commit left it. Nothing here changes it."""
+
+    @property
+    def reader(self) -> StateReader:
+        """Return what reads its segments."""
+
+    @property
+    def written_as(self) -> str:
+        """Return in words what the state was written as."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Return the facts of the last change; none before the first."""
+
+    def schema(self, part: str) -> pa.Schema | None:
+        """Return the columns of a part, as its newest rows have them; None for a part without rows."""
+
+    def scan(
+        self, part: str, group_from: int | None, group_to: int | None, schema: pa.Schema | None = None
+    ) -> Sequence[pa.Table]:
+        """Return the rows with group_from <= `_group` < group_to, zero-copy, one table a run, the oldest first."""
+
+    def lookup(self, part: str, hashes: Ints, keys: pa.Table, *, schema: pa.Schema) -> tuple[Bools, pa.Table]:
+        """Return which keys have a row, and a row for each; hashes are sorted."""
+
+    def groups(self, part: str) -> npt.NDArray[Any]:
+        """Return the distinct groups that have rows."""
+
+    def first_group(self, part: str, at_least: int | None) -> int | None:
+        """Return the least group, not below `at_least`, that has rows."""
+
+
+class StateLayout(Protocol):
+    """What a step keeps in its state, and how."""
+
+    @property
+    def keys(self) -> pa.Schema:
+        """Return the key columns."""
+
+    @property
+    def layout_name(self) -> str:
+        """Return in words what is kept."""
+
+    @property
+    def described(self) -> Mapping[str, Any]:
+        """Return what those who read the state without the job's code must know, as JSON values."""
+
+    @property
+    def hash_column(self) -> str:
+        """Return the column of what comes through the shuffle that has the hashes of the keys."""
+
+    @property
+    def merge(self) -> Mapping[str, Combine | None]:
+        """Return how compaction merges the rows of each part."""
+
+    def adapters(self, facts: Mapping[str, Any]) -> Adapters:
+        """Return what makes of rows that were stored with these facts those of today, by part."""
+
+    def evolution(self, state: StateView) -> Evolution:
+        """Return how this state differs from what the step keeps, and what of that forbids to resume from it."""
+
+    def evolved(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> Evolution:
+        """Return the same of state that was kept in these columns, as a `layout_name` said."""
+
+    def lost(self, state: StateView) -> tuple[str, ...]:
+        """Return, in clauses, what of this state nothing in the step would ever read again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """Hold the change that makes a partition from tables, and when the partition is due next, as in `Due`."""
+
+    change: Change
+    due: int | None
+    due_time: int | None
+
+
+class StateTables(Protocol):
+    """How the state is shown as tables that anybody can read, and rebuilt from them (SEMANTICS 7.3, 10.1)."""
+
+    @property
+    def tables(self) -> Mapping[str, pa.Schema]:
+        """Return the columns of the tables that hold all there is of the state: MAIN, and TIMERS where there are."""
+
+    @property
+    def shown_in(self) -> Mapping[str, str]:
+        """Return the table that shows each part; the step rebuilds the other parts from these."""
+
+    def shown(self, part: str, rows: pa.Table) -> pa.Table:
+        """Return rows of such a part, which are live ones as `live_rows` yields them, with the columns of its table."""
+
+    def adapted(self, table: str, layout: str) -> Callable[[pa.Table], pa.Table]:
+        """Return what makes those of today of rows of a table that was written when a `layout_name` was this."""
+
+    def rebuilt(self, tables: Mapping[str, pa.Table], moment: StepFacts) -> Rebuilt:
+        """Return the state of an empty partition that has what the tables say, with HASHED beside their columns.
+
+        The rows of each are sorted by HASHED. A table may lack the columns that begin with an underscore: then a key is
+        as one whose last row came at the moment.
+        """
+
+
+class StepExecutor(Protocol):
+    """What a batch does in a state partition."""
+
+    @property
+    def outlets(self) -> Mapping[str, pa.Schema]:
+        """Return the columns of the outlets that the step fills after the shuffle; "" is the main one."""
+
+    @property
+    def explained(self) -> Mapping[str, str]:
+        """Return what `explain` tells of the step once its columns are known: titles, and a text for each."""
+
+    def run(
+        self, state: StateView, inputs: Sequence[Sequence[pa.Table]], facts: StepFacts
+    ) -> Generator[Emit | Change | Due | Tally, StateView | None, None]:
+        """Do a batch's work in one partition; called in every batch, without rows as well.
+
+        `inputs` are for each input the tables that its map sides have sent, in an order that is the same in every run.
+        Each piece is sent on before the step resumes, so a step that emits by pieces holds little. At
+        most one Change is yielded; what comes back for it is the state as that leaves it.
+        """
+
+
+class Step(StateLayout, StateTables, StepExecutor, Protocol):
+    """A step after the shuffle, which is sent to tasks: what it keeps, how that is shown, and what it does."""
+
+
+# --- how a spec becomes both ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundSide:
+    """Hold what analysing a branch has found out about an input: `name` is the step's, `side` the input's place.
+
+    `keys` are the key columns under the names of the first input, and `columns` their names in this one. `visible` are
+    all columns, where the spec reads them, `inputs` the type of each expression. `chained`: whether output of
+    another step is among its inputs. Then bytes give the order of arrival of all its rows. `ways` is how many
+    branches lead to the step.
+    """
+
+    name: str
+    side: int
+    keys: pa.Schema
+    columns: tuple[str, ...]
+    visible: pa.Schema | None
+    inputs: Mapping[str, pa.DataType]
+    chained: bool = False
+    ways: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepContext:
+    """Hold what the graph tells of a step: whether its rows have event time, and whether a step reads its output."""
+
+    name: str
+    event: bool
+    timed: bool
+
+
+class Operator(Protocol):
+    """The two functions of a module that `StepSpec.operator` names; they may raise JobError and BadExpression."""
+
+    def bind_side(self, spec: Any, side: BoundSide, /) -> MapSide:
+        """Return the map side of an input; called for each branch that leads there."""
+
+    def bind(self, spec: Any, sides: Sequence[Any], context: StepContext, /) -> Step:
+        """Return the step; `sides` are the map sides, one an input."""

@@ -1,0 +1,334 @@
+"""Make an operator of time windows: rows become slices before the shuffle, and windows after it (DESIGN 6, 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import JobError
+from penstock.graph.specs.time_windows import LATE_OUTLET, TimeWindows
+from penstock.graph.steps import MAIN_OUTLET
+from penstock.graph.windows import TimeWindow
+from penstock.operators.aggregates import AGGREGATES, AggregatePlan
+from penstock.operators.aggregates.naming import PARTIALS
+from penstock.operators.protocol import (
+    HASHED,
+    LAYOUT,
+    MAIN,
+    TIME,
+    BoundSide,
+    Due,
+    Emit,
+    Rebuilt,
+    RowsOfBranch,
+    Send,
+    StateView,
+    StepContext,
+    StepFacts,
+    Tally,
+)
+from penstock.operators.schema_evolution import Evolution
+from penstock.operators.windows.arrival_order import ranked_together, with_arrivals
+from penstock.operators.windows.partials import GROUP, HASH, SLICE_START
+from penstock.operators.windows.slice_state import FRONT, LATE, LATE_NEXT, RUNNING, SLICES, TOTAL
+from penstock.operators.windows.slices import judge
+from penstock.operators.windows.stored_partials import GENERATION, OLDER, StoredPartials
+from penstock.operators.windows.time_windows import WINDOW_END, StepResult, WindowStep, begin, preaggregate, step
+from penstock.operators.windows.window_blocks import sorted_front
+from penstock.operators.windows.window_evolution import changed_windows, kept_now, names_in, reads
+from penstock.sources.base import PARTITION
+from penstock.state.compaction import Combine
+from penstock.state.hashing import content_hashes
+from penstock.state.reader import Adapters
+from penstock.state.references import batch_of
+from penstock.state.writer import Change
+from penstock.time.arrival import BY_TIME, Stand, arrival_ranks
+
+__all__ = ["WindowSide", "WindowStepWork", "bind", "bind_side"]
+
+_UTC = pa.timestamp("us", tz="UTC")
+
+
+_LATE_COLUMNS = pa.schema([("_event_time", _UTC), ("_watermark", _UTC), ("_step", pa.string())])
+_LAST_DATE = 253_402_300_799_999_999
+"""The last microsecond of the year 9999, where Spark's timestamps end."""
+_RANK = "_penstock_rank"
+_TOLD_APART = "_penstock_told_apart"
+
+
+def bind_side(spec: TimeWindows, side: BoundSide) -> WindowSide:
+    """Return the map side of a window step, which judges rows and aggregates them; raises JobError for a taken name."""
+    types = {name: None if a.expression is None else side.inputs[a.expression] for name, a in spec.aggregates.items()}
+    plan = AggregatePlan.build(spec.aggregates, types)
+    taken = next((n for n in side.visible or () if n.name.lower() in _LATE_COLUMNS.names), None)
+    if taken is not None:
+        raise JobError(f"column {taken.name!r} has the name of one that late rows get; rename it, or drop_late()")
+    expressions = {name: a.expression for name, a in spec.aggregates.items() if a.expression is not None}
+    return WindowSide(
+        step=side.name,
+        window=spec.window,
+        plan=plan,
+        keys=side.keys,
+        expressions=expressions,
+        chained=side.chained,
+        visible=side.visible,
+    )
+
+
+def bind(spec: TimeWindows, sides: Sequence[WindowSide], _context: StepContext) -> WindowStepWork:
+    """Return a window step; raises JobError for names that the state takes for itself."""
+    (side,) = sides
+    step = WindowStep(window=spec.window, plan=side.plan, keys=side.keys)
+    _ = step.layout
+    return WindowStepWork(step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowSide:
+    """Map side of a window step: `expressions` are what each aggregate reads, `visible` the columns of late rows."""
+
+    step: str
+    window: TimeWindow
+    plan: AggregatePlan
+    keys: pa.Schema
+    expressions: Mapping[str, str]
+    chained: bool
+    visible: pa.Schema | None
+
+    @property
+    def outlets(self) -> Mapping[str, pa.Schema]:
+        """Return late rows: their own columns, then event time, watermark and step."""
+        return {} if self.visible is None else {LATE_OUTLET: pa.schema([*self.visible, *_LATE_COLUMNS])}
+
+    def differs(self, other: WindowSide) -> str | None:
+        """Return that keys or partials have other types; the columns of late rows are compared where they go."""
+        return None if (self.keys, self.plan.fields) == (other.keys, other.plan.fields) else "other types"
+
+    def prepare(self, rows: RowsOfBranch, facts: StepFacts) -> Iterator[Send | Emit | Tally]:
+        """Judge the rows by the watermark of the batch, and aggregate those that count into slices."""
+        times = rows.table[TIME].to_numpy()
+        judged = judge(times, self.window, facts.late)
+        counted = judged.counted
+        yield Tally(
+            {
+                "rows": len(times),
+                "counted": int(counted.sum()),
+                "late": int(judged.late.sum()),
+                "partly_late": int(judged.partly_late.sum()),
+                "in_no_window": int(judged.no_window.sum()),
+            }
+        )
+        if LATE_OUTLET in facts.read and judged.late.any():
+            late = rows.only(judged.late)
+            yield Emit(outlet=LATE_OUTLET, rows=self._late(late, facts.late), arrivals=late.arrivals)
+        kept = rows if counted.all() else rows.only(counted)
+        if kept.table.num_rows:
+            yield Send(self._slices(kept, facts), HASH)
+
+    def _slices(self, rows: RowsOfBranch, facts: StepFacts) -> pa.Table:
+        table = rows.table
+        order: tuple[int | str, ...] = ()
+        arrivals: pa.Array | None = None
+        if self.plan.needs_order and self.chained:
+            # Bytes do not fit where state keeps order: the state work puts numbers in their place, see arrival_order.
+            arrivals = rows.arrivals()
+            table = table.append_column(_RANK, pa.array(arrival_ranks(arrivals)))
+            order = (facts.batch, 0, 0, _RANK)
+        elif self.plan.needs_order:
+            table = table.append_column(_TOLD_APART, rows.positions())
+            order = (facts.batch, rows.place, PARTITION, _TOLD_APART)
+        partials = preaggregate(
+            table,
+            keys=rows.keys,
+            inputs={name: rows.inputs[sql] for name, sql in self.expressions.items()},
+            hash_column=rows.hash_column,
+            time_column=TIME,
+            order=order,
+            plan=self.plan,
+            window=self.window,
+        )
+        return partials if arrivals is None else with_arrivals(partials, self.plan, arrivals)
+
+    def _late(self, rows: RowsOfBranch, watermark: int | None) -> pa.Table:
+        table = rows.table
+        n = table.num_rows
+        # The end of time has no date: it is shown as none, as the beginning is.
+        shown = None if watermark is None or abs(watermark) > _LAST_DATE else watermark
+        late = table.select([*rows.visible, TIME])
+        late = late.append_column("_event_time", table[TIME].cast(_UTC))
+        late = late.append_column("_watermark", pa.array([shown] * n, _UTC))
+        return late.append_column("_step", pa.repeat(self.step, n))
+
+
+@dataclass(frozen=True, slots=True)
+class WindowStepWork:
+    """A window step after the shuffle."""
+
+    spec: WindowStep
+
+    @property
+    def keys(self) -> pa.Schema:
+        """Return the key columns."""
+        return self.spec.keys
+
+    @property
+    def outlets(self) -> Mapping[str, pa.Schema]:
+        """Return the columns of the output."""
+        return {MAIN_OUTLET: self.spec.output}
+
+    @property
+    def explained(self) -> Mapping[str, str]:
+        """Return how the windows are made."""
+        return {"How windows are made": self.spec.strategy.value}
+
+    @property
+    def layout_name(self) -> str:
+        """Return in words what this step keeps: keys, aggregates and windows."""
+        keys = ", ".join(f"{field.name} {field.type}" for field in self.spec.keys)
+        kept = ", ".join(f"{aggregate} {result}" for aggregate, result in kept_now(self.spec.plan))
+        window = self.spec.window
+        return f"[{keys}] {kept} in windows of {window.size} us every {window.every} us from {window.offset}"
+
+    @property
+    def described(self) -> Mapping[str, Any]:
+        """Return what tells others how slices of the same key are merged."""
+        return {AGGREGATES: self.spec.plan.described()}
+
+    def adapters(self, facts: Mapping[str, Any]) -> Adapters:
+        """Return what reads partials of other aggregates as those of today; of state of an older version, by place."""
+        read = self._reads(facts)
+        return Adapters(dict.fromkeys(_OF_PARTIALS, read), read.generation)
+
+    def adapted(self, table: str, layout: str) -> Callable[[pa.Table], pa.Table]:
+        """Return what does the same to rows of a snapshot."""
+        old = names_in(layout)
+        return lambda rows: StoredPartials.of_table(self.spec.layout, rows.column_names, old)(rows)
+
+    @property
+    def hash_column(self) -> str:
+        """Return the column of what comes through the shuffle that has the hashes of the keys."""
+        return HASH
+
+    @property
+    def merge(self) -> Mapping[str, Combine | None]:
+        """Return how compaction merges the rows of each part."""
+        layout = self.spec.layout
+        return {SLICES: layout.combine, LATE: layout.combine, FRONT: lambda fronts: sorted_front(fronts, layout)}
+
+    def evolution(self, state: StateView) -> Evolution:
+        """Return how this state differs: windows go on from the same keys and slices, and from other aggregates."""
+        stored = state.reader.stored(SLICES)
+        return changed_windows(state.written_as, self.layout_name, self._reads(state.facts), stored)
+
+    def evolved(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> Evolution:
+        """Return the same of what was kept as a layout says."""
+        read = StoredPartials.of_table(self.spec.layout, stored.names, names_in(layout))
+        return changed_windows(layout, self.layout_name, read, stored)
+
+    def lost(self, state: StateView) -> tuple[str, ...]:
+        """Return nothing: a window reads all that a window of these keys and bounds has written."""
+        return ()
+
+    def run(
+        self, state: StateView, inputs: Sequence[Sequence[pa.Table]], facts: StepFacts
+    ) -> Generator[Emit | Change | Due | Tally, StateView | None, None]:
+        """Fold in the slices, and close the windows that are due."""
+        source = _Slices(state, self.spec)
+        deltas = ranked_together(inputs[0], self.spec.plan)
+        made = step(source, deltas, self.spec, late_watermark=facts.late, close_watermark=facts.watermark)
+        result = yield from _placed(made, self.keys)
+        yield Tally({"merged": result.rows})
+        yield Due(result.next_due)
+        yield Change(
+            append=result.append,
+            replace=result.replace,
+            floors=dict.fromkeys((SLICES, FRONT, LATE, LATE_NEXT), result.floor),
+            facts={**_without_older(result.facts), **self._kept(state, facts.batch)},
+        )
+
+    @property
+    def tables(self) -> Mapping[str, pa.Schema]:
+        """Return keys, partials and `slice_start`."""
+        return {MAIN: pa.schema([*self.keys, *self.spec.plan.fields, pa.field(SLICE_START, _UTC)])}
+
+    @property
+    def shown_in(self) -> Mapping[str, str]:
+        """Return where slices stand; running aggregates, fronts and late rows are made again from them."""
+        return {SLICES: MAIN}
+
+    def shown(self, part: str, rows: pa.Table) -> pa.Table:
+        """Return a row for each slice and key."""
+        return self.spec.layout.readable(rows).cast(self.tables[MAIN])
+
+    def rebuilt(self, tables: Mapping[str, pa.Table], moment: StepFacts) -> Rebuilt:
+        """Return state with these slices, all windows closed that the moment's watermark had closed."""
+        given, schema = tables[MAIN], self.spec.layout.schema
+        placed = given.append_column(GROUP, given[SLICE_START].cast(pa.int64())).append_column(HASH, given[HASHED])
+        slices = placed.select(schema.names).cast(schema)
+        begun = begin(slices, self.spec, closed_to=moment.watermark)
+        facts = {**begun.facts, PARTIALS: {}, GENERATION: 0}
+        change = Change(append=begun.append, floors={SLICES: begun.floor}, facts=facts)
+        return Rebuilt(change=change, due=begun.next_due, due_time=None)
+
+    def _reads(self, facts: Mapping[str, Any]) -> StoredPartials:
+        return reads(self.spec.layout, facts, facts.get(LAYOUT))
+
+    def _kept(self, state: StateView, batch: int) -> dict[str, Any]:
+        """Return the facts that say how what the batch leaves is read."""
+        read, files = self._reads(state.facts), state.reader.manifest.files()
+        oldest = min((found for name in files if (found := batch_of(name)) is not None), default=batch)
+        return {PARTIALS: dict(read.old), **read.facts(batch, oldest)}
+
+
+def _placed(
+    made: Generator[pa.Table, None, StepResult], keys: pa.Schema
+) -> Generator[Emit, StateView | None, StepResult]:
+    """Give the rows of windows their event time: of [s, e) it is e - 1 (SEMANTICS 2.1)."""
+    while True:
+        try:
+            output = next(made)
+        except StopIteration as end:
+            result: StepResult = end.value
+            return result
+        ends = output[WINDOW_END].cast(pa.int64())
+        closed = output.append_column(TIME, pc.subtract(ends, 1))
+        yield Emit(rows=closed, stand=partial(_stand, closed, keys))
+
+
+def _stand(closed: pa.Table, keys: pa.Schema) -> Stand:
+    """Return where the rows of closed windows stand: behind all rows, by the ends of the windows, then key hash."""
+    by_time = np.full(closed.num_rows, BY_TIME, dtype=np.int64)
+    hashes = content_hashes([closed[name] for name in keys.names], closed.num_rows)
+    return Stand(rows=by_time, times=closed[TIME].to_numpy(), hashes=hashes)
+
+
+_OF_PARTIALS = (SLICES, LATE, RUNNING, FRONT, TOTAL, LATE_NEXT)
+
+
+def _without_older(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return facts without what is said of older generations, which the batch says anew."""
+    return {name: value for name, value in facts.items() if name != OLDER}
+
+
+class _Slices:
+    """The state of a partition as the window's step reads it."""
+
+    def __init__(self, state: StateView, spec: WindowStep) -> None:
+        self.state = state
+        self.schema = spec.layout.schema
+        self.facts = state.facts
+
+    def scan(self, part: str, lo: int, hi: int) -> Sequence[pa.Table]:
+        """Return the rows with lo <= `_group` < hi."""
+        return self.state.scan(part, lo, hi, None if part == FRONT else self.schema)
+
+    def groups(self, part: str) -> npt.NDArray[np.int64]:
+        """Return the distinct groups that have rows."""
+        return self.state.groups(part)
