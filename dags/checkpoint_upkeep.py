@@ -1,4 +1,4 @@
-"""Read and check, once a day, all that streams can go back to."""
+"""Verify once a day every checkpoint that streams can restore."""
 
 from penstock.airflow import upkeep_dag
 

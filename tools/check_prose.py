@@ -108,13 +108,18 @@ def paragraphs_of_markdown(text: str) -> Iterator[tuple[int, str]]:
 def paragraphs_of_docstring(text: str) -> Iterator[tuple[int, str]]:
     """Yield (line within the docstring, text) of each paragraph, each entry of a section and each item of a list.
 
-    Code is left out: a block, indented deeper than the text, behind a blank line and a line that ends with a colon.
+    Code is left out: a block, indented deeper than the text, after a blank line and a line that ends with a colon.
+    So are commands in examples of `--help`, after a line with a backspace: their comments are a paragraph each.
     """
     written = [*text.splitlines(), ""]
     margin = min((len(line) - len(line.lstrip()) for line in written[1:] if line.strip()), default=0)
-    code, start, lines = False, 0, list[str]()
+    code, examples, start, lines = False, False, 0, list[str]()
     for number, line in enumerate(written):
         bare = line.strip()
+        examples = bare == "\b" or (examples and bool(bare))
+        if examples:
+            yield from ((number, comment) for comment in re.split(r"\s{2,}", bare)[1:])
+            continue
         if bare and (deep := line.startswith(" " * (margin + 4)) and number > 0) != code:
             before = written[max(0, number - 2) : number]
             code = deep and len(before) > 1 and not before[1].strip() and before[0].endswith(":")
@@ -159,7 +164,10 @@ def paragraphs_of_python(text: str) -> Iterator[tuple[int, str]]:
             case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in errors:
                 shown = [*args, *(keyword.value for keyword in keywords)]
             case ast.Call(keywords=keywords):
-                shown = [keyword.value for keyword in keywords if keyword.arg == "help"]
+                texts = [(k.value, _written(k.value)) for k in keywords if k.arg == "help"]
+                for value, shown_as in texts:
+                    paragraphs = paragraphs_of_docstring(shown_as or "")
+                    yield from ((value.lineno + line, words) for line, words in paragraphs)
         yield from ((value.lineno, written) for value in shown if (written := _written(value)))
 
 

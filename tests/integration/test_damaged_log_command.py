@@ -56,7 +56,7 @@ def test_what_the_commands_say_of_a_damaged_end_is_true_and_their_remedy_works(s
 
     flip(last(shell))
     code, out, _ = shell.run("fsck", "checkpoints")
-    assert (code, "the next start gives it up" in out) == (78, True)
+    assert (code, "the next start abandons it" in out) == (78, True)
     code, out, err = shell.run(*RUN)
     assert (code, "log.entry_given_up" in out + err) == (0, True), err
     assert shell.totals() == whole

@@ -199,6 +199,15 @@ def test_of_a_module_what_people_read_is_read():
     ]
 
 
+def test_of_an_example_of_help_only_the_comment_is_read():
+    """What one types is no prose; each comment is a sentence of its own."""
+    text = 'def run():\n    """Run.\n\n    \\b\n    Examples:\n      run a: b; c  go on\n      run told\n\n    It is told.\n    """\n'
+    assert [problem.split(": ")[:2] for problem in problems_in("a.py", text)] == [
+        ["a.py:6", "'go on'"],
+        ["a.py:9", "'told'"],
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "is_read"),
     [

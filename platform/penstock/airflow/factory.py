@@ -145,7 +145,7 @@ def upkeep_dag(file: str) -> DAG:
     jobs = configured(project)
     with new_dag(
         "checkpoint_upkeep",
-        "Reads every entry and every byte of state that jobs can go back to, and fails where something is damaged.",
+        "Verifies every entry and every byte of state that jobs can restore, and fails if anything is damaged.",
         {"job": _job_param(jobs)},
         schedule="@daily",
         defaults=default_args(placing_of(project)),
@@ -184,7 +184,7 @@ def _stream_dag(project: Project, job: str, starts: dict[str, str]) -> DAG:
         "a worker or Airflow itself dies: the supervisor keeps it."
     )
     if schedule is not None:
-        doc += " Each run does what is there, and ends; the next one goes on from its checkpoint."
+        doc += " Each run processes what is available and ends; the next one resumes from its checkpoint."
     with new_dag(
         f"stream_{job}",
         doc,
@@ -193,7 +193,7 @@ def _stream_dag(project: Project, job: str, starts: dict[str, str]) -> DAG:
                 default=False,
                 type=["null", "boolean"],
                 title="Restart",
-                description="End a driver that runs, after its batch, and begin anew. Else a stream that runs is left.",
+                description="End a running driver after its batch, and start again. Without it a running stream stays.",
             ),
             "start": Param(
                 "last",

@@ -1,4 +1,4 @@
-"""Define the commands that look after checkpoints: list them, give them names, verify and sweep them."""
+"""Define the commands of checkpoints: list, restore, save, verify, export and import."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ checkpoint_commands = typer.Typer(rich_markup_mode=None)
 
 
 def _of_this_machine(path: Path) -> Path:
-    """Refuse a URL, which as a path would name a folder here."""
+    """Reject a URL, which as a path would name a local folder."""
     if is_url(str(path).replace(":/", "://", 1)):
         raise typer.BadParameter("an export is a folder of this machine; copy it to HDFS as any other")
     return path
@@ -35,9 +35,9 @@ def _of_this_machine(path: Path) -> Path:
 
 @checkpoint_commands.command()
 def checkpoints(job: JobName, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
-    """List what a job can go back to.
+    """List the checkpoints that can be restored.
 
-    That is every kept batch, and its named checkpoints.
+    These are the kept batches, the savepoints and the data checkpoints.
 
     \b
     Examples:
@@ -62,11 +62,11 @@ def diff(
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
-    """Say what the job's code of now makes of its checkpoint, before it is started.
+    """Check whether changed code can resume from the checkpoint.
 
-    Step by step: kept, with what has changed in it; new; dropped, which needs --drop; or incompatible, and why. Also
-    sources and sinks that are new or gone. Spark analyses the job for it, and nothing is written; a driver may run
-    meanwhile. It ends with 0 where a start would be accepted, and as the start would where it would be refused.
+    For each step, source and sink the result is kept, with its changes, new, dropped, which needs --drop, or
+    incompatible, with the reason. Spark analyses the job, and nothing is written; a driver may run at the same time.
+    The exit code is 0 if a start would be accepted, and otherwise that of the start.
 
     \b
     Examples:
@@ -93,11 +93,10 @@ def restore(
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
-    """Have a job go back, and leave it there.
+    """Restore a checkpoint of a job, without running it.
 
-    State and source positions become those of what is named, in the log of the job, and no batch is run: the next
-    start goes on from there. The newest batch is published first, if it was not. The job must not run. A restore can
-    be undone by another one.
+    The command restores state and source positions in the log of the job. The next start resumes from there. The
+    newest batch is published first, if it was not. The job must be stopped. Another restore undoes this one.
 
     \b
     Examples:
@@ -125,18 +124,17 @@ def restore(
 @checkpoint_commands.command()
 def save(
     job: JobName,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits and _.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Lower-case letters, digits and _.", show_default=False)],
     *,
     delete: Annotated[bool, typer.Option("--delete", help="Delete the saved checkpoint of that name instead.")] = False,
     json: Json = False,
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
-    """Give the newest checkpoint a name, under which it is kept (a savepoint).
+    """Create a savepoint: keep the newest checkpoint under a name.
 
-    However many batches come after it, state and positions of that batch stay, and the job can go back to them. The
-    job may run: its driver saves between two batches. A name stands for one batch and is not given twice, unless it
-    was deleted. With --delete nothing is kept for the name any more.
+    State and positions of that batch are kept and can be restored, however many batches follow. The job may run: its
+    driver saves between two batches. A name is for one batch, and free again once it is deleted with --delete.
 
     \b
     Examples:
@@ -151,12 +149,11 @@ def save(
 
 @checkpoint_commands.command()
 def upkeep(job: JobName, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
-    """Verify all that a job can go back to, and delete what it cannot.
+    """Verify the checkpoints of a job, and delete expired files.
 
-    Every entry of its log and every byte of state that a kept batch names is read and checked against what was
-    written; damage ends the command with exit code 78. Where there is none, what drivers have left below the oldest
-    batch that is kept is deleted, and what reports have left behind is in any case.
-    The job may run meanwhile.
+    The command verifies every entry of the log and every byte of state that a kept batch names. Damage ends it with
+    exit code 78. Otherwise it deletes what drivers have left below the oldest kept batch. Left-overs of reports are
+    deleted in any case. The job may run at the same time.
 
     \b
     Examples:
@@ -176,11 +173,11 @@ def fsck(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Read all checkpoints below a root, and say what damage means.
+    """Verify all checkpoints below a root.
 
-    Metadata, every entry of each log, and every byte of the state that a kept or saved batch names are read and checked
-    against what was written. It needs no project, no Spark and not the code of the jobs, and changes nothing; the jobs
-    may run meanwhile. Where anything is damaged it ends with exit code 78.
+    The command verifies metadata, every entry of each log, and every byte of the state that a kept or saved batch
+    names. It needs no project, no Spark and not the code of the jobs, and changes nothing; the jobs may run at the same
+    time. If anything is damaged it ends with exit code 78.
 
     \b
     Examples:
@@ -195,24 +192,26 @@ def fsck(
 @checkpoint_commands.command()
 def state(
     job: JobName,
-    step: Annotated[str, typer.Argument(metavar="STEP", help="The step that keeps it.", show_default=False)],
+    step: Annotated[str, typer.Argument(metavar="STEP", help="The stateful step.", show_default=False)],
     *,
     at: Annotated[
-        str, typer.Option(metavar="N|saved=NAME|snapshot=V", help="As of which kept batch or data checkpoint.")
+        str, typer.Option(metavar="N|saved=NAME|snapshot=V", help="The kept batch, savepoint or data checkpoint.")
     ] = "last",
     where: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN=VALUE", help="Only rows with that; also !=, <, <=, >, >=; repeatable."),
+        typer.Option(metavar="COLUMN=VALUE", help="Filter rows, also by !=, <, <=, >, >=; repeatable."),
     ] = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="The most rows of a table.")] = 50,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum of rows shown.")] = 50,
     csv: Annotated[bool, typer.Option("--csv", help="Write all rows as CSV.")] = False,
     json: Json = False,
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
-    """Show what a step keeps: keys, state and when it is forgotten; of windows the slices.
+    """Show the state of a step.
 
-    It reads the checkpoint alone, without the job's code, and may be asked while the job runs.
+    Its rows are keys, state columns and expiry, or the slices of windows.
+
+    The command reads the checkpoint alone, without the job's code. The job may run at the same time.
 
     \b
     Examples:
@@ -240,19 +239,19 @@ def export_(
     job: JobName,
     target: Annotated[
         Path,
-        typer.Argument(metavar="DIR", help="A folder that is not there.", callback=_of_this_machine),
+        typer.Argument(metavar="DIR", help="A folder that does not exist.", callback=_of_this_machine),
     ],
     *,
-    at: Annotated[str, typer.Option(metavar="N|saved=NAME", help="As of which kept batch.")] = "last",
+    at: Annotated[str, typer.Option(metavar="N|saved=NAME", help="The kept batch or savepoint.")] = "last",
     json: Json = False,
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
-    """Copy what a job goes on from to a folder of its own.
+    """Copy a checkpoint of a job to a folder.
 
-    State, source positions and watermarks of one batch are in it, and all of it is read once more before it counts.
-    What the job has put out is not. The job may run meanwhile; what is large is best saved first, so that nothing of it
-    is let go.
+    The copy has state, source positions and watermarks of one batch, and is verified before it gets its name. Output
+    of the job is not copied. The job may run at the same time; save a large checkpoint first, so that its files are
+    kept during the copy.
 
     \b
     Examples:
@@ -270,28 +269,26 @@ def import_(
         Path,
         typer.Argument(
             metavar="DIR",
-            help="What export has written; a checkpoint to move.",
+            help="An export, or with --move a checkpoint.",
             show_default=False,
             callback=_of_this_machine,
         ),
     ],
     job: JobName,
     *,
-    move: Annotated[
-        bool, typer.Option("--move", help="DIR is another checkpoint: it ends, and the job goes on here as itself.")
-    ] = False,
+    move: Annotated[bool, typer.Option("--move", help="Move the checkpoint in DIR here; the log in DIR ends.")] = False,
     json: Json = False,
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
-    """Make a checkpoint that goes on from an export.
+    """Create a checkpoint from an export.
 
-    It has an identity of its own: no table takes its batches for those of the job it came from. The job may have
-    another name; steps and sources are found by theirs. There must be no checkpoint of it yet.
+    It has its own identity, so tables treat its batches as new ones. The job may have another name, but steps and
+    sources keep theirs. There must be no checkpoint of the job yet.
 
-    With --move the checkpoint in DIR itself comes here, with all that it keeps and under its own identity, so that
-    tables take each batch once. The job must not run. In DIR nothing goes on afterwards, whoever tries. A move that
-    was cut short is finished by the same command, or by a start of the job here.
+    With --move the command moves the checkpoint in DIR here, with everything it keeps and its identity, so that tables
+    receive each batch once. The job must be stopped. Any later start in DIR is rejected. The same command, or a start
+    of the job here, finishes an interrupted move.
 
     \b
     Examples:

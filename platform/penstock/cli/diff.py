@@ -1,4 +1,4 @@
-"""Run `penstock diff JOB`: what the code of now makes of the checkpoint, before a start."""
+"""Run `penstock diff JOB`: check whether the current code can resume from the checkpoint."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COLOURS = {
 def diff_command(
     job: str, *, against: str | None, drop: Sequence[str], json: bool, project: Path | None, debug: bool
 ) -> None:
-    """Print what becomes of each step, source and sink; raises what a start would be refused with."""
+    """Print the result for each step, source and sink; raises the error that a start would raise."""
     configure_events(json=False)
     named = step_names(drop)
     with outcome(debug=debug):

@@ -18,7 +18,7 @@ __all__ = ["explain_command"]
 
 
 def explain_command(job: str, *, with_spark: bool, project: Path | None, debug: bool) -> None:
-    """Print what can be told of the job; with Spark also what its analysis tells."""
+    """Print steps, batch and guarantees of the job; with Spark also the results of its analysis."""
     configure_events(json=False)
     with outcome(debug=debug):
         loaded = find_project(given=project).load(job)

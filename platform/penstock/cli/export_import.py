@@ -46,7 +46,7 @@ def export_command(job: str, target: Path, *, at: str, json: bool, project: Path
 
 
 def import_command(source: Path, job: str, *, move: bool, json: bool, project: Path | None, debug: bool) -> None:
-    """Print what the new checkpoint goes on from."""
+    """Print the batch that the new checkpoint resumes from."""
     configure_events(json=False)
     with outcome(debug=debug):
         settings = find_project(given=project).settings(job)
@@ -59,7 +59,7 @@ def import_command(source: Path, job: str, *, move: bool, json: bool, project: P
             said = {"job": job, "batch": export.commit.batch, "uuid": made.uuid, "parent": made.parent}
             print(jsonlib.dumps(said))
         else:
-            print(f"{job}: goes on from batch {export.commit.batch} of {export.job}, as a checkpoint of its own")
+            print(f"{job}: resumes from batch {export.commit.batch} of {export.job}, as a checkpoint of its own")
 
 
 def _move(source: Path, root: Path, job: str, me: Identity, *, patience: float, json: bool) -> None:
@@ -78,9 +78,9 @@ def _move(source: Path, root: Path, job: str, me: Identity, *, patience: float, 
         said = {"job": job, "moved_from": str(source), "already": already, "uuid": uuid, "next_batch": begins}
         print(jsonlib.dumps(said))
     elif points == ["already"]:
-        print(f"{job}: was moved here from {source} before; it goes on at batch {begins}")
+        print(f"{job}: was moved here from {source} before; it resumes at batch {begins}")
     else:
-        print(f"{job}: has moved here from {source}, where its log has ended; it goes on at batch {begins}")
+        print(f"{job}: has moved here from {source}, where its log has ended; it resumes at batch {begins}")
 
 
 def _start(text: str) -> RestoreTarget:

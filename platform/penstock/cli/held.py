@@ -134,7 +134,7 @@ def _table(found: list[HeldBatch]) -> Table:
 
 def _note(held: HeldBatch) -> str:
     if held.undone:
-        return "a restore has gone back behind it; its rows come again, so discard it"
+        return "a restore has superseded it, and its rows are read again; discard it"
     return "" if held.ruling is None else f"{held.ruling.decision.value} was begun and not finished: ask for it again"
 
 

@@ -37,7 +37,7 @@ DAGS = {
         "dag = report_dag(__file__)",
     ),
     "checkpoint_upkeep.py": (
-        "Read and check, once a day, all that streams can go back to.",
+        "Verify once a day every checkpoint that streams can restore.",
         "from penstock.airflow import upkeep_dag",
         "dag = upkeep_dag(__file__)",
     ),

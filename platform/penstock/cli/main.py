@@ -31,39 +31,39 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="""Run streaming jobs on Spark and look after their checkpoints.
+    help="""Run streaming jobs on Spark, and operate their checkpoints.
 
     A job is a module jobs/JOB.py with build(conf), and a file conf/jobs/JOB.toml.
-    The commands find the project from the folder they are called in: the nearest one with conf/penstock.toml.
+    Commands find the project from the current folder: the nearest one with conf/penstock.toml.
 
     \b
     A project of your own:
       penstock init clicks                   a job that runs, its settings, gates, DAGs and test
-      penstock doctor                        what the machine and the project lack
+      penstock doctor                        what is missing on the machine and in the project
 
     \b
     A first tour:
       penstock explain flights --no-spark    what the job does, step by step
       penstock run flights                   run it; Ctrl-C finishes the batch and stops
-      penstock status flights                how it stands, from its checkpoint alone
-      penstock checkpoints flights           where it can go back to
-      penstock diff flights                  what its code of now makes of that, before it is started
-      penstock run flights --drain           the same, and close the windows that are open: the end of the job
-      penstock run flights --from batch=12   go back, and on from there
-      penstock restore flights --from batch=12   go back, and leave it there
+      penstock status flights                state, lag, watermark and totals, from its checkpoint
+      penstock checkpoints flights           the batches and savepoints that can be restored
+      penstock diff flights                  check whether the current code can resume from the checkpoint
+      penstock run flights --drain           process what is available, close all windows, and end the job
+      penstock run flights --from batch=12   restore batch 12, and run from there
+      penstock restore flights --from batch=12   restore batch 12, and run nothing
 
     \b
-    Streams that go on without you:
-      penstock supervise                     keep streams running; leave it in a terminal or a service
-      penstock start flights                 run it under the supervisor, and again whenever it fails
-      penstock streams                       what runs, and how
+    Supervised streams:
+      penstock supervise                     run streams and restart them; leave it in a terminal or a service
+      penstock start flights                 run it under the supervisor, which restarts it after a failure
+      penstock streams                       all streams with their state
       penstock restart flights --from batch=12
       penstock stop flights
       penstock ui                            the same in a browser
 
     \b
     Exit codes:
-      0   finished, or stopped as asked        77  another driver holds the job
+      0   finished, or stopped as requested    77  another driver holds the job
       70  an error in Penstock itself          78  a person is needed; the message says for what
       75  a retry may help                     2   the command line is wrong
     """,
@@ -114,16 +114,17 @@ def run(
     state: State = None,
     truncate_sinks: TruncateSinks = False,
     available_now: Annotated[
-        bool, typer.Option("--available-now", help="End when what was there at the start is done.")
+        bool, typer.Option("--available-now", help="End when the rows available at the start are processed.")
     ] = False,
     drain: Annotated[
-        bool, typer.Option("--drain", help="Do what was there at the start, then close all windows and end.")
+        bool, typer.Option("--drain", help="Process the rows available at the start, close all windows and end.")
     ] = False,
     new_lineage: Annotated[
-        bool, typer.Option("--new-lineage", help="Begin a checkpoint anew, though there was one: all rows come again.")
+        bool,
+        typer.Option("--new-lineage", help="Replace a missing checkpoint by a new one; all rows are published again."),
     ] = False,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Take the job from a driver that holds it, even if it lives.")
+        bool, typer.Option("--take-over", help="Take the job from the driver that holds it, even if it is alive.")
     ] = False,
     gate: Annotated[
         list[str] | None,
@@ -132,15 +133,15 @@ def run(
     drop: Drop = None,
     deadline: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", min=0, help="How long a batch may go on after a stop was asked for."),
+        typer.Option(metavar="SECONDS", min=0, help="How long a batch may take after a stop request."),
     ] = None,
     generation: Annotated[
         int,
-        typer.Option(metavar="N", min=0, help="For schedulers: the start's number; a newer one takes over at once."),
+        typer.Option(metavar="N", min=0, help="Fencing token of a scheduler's start; a newer one takes over at once."),
     ] = 0,
     command: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="For schedulers: what asked for this; --from is done once for each ID."),
+        typer.Option(metavar="ID", help="Idempotency key of a scheduler; --from is done once for each ID."),
     ] = None,
     code: Annotated[
         Path | None,
@@ -160,22 +161,22 @@ def run(
 ) -> None:
     """Run a job until its sources end or it is stopped.
 
-    It goes on where its checkpoint says. Ctrl-C and SIGTERM finish the batch, or give it up at the deadline; nothing
-    is lost, and no sink gets half a batch. A second Ctrl-C gives the batch up at once.
+    It resumes from its checkpoint. Ctrl-C and SIGTERM finish the batch, or cancel it at the deadline; nothing is lost,
+    and no sink receives half a batch. A second Ctrl-C cancels the batch at once.
 
-    Where standard output is no terminal, or with --json, one JSON event is written for each batch.
+    With --json, or if standard output is no terminal, the command writes one JSON event for each batch.
 
     \b
     Examples:
       penstock run flights
-      penstock run flights --available-now       for a schedule: process what is there, exit 0
-      penstock run flights --from batch=12       state and positions go back to batch 12 first
-      penstock run flights --from batch=12 --truncate-sinks   and tables show again what they showed then
+      penstock run flights --available-now       for a schedule: process what is available, exit 0
+      penstock run flights --from batch=12       restore state and positions of batch 12 first
+      penstock run flights --from batch=12 --truncate-sinks   and restore the tables too
       penstock run flights --from snapshot=3     to a data checkpoint, however old
-      penstock run flights --partitions 16       the state in 16 partitions
-      penstock run flights --from empty          begin anew; what sinks have stays, and is reported
-      penstock run flights --gate 17=publish     go on at batch 17, which a check had stopped
-      penstock run flights --drop hourly         the job has no step hourly any more: let its state go
+      penstock run flights --partitions 16       rescale the state to 16 partitions
+      penstock run flights --from empty          start without state; sinks keep their rows
+      penstock run flights --gate 17=publish     publish batch 17, which a check has stopped
+      penstock run flights --drop hourly         drop the state of the removed step hourly
     """  # noqa: D301 - click knows the character, not the two
     from penstock.cli.run import run_command
 
@@ -207,17 +208,17 @@ def explain(
     job: JobName,
     *,
     no_spark: Annotated[
-        bool, typer.Option("--no-spark", help="Leave out what only Spark's analysis tells: types, strategies.")
+        bool, typer.Option("--no-spark", help="Leave out what needs Spark's analysis: types, strategies.")
     ] = False,
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
-    """Show what a job does and what it promises.
+    """Show the steps of a job and its delivery guarantees.
 
-    That is: its steps with their lines, the Spark job of a batch, the stages of a batch, and the guarantee of each
-    path from a source to a sink.
+    The command shows the steps with their lines, the Spark job of a batch and its stages. It also shows the guarantee
+    of each path from a source to a sink, exactly-once or at-least-once.
 
-    Spark analyses every column and expression, so what is wrong with them is told here, and nothing is written.
+    Spark analyses every column and expression and reports errors in them. Nothing is written.
 
     \b
     Examples:
@@ -231,9 +232,9 @@ def explain(
 
 @app.command()
 def status(job: JobName, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
-    """Show how a job stands.
+    """Show state, lag, watermark and totals of a job.
 
-    It is told from the checkpoint alone: no Spark is started, and no driver is needed.
+    The command reads the checkpoint alone: it starts no Spark and needs no driver.
 
     \b
     Examples:
@@ -262,21 +263,21 @@ def report(
     run: Annotated[
         str | None, typer.Option(metavar="NAME", help="Name the report; a name counts once.", show_default=False)
     ] = None,
-    if_any: Annotated[bool, typer.Option("--if-any", help="End well where there is nothing to report on.")] = False,
+    if_any: Annotated[bool, typer.Option("--if-any", help="Succeed if there is nothing to report on.")] = False,
     json: Json = False,
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
     """Judge published windows and write a report.
 
-    Great Expectations judges the windows that were published since the last report, or those that are chosen, by the
-    suite of the check. The page of the report and the history of all are written below the checkpoint root, in
-    _reports/JOB/. The job may run meanwhile.
+    Great Expectations judges the windows published since the last report, or the selected ones, by the suite of the
+    check. The report and the history of all reports are below the checkpoint root, in _reports/JOB/. The job may run
+    at the same time.
 
     \b
     Examples:
-      penstock report flights                        what is new
-      penstock report flights --newest 48            the newest 48 windows, again if need be
+      penstock report flights                        windows since the last report
+      penstock report flights --newest 48            the newest 48 windows
       penstock report flights --since 2013-02-08 --until 2013-02-10
     """  # noqa: D301 - click knows the character, not the two
     from penstock.cli.report import report_command
@@ -298,22 +299,19 @@ def report(
 @app.command()
 def ui(
     *,
-    port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65_535, help="The port; 0 takes one that is free.")
-    ] = 8_790,
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65_535, help="The port; 0 takes a free one.")] = 8_790,
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
     """Show the project's streams in a browser.
 
-    The pages are those that Airflow has, without Airflow: how streams stand, their batches, windows, checkpoints and
-    reports. They are served on this machine's loopback alone, to whoever may use it, and change nothing. Ctrl-C ends
-    it.
+    These are Airflow's pages of Penstock without Airflow: streams, batches, windows, checkpoints and reports.
+    They listen on loopback only, need no login and change nothing. Ctrl-C ends the server.
 
     \b
     Examples:
       penstock ui
-      penstock ui --port 0                       at a port that is free; its address is printed
+      penstock ui --port 0                       on a free port; the address is printed
     """  # noqa: D301 - click knows the character, not the two
     from penstock.cli.ui import ui_command
 
@@ -330,7 +328,7 @@ def _held(context: typer.Context, job: JobName) -> None:
 def held_list(
     context: typer.Context, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False
 ) -> None:
-    """List the held batches that nobody has decided on."""
+    """List the held batches that wait for a decision."""
     from penstock.cli.held import list_command
 
     list_command(context.obj, json=json, project=project, debug=debug)
@@ -340,7 +338,7 @@ def held_list(
 def held_release(
     context: typer.Context, batch: BatchId, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False
 ) -> None:
-    """Publish a held batch. A second time changes nothing; the job may run meanwhile."""
+    """Publish a held batch. Repeating it has no effect, and the job may run at the same time."""
     from penstock.cli.held import release_command
 
     release_command(context.obj, batch, json=json, project=project, debug=debug)
@@ -350,7 +348,7 @@ def held_release(
 def held_discard(
     context: typer.Context, batch: BatchId, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False
 ) -> None:
-    """Drop a held batch, with a count. It cannot be brought back."""
+    """Drop a held batch, with a count. It cannot be undone."""
     from penstock.cli.held import discard_command
 
     discard_command(context.obj, batch, json=json, project=project, debug=debug)

@@ -29,14 +29,14 @@ Json = Annotated[bool, typer.Option("--json", help="Write JSON for programs.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Drop = Annotated[
     list[str] | None,
-    typer.Option(metavar="STEP", help="Let go the state of a step that the job no longer has; repeatable."),
+    typer.Option(metavar="STEP", help="Drop the state of a step that the job no longer has; repeatable."),
 ]
 From = Annotated[
     str,
     typer.Option(
         "--from",
         metavar="last|batch=N|saved=NAME|snapshot=V|empty",
-        help="Where to start; what is kept, or nothing.",
+        help="The checkpoint to start from, or empty.",
     ),
 ]
 Partitions = Annotated[
@@ -44,18 +44,18 @@ Partitions = Annotated[
     typer.Option(
         metavar="P",
         min=1,
-        help="Write the state anew for P partitions; a number in the job's code must be P.",
+        help="Rescale the state to P partitions; a number in the job's code must be P.",
         show_default=False,
     ),
 ]
 State = Annotated[
     list[str] | None,
-    typer.Option(metavar="STEP=TABLE", help="Give a step the state of a Delta table; repeatable."),
+    typer.Option(metavar="STEP=TABLE", help="Set the state of a step to a Delta table; repeatable."),
 ]
 TruncateSinks = Annotated[
-    bool, typer.Option("--truncate-sinks", help="With --from: sinks take back what they have published after it.")
+    bool, typer.Option("--truncate-sinks", help="With --from: restore the tables of sinks to that batch too.")
 ]
 CommandId = Annotated[
     str | None,
-    typer.Option("--command", metavar="ID", help="For schedulers: asked again with this ID, it is done once."),
+    typer.Option("--command", metavar="ID", help="Idempotency key of a scheduler; a command is done once for each ID."),
 ]

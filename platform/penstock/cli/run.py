@@ -1,4 +1,4 @@
-"""Run `penstock run`, and `penstock restore`, which goes back and not on."""
+"""Run `penstock run`, and `penstock restore`, which restores and runs nothing."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ def restore_command(
     project: Path | None,
     debug: bool,
 ) -> None:
-    """Have the job go back, and leave it there."""
+    """Restore a checkpoint of the job, without running it."""
     begins = _start(start, truncate=truncate_sinks, partitions=partitions, state=state_tables(state))
     if not begins.restore:
-        raise typer.BadParameter("say what to go back to, or how state is to be written anew", param_hint="--from")
+        raise typer.BadParameter("name the checkpoint to restore, or how to rewrite the state", param_hint="--from")
     order = RunOrder(start=begins, drop=step_names(drop), command=command_id(command), goes_on=False)
     _launched(job, order, code=None, json=json, project=project, debug=debug)
 

@@ -1,4 +1,4 @@
-"""Define the commands that look after what a job's sinks show."""
+"""Define the commands that compare and reconcile a job's sinks with its log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["sinks_app"]
 sinks_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="""Compare what sinks show with the log, and bring them together again.
+    help="""Compare sinks with the log, and reconcile them.
 
     \b
     Examples:
@@ -46,7 +46,7 @@ def sinks_list(
 def sinks_redo(
     context: typer.Context, sink: SinkName, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False
 ) -> None:
-    """Publish again what a sink has lost, where the files are still there. The job must not run."""
+    """Publish the batches that a sink has lost again, if their files exist. The job must be stopped."""
     from penstock.cli.sinks import sinks_command
 
     sinks_command(context.obj, "redo", sink, json=json, project=project, debug=debug)
@@ -56,7 +56,7 @@ def sinks_redo(
 def sinks_skip(
     context: typer.Context, sink: SinkName, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False
 ) -> None:
-    """Have a sink go on without the batches that it does not show. The log counts their rows. The job must not run."""
+    """Skip the batches that a sink does not show. The log counts their rows. The job must be stopped."""
     from penstock.cli.sinks import sinks_command
 
     sinks_command(context.obj, "skip", sink, json=json, project=project, debug=debug)

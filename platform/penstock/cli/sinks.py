@@ -29,7 +29,7 @@ __all__ = ["sinks_command"]
 def sinks_command(
     job: str, verb: str, sink: str | None = None, *, json: bool, project: Path | None, debug: bool
 ) -> None:
-    """List what each sink lacks, or have one be given it again (`redo`), or go on without (`skip`)."""
+    """List the batches that each sink lacks, publish them again (`redo`), or skip them (`skip`)."""
     configure_events(json=False)
     with outcome(debug=debug):
         loaded = find_project(given=project).load(job)
@@ -73,7 +73,7 @@ def _line(stand: SinkStand, verb: str) -> str:
     missing = ", ".join(f"batch {commit.batch} ({stand.rows(commit):,} rows)" for commit in stand.missing)
     behind = ", ".join(f"batch {commit.batch} ({stand.rows(commit):,} rows)" for commit in stand.behind)
     if verb == "skip":
-        return f"{stand.sink} goes on without {behind}"
+        return f"{stand.sink} skips {behind}"
     if verb == "redo":
         return f"{stand.sink} shows {missing} again" if missing else f"{stand.sink} has lost nothing"
     if not behind:

@@ -25,7 +25,7 @@ _MIB = 2**20
 
 
 def status_command(job: str, *, json: bool, project: Path | None, debug: bool) -> None:
-    """Print how the job stands."""
+    """Print state, lag, watermark and totals of the job."""
     configure_events(json=False)
     with outcome(debug=debug):
         found = read_status(find_project(given=project).settings(job), job, SystemClock())

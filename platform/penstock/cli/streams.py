@@ -90,7 +90,7 @@ def stream_command(
             if not json:
                 print(f"{job} is {stream.phase.value}")
         elif not supervised:
-            print("no supervisor runs; what was asked stands until one does: penstock supervise", file=sys.stderr)
+            print("no supervisor runs; the request stays recorded until one does: penstock supervise", file=sys.stderr)
         if json:
             print(
                 jsonlib.dumps({"outcome": asked.outcome.value, **_facts(job, asked.stream), "supervised": supervised})
@@ -98,7 +98,7 @@ def stream_command(
 
 
 def _judge(project: Project, job: str, command: Command) -> None:
-    """Raise what the start of a restart would be refused with."""
+    """Raise the error that the start of a restart would raise."""
     from penstock.runtime.process.start_check import preflight
 
     options = command.options or StartOptions()

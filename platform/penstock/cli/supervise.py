@@ -67,7 +67,7 @@ def supervise_command(*, json: bool, project: Path | None, debug: bool) -> None:
 
 
 def leave_all(supervisors: Iterable[Supervisor]) -> None:
-    """Give back the leases of all roots, then say which drivers go on; what cannot be written or read is told.
+    """Release the leases of all roots, then print which drivers keep running, and what cannot be written or read.
 
     A lease that stays is taken after a while by who stands by.
     """
@@ -114,8 +114,8 @@ def _look_for_roots(
 ) -> list[Supervisor]:
     """Add a supervisor for each control root that is new: jobs are added, and files mended, while one runs.
 
-    What is wrong with one job's file or root is told once and tried again, and keeps no other from its supervisor;
-    `told` holds what is known to be wrong. Raises PenstockError where there is nothing to supervise at all.
+    An error of one job's file or root is logged once and retried, and does not affect other jobs; `told` has the known
+    errors. Raises PenstockError where there is nothing to supervise at all.
     """
     fresh: list[Supervisor] = []
     wrong: dict[str, PenstockError | OSError] = {}

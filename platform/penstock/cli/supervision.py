@@ -1,4 +1,4 @@
-"""Define the commands of supervision and their help: supervise, streams, and what can be asked of a stream."""
+"""Define the commands of supervision and their help: supervise, streams, and the requests to a stream."""
 
 from __future__ import annotations
 
@@ -23,30 +23,40 @@ __all__ = ["supervision"]
 
 supervision = typer.Typer(rich_markup_mode=None)
 
-AvailableNow = Annotated[bool, typer.Option("--available-now", help="End when what was there at the start is done.")]
+AvailableNow = Annotated[
+    bool, typer.Option("--available-now", help="End when the rows available at the start are processed.")
+]
 Rows = Annotated[
     str | None,
     typer.Option(
-        "--rows", metavar="N|none|default", help="The most rows a batch reads of each source.", show_default=False
+        "--rows", metavar="N|none|default", help="Maximum of rows per batch for each source.", show_default=False
     ),
 ]
-Note = Annotated[str | None, typer.Option(metavar="TEXT", help="Why; kept with the stream.", show_default=False)]
+Note = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="A reason, recorded with the stream.", show_default=False)
+]
 Meant = Annotated[
     int | None,
-    typer.Option("--generation", metavar="N", min=0, help="Only if it is the stream that N began.", show_default=False),
+    typer.Option(
+        "--generation",
+        metavar="N",
+        min=0,
+        help="Only if it is the stream that generation N started.",
+        show_default=False,
+    ),
 ]
-Wait = Annotated[bool, typer.Option("--wait", help="Stay until it is so; exit 78 if the stream fails.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is done; exit 78 if the stream fails.")]
 
-Check = Annotated[bool, typer.Option("--check", help="Only say whether it would work; end nothing.")]
+Check = Annotated[bool, typer.Option("--check", help="Only check whether it would work; end nothing.")]
 
 
 @supervision.command()
 def supervise(*, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
-    """Keep the project's streams as they are wanted.
+    """Run the project's streams, and restart them.
 
-    It starts the driver of each stream that was started, watches its progress, starts it again when it fails, and
-    obeys what start, stop, restart and the others ask for. Ctrl-C ends the supervisor alone: drivers go on, and the
-    next supervisor finds them. A second one stands by, and takes over when the first is gone.
+    The supervisor watches the progress of each driver, restarts it after a failure, and carries out the requests of
+    start, stop, restart and the others. Ctrl-C ends the supervisor alone: drivers keep running, and the next supervisor
+    finds them. A second supervisor is a hot standby.
 
     \b
     Examples:
@@ -60,7 +70,7 @@ def supervise(*, json: Json = False, project: ProjectFolder = None, debug: Debug
 
 @supervision.command()
 def streams(*, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
-    """List the project's jobs and how their streams stand."""
+    """List the project's jobs with the state of their streams."""
     from penstock.cli.streams import streams_command
 
     streams_command(json=json, project=project, debug=debug)
@@ -84,18 +94,17 @@ def start(
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
-    """Have the supervisor run a job.
+    """Run a job under the supervisor, as a stream.
 
-    It runs until its sources end or it is stopped, with
-    the code and the configuration of this moment: what is edited later counts from the next start or restart.
-    A stream that runs already goes on, with these limits and this note where they are given.
+    It runs until its sources end or it is stopped, with the current code and configuration. Later edits take effect
+    with the next start or restart. A running stream gets these limits and this note, and keeps running.
 
     \b
     Examples:
       penstock start flights
-      penstock start flights --wait                 come back when it runs
-      penstock start flights --available-now        end when what is there is done
-      penstock start flights --rows 10000           read at most so many rows a batch
+      penstock start flights --wait                 return when it runs
+      penstock start flights --available-now        end when the available rows are processed
+      penstock start flights --rows 10000           read at most 10,000 rows per batch
     """  # noqa: D301 - click knows the character, not the two
     from penstock.cli.streams import limits_of, options_of, stream_command
     from penstock.supervise.commands import Verb
@@ -136,19 +145,19 @@ def restart(
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
-    """End the driver and begin anew.
+    """End the driver after its batch, and start the job again.
 
-    It begins from the last commit, a kept batch, or nothing. The driver finishes its batch first. Where one runs, the
-    restart is checked before, as a start checks itself: one that cannot work is refused, and the driver goes on.
+    It starts from the last commit, a kept checkpoint, or without state. If a driver runs, the command first checks the
+    restart as a start would: one that cannot work is rejected, and the driver keeps running.
 
     \b
     Examples:
-      penstock restart flights                      with the code of now
-      penstock restart flights --from batch=12      go back, and on from there
-      penstock restart flights --from empty         begin anew; what sinks have stays
-      penstock restart flights --from batch=12 --truncate-sinks   and tables show again what they showed then
-      penstock restart flights --partitions 16      the state in 16 partitions
-      penstock restart flights --from batch=12 --check   whether that would work; nothing is ended
+      penstock restart flights                      with the current code
+      penstock restart flights --from batch=12      restore batch 12, and run from there
+      penstock restart flights --from empty         start without state; sinks keep their rows
+      penstock restart flights --from batch=12 --truncate-sinks   and restore the tables too
+      penstock restart flights --partitions 16      rescale the state to 16 partitions
+      penstock restart flights --from batch=12 --check   check only; nothing is ended
     """  # noqa: D301 - click knows the character, not the two
     from penstock.cli.streams import limits_of, options_of, stream_command
     from penstock.supervise.commands import Verb
@@ -182,7 +191,7 @@ def stop(
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
-    """Let the driver finish its batch, and end. A generation that is over stops nothing."""
+    """End a stream after its batch. A generation that is over stops nothing."""
     from penstock.cli.streams import stream_command
     from penstock.supervise.commands import Verb
 
@@ -209,7 +218,7 @@ def drain(
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
-    """Do what is there, close all windows, end."""
+    """Process what is available, close all windows, and end the stream."""
     from penstock.cli.streams import stream_command
     from penstock.supervise.commands import Verb
 
@@ -236,7 +245,7 @@ def suspend(
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
-    """End after the batch; `resume` goes on.
+    """End a stream after its batch, for `resume`.
 
     Code and limits are kept for it.
     """
@@ -266,9 +275,9 @@ def resume(
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
-    """Go on with a suspended stream.
+    """Restart a suspended stream.
 
-    It has the code and the limits that it had before.
+    It has the same code and limits as before.
     """
     from penstock.cli.streams import stream_command
     from penstock.supervise.commands import Verb
@@ -297,7 +306,7 @@ def limits(
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
-    """Change what bounds a batch. A driver that runs hears of it before its next batch.
+    """Set the maximum of rows per batch. A running driver applies it to its next batch.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Run `penstock upkeep JOB`: read all that the job can go back to, and sweep what no batch of that needs."""
+"""Run `penstock upkeep JOB`: verify the checkpoints that the job can restore, and delete what none of them needs."""
 
 from __future__ import annotations
 

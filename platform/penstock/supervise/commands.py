@@ -150,7 +150,7 @@ def _started(stream: Stream, command: Command, now: int) -> Stream | None:
         if command.start != "last" or command.options is not None:
             said = [] if command.start == "last" else ["--from", command.start]
             said += [] if command.options is None else command.options.words()
-            raise _refused(command.verb, stream, f"it runs, and {' '.join(said)} begins anew: use restart")
+            raise _refused(command.verb, stream, f"it runs, and {' '.join(said)} needs a new start: use restart")
         if stream.wish is Wish.DRAIN:
             raise _refused(command.verb, stream, "it ends when it is drained: start it then, or use restart")
         if command.available_now != stream.available_now:

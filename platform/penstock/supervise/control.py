@@ -132,8 +132,6 @@ class StreamControl:
         if not (start.goes_back or start.rewrites):
             return
         if found is None:
-            target = (
-                f"to go back to {start.target} in" if start.goes_back else "yet, so there is no state to write anew"
-            )
+            target = f"to restore {start.target} from" if start.goes_back else "yet, so there is no state to rewrite"
             raise CannotRestore(f"there is no checkpoint {target}", where=shown(self.root))
         start.commit(recover(found, Damage.LIST), self.root / self.job)

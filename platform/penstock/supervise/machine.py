@@ -273,9 +273,9 @@ def _failed(stream: Stream, ended: Exit, policy: Policy, now: int) -> Stream:
         undo = ""
         if stream.rolled_back is not None:
             undo = (
-                f". Version {stream.rolled_back} ran before it and was rolled back: put the code of before back into "
-                "the project, because a restart takes what is there; find a batch from before that with penstock "
-                "checkpoints, and go back with penstock restart --from batch=N"
+                f". Version {stream.rolled_back} ran before it and was rolled back: restore the previous code in the "
+                "project, because a restart takes what is there; find an earlier batch with penstock checkpoints, and "
+                "restore it with penstock restart --from batch=N"
             )
         return _phase(stream, Phase.FAILED, f"{spent}{reason}{undo}", now, until=None)
     until = now + _delay(policy, stream.streak)

@@ -137,7 +137,7 @@ def plan_of(facts: RestartFacts, wanted: Wanted) -> Plan:
         recovered = facts.recovered
         found = None
         if start.goes_back and recovered is None:
-            raise ValueError("there is no checkpoint yet to go back to")
+            raise ValueError("there is no checkpoint yet to restore")
         for batch in facts.kept:
             if batch.report.batch == start.batch and batch.trouble is not None:
                 raise ValueError(f"batch {start.batch} cannot be restored: {batch.trouble}")

@@ -65,7 +65,7 @@ def test_a_torn_entry_at_the_end_is_given_up_by_the_next_start(root: Path) -> No
     last.write_bytes(last.read_bytes()[:-5])
     (means,) = told(root).values()
     assert means == (
-        "the next start gives it up, if no sink shows that it was a batch; else go back with --from batch=N to one of "
+        "the next start abandons it, if no sink shows that it was a batch; else go back with --from batch=N to one of "
         "0, 1, 2, 3, or --from saved=NAME to early"
     )
     assert told(root, "b") == {}
@@ -137,7 +137,7 @@ def test_a_save_that_cannot_be_read_keeps_all_files(root: Path) -> None:
     save.write_bytes(save.read_bytes()[:-9])
     found = told(root)
     assert any(what.startswith("saved as early: cannot be read") for what in found)
-    assert "nobody can go back to it, and no file of state is deleted any more" in found.values()
+    assert "it cannot be restored, and no file of state is deleted any more" in found.values()
 
 
 def test_where_there_is_nothing_it_says_so(tmp_path: Path) -> None:

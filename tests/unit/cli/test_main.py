@@ -193,7 +193,7 @@ def test_a_second_driver_ends_with_77_before_spark_is_started(root):
 def test_going_back_without_a_checkpoint_is_refused_before_spark_is_started(root):
     """So is a batch that is not kept."""
     found = penstock("run", "orders", "--from", "batch=3")
-    assert (found.exit_code, "there is no checkpoint to go back to batch 3 in" in found.stderr) == (78, True)
+    assert (found.exit_code, "there is no checkpoint to restore batch 3 from" in found.stderr) == (78, True)
     owned = log_of(root)
     owned.append(Release(epoch=1, writer="w1", reason="stopped"))
     found = penstock("run", "orders", "--from", "batch=3")

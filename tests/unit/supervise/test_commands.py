@@ -103,7 +103,7 @@ def test_a_resume_goes_on_with_the_limits_and_the_code_of_before() -> None:
 def test_what_becomes_of_state_and_sinks_is_kept_for_every_driver_of_the_stream() -> None:
     """Also of a resume, whose driver asks the log for the command that restored; the next start says its own."""
     options = StartOptions(partitions=16, drop=("old",))
-    with pytest.raises(CommandRefused, match="--partitions 16 --drop old begins anew: use restart"):
+    with pytest.raises(CommandRefused, match="--partitions 16 --drop old needs a new start: use restart"):
         fold(RUNNING, Command(verb=Verb.START, id="a", options=options), NOW)
     begun, _ = fold(RUNNING, Command(verb=Verb.RESTART, id="back", options=options), NOW)
     assert (begun.start, begun.options, begun.command) == ("last", options, "back")

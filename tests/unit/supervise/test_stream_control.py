@@ -184,7 +184,7 @@ def test_a_batch_that_is_not_kept_is_refused_and_changes_nothing(control, verb, 
 
 def test_a_batch_is_refused_where_there_is_no_checkpoint(control):
     """And none is made by asking."""
-    with pytest.raises(CannotRestore, match="no checkpoint to go back to batch 3 in"):
+    with pytest.raises(CannotRestore, match="no checkpoint to restore batch 3 from"):
         control.ask(command(Verb.START, start="batch=3"))
     assert control.records.number() == -1
     assert not (control.root / "flights").exists()

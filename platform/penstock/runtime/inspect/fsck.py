@@ -111,14 +111,14 @@ def _of_log(log: Log, recovered: Recovered, back: str) -> Iterator[Finding]:
         yield Finding.of(problem, f"the job does not start; {back}")
     told = {problem.where for problem in recovered.problems}  # which says more than that it cannot be read
     at_end = {damaged.slot for damaged in recovered.damaged}
-    lost = f"the next start gives it up, if no sink shows that it was a batch; else {back}"
+    lost = f"the next start abandons it, if no sink shows that it was a batch; else {back}"
     for slot, what in _entries(log):
         if slot in at_end:
             yield Finding(what, lost)
         elif log.path(slot) not in told:
-            yield Finding(what, "it lies before a restore, or nothing needs it: it stops no job")
+            yield Finding(what, "nothing needs it, or a later restore supersedes it: it stops no job")
     for name, why in recovered.lost_saves.items():
-        yield Finding(f"saved as {name}: {why}", "nobody can go back to it, and no file of state is deleted any more")
+        yield Finding(f"saved as {name}: {why}", "it cannot be restored, and no file of state is deleted any more")
 
 
 def _of_state(recovered: Recovered, found: list[tuple[int, str]], back: str) -> Iterator[Finding]:
@@ -130,19 +130,19 @@ def _of_state(recovered: Recovered, found: list[tuple[int, str]], back: str) -> 
             means = f"the job stops when it reads it; {back}"
         else:
             also = f", saved as {', '.join(names)}" if names else ""
-            means = f"nobody can go back to batch {batch}{also}; the job goes on"
+            means = f"batch {batch}{also} cannot be restored; the job continues"
         yield Finding(what, means)
 
 
 def _of_snapshots(folder: Path) -> Iterator[Finding]:
     """Yield what is wrong with the data checkpoints that are kept."""
     for name, problem in snapshot_problems(folder):
-        means = f"nobody can go back to snapshot={name}; the job needs it for nothing else"
+        means = f"snapshot={name} cannot be restored; the job needs it for nothing else"
         yield Finding(f"snapshot {name}: {problem}", means)
     for table, problem in unreadable_tables(folder):
         means = (
-            "going back to its snapshots works all the same, but nobody else can read it and no data checkpoint is "
-            f"added: put the file back from a copy, or remove {shown(table)}, which the next one makes anew"
+            "its snapshots can be restored all the same, but nothing else can read it and no data checkpoint is added: "
+            f"put the file back from a copy, or remove {shown(table)}, which the next one creates again"
         )
         yield Finding(problem, means)
 

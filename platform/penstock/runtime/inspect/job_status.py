@@ -40,7 +40,7 @@ class JobState(Enum):
     FINISHED = "finished"
     FAILED = "failed: the next start may succeed"
     NEEDS_PERSON = "needs a person"
-    MOVED = "moved: it goes on elsewhere"
+    MOVED = "moved: it continues elsewhere"
     ARRIVING = "moved to here, and the move was not finished"
 
 

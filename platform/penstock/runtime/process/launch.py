@@ -323,7 +323,7 @@ def _look_first(
     if log is None:
         refuse_to_begin(folder, graph, new_lineage=order.new_lineage or start.restore)
         if start.goes_back:
-            raise CannotRestore(f"there is no checkpoint to go back to {start.target} in", where=shown(folder))
+            raise CannotRestore(f"there is no checkpoint to restore {start.target} from", where=shown(folder))
         if start.rewrites or not order.goes_on:
             raise CannotRestore("there is no checkpoint yet, so nothing can be restored in it", where=shown(folder))
         return start if order.command is not None else LAST

@@ -162,7 +162,7 @@ class BarProgress:
 
     def took_over(self, recovered: Recovered, left: Mapping[str, int | None]) -> None:
         """Say where the job stands, and open the bar."""
-        standing = "a new checkpoint" if not recovered.kept else f"goes on at batch {recovered.next_batch}"
+        standing = "a new checkpoint" if not recovered.kept else f"resumes at batch {recovered.next_batch}"
         self._console.print(f"{standing}", highlight=False)
         self._open(left)
 

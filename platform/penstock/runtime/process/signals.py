@@ -33,7 +33,7 @@ class Ending(Enum):
 
     FINISHED = "finished"
     STOPPED = "stopped"
-    RESTORED = "restored, for the next start to go on from"
+    RESTORED = "restored; the next start resumes from there"
     ABANDONED = "stopped in the middle of a batch, which the next start does again"
 
 

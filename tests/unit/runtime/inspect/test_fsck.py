@@ -82,7 +82,7 @@ def test_what_damaged_state_means_depends_on_whether_it_is_in_force(site: Site) 
                 "the job stops when it reads it; go back with --from batch=N to one of" in said for said in means
             )
         else:
-            assert f"nobody can go back to batch {batch}; the job goes on" in means
+            assert f"batch {batch} cannot be restored; the job continues" in means
         assert means
         path.write_bytes(data)
 

@@ -113,7 +113,7 @@ def test_there_is_no_batch_to_go_back_to_in_a_new_checkpoint(tmp_path):
     """Whoever asks."""
     with pytest.raises(CannotRestore, match="nothing can be restored"):
         looked(tmp_path / "job", RestoreTarget(restore=True, partitions=4), command=None)
-    with pytest.raises(CannotRestore, match="no checkpoint to go back to batch 1"):
+    with pytest.raises(CannotRestore, match="no checkpoint to restore batch 1 from"):
         looked(tmp_path / "job", BACK)
 
 
@@ -200,5 +200,5 @@ def test_a_log_without_entries_is_no_log(tmp_path):
     with pytest.raises(FormerCheckpoint, match="job has had a checkpoint in this root, and it is gone"):
         begun(root / "job", table)
     assert begun(root / "job", table, new_lineage=True) == LAST
-    with pytest.raises(CannotRestore, match="no checkpoint to go back to batch 1"):
+    with pytest.raises(CannotRestore, match="no checkpoint to restore batch 1 from"):
         looked(root / "job", BACK)

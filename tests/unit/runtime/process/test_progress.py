@@ -106,7 +106,7 @@ def test_people_see_a_bar_that_moves(recovered):
     progress = BarProgress("orders", console)
     run(progress, recovered)
     shown = text.getvalue()
-    assert "goes on at batch 2" in shown
+    assert "resumes at batch 2" in shown
     assert "back to batch 0: these rows stay published" in shown
     assert "batch 3 · 50 rows · 1,997 rows/s · 25 ms · late 3 · watermark 1970-01-01 00:01:00Z" in shown
     assert "next 1970-01-01 00:02:00Z · held 4" in shown

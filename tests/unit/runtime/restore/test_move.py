@@ -81,7 +81,7 @@ def test_the_command_says_what_it_did_and_what_cannot_be_moved(project, tmp_path
     move = ("import", tmp_path / "old" / "taken_back", "taken_back", "--move")
     for words in ("has moved here from", "was moved here from"):
         done = asked(project, *move)
-        assert (done.exit_code, words in done.output, "goes on at batch 1" in done.output) == (0, True, True), done
+        assert (done.exit_code, words in done.output, "it resumes at batch 1" in done.output) == (0, True, True), done
     for words, code in (
         (("import", tmp_path / "old" / "taken_back", "other", "--move"), "PEN-CKP-026 the job has moved to"),
         (("import", tmp_path / "tables", "other", "--move"), "PEN-CKP-025 no checkpoint: a move takes the folder"),

@@ -304,7 +304,7 @@ def test_fsck_finds_a_damaged_table_and_the_stream_goes_on(tmp_path, harm):
             path.unlink()
         (finding,) = verify(log, folder).findings
         assert finding.what.startswith("snapshot step@0: ")
-        assert finding.means.startswith("nobody can go back to snapshot=step@0;")
+        assert finding.means.startswith("snapshot=step@0 cannot be restored;")
         with pytest.raises((CannotRestore, CheckpointCorrupt)):
             h.restore(snapshot="0")
         h.restart()
