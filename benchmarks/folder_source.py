@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 
 from benchmarks.data import Input
 from penstock.errors import SourceChanged
-from penstock.sources.base import Position, ReadLimit, Source, SourceReader, Span, TaskReader, with_hidden
+from penstock.sources.base import Ends, Position, Source, Span, SplitReader, TaskReader, Waiting, with_hidden
 
 __all__ = ["NumberedFiles"]
 
 
-class NumberedFiles(Source, SourceReader):
+class NumberedFiles(Source, SplitReader):
     """Follow numbered files; `offered` says how many batches of them may be read by now."""
 
     live = False
@@ -33,22 +33,16 @@ class NumberedFiles(Source, SourceReader):
         """Return itself: it follows as well as describes."""
         return self
 
-    def latest(self, after: Position | None, limit: ReadLimit) -> Position:
-        """Return the next number, if it is offered."""
+    def backlog(self, after: Position | None) -> dict[str, Waiting]:
+        """Return the numbers that are offered and not read, of which a batch takes one."""
         done = after["next"] if after else 0
-        return {"next": min(done + 1, self.offered)}
+        latest = max(done, self.offered)
+        rows = (latest - done) * self.given.rows
+        return {"0": Waiting(next=done, latest=latest, rows=rows, batch_end=min(done + 1, latest))}
 
-    def newest(self, after: Position | None) -> Position:
-        """Return the newest number that is offered."""
-        return {"next": max(after["next"] if after else 0, self.offered)}
-
-    def clamp(self, position: Position, target: Position) -> Position:
-        """Return the lower number."""
-        return min(position, target, key=lambda at: int(at["next"]))
-
-    def backlog(self, position: Position | None) -> dict[str, int]:
-        """Return the rows of the numbers that are offered and not read."""
-        return {"0": (self.offered - (position["next"] if position else 0)) * self.given.rows}
+    def position(self, after: Position | None, ends: Ends) -> Position:
+        """Return the next number."""
+        return {"next": ends["0"]}
 
     def span(self, start: Position | None, end: Position) -> Span:
         """Name the files of a number, with what tells whether they were changed; before the first there are none."""

@@ -42,6 +42,9 @@ sys.modules["__main__"].__dict__.setdefault("__file__", pytest.__file__)
 settings.register_profile("penstock", deadline=None, print_blob=True, max_examples=examples(40))
 settings.load_profile("penstock")
 
+# Suites that test modules subclass; their asserts tell as much as those of test modules.
+pytest.register_assert_rewrite("sink_contract", "source_contract")
+
 # What a test module names when its tests start Spark, or use the session that is there.
 _STARTS_SPARK = {"Harness", "SparkSession"}
 

@@ -1,13 +1,11 @@
-"""What every source promises the driver loop and the tasks (sources/base.py; SEMANTICS 9.1).
+"""What every source promises the driver loop and the tasks (sources/base.py; SEMANTICS 1.5, 9.1).
 
-A source of your own: subclass `SourceContract`, give the fixture `feed`, and run it.
+The suite is `SourceContract` in tests/support; here every source of Penstock runs it, and one that Spark reads.
 """
 
 from __future__ import annotations
 
-import json
-import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,148 +13,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from growing import Topic, TopicTask
+from fake_engine import FakeEngine, Witness, World, WorldReader, make_driver, plain_job, run_to_end
+from growing import FramedTopic, Topic, TopicTask, rows_of
+from source_contract import Feed, Grow, SourceContract, count, spans
+from source_reading import end_of_batch, newest
 
+from penstock.checkpoint.log.entries import Commit
 from penstock.sources import FileReplay, MemorySource
-from penstock.sources.base import HIDDEN, PARTITION, POSITION, Position, ReadLimit, SourceReader, Span
+from penstock.sources.backlog import ReadLimit
+from penstock.sources.base import (
+    HIDDEN,
+    PARTITION,
+    Position,
+    SourceReader,
+    Span,
+    TaskReader,
+)
 from penstock.sources.memory import MemoryReader
 
-NO_LIMIT = ReadLimit()
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string())])
-Feed = Callable[[int], SourceReader]
-"""Makes a reader over a source that holds so many rows, k counting from 0."""
-
-
-def read(reader: SourceReader, span: Span, splits: int = 1) -> pa.Table:
-    """Return the rows of a span, read in so many parts by a reader that was sent to tasks."""
-    task = pickle.loads(pickle.dumps(reader.task_reader()))
-    parts = [table for split in range(splits) for table in task.read(json.loads(json.dumps(span)), split, splits)]
-    return pa.concat_tables(parts) if parts else reader.schema.empty_table()
-
-
-def spans(reader: SourceReader, start: Position | None = None) -> list[tuple[Position | None, Position]]:
-    """Return the ranges that batches read until nothing is new."""
-    found = []
-    while (end := reader.latest(start, NO_LIMIT)) != start and len(found) < 1000:
-        found.append((start, dict(end)))
-        start = dict(end)
-    return found
-
-
-class SourceContract:
-    """The suite; subclasses say how a source comes to hold rows."""
-
-    @pytest.fixture
-    def feed(self, tmp_path: Path) -> Feed:
-        """Return what makes a reader over so many rows."""
-        raise AssertionError("a subclass gives this")
-
-    def test_all_rows_are_read_once(self, feed: Feed) -> None:
-        """The ranges of all batches together are the source."""
-        reader = feed(23)
-        tables = [read(reader, reader.span(start, end)) for start, end in spans(reader)]
-        assert sorted(pa.concat_tables(tables)["k"].to_pylist()) == list(range(23))
-
-    def test_rows_have_the_schema_and_the_hidden_columns(self, feed: Feed) -> None:
-        """TaskReader.read: the schema's columns, then HIDDEN."""
-        reader = feed(5)
-        table = read(reader, reader.span(None, reader.latest(None, NO_LIMIT)))
-        assert table.schema.names == [*reader.schema.names, *HIDDEN]
-        assert table.select(reader.schema.names).schema.equals(reader.schema)
-        assert (table.schema.field(PARTITION).type, table.schema.field(POSITION).type) == (pa.int32(), pa.int64())
-
-    def test_the_same_span_gives_the_same_rows(self, feed: Feed) -> None:
-        """SEMANTICS 9.1: in the same order, each time, and from a new reader of the same span."""
-        reader = feed(9)
-        span = reader.span(None, reader.latest(None, NO_LIMIT))
-        reader.verify(span)
-        assert read(reader, span).equals(read(reader, span))
-
-    @pytest.mark.parametrize("splits", [1, 2, 3, 7, 50])
-    def test_splits_partition_the_span_exactly(self, feed: Feed, splits: int) -> None:
-        """Each row is in one split, also where there are more splits than rows."""
-        reader = feed(11)
-        for start, end in spans(reader):
-            span = reader.span(start, end)
-            assert read(reader, span, splits).equals(read(reader, span))
-
-    def test_a_position_is_plain_json_and_means_the_same_after_a_restart(self, feed: Feed) -> None:
-        """Positions and spans go through the log."""
-        reader = feed(9)
-        for start, end in spans(reader):
-            assert json.loads(json.dumps(end)) == end
-            back = json.loads(json.dumps(start))
-            assert read(reader, reader.span(back, json.loads(json.dumps(end)))).equals(
-                read(reader, reader.span(start, end))
-            )
-
-    def test_positions_order_the_rows_of_a_partition(self, feed: Feed) -> None:
-        """SEMANTICS 1.6: strictly rising within a partition, and across batches."""
-        reader = feed(23)
-        seen: dict[int, int] = {}
-        for start, end in spans(reader):
-            table = read(reader, reader.span(start, end))
-            for partition, position in zip(table[PARTITION].to_pylist(), table[POSITION].to_pylist(), strict=True):
-                assert position > seen.get(partition, -1)
-                seen[partition] = position
-
-    def test_every_partition_has_a_name(self, feed: Feed) -> None:
-        """PARTITION is an index into `partitions(span)`, and a name stays at its index."""
-        reader = feed(9)
-        for start, end in spans(reader):
-            span = reader.span(start, end)
-            names = reader.partitions(span)
-            assert len(set(names)) == len(names)
-            assert set(read(reader, span)[PARTITION].to_pylist()) <= set(range(len(names)))
-
-    def test_rows_says_how_many_there_are(self, feed: Feed) -> None:
-        """The batch must account for each (SEMANTICS 2.10)."""
-        reader = feed(23)
-        for start, end in spans(reader):
-            span = reader.span(start, end)
-            assert reader.rows(span) in (None, read(reader, span).num_rows)
-
-    def test_latest_is_never_earlier_and_equal_when_nothing_is_new(self, feed: Feed) -> None:
-        """SourceReader.latest: a range never goes back, and an empty one is told by equality."""
-        reader = feed(7)
-        start, end = spans(reader)[-1]
-        assert reader.latest(end, NO_LIMIT) == end
-        assert reader.latest(end, ReadLimit(rows=1)) == end
-        assert (reader.rows(reader.span(start, end)) or 0) > 0
-
-    def test_newest_is_the_end_of_what_batches_read(self, feed: Feed) -> None:
-        """SEMANTICS 1.5: the end of a run, fixed in one question."""
-        reader = feed(23)
-        ends = [end for _, end in spans(reader)]
-        assert reader.newest(None) == ends[-1]
-        assert all(reader.newest(end) == ends[-1] for end in ends)
-
-    def test_clamp_gives_the_earlier_of_two_positions(self, feed: Feed) -> None:
-        """SEMANTICS 1.5: a run that has reached or passed its target is at its target."""
-        reader = feed(23)
-        ends = [end for _, end in spans(reader)]
-        for place, position in enumerate(ends):
-            for other, target in enumerate(ends):
-                assert reader.clamp(position, target) == ends[min(place, other)]
-
-    def test_backlog_counts_what_waits_in_each_partition(self, feed: Feed) -> None:
-        """SEMANTICS 2.4: every partition there is, also one of which nothing waits."""
-        reader = feed(23)
-        assert sum(reader.backlog(None).values()) == 23
-        for start, end in spans(reader):
-            names = reader.partitions(reader.span(start, end))
-            assert set(reader.backlog(end)) == set(names)
-            behind = [reader.rows(reader.span(s, e)) for s, e in spans(reader, end)]
-            assert sum(reader.backlog(end).values()) == sum(n or 0 for n in behind)
-
-    def test_a_source_without_rows_ends_or_waits(self, feed: Feed) -> None:
-        """No rows is a state like any other."""
-        reader = feed(0)
-        end = reader.latest(None, NO_LIMIT)
-        span = reader.span(None, end)
-        assert reader.rows(span) in (None, 0)
-        assert read(reader, span).num_rows == 0
-        assert reader.latest(end, NO_LIMIT) == end
 
 
 class TestFileReplayOfParquet(SourceContract):
@@ -181,7 +56,7 @@ class TestFileReplayOfParquet(SourceContract):
         """SEMANTICS 8.5: the smaller of the limit and rows_per_batch."""
         reader = feed(9)
         for rows, read_rows in ((1, 1), (3, 3), (4, 4), (100, 4)):
-            assert reader.rows(reader.span(None, reader.latest(None, ReadLimit(rows=rows)))) == read_rows
+            assert count(reader, None, end_of_batch(reader, None, ReadLimit(rows=rows))) == read_rows
 
 
 class TestFileReplayOfCsv(SourceContract):
@@ -197,20 +72,50 @@ class TestFileReplayOfCsv(SourceContract):
         return make
 
 
+def memory_reader(rows: int, chunk: int, partitions: int) -> MemoryReader:
+    """Return the reader of a source that was fed so many rows in chunks, dealt to partitions."""
+    source = MemorySource("k long, s string")
+    reader = MemoryReader(source, SCHEMA)
+    add_rows(reader, rows, chunk, partitions)
+    return reader
+
+
+def add_rows(reader: SourceReader, rows: int, chunk: int, partitions: int) -> None:
+    """Feed more rows; k goes on."""
+    assert isinstance(reader, MemoryReader)
+    known = sum(len(part) for fed in reader.source.chunks for part in fed)
+    for first in range(known, known + rows, chunk):
+        dealt = [_row(k) for k in range(first, min(first + chunk, known + rows))]
+        reader.source.feed([dealt[part::partitions] for part in range(partitions)])
+
+
 class TestMemorySource(SourceContract):
     """MemorySource fed in one chunk."""
 
     @pytest.fixture
     def feed(self, tmp_path: Path) -> Feed:
-        kept: list[MemorySource] = []
+        return lambda rows: memory_reader(rows, chunk=100, partitions=1)
 
-        def make(rows: int) -> SourceReader:
-            source = MemorySource("k long, s string")
-            kept.append(source)
-            source.feed([_row(k) for k in range(rows)])
-            return MemoryReader(source, SCHEMA)
+    @pytest.fixture
+    def grow(self) -> Grow:
+        return lambda reader, rows: add_rows(reader, rows, chunk=100, partitions=1)
 
-        return make
+    def test_a_position_of_whole_chunks_is_as_ever(self, feed: Feed) -> None:
+        """What a limit cuts a chunk at stands in the position only while it does."""
+        reader = feed(5)
+        assert isinstance(reader, MemoryReader)
+        of = {"object": reader.source.id, "watermark": None}
+        cut = end_of_batch(reader, None, ReadLimit(rows=2))
+        assert cut == {**of, "chunks": 0, "rows": {"0": 2}, "taken": {"0": 2}}
+        assert end_of_batch(reader, cut) == {**of, "chunks": 1, "rows": {"0": 5}} == end_of_batch(reader, None)
+
+    def test_an_empty_chunk_is_something_new(self, feed: Feed) -> None:
+        """The test kit makes a batch without rows of it."""
+        reader = feed(5)
+        assert isinstance(reader, MemoryReader)
+        end = end_of_batch(reader, None)
+        reader.source.feed([])
+        assert end_of_batch(reader, end) == {**end, "chunks": 2}
 
 
 class TestPartitionedMemorySource(SourceContract):
@@ -218,17 +123,11 @@ class TestPartitionedMemorySource(SourceContract):
 
     @pytest.fixture
     def feed(self, tmp_path: Path) -> Feed:
-        kept: list[MemorySource] = []
+        return lambda rows: memory_reader(rows, chunk=5, partitions=2)
 
-        def make(rows: int) -> SourceReader:
-            source = MemorySource("k long, s string")
-            kept.append(source)
-            for first in range(0, rows, 5):
-                chunk = [_row(k) for k in range(first, min(first + 5, rows))]
-                source.feed([chunk[::2], chunk[1::2]])
-            return MemoryReader(source, SCHEMA)
-
-        return make
+    @pytest.fixture
+    def grow(self) -> Grow:
+        return lambda reader, rows: add_rows(reader, rows, chunk=5, partitions=2)
 
 
 class TestTopic(SourceContract):
@@ -238,24 +137,123 @@ class TestTopic(SourceContract):
     def feed(self, tmp_path: Path) -> Feed:
         return lambda rows: TopicByNumber({"a": (rows + 1) // 2, "b": rows // 2}, a_batch=3)
 
+    @pytest.fixture
+    def grow(self) -> Grow:
+        return add_to_topic
+
+    def test_a_new_partition_begins_at_its_earliest(self, feed: Feed) -> None:
+        """SourceReader.backlog: positions grow; a bounded run that was fixed before leaves it out."""
+        reader = feed(4)
+        assert isinstance(reader, Topic)
+        end, target = end_of_batch(reader, None), newest(reader)
+        reader.held["c"] = 2
+        assert (reader.backlog(end)["c"].next, reader.backlog(end)["c"].rows) == (0, 2)
+        assert end_of_batch(reader, end, target=target) == end
+        assert end_of_batch(reader, end) == {**end, "c": 2}
+
+    def test_a_partition_that_is_gone_is_in_no_backlog(self, feed: Feed) -> None:
+        """SEMANTICS 2.4: so the driver learns it."""
+        reader = feed(4)
+        assert isinstance(reader, Topic)
+        end = end_of_batch(reader, None)
+        del reader.held["b"]
+        assert set(reader.backlog(end)) == {"a"}
+
+
+def add_to_topic(reader: SourceReader, rows: int) -> None:
+    """Add rows to the end of both partitions."""
+    assert isinstance(reader, Topic | FramedTopic)
+    reader.held = {name: n + rows for name, n in reader.held.items()}
+
+
+@pytest.mark.spark
+class TestFramedTopic(SourceContract):
+    """The same partitions where Spark reads them, a frame a batch."""
+
+    @pytest.fixture
+    def feed(self, tmp_path: Path) -> Feed:
+        return lambda rows: FramedByNumber({"a": (rows + 1) // 2, "b": rows // 2}, a_batch=3)
+
+    @pytest.fixture
+    def grow(self) -> Grow:
+        return add_to_topic
+
 
 class TopicByNumber(Topic):
     """A topic whose rows are numbered over both partitions."""
 
     schema = pa.schema([("k", pa.int64())])
 
-    def task_reader(self) -> Any:
+    def task_reader(self) -> TaskReader:
         """Return the reader that numbers."""
         return _Numbering()
+
+
+class FramedByNumber(FramedTopic):
+    """A topic whose rows are numbered over both partitions, as frames."""
+
+    schema = pa.schema([("k", pa.int64())])
+
+    def frame(self, span: Span, spark: Any) -> Any:
+        """Return the rows with k for n."""
+        return super().frame(span, spark).selectExpr(f"n * 2 + {PARTITION} AS k", *HIDDEN)
 
 
 class _Numbering(TopicTask):
     def read(self, span: Span, split: int, splits: int) -> Iterator[pa.Table]:
         """Yield the rows with k for n."""
-        for table in TopicTask().read(span, split, splits):
+        for table in rows_of(span) if split == 0 else ():
             k = pc.add(pc.multiply(table["n"], 2), table[PARTITION].cast(pa.int64()))
             yield pa.table([k, *(table[name] for name in HIDDEN)], names=["k", *HIDDEN])
 
 
 def _row(k: int) -> dict[str, Any]:
     return {"k": k, "s": f"s{k}"}
+
+
+# --- what the driver does with a source ------------------------------------------------------
+
+
+class Acked(WorldReader):
+    """A reader that compares what is acknowledged with the log and the tables."""
+
+    def __init__(self, world: World, store: Witness, acked: list[int]) -> None:
+        super().__init__(world)
+        self.store, self.acked = store, acked
+
+    def ack(self, position: Position) -> None:
+        """Find the position committed, and its rows shown."""
+        commits = [entry for entry in self.store.entries() if isinstance(entry, Commit)]
+        assert position == commits[-1].sources["numbers"].position
+        assert len(self.world.rows("raw")) == len(self.world.rows("copy")) == position["at"]
+        self.acked.append(int(position["at"]))
+
+
+class AckingEngine(FakeEngine):
+    """An engine over such a reader."""
+
+    store: Witness
+    acked: list[int]
+
+    def source(self, name: str) -> WorldReader:
+        """Return the reader."""
+        return Acked(self.world, self.store, self.acked)
+
+
+@pytest.mark.parametrize("stage", [None, "CommitBatch", "PublishSinks", "AckSources"])
+def test_acks_rise_and_come_after_commit_and_sinks(stage: str | None) -> None:
+    """SourceReader.ack: a crash may leave one out, and none is too early or goes back."""
+    world, store, acked = World(times=[float(n) for n in range(7)], batch_rows=2), Witness(), list[int]()
+    for name in ("a", "b"):
+        engine = AckingEngine(world, plain_job(), name)
+        engine.store, engine.acked = store, acked
+        driver = make_driver(world, store, name, graph=plain_job(), engine=engine)
+        if name == "b":
+            run_to_end(driver)
+            break
+        for hook in driver.run():
+            if (hook.stage, hook.when, hook.batch) == (stage, "after", 1):
+                break
+    assert acked == sorted(set(acked))
+    assert set(acked) >= {2, 6, 7}
+    assert (4 in acked) is (stage in {None, "AckSources"})

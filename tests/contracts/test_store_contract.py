@@ -154,6 +154,12 @@ class StoreContract:
                 winners = [data for data in pool.map(contend, range(4)) if data]
             assert [store.read(path)] == winners
 
+    def test_the_janitor_finds_nothing_behind_whole_writes(self, store: CheckpointStore) -> None:
+        """F15: what is there is no temporary file, however long ago it was written."""
+        store.create("a/x", b"1")
+        assert store.janitor(0, now=2e10) == 0
+        assert store.list("") == ["a/x"]
+
 
 class SharedStoreContract(StoreContract):
     """The suite for stores that several processes may open; `open_again` must be picklable."""

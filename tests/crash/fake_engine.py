@@ -45,7 +45,7 @@ from penstock.runtime.snapshots.scheduler import DataCheckpoints
 from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.sinks.base import Publisher, Sink, Target, TruncatableSink
 from penstock.sinks.delta.restore import choose_version
-from penstock.sources.base import Position, ReadLimit, Source, SourceReader, Span, TaskReader
+from penstock.sources.base import Ends, Position, Source, SourceReader, Span, Waiting
 from penstock.state.manifest import Manifest, ManifestRef
 from penstock.time.clock import ManualClock
 from penstock.time.triggers import FixedInterval
@@ -221,26 +221,18 @@ class WorldReader(SourceReader):
     """Follow the rows of a world, `batch_rows` a batch."""
 
     schema = pa.schema([("id", pa.int64())])
-    splits = 1
 
     def __init__(self, world: World) -> None:
         self.world = world
 
-    def latest(self, after: Position | None, limit: ReadLimit) -> Position:
-        """Return how far a batch may read: `batch_rows` further, or to the end."""
-        return {"at": min(self._at(after) + self.world.batch_rows, len(self.world.times))}
+    def backlog(self, after: Position | None) -> Mapping[str, Waiting]:
+        """Return the rows that no batch has read, of which a batch takes `batch_rows`."""
+        return {"0": Waiting.of_rows(self._at(after), len(self.world.times), at_most=self.world.batch_rows)}
 
-    def newest(self, after: Position | None) -> Position:
-        """Return the number of rows there are."""
-        return {"at": len(self.world.times)}
-
-    def clamp(self, position: Position, target: Position) -> Position:
-        """Return the lower number."""
-        return {"at": min(self._at(position), self._at(target))}
-
-    def backlog(self, position: Position | None) -> Mapping[str, int]:
-        """Return the rows that no batch has read."""
-        return {"0": len(self.world.times) - self._at(position)}
+    def position(self, after: Position | None, ends: Ends) -> Position:
+        """Return the number of rows that are read."""
+        assert self._at(after) <= ends["0"] <= len(self.world.times)
+        return {"at": ends["0"]}
 
     def span(self, start: Position | None, end: Position) -> Span:
         """Return the ids between two positions."""
@@ -261,10 +253,6 @@ class WorldReader(SourceReader):
     def ended(self, position: Position | None) -> bool:
         """Return whether all rows are read and there will be no more."""
         return self.world.closed and self._at(position) >= len(self.world.times)
-
-    def task_reader(self) -> TaskReader:
-        """Have none: the engine reads."""
-        raise NotImplementedError
 
     @staticmethod
     def _at(position: Position | None) -> int:

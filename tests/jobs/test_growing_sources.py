@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from penstock import Job, agg, seconds
 from penstock.runtime.driver.loop import DriverSettings
 from penstock.sinks import MemorySink
-from penstock.sources.base import ReadLimit
+from penstock.sources.backlog import ReadLimit, Waiting
 from penstock.testing import Harness
 from penstock.windows import Tumbling
 
@@ -80,11 +80,11 @@ def test_a_partition_that_a_limit_holds_back_is_not_idle(tmp_path: Path) -> None
 class OneAtATime(Topic):
     """A topic of which a batch reads four rows, of the first partition that has any: the others are held back."""
 
-    def latest(self, after: Any, limit: ReadLimit) -> dict[str, int]:
-        """Return four rows further in one partition."""
-        end = {p: self._at(after, p) for p in self.held}
-        turn = next((p for p, n in self.held.items() if n > end[p]), None)
-        return end if turn is None else {**end, turn: end[turn] + 4}
+    def backlog(self, after: Any) -> dict[str, Waiting]:
+        """Return four rows to read in one partition, and none in the others."""
+        found = super().backlog(after)
+        turn = next((p for p, waiting in found.items() if waiting.rows), None)
+        return {p: Waiting.of_rows(w.next, w.latest, at_most=4 if p == turn else 0) for p, w in found.items()}
 
 
 def test_a_partition_that_is_deleted_stops_holding_windows_open(tmp_path: Path) -> None:

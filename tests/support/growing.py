@@ -8,18 +8,29 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.sources.base import Position, ReadLimit, Source, SourceReader, Span, TaskReader, with_hidden
+from penstock.sources.base import (
+    Ends,
+    FrameReader,
+    Position,
+    Source,
+    SourceReader,
+    Span,
+    SplitReader,
+    TaskReader,
+    Waiting,
+    with_hidden,
+)
 
 SCHEMA = pa.schema([("t", pa.timestamp("us", tz="UTC")), ("p", pa.string()), ("n", pa.int64())])
 S = 1_000_000
 
 
 @dataclass
-class Topic(Source, SourceReader):
+class _Growing(Source, SourceReader):
     """Follow partitions, each with so many rows; row n of a partition has event time `times[partition]` + n seconds.
 
     `held` are the rows of each. Each question for what is there adds `growth` rows to every partition.
-    A batch reads at most `a_batch` of each, or what the limit says.
+    A batch reads at most `a_batch` of each.
     """
 
     held: dict[str, int]
@@ -28,30 +39,19 @@ class Topic(Source, SourceReader):
     times: dict[str, int] = field(default_factory=dict)
     asked: int = 0
     schema = SCHEMA
-    splits = 1
 
-    def open(self, spark: Any) -> Topic:
+    def open(self, spark: Any) -> SourceReader:
         """Return itself: it follows as well as describes."""
         return self
 
-    def latest(self, after: Position | None, limit: ReadLimit) -> Position:
-        """Return a batch further in each partition."""
+    def backlog(self, after: Position | None) -> dict[str, Waiting]:
+        """Return the rows of each partition behind a position, after they have grown."""
         self._grow()
-        most = self.a_batch if limit.rows is None else min(self.a_batch, limit.rows)
-        return {p: min(self._at(after, p) + most, n) for p, n in self.held.items()}
+        return {p: Waiting.of_rows(self._at(after, p), n, at_most=self.a_batch) for p, n in self.held.items()}
 
-    def newest(self, after: Position | None) -> Position:
-        """Return the end of each partition."""
-        self._grow()
-        return dict(self.held)
-
-    def clamp(self, position: Position, target: Position) -> Position:
-        """Return the lower number of each partition that the target has."""
-        return {p: min(position.get(p, n), n) for p, n in target.items()}
-
-    def backlog(self, position: Position | None) -> dict[str, int]:
-        """Return the rows of each partition behind a position."""
-        return {p: n - self._at(position, p) for p, n in self.held.items()}
+    def position(self, after: Position | None, ends: Ends) -> Position:
+        """Return the number of each partition."""
+        return dict(ends)
 
     def span(self, start: Position | None, end: Position) -> Span:
         """Return the numbers to read of each partition."""
@@ -72,10 +72,6 @@ class Topic(Source, SourceReader):
         """Return the names."""
         return tuple(span)
 
-    def task_reader(self) -> TopicTask:
-        """Return the reader."""
-        return TopicTask()
-
     def _grow(self) -> None:
         self.asked += 1
         assert self.asked < 1_000, "there is no end"
@@ -86,14 +82,38 @@ class Topic(Source, SourceReader):
         return int(position.get(partition, 0)) if position else 0
 
 
+class Topic(_Growing, SplitReader):
+    """Partitions that the tasks read."""
+
+    def task_reader(self) -> TaskReader:
+        """Return the reader."""
+        return TopicTask()
+
+
+class FramedTopic(_Growing, FrameReader):
+    """Partitions that Spark reads, a frame a batch."""
+
+    def frame(self, span: Span, spark: Any) -> Any:
+        """Return the rows in two parts, whatever partition they are of."""
+        rows = pa.concat_tables([with_hidden(SCHEMA.empty_table(), 0, pa.array([], pa.int64())), *rows_of(span)])
+        # One chunk: of a table that begins with empty chunks Spark loses rows.
+        return spark.createDataFrame(rows.combine_chunks()).repartition(2)
+
+
 @dataclass(frozen=True)
 class TopicTask(TaskReader):
     """Make the rows of a span."""
 
     def read(self, span: Span, split: int, splits: int) -> Iterator[pa.Table]:
         """Yield the rows of each partition in the first split."""
-        for index, (partition, (first, last, start)) in enumerate(span.items() if split == 0 else ()):
-            numbers = range(first, last)
-            columns = [[(start + n) * S for n in numbers], [partition] * len(numbers), list(numbers)]
-            table = pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
-            yield with_hidden(table, index, pa.array(numbers, pa.int64()))
+        if split == 0:
+            yield from rows_of(span)
+
+
+def rows_of(span: Span) -> Iterator[pa.Table]:
+    """Yield the rows of a span, a table for each partition."""
+    for index, (partition, (first, last, start)) in enumerate(span.items()):
+        numbers = range(first, last)
+        columns = [[(start + n) * S for n in numbers], [partition] * len(numbers), list(numbers)]
+        table = pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+        yield with_hidden(table, index, pa.array(numbers, pa.int64()))

@@ -1,14 +1,58 @@
-"""State what every source promises."""
+"""State what every source promises (SEMANTICS 1.1, 1.5, 2.4, 9.1).
+
+A source of your own is one file with three classes: what the job says, what the driver follows, what the tasks read.
+
+    class Numbers(Source):
+        def open(self, spark): return NumbersReader()
+
+    class NumbersReader(SplitReader):
+        schema = pa.schema([("n", pa.int64())])
+
+        def backlog(self, after): ...           # per partition: the next place, the latest, the rows between
+        def position(self, after, ends): ...    # what the log keeps: plain JSON
+        def span(self, start, end): ...         # what the tasks read, and what proves that it is unchanged
+        def verify(self, span): ...             # raise SourceChanged where it is not
+        def ended(self, position): return False
+        def rows(self, span): ...
+        def partitions(self, span): return ("0",)
+        @abstractmethod
+    def task_reader(self): return NumbersInTask()
+
+    class NumbersInTask(TaskReader):
+        def read(self, span, split, splits): ...  # yield tables: the schema's columns, then HIDDEN
+
+`tests/contracts/test_source_contract.py` is the same contract as tests; a subclass there runs it on a source of yours.
+
+A partition is what a source reads in order: a partition of a topic, a folder, a table, a receiver. It has a name for as
+long as the source lives. New ones may appear, and old ones go.
+A place is a whole number in a partition: an offset, the number of a row, a file, a version, a block. The unit is the
+source's own. Places rise, and a place says the same for ever. What lies between two places is read whole or not at all.
+A position is the places up to which all partitions were read, and what the source needs to find them again.
+
+The order of a batch:
+
+1. Driver: `backlog(after)`; the engine divides the limits among the partitions, and clamps to the end of a bounded run.
+2. Driver: `position(after, ends)`. Equal to `after`, nothing is new, and the source is left alone.
+3. Driver: `span(after, position)`. Position and span go to the log: from here the batch is fixed.
+4. Tasks: `TaskReader.read`, or `FrameReader.frame` for sources that Spark reads.
+5. Driver: `partitions`, `rows`, `ended`, for the Commit; `ack` when the sinks have the batch.
+
+After a crash between 3 and 5, another driver begins at `verify(span)`, then 4.
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from penstock.graph.policies import OnEnd
+from penstock.sources.backlog import Ends, ReadLimit, Waiting
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 __all__ = [
     "ERROR",
@@ -16,10 +60,15 @@ __all__ = [
     "PARTITION",
     "POSITION",
     "RAW",
+    "WATERMARK",
+    "Ends",
+    "FrameReader",
     "ReadLimit",
     "Source",
     "SourceReader",
+    "SplitReader",
     "TaskReader",
+    "Waiting",
     "with_hidden",
 ]
 
@@ -32,88 +81,131 @@ ERROR = "_penstock_error"
 RAW = "_penstock_raw"
 """string: the record as it came, for rows that go to quarantine; null for a good row."""
 HIDDEN = (PARTITION, POSITION, ERROR, RAW)
+WATERMARK = "watermark"
+"""The member of a position with the watermark that the source itself reports, microseconds since 1970.
+
+Null, or left out, where it reports none; then event times make the watermark (SEMANTICS 2.1).
+"""
 
 Position = Mapping[str, Any]
 Span = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadLimit:
-    """Bound what one batch may read; None means no bound beside the source's own."""
-
-    rows: int | None = None
-
-
 class TaskReader(Protocol):
-    """Read spans inside Spark's tasks. Picklable; holds no connection."""
+    """Read spans inside Spark's tasks.
+
+    It is pickled once a run and sent to every task, so it holds settings and no connection. What is costly to open it
+    may keep in the process, by module, for the next batch.
+    """
 
     def read(self, span: Span, split: int, splits: int) -> Iterator[pa.Table]:
         """Yield the rows of part `split` of `splits` of a span: the schema's columns, then HIDDEN.
 
-        The same span gives the same rows in the same order, today and after a restart elsewhere.
-        A table stays as it was yielded: it may be looked at when later ones have been read.
-        Raises SourceChanged when it cannot.
+        A task calls it once for each split, in any order, on any executor, and again when Spark retries the task or
+        another driver runs the batch. The same span gives the same rows in the same order each time. Each row is in
+        exactly one split, and `splits` decides no more than which. POSITION rises in each partition from span to span.
+        A record that cannot be decoded is a row with ERROR and RAW, and null in all other columns.
+        It yields tables that fit into memory, and never one that it changes later. It writes nothing.
+
+        Raises SourceChanged when the rows are not those of the span any more; any other error of the source by name.
         """
 
 
 class SourceReader(Protocol):
-    """Follow one source on the driver."""
+    """Follow one source on the driver, from `Source.open` to the end of the run.
+
+    One thread calls it. It may keep connections and answers between batches, and nothing that the log does not tell:
+    the next driver has positions and spans only. Subclass `SplitReader` or `FrameReader`.
+    """
 
     schema: pa.Schema
-    splits: int
+    """The columns of its rows, fixed for the run."""
 
-    def latest(self, after: Position | None, limit: ReadLimit) -> Position:
-        """Return the newest position this batch may read to.
+    def backlog(self, after: Position | None) -> Mapping[str, Waiting]:
+        """Return what waits behind a position, for every partition that the source has now, by name.
 
-        Called once a batch, before anything is durable.
-        Never earlier than `after`; equal to it when nothing is new.
+        Called once a batch, before anything is durable; once where a run fixes its end (SEMANTICS 1.5); by `penstock
+        diff`; and for the progress on a terminal. `after` is None before the first batch: `next` is then where the
+        source begins. Otherwise `next` is where `after` stands, and for a partition that `after` does not know, the
+        earliest place. A partition that is read to its end is in the answer as well; one that is missing is gone, and
+        stops holding the watermark back (SEMANTICS 2.4).
+        It does not block: where nothing is new it says so, and is asked again.
+
+        Raises SourceChanged where the source is not the one that was read up to `after`.
         """
 
-    def newest(self, after: Position | None) -> Position:
-        """Return the newest position of every partition now, whatever the limits; never earlier than `after`.
+    def position(self, after: Position | None, ends: Ends) -> Position:
+        """Return the position at which the partitions of `ends` are read up to these places, as plain JSON.
 
-        Called once where a run fixes its end (SEMANTICS 1.5), however fast the source grows.
-        """
-
-    def clamp(self, position: Position, target: Position) -> Position:
-        """Return the earlier of two positions, partition by partition.
-
-        `target` is an answer of `newest` and `position` a later one of `latest`. The result equals `target` where
-        `position` has reached or passed it everywhere. A partition that `target` lacks is new since then: left out.
-        """
-
-    def backlog(self, position: Position | None) -> Mapping[str, int]:
-        """Return how many rows wait behind a position now, for every partition that the source has now.
-
-        The names are those of `partitions`. A partition with a row here was held back: it is not idle. One that was
-        read and is missing here is gone: it stops holding the watermark back (SEMANTICS 2.4).
+        Called once a batch, right behind the `backlog` of the same `after`, whose listing may be kept for it. `ends`
+        lie between `next` and `latest` of that answer. A partition that it had and `ends` lacks is not begun: the end
+        of the run was fixed before it was there.
+        Equal to `after` where nothing is new, also where the source has grown meanwhile.
         """
 
     def span(self, start: Position | None, end: Position) -> Span:
-        """Return what to read between two positions, as plain JSON, with the facts that prove it is unchanged."""
+        """Return what to read between two positions, as plain JSON, with the facts that prove it is unchanged.
+
+        Called once a batch, when `end` is not `start`. It goes to the log and into every task, so it is small: names
+        and numbers, no rows.
+        """
 
     def verify(self, span: Span) -> None:
-        """Raise SourceChanged when the span would no longer give the rows it gave."""
+        """Raise SourceChanged when a span would no longer give the rows it gave.
+
+        Called by a driver that finds a batch fixed and not committed, and by `penstock diff`.
+        """
 
     def ended(self, position: Position | None) -> bool:
-        """Return whether nothing will ever come after this position."""
+        """Return whether nothing will ever come after this position.
+
+        Called some times a batch; it answers from what `backlog` has learnt. What has ended is not read any more, also
+        not after a restart.
+        """
 
     def rows(self, span: Span) -> int | None:
-        """Return how many rows a span has, None where only reading tells; the batch must account for each."""
+        """Return how many rows a span has, None where only reading tells.
+
+        Called once a batch, behind the tasks: the batch must account for each (SEMANTICS 2.10).
+        """
 
     def partitions(self, span: Span) -> tuple[str, ...]:
         """Return the names of the source's partitions, in the order of their indexes in PARTITION."""
 
-    def task_reader(self) -> TaskReader:
-        """Return the reader that runs inside the tasks."""
-
     def ack(self, position: Position) -> None:
-        """Note that all up to a position is committed and published, for the tools of others; by default nothing."""
+        """Note outside that all up to a position is committed and published, for the tools of others.
+
+        Called once a batch, after the sinks, in the order of batches. A crash may leave calls out, and a restore goes
+        back behind them: nothing may depend on it, and no position is ever read from there. By default it does nothing.
+        """
         return
 
 
+class SplitReader(SourceReader):
+    """A reader whose rows the tasks fetch themselves: one plan serves all batches."""
+
+    splits: int = 1
+    """How many tasks read a span, fixed for the run."""
+
+    @abstractmethod
+    def task_reader(self) -> TaskReader:
+        """Return the reader that runs inside the tasks; called when the job is planned, once for each use."""
+
+
+class FrameReader(SourceReader):
+    """A reader whose rows Spark fetches: a frame for each batch, and so a plan for each batch (FACTS 5)."""
+
+    @abstractmethod
+    def frame(self, span: Span, spark: Any) -> DataFrame:
+        """Return the rows of a span: the schema's columns, then HIDDEN, as `TaskReader.read` yields them.
+
+        Called once a batch, before the tasks; the frame is read as often as the job has uses of the source, and gives
+        the same rows each time. It is lazy: nothing runs here.
+        """
+
+
 class Source(Protocol):
-    """Describe where rows come from; opened once by each driver."""
+    """Describe where rows come from, in the code of a job. Subclass it; it holds settings and no connection."""
 
     live: bool = True
     """Rows are of about now. Then event times are bounded ahead of the batch time (SEMANTICS 2.7), by an hour."""
@@ -121,7 +213,13 @@ class Source(Protocol):
     """Whether the end of the source, if it has one, closes all windows (SEMANTICS 2.1)."""
 
     def open(self, spark: Any) -> SourceReader:
-        """Return the reader; `spark` is the job's SparkSession."""
+        """Return the reader.
+
+        Called once by each driver and by `penstock diff` and `explain --analyze`, before the log is owned: two drivers
+        may have a source open at a time. `spark` is the job's SparkSession.
+
+        Raises SourceNotFound, ConfigError or another error by name for what can be known before the first batch.
+        """
 
 
 def with_hidden(

@@ -16,12 +16,26 @@ import pyarrow as pa
 from penstock.errors import BadRecordFound, JobError, SourceChanged
 from penstock.graph.policies import BadRecord, OnEnd
 from penstock.graph.source_location import user_site
-from penstock.sources.base import HIDDEN, Position, ReadLimit, Source, SourceReader, Span, TaskReader, with_hidden
+from penstock.sources.base import (
+    HIDDEN,
+    WATERMARK,
+    Ends,
+    Position,
+    Source,
+    Span,
+    SplitReader,
+    TaskReader,
+    Waiting,
+    with_hidden,
+)
 from penstock.sources.records import arrow_schema, rows_to_table
 
 __all__ = ["MemorySource"]
 
 Rows = Sequence[Mapping[str, Any]]
+
+_TAKEN = "taken"
+"""The member of a position with what a limit has let through of chunks that are not read whole, rows by partition."""
 
 
 class _Fed:
@@ -40,7 +54,7 @@ class _Fed:
 class MemorySource(Source):
     """Hold rows that a test feeds, as chunks numbered from 0.
 
-    A position names the last chunk that was read, so a restart or a restore reads the later ones again.
+    A position names the chunks that were read, so a restart or a restore reads the later ones again.
     `on_end` says whether all windows close at the end, where `end` makes one (SEMANTICS 2.1).
     """
 
@@ -117,49 +131,55 @@ class MemorySource(Source):
         return MemoryReader(self, arrow_schema(self.schema))
 
 
-class MemoryReader(SourceReader):
+class MemoryReader(SplitReader):
     """Follow a MemorySource; each span is spooled to a file of its own, which the tasks map."""
-
-    splits = 1
 
     def __init__(self, source: MemorySource, schema: pa.Schema) -> None:
         self.source = source
         self.schema = schema
 
-    def latest(self, after: Position | None, limit: ReadLimit) -> Position:
-        """Return the position behind the newest chunk."""
-        done = self._chunks_done(after)
-        rows = dict(after["rows"]) if after else {}
-        for chunk in self.source.chunks[done:]:
+    def backlog(self, after: Position | None) -> dict[str, Waiting]:
+        """Return the rows that were fed and lie behind a position."""
+        known, taken = (dict(after["rows"]), self._taken(after)) if after else ({}, {})
+        fed: dict[str, int] = {}
+        for chunk in self.source.chunks[self._chunks_done(after) :]:
             for i, part in enumerate(chunk):
-                rows[str(i)] = rows.get(str(i), 0) + len(part)
-        said = self.source.watermark if self.source.watermark is not None else (after or {}).get("watermark")
-        return {"object": self.source.id, "chunks": len(self.source.chunks), "rows": rows, "watermark": said}
+                fed[str(i)] = fed.get(str(i), 0) + len(part)
+        found = {}
+        for name in {**known, **fed}:
+            first = int(known.get(name, 0))
+            found[name] = Waiting.of_rows(first, first + fed.get(name, 0) - taken.get(name, 0))
+        return found
 
-    def newest(self, after: Position | None) -> Position:
-        """Return the position behind the newest chunk."""
-        return self.latest(after, ReadLimit())
-
-    def clamp(self, position: Position, target: Position) -> Position:
-        """Return the earlier of two positions; of the same chunks `target`, with the watermark of then."""
-        return position if position["chunks"] < target["chunks"] else target
-
-    def backlog(self, position: Position | None) -> dict[str, int]:
-        """Return the rows behind a position, by partition."""
-        done = position["rows"] if position else {}
-        return {name: n - int(done.get(name, 0)) for name, n in self.newest(position)["rows"].items()}
+    def position(self, after: Position | None, ends: Ends) -> Position:
+        """Return the chunks that are read whole up to these rows, and what is read of the next ones."""
+        done, known = self._chunks_done(after), dict(after["rows"]) if after else {}
+        left = self._taken(after)
+        for name, end in ends.items():
+            left[name] = left.get(name, 0) + end - int(known.get(name, 0))
+        for chunk in self.source.chunks[done:]:
+            if any(left.get(str(i), 0) < len(part) for i, part in enumerate(chunk)):
+                break
+            done += 1
+            for i, part in enumerate(chunk):
+                left[str(i)] = left.get(str(i), 0) - len(part)
+        said = self.source.watermark if self.source.watermark is not None else (after or {}).get(WATERMARK)
+        taken = {name: n for name, n in left.items() if n}
+        position = {"object": self.source.id, "chunks": done, "rows": {**known, **ends}, WATERMARK: said}
+        return {**position, **({_TAKEN: taken} if taken else {})}
 
     def span(self, start: Position | None, end: Position) -> Span:
-        """Spool the chunks between two positions to a file and name it."""
+        """Spool the rows between two positions to a file and name it."""
         counts = {name: int(n) for name, n in (start["rows"] if start else {}).items()}
         read = sum(end["rows"].values()) - sum(counts.values())
-        chunks = [self._chunks_done(start), int(end["chunks"])]
         span: dict[str, Any] = {
             "partitions": sorted(end["rows"], key=int),
             "file": str(self.source.folder / f"{uuid.uuid4().hex}.arrow") if read else None,
             "rows": read,
-            "chunks": chunks,
+            "chunks": [self._chunks_done(start), len(self.source.chunks)],
             "before": counts,
+            "after": dict(end["rows"]),
+            _TAKEN: self._taken(start),
         }
         if read:
             self._spool(span)
@@ -184,19 +204,23 @@ class MemoryReader(SourceReader):
 
     def _spool(self, span: Span) -> None:
         """Write the rows of a span to its file."""
-        counts = dict(span["before"])
+        counts, skipped = dict(span["before"]), dict(span[_TAKEN])
         tables = []
         first, last = span["chunks"]
         for chunk in self.source.chunks[first:last]:
             for i, part in enumerate(chunk):
-                table, errors, raw = rows_to_table(part, self.schema)
-                known = counts.get(str(i), 0)
+                name = str(i)
+                skip = min(skipped.get(name, 0), len(part))
+                skipped[name] = skipped.get(name, 0) - skip
+                known = counts.get(name, 0)
+                rows = part[skip : skip + span["after"].get(name, known) - known]
+                table, errors, raw = rows_to_table(rows, self.schema)
                 if self.source.on_bad_record is BadRecord.FAIL and errors.null_count < len(errors):
                     row = next(j for j, e in enumerate(errors) if e.is_valid)
                     raise BadRecordFound(f"row {known + row} of partition {i} does not fit: {errors[row]}")
-                positions = pa.array(range(known, known + len(part)), pa.int64())
+                positions = pa.array(range(known, known + len(rows)), pa.int64())
                 tables.append(with_hidden(table, i, positions, errors, raw))
-                counts[str(i)] = known + len(part)
+                counts[name] = known + len(rows)
         merged = pa.concat_tables(tables)
         path = Path(span["file"])
         whole = path.with_suffix(".tmp")
@@ -219,6 +243,12 @@ class MemoryReader(SourceReader):
     def task_reader(self) -> MemoryTaskReader:
         """Return the reader of spooled files."""
         return MemoryTaskReader(self.schema)
+
+    def _taken(self, position: Position | None) -> dict[str, int]:
+        """Return what is read, by partition, of the chunks behind those that are read whole."""
+        if position is None or position["object"] != self.source.id:
+            return {}
+        return {name: int(n) for name, n in position.get(_TAKEN, {}).items()}
 
     def _chunks_done(self, position: Position | None) -> int:
         if position is None or position["object"] != self.source.id:

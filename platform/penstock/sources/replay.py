@@ -27,7 +27,18 @@ from penstock.errors import (
     SourceNotFound,
 )
 from penstock.graph.policies import BadRecord, OnEnd
-from penstock.sources.base import ERROR, RAW, Position, ReadLimit, Source, SourceReader, Span, TaskReader, with_hidden
+from penstock.sources.base import (
+    ERROR,
+    RAW,
+    Ends,
+    Position,
+    Source,
+    Span,
+    SplitReader,
+    TaskReader,
+    Waiting,
+    with_hidden,
+)
 from penstock.sources.csv_records import csv_parts
 from penstock.sources.external_sort import ROW, externally_sorted, pieces
 from penstock.sources.records import arrow_schema, cast_columns
@@ -35,6 +46,8 @@ from penstock.sources.sorted_copy import SortedCopy, copies_folder, hold, sweep,
 
 __all__ = ["FileReplay"]
 
+_ONLY = "0"
+"""The name of the one partition."""
 _ROWS_A_SPLIT = 50_000
 _ROWS_A_PIECE = 32_768
 _ORDER = "_penstock_order"
@@ -96,7 +109,7 @@ class FileReplay(Source):
         return ReplayReader(self, path, found, stamp, read_as)
 
 
-class ReplayReader(SourceReader):
+class ReplayReader(SplitReader):
     """Follow a sorted file by row number."""
 
     def __init__(
@@ -121,29 +134,20 @@ class ReplayReader(SourceReader):
             raise BadRecordFound(copy.facts["bad"], where=str(path))
         self.splits = max(1, min(os.cpu_count() or 1, -(-spec.rows_per_batch // _ROWS_A_SPLIT)))
 
-    def latest(self, after: Position | None, limit: ReadLimit) -> Position:
-        """Return the row number at most one batch further, with what tells the file from others.
+    def backlog(self, after: Position | None) -> dict[str, Waiting]:
+        """Return the rows behind a position, of which a batch reads `rows_per_batch`.
 
         Raises SourceChanged where the file is not the one that was read up to `after`, or is read in another way: its
         rows have other numbers.
         """
         if after is not None:
             self._refuse_other(after, f"the first {after['row']} rows were read")
-        start = after["row"] if after else 0
-        rows = self.spec.rows_per_batch if limit.rows is None else min(limit.rows, self.spec.rows_per_batch)
-        return {"row": min(start + rows, self.count), **self.facts}
+        start = int(after["row"]) if after else 0
+        return {_ONLY: Waiting.of_rows(start, self.count, at_most=self.spec.rows_per_batch)}
 
-    def newest(self, after: Position | None) -> Position:
-        """Return the position behind the last row. Raises SourceChanged as `latest` does."""
-        return {**self.latest(after, ReadLimit()), "row": self.count}
-
-    def clamp(self, position: Position, target: Position) -> Position:
-        """Return the earlier of two positions."""
-        return min(position, target, key=lambda at: int(at["row"]))
-
-    def backlog(self, position: Position | None) -> dict[str, int]:
-        """Return the rows behind a position."""
-        return {"0": self.count - int(position["row"] if position else 0)}
+    def position(self, after: Position | None, ends: Ends) -> Position:
+        """Return the row number, with what tells the file from others."""
+        return {"row": ends[_ONLY], **self.facts}
 
     def span(self, start: Position | None, end: Position) -> Span:
         """Return the rows' numbers, with the length and digest of the file (F39)."""
@@ -196,7 +200,7 @@ class ReplayReader(SourceReader):
 
     def partitions(self, span: Span) -> tuple[str, ...]:
         """Return the one partition."""
-        return ("0",)
+        return (_ONLY,)
 
     def task_reader(self) -> ReplayTaskReader:
         """Return the reader of the sorted copy."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from penstock.runtime.process.control import ControlState
 from penstock.runtime.restore.target import parse_start
-from penstock.sources.base import ReadLimit
+from penstock.sources.backlog import ReadLimit
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import Stream, Wish
 

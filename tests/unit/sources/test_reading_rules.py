@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from source_reading import end_of_batch
 
 from penstock.errors import ReadByOtherRules
 from penstock.sources import FileReplay
 from penstock.sources import replay as replay_module
-from penstock.sources.base import ReadLimit
-
-NO_LIMIT = ReadLimit()
 
 
 @pytest.fixture(autouse=True)
@@ -50,21 +48,21 @@ def test_rows_that_were_counted_by_older_rules_are_never_shifted(
     path = csv(tmp_path, "k,s\n" + text)
     monkeypatch.setattr(replay_module, "arrow_schema", lambda _: pa.schema([("k", pa.float32()), ("s", pa.string())]))
     reader = FileReplay(path, order_by="k", schema="k float, s string", rows_per_batch=2).open(None)
-    now = reader.latest(None, NO_LIMIT)
-    assert reader.latest(now, NO_LIMIT)["row"] == 3
+    now = end_of_batch(reader, None)
+    assert end_of_batch(reader, now)["row"] == 3
     span = reader.span(None, now)
     for known, fixed in ((now, span), ({**now, "rules": 1}, {**span, "rules": 1})):
         before, then = ({n: v for n, v in one.items() if n != "rules" or v == 1} for one in (known, fixed))
         if not refused:
-            assert reader.latest(before, NO_LIMIT)["row"] == 3
+            assert end_of_batch(reader, before)["row"] == 3
             reader.verify(then)
             continue
         with pytest.raises(ReadByOtherRules, match="the first 2 rows were read by the reading rules of version 1"):
-            reader.latest(before, NO_LIMIT)
+            end_of_batch(reader, before)
         with pytest.raises(ReadByOtherRules, match="rows 0 to 2 were fixed by the reading rules of version 1"):
             reader.verify(then)
     with pytest.raises(ReadByOtherRules, match="version 3"):
-        reader.latest({**now, "rules": 3}, NO_LIMIT)
+        end_of_batch(reader, {**now, "rules": 3})
 
 
 def test_a_copy_that_was_sorted_by_other_rules_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

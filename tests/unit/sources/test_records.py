@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from source_reading import end_of_batch
 
 from penstock.errors import BadRecordFound
 from penstock.sources import BadRecord, MemorySource
-from penstock.sources.base import ReadLimit
 from penstock.sources.memory import MemoryReader
 from penstock.sources.records import cast_columns, rows_to_table
 
@@ -203,4 +203,4 @@ def test_a_memory_source_that_fails_names_the_row() -> None:
     reader = MemoryReader(source, pa.schema([("i", pa.int32())]))
     source.feed([[{"i": 1}], [{"i": 1}, {"i": "x"}]])
     with pytest.raises(BadRecordFound, match="row 1 of partition 1 does not fit: column 'i': 'x' does not fit int"):
-        reader.span(None, reader.latest(None, ReadLimit()))
+        reader.span(None, end_of_batch(reader, None))

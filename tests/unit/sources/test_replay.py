@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from source_reading import end_of_batch
 
 from penstock.errors import (
     BadRecordFound,
@@ -32,11 +33,10 @@ from penstock.errors import (
 )
 from penstock.sources import BadRecord, FileReplay, csv_records
 from penstock.sources import replay as replay_module
-from penstock.sources.base import ERROR, POSITION, RAW, ReadLimit
+from penstock.sources.base import ERROR, POSITION, RAW
 from penstock.sources.csv_records import csv_parts
 from penstock.sources.replay import ReplayReader
 
-NO_LIMIT = ReadLimit()
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string())])
 
 
@@ -287,7 +287,7 @@ def test_a_file_without_rows_has_ended(tmp_path: Path) -> None:
     """SEMANTICS 2.1: zero rows are an end too."""
     reader = FileReplay(csv(tmp_path, "k,s\n"), order_by="k").open(None)
     assert reader.ended(None)
-    assert reader.ended(reader.latest(None, NO_LIMIT))
+    assert reader.ended(end_of_batch(reader, None))
 
 
 @pytest.mark.fault("F39")
@@ -297,7 +297,7 @@ def test_a_file_that_changed_is_refused(change: str, tmp_path: Path) -> None:
     path = csv(tmp_path, "k,s\n1,a\n2,b\n3,c\n")
     replay = FileReplay(path, order_by="k", rows_per_batch=2)
     reader = replay.open(None)
-    position = reader.latest(None, NO_LIMIT)
+    position = end_of_batch(reader, None)
     span = reader.span(None, position)
     reader.verify(span)
     if change == "gone":
@@ -312,7 +312,7 @@ def test_a_file_that_changed_is_refused(change: str, tmp_path: Path) -> None:
         with pytest.raises(SourceChanged, match="rows 0 to 2 were fixed"):
             again.verify(span)
         with pytest.raises(SourceChanged, match="the first 2 rows were read"):
-            again.latest(position, NO_LIMIT)
+            end_of_batch(again, position)
 
 
 @pytest.mark.fault("F39")
@@ -321,16 +321,16 @@ def test_a_file_that_is_read_in_another_way_is_refused(other: dict[str, Any], tm
     """F39, SEMANTICS 9.1: in another order, or with other rows null, the same numbers mean other rows."""
     path = csv(tmp_path, "k,s\n1,b\n2,a\n3,c\n")
     reader = FileReplay(path, order_by="k", rows_per_batch=2).open(None)
-    position = reader.latest(None, NO_LIMIT)
+    position = end_of_batch(reader, None)
     span = reader.span(None, position)
     changed = FileReplay(path, **{"order_by": "k", **other}, rows_per_batch=1).open(None)
     with pytest.raises(SourceChanged, match="another order_by, schema or nulls"):
         changed.verify(span)
     with pytest.raises(SourceChanged, match="the first 2 rows were read with another order_by"):
-        changed.latest(position, NO_LIMIT)
+        end_of_batch(changed, position)
     slower = FileReplay(path, order_by="k", rows_per_batch=1).open(None)
     slower.verify(span)
-    assert slower.latest(position, NO_LIMIT)["row"] == 3
+    assert end_of_batch(slower, position)["row"] == 3
 
 
 @pytest.mark.fault("F39")
@@ -402,12 +402,12 @@ def test_the_same_bytes_are_the_same_file(tmp_path: Path) -> None:
     path = csv(tmp_path, "k,s\n1,a\n2,b\n3,c\n")
     replay = FileReplay(path, order_by="k", rows_per_batch=2)
     reader = replay.open(None)
-    position = reader.latest(None, NO_LIMIT)
+    position = end_of_batch(reader, None)
     span = reader.span(None, position)
     os.utime(path, ns=(0, 12345))
     for one in (reader, replay.open(None)):
         one.verify(span)
-        assert one.latest(position, NO_LIMIT)["row"] == 3
+        assert end_of_batch(one, position)["row"] == 3
 
 
 @pytest.mark.fault("F22", "F39")
@@ -418,11 +418,11 @@ def test_a_position_of_an_older_release_is_read_on(tmp_path: Path) -> None:
     read_as = hashlib.sha256(json.dumps(["k", None, [""]]).encode()).hexdigest()[:16]
     known = {"row": 2, "length": path.stat().st_size, "modified_ns": 12345, "read_as": read_as}
     reader = FileReplay(path, order_by="k").open(None)
-    assert reader.latest(known, NO_LIMIT)["row"] == 3
+    assert end_of_batch(reader, known)["row"] == 3
     with pytest.raises(ReadOtherwise, match="the first 2 rows"):
-        reader.latest({**known, "read_as": "0" * 16}, NO_LIMIT)
+        end_of_batch(reader, {**known, "read_as": "0" * 16})
     with pytest.raises(SourceChanged, match="modified_ns"):
-        reader.latest({**known, "modified_ns": 5}, NO_LIMIT)
+        end_of_batch(reader, {**known, "modified_ns": 5})
 
 
 @pytest.mark.fault("F14")

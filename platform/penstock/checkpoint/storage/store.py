@@ -66,6 +66,13 @@ class CheckpointStore(Protocol):
         """Remove the file; to remove what is not there changes nothing and is no error."""
         ...
 
+    def janitor(self, grace_seconds: float, now: float) -> int:
+        """Remove temporary files that writers left and that are older than the grace; return how many (F15).
+
+        `now` is the wall clock in seconds since 1970. A store that writes without temporary files has none.
+        """
+        ...
+
 
 @lru_cache(maxsize=4_096)  # a driver asks after the same few names again and again
 def elements(path: str) -> tuple[str, ...]:

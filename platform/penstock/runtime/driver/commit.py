@@ -15,7 +15,7 @@ from penstock.quality.verdict import Verdict
 from penstock.runtime.driver.engine import Engine
 from penstock.runtime.driver.next_batch import DRAIN, GONE, HELD_BACK
 from penstock.runtime.driver.receipts import BatchReceipts, totals
-from penstock.sources.base import Position
+from penstock.sources.base import WATERMARK, Position
 from penstock.time.watermarks import SourceTime, progressed, source_watermark, step_watermark
 
 __all__ = ["CommitDraft", "decide"]
@@ -141,7 +141,7 @@ def _watermarks(
 
 
 def _said(position: Position) -> int | None:
-    said = position.get("watermark")
+    said = position.get(WATERMARK)
     return None if said is None else int(said)
 
 

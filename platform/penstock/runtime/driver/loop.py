@@ -42,6 +42,7 @@ from penstock.runtime.driver.stages import (
     plan_batch,
 )
 from penstock.runtime.snapshots.scheduler import DataCheckpoints
+from penstock.sources.backlog import Ends
 from penstock.state.limits import check_sizes
 from penstock.time.clock import Clock
 from penstock.time.triggers import Trigger
@@ -105,7 +106,7 @@ class Driver:
         self.behind: dict[str, SinkBehind] = {}
         self._decision: CommitDraft | None = None
         self._timings: dict[str, float] = {}
-        self._target: Mapping[str, Any] | None = None
+        self._target: Mapping[str, Ends] | None = None
         self._ticks = TickClock(self.settings.clock_patience)
         self._names = SavedNames(janitor)
 

@@ -10,12 +10,14 @@ from typing import Any, cast
 
 from penstock.checkpoint.log.entries import Commit, Offsets, SourceProgress, StepWatermarks
 from penstock.graph.graph import JobGraph
+from penstock.graph.nodes import SourceNode
 from penstock.graph.steps import StepNode
 from penstock.runtime.driver.engine import Engine
 from penstock.runtime.driver.settings import DriverSettings
 from penstock.runtime.snapshots.scheduler import DataCheckpoints
 from penstock.runtime.tasks.batch_context import BatchContext
-from penstock.sources.base import Position, ReadLimit, Span
+from penstock.sources.backlog import Ends, ReadLimit, Waiting, clamp, divide
+from penstock.sources.base import Span
 from penstock.time.triggers import Trigger
 from penstock.time.watermarks import END_OF_TIME, idle_due
 
@@ -63,7 +65,7 @@ def next_batch(
     last_time: int | None,
     trigger: Trigger,
     now: int,
-    target: Mapping[str, Any] | None,
+    target: Mapping[str, Ends] | None,
     drain: bool = False,
     limit: ReadLimit,
     epoch: int,
@@ -81,7 +83,7 @@ def next_batch(
     graph = engine.graph
     tick = trigger.next(zero, last_time, now)
     since = tick.time if since is None else since
-    ranges = {s.name: _range(engine, s.name, commit, target, limit) for s in graph.sources}
+    ranges = {s.name: _range(engine, s, commit, target, limit) for s in graph.sources}
     fresh = any(r["span"] is not None for r in ranges.values())
     ending = False
     ended = {name for name, r in ranges.items() if engine.source(name).ended(r["end"])}
@@ -129,31 +131,35 @@ def chained_steps(graph: JobGraph) -> frozenset[str]:
 
 
 def _range(
-    engine: Engine, source: str, commit: Commit | None, target: Mapping[str, Any] | None, limit: ReadLimit
+    engine: Engine, node: SourceNode, commit: Commit | None, target: Mapping[str, Ends] | None, limit: ReadLimit
 ) -> dict[str, Any]:
-    known = commit.sources.get(source) if commit is not None else None
+    """Return what a batch reads of a source, as the Offsets have it; `span` is None where nothing is new."""
+    known = commit.sources.get(node.name) if commit is not None else None
     start = known.position if known is not None else None
     if known is not None and known.ended:
         return {"start": start, "end": dict(known.position), "span": None}
-    reader = engine.source(source)
-    end = reader.latest(start, limit)
-    if target is not None:
-        end = reader.clamp(end, target[source])
+    reader = engine.source(node.name)
+    backlog = reader.backlog(start)
+    ends = divide(backlog if target is None else clamp(backlog, target[node.name]), limit)
+    end = dict(reader.position(start, ends))
     span = None if start is not None and end == start else dict(reader.span(start, end))
-    return {"start": start, "end": dict(end), "span": span, **_unread(engine, source, end, known)}
+    return {"start": start, "end": end, "span": span, **_unread(node, backlog, ends, known)}
 
 
-def _unread(engine: Engine, source: str, end: Position, known: SourceProgress | None) -> dict[str, list[str]]:
+def _unread(
+    node: SourceNode, backlog: Mapping[str, Waiting], ends: Ends, known: SourceProgress | None
+) -> dict[str, list[str]]:
     """Return the partitions that a batch leaves rows in, and those that are gone, where there are any (SEMANTICS 2.4).
 
     They stand in the Offsets, so that every run of the batch decides the same on idleness.
     """
-    node = next(s for s in engine.graph.sources if s.name == source)
     if node.event_time is None:
         return {}
-    waiting = engine.source(source).backlog(end)
-    held_back = sorted(name for name, rows in waiting.items() if rows > 0)
-    gone = sorted((known.partitions if known is not None else {}).keys() - waiting.keys())
+    behind = (
+        name for name, waiting in backlog.items() if waiting.rows and ends.get(name, waiting.next) < waiting.latest
+    )
+    held_back = sorted(behind)
+    gone = sorted((known.partitions if known is not None else {}).keys() - backlog.keys())
     return {word: names for word, names in ((HELD_BACK, held_back), (GONE, gone)) if names}
 
 
@@ -277,13 +283,12 @@ def spans_of(offsets: Offsets) -> dict[str, Span | None]:
     return {name: cast("Span | None", ranges["span"]) for name, ranges in offsets.ranges.items()}
 
 
-def available(engine: Engine, commit: Commit | None) -> dict[str, Any]:
+def available(engine: Engine, commit: Commit | None) -> dict[str, Ends]:
     """Return how far each source can be read now, for a run that ends there; each is asked once (SEMANTICS 1.5)."""
-    found: dict[str, Any] = {}
+    found: dict[str, Ends] = {}
     for source in engine.graph.sources:
         known = commit.sources.get(source.name) if commit is not None else None
-        if known is not None and known.ended:
-            found[source.name] = known.position
-        else:
-            found[source.name] = dict(engine.source(source.name).newest(None if known is None else known.position))
+        if known is None or not known.ended:
+            backlog = engine.source(source.name).backlog(None if known is None else known.position)
+            found[source.name] = {name: waiting.latest for name, waiting in backlog.items()}
     return found

@@ -140,8 +140,7 @@ class Retention:
             try:
                 part()
             except (PenstockError, OSError) as why:  # what is left costs room, and the next sweep tries again
-                reason, where = getattr(why, "what", why), getattr(why, "where", None)
-                events.warning("janitor.not_swept", reason=str(reason), where=where or getattr(why, "filename", None))
+                _warn(why)
 
     def sweep_all(self, log: Log, *, now: float) -> int:
         """Delete all that lies below the floor, as adopted, and return how many files went; `now` in seconds."""
@@ -216,7 +215,14 @@ def purge_at_rest(owned: OwnedLog) -> None:
     try:
         Purge(owned.log).run(owned.compaction, at_most=BURST)
     except (PenstockError, OSError) as why:
-        events.warning("janitor.not_swept", reason=str(getattr(why, "what", why)), where=getattr(why, "where", None))
+        _warn(why)
+
+
+def _warn(why: PenstockError | OSError) -> None:
+    if isinstance(why, PenstockError):
+        events.warning("janitor.not_swept", reason=why.what, where=why.where)
+    else:
+        events.warning("janitor.not_swept", reason=str(why), where=why.filename)
 
 
 def sweep_left(folder: Path, log: Log, *, keep: int, now: float) -> int:
@@ -236,8 +242,7 @@ def _delete(paths: list[Path]) -> int:
 
 def _sweep_temporary(log: Log, now: float) -> int:
     """Remove what writers that were killed left half written, in stores that write so (F15)."""
-    sweep = getattr(log.store, "janitor", None)
-    return int(sweep(_GRACE, now)) if sweep is not None else 0
+    return log.store.janitor(_GRACE, now)
 
 
 def _batch_files(folder: Path) -> Iterator[tuple[Path, int]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from penstock.checkpoint.log.entries import Takeover
 from penstock.checkpoint.log.takeover import View
 from penstock.runtime.snapshots.scheduler import DataCheckpointPolicy
-from penstock.sources.base import ReadLimit
+from penstock.sources.backlog import ReadLimit
 
 __all__ = ["DriverSettings", "Identity"]
 

@@ -35,7 +35,7 @@ from penstock.runtime.plan.forks import SideBySide
 from penstock.runtime.plan.job_plan import Branch, Fork, Hop, JobPlan, Leaf, Shuffle, StepLeaf, port_name
 from penstock.runtime.plan.partition_placement import PartitionPlacement
 from penstock.runtime.plan.projection import Projection, map_in_arrow
-from penstock.runtime.plan.source_rows import SourceRows
+from penstock.runtime.plan.source_rows import BatchReader, SourceRows
 from penstock.runtime.plan.stateful_inputs import End, StatefulInputs, check_event_time, timed_by
 from penstock.runtime.tasks.columns import PREFIX, refuse_taken
 from penstock.runtime.tasks.functions import hop_task, ingest_task, plain_task, state_task
@@ -44,7 +44,7 @@ from penstock.runtime.tasks.routing import QUARANTINE_SCHEMA
 from penstock.runtime.tasks.specs import ROW_STATUS, RouteSpec, SinkLeafSpec, SourceSpec, StateSpec, StepLeafSpec
 from penstock.runtime.tasks.staging import Outlet
 from penstock.runtime.tasks.transport import ENVELOPE, Emitter
-from penstock.sources.base import ERROR, PARTITION, POSITION, RAW, SourceReader
+from penstock.sources.base import ERROR, PARTITION, POSITION, RAW
 from penstock.time.arrival import ARRIVAL
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class BuiltJob:
 
 
 def build_job(
-    plan: JobPlan, spark: SparkSession, readers: Mapping[str, SourceReader], suites: Mapping[str, Any]
+    plan: JobPlan, spark: SparkSession, readers: Mapping[str, BatchReader], suites: Mapping[str, Any]
 ) -> BuiltJob:
     """Analyse the whole job and return its frame.
 
@@ -91,7 +91,7 @@ def _in_order(sinks: tuple[SinkNode, ...]) -> tuple[str, ...]:
 
 class FrameBuilder:
     def __init__(
-        self, plan: JobPlan, spark: SparkSession, readers: Mapping[str, SourceReader], suites: Mapping[str, Any]
+        self, plan: JobPlan, spark: SparkSession, readers: Mapping[str, BatchReader], suites: Mapping[str, Any]
     ) -> None:
         self.plan = plan
         self.spark = spark

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,14 +12,26 @@ from penstock.graph.nodes import SourceNode
 from penstock.runtime.plan.expressions import BranchFrame, source_frame
 from penstock.runtime.plan.projection import map_in_arrow
 from penstock.runtime.tasks.columns import FUTURE
-from penstock.runtime.tasks.functions import TaskFunction, read_task, send_task, take_task
+from penstock.runtime.tasks.functions import TaskFunction, frame_task, no_rows, read_task, send_task, take_task
 from penstock.runtime.tasks.transport import ENVELOPE
-from penstock.sources.base import ERROR, PARTITION, POSITION, RAW, SourceReader
+from penstock.sources.base import ERROR, PARTITION, POSITION, RAW, SplitReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SourceRows"]
+__all__ = ["BatchFrame", "BatchReader", "SourceRows"]
+
+
+@dataclass(frozen=True)
+class BatchFrame:
+    """Hold the frame of a `FrameReader` for one batch; None where the batch reads nothing of it, and in analysis."""
+
+    schema: pa.Schema
+    frame: DataFrame | None = None
+
+
+BatchReader = SplitReader | BatchFrame
+"""What a frame of the job takes the rows of a source from."""
 
 
 class SourceRows:
@@ -28,7 +41,7 @@ class SourceRows:
     as anybody wants it.
     """
 
-    def __init__(self, spark: SparkSession, readers: Mapping[str, SourceReader], shared: Iterable[str]) -> None:
+    def __init__(self, spark: SparkSession, readers: Mapping[str, BatchReader], shared: Iterable[str]) -> None:
         self._spark = spark
         self._readers = readers
         self._shared = frozenset(shared)
@@ -52,9 +65,15 @@ class SourceRows:
 
     def read(self, node: SourceNode, columns: pa.Schema) -> tuple[DataFrame, TaskFunction]:
         """Return a frame, and the function that makes rows with these columns, and hidden ones, of its batches."""
-        schema, splits = self._as_read(node, columns), self._readers[node.name].splits
+        schema, reader = self._as_read(node, columns), self._readers[node.name]
+        if isinstance(reader, BatchFrame):
+            if reader.frame is None:
+                return self._spark.range(0, 1, 1, 1), no_rows
+            # Each fork reads the frame again: what is sent once is sent by splits, and a frame has none.
+            return reader.frame, frame_task(node.max_future, schema)
+        splits = reader.splits
         parts = self._spark.range(0, splits, 1, splits)
-        read = read_task(node.name, self._readers[node.name].task_reader(), splits, node.max_future, schema)
+        read = read_task(node.name, reader.task_reader(), splits, node.max_future, schema)
         if node.name not in self._shared:
             return parts, read
         if node.name not in self._sent:

@@ -19,7 +19,7 @@ import structlog
 from penstock.errors import Fenced, PenstockError
 from penstock.graph.names import is_name
 from penstock.runtime.process.signals import StopSwitch
-from penstock.sources.base import ReadLimit
+from penstock.sources.backlog import ReadLimit
 
 __all__ = ["EVERY", "ControlState", "OrderWatch", "Orders"]
 

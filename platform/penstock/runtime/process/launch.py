@@ -46,7 +46,7 @@ from penstock.runtime.restore.sink_truncation import plan_truncation, was_trunca
 from penstock.runtime.restore.target import LAST, RestoreTarget, find_superseded
 from penstock.runtime.spark.engine_death import naming_the_dead
 from penstock.runtime.spark.warm_up import warm
-from penstock.sources.base import ReadLimit
+from penstock.sources.backlog import ReadLimit
 from penstock.time.clock import SystemClock
 from penstock.time.triggers import AsFastAsPossible, FixedInterval, Trigger
 

@@ -234,7 +234,6 @@ def rows_left(engine: Engine, commit: Commit | None) -> dict[str, int | None]:
 def _left(engine: Engine, source: str, commit: Commit | None) -> int | None:
     start = commit.sources[source].position if commit is not None and source in commit.sources else None
     reader = engine.source(source)
-    end = reader.newest(start)
-    if not reader.ended(end):
-        return None
-    return 0 if end == start else reader.rows(reader.span(start, end))
+    backlog = reader.backlog(start)
+    end = reader.position(start, {name: waiting.latest for name, waiting in backlog.items()})
+    return sum(waiting.rows for waiting in backlog.values()) if reader.ended(end) else None

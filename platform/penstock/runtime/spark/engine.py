@@ -28,6 +28,7 @@ from penstock.runtime.driver.next_batch import spans_of
 from penstock.runtime.plan.expressions import at_site
 from penstock.runtime.plan.frame_builder import BuiltJob, build_job
 from penstock.runtime.plan.job_plan import JobPlan, plan_job
+from penstock.runtime.plan.source_rows import BatchFrame, BatchReader
 from penstock.runtime.restore.compatibility import Finding, Stored, compare, refuse
 from penstock.runtime.restore.job_fingerprint import described
 from penstock.runtime.spark.errors import data_exception, java_failure, of_the_engine, site_of
@@ -38,7 +39,7 @@ from penstock.runtime.tasks.partition_state import PartitionState
 from penstock.runtime.tasks.transport import receipts_of
 from penstock.sinks.base import SchemaCheckingSink
 from penstock.sinks.staged_publisher import StagedPublisher
-from penstock.sources.base import SourceReader
+from penstock.sources.base import FrameReader, SourceReader, Span, SplitReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,7 +63,9 @@ class SparkEngine:
         for source in graph.sources:
             with at_site(source.site):
                 self.readers[source.name] = source.source.open(spark)
-        self.built: BuiltJob = build_job(self.plan, spark, self.readers, suites)
+        self._suites = suites
+        self._has_frames = any(isinstance(reader, FrameReader) for reader in self.readers.values())
+        self.built: BuiltJob = build_job(self.plan, spark, self._readers_of({}), suites)
         self.described = described(graph, suites)
         self._initial: list[DataFrame] = []
         self._sinks = {
@@ -120,7 +123,7 @@ class SparkEngine:
                 if (span := fixed.get(name)) is not None:
                     reader.verify(span)
                 if name in known and not known[name].ended:
-                    reader.newest(known[name].position)
+                    reader.backlog(known[name].position)
             except PenstockError as why:
                 yield name, why
 
@@ -152,11 +155,29 @@ class SparkEngine:
     def compute(self, facts: BatchContext) -> Sequence[Mapping[str, Any]]:
         """Run the one Spark job of a batch and return its receipts; the first loads the initial state before."""
         if facts.begins is None or not self._initial:
-            return self._collect(self.built.frame, facts)
+            return self._collect(self._frame_of(facts), facts)
         # As if each key's last row had come at the job's zero time, when no watermark had been seen.
         before = replace(facts, time=facts.begins, close=dict.fromkeys(facts.close))
         loaded = [said for frame in self._initial for said in self._collect(frame, before)]
-        return [*loaded, *self._collect(self.built.frame, replace(facts, manifests=manifests(loaded)))]
+        return [*loaded, *self._collect(self._frame_of(facts), replace(facts, manifests=manifests(loaded)))]
+
+    def _frame_of(self, facts: BatchContext) -> DataFrame:
+        """Return the frame that a batch runs: the same for all batches, unless Spark reads a source (FACTS 5)."""
+        if self._has_frames:
+            self.built = build_job(self.plan, self.spark, self._readers_of(facts.spans), self._suites)
+        return self.built.frame
+
+    def _readers_of(self, spans: Mapping[str, Span | None]) -> dict[str, BatchReader]:
+        """Return what the job's frame takes the rows of sources from; without a span a source gives none."""
+        found: dict[str, BatchReader] = {}
+        for name, reader in self.readers.items():
+            if isinstance(reader, SplitReader):
+                found[name] = reader
+                continue
+            assert isinstance(reader, FrameReader), f"source {name!r} is read neither by tasks nor by Spark"
+            span = spans.get(name)
+            found[name] = BatchFrame(reader.schema, None if span is None else reader.frame(span, self.spark))
+        return found
 
     def rewrite(self, rewrite: StepRewrite, commit: Commit, facts: BatchContext) -> Sequence[Mapping[str, Any]]:
         """Write a step's state anew, in as many partitions as the job says, and return the receipts."""

@@ -20,8 +20,10 @@ from penstock.sources.base import TaskReader
 __all__ = [
     "Batches",
     "TaskFunction",
+    "frame_task",
     "hop_task",
     "ingest_task",
+    "no_rows",
     "plain_task",
     "read_task",
     "send_task",
@@ -47,13 +49,32 @@ def read_task(source: str, reader: TaskReader, splits: int, max_future: int | No
         if span is None:
             return
         for rows in reader.read(span, split, splits):
-            table = rows
-            if max_future is not None:
-                bound = pa.repeat(pa.scalar(facts.time + max_future, pa.int64()), rows.num_rows)
-                table = rows.append_column(FUTURE, bound)
-            yield from table.cast(schema).to_batches()
+            yield from _as_read(rows, facts.time, max_future, schema)
 
     return read
+
+
+def frame_task(max_future: int | None, schema: pa.Schema) -> TaskFunction:
+    """Return the function that takes the rows that Spark reads of a source; `schema` is what it yields."""
+
+    def read(batches: Batches) -> Batches:
+        facts = current_batch()
+        for batch in batches:
+            yield from _as_read(pa.Table.from_batches([batch]), facts.time, max_future, schema)
+
+    return read
+
+
+def no_rows(_: Batches) -> Batches:
+    """Return nothing, for a source of which a batch reads nothing."""
+    return iter(())
+
+
+def _as_read(rows: pa.Table, time: int, max_future: int | None, schema: pa.Schema) -> Batches:
+    """Yield rows of a source as `schema` has them, each with the bound of its event time where there is one."""
+    if max_future is not None:
+        rows = rows.append_column(FUTURE, pa.repeat(pa.scalar(time + max_future, pa.int64()), rows.num_rows))
+    yield from rows.cast(schema).to_batches()
 
 
 def send_task(read: TaskFunction, splits: int) -> TaskFunction:

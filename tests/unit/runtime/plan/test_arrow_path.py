@@ -18,7 +18,7 @@ from penstock.runtime.plan.arrow_path import ArrowBranch, plain_rows
 from penstock.runtime.plan.job_plan import plan_job
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
-from penstock.sources.base import ReadLimit, Source, SourceReader, with_hidden
+from penstock.sources.base import Source, SplitReader, Waiting, with_hidden
 from penstock.sources.records import arrow_schema
 from penstock.state import idle
 from penstock.testing import Harness
@@ -227,7 +227,7 @@ def job_with(stream: Stream, job: Job) -> Job:
     return job
 
 
-class Sliced(Source, SourceReader):
+class Sliced(Source, SplitReader):
     """A source of its own kind: chunks that are slices of one array, lists whose items have Arrow's name, metadata."""
 
     schema = pa.schema(
@@ -240,21 +240,13 @@ class Sliced(Source, SourceReader):
         """Return the reader."""
         return self
 
-    def latest(self, after: Any, _limit: ReadLimit) -> dict[str, int]:
-        """Return the position behind everything, at once."""
-        return {"at": 60}
+    def backlog(self, after: Any) -> dict[str, Waiting]:
+        """Return all rows at once."""
+        return {"0": Waiting.of_rows(after["at"] if after else 0, 60)}
 
-    def newest(self, _after: Any) -> dict[str, int]:
-        """Return the position behind everything."""
-        return {"at": 60}
-
-    def clamp(self, position: Any, _target: Any) -> Any:
-        """Return the position: there is one."""
-        return position
-
-    def backlog(self, position: Any) -> dict[str, int]:
-        """Return all rows, or none."""
-        return {"0": 0 if position else 60}
+    def position(self, _after: Any, ends: Any) -> dict[str, int]:
+        """Return the number of rows that are read."""
+        return {"at": ends["0"]}
 
     def span(self, start: Any, end: Any) -> dict[str, int]:
         """Return all rows, or none."""
