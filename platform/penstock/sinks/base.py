@@ -1,6 +1,6 @@
 """State what every sink promises (DESIGN 4, SEMANTICS 9.4).
 
-A sink of your own is one file. It has a class that says where rows go, and a class that publishes:
+A sink of your own is one module. It has a class that says where rows go, and a class that publishes:
 
     class Table(CreatingSink):
         deduplicates = True
@@ -16,7 +16,8 @@ A sink of your own is one file. It has a class that says where rows go, and a cl
 
 What a sink can do is said by its type, so that nothing is opened to learn it: the attributes of `Sink`, and the bases
 `SchemaCheckingSink`, `CreatingSink` and `TruncatableSink`. No method is looked for by its name.
-`tests/contracts/test_sink_contract.py` is the same contract as tests; a subclass there runs it on a sink of yours.
+Beside it there is a line in `sinks/__init__.py`, and a test module. `tests/support/sink_contract.py` has this contract
+as tests, which the test module subclasses.
 
 The order of a run, all on the driver, none of it in tasks:
 

@@ -1,7 +1,7 @@
 """Say what waits in the partitions of a source, and divide what one batch may read among them: pure functions.
 
-A source says what it has (`Waiting`) and is told how far to read (`Ends`). So limits, and the end of a bounded run,
-mean the same for every source, and none has to mind them.
+A source says what it has (`Waiting`), and the engine says how far it reads (`Ends`). So limits, and the
+end of a bounded run, mean the same for every source, and none has to mind them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Waiting:
 
     Attributes:
         next: The first place that was not read.
-        latest: The place behind the newest that can be read now.
+        latest: The place after the newest that can be read now.
         rows: How many rows lie between; where only reading tells, a guess. 0 for places that hold no row.
         batch_end: How far one batch may read by the source's own settings.
     """

@@ -1,6 +1,7 @@
 """State what every source promises (SEMANTICS 1.1, 1.5, 2.4, 9.1).
 
-A source of your own is one file with three classes: what the job says, what the driver follows, what the tasks read.
+A source of your own is one module with three classes. A job names the first, the driver follows the second, tasks read
+the third:
 
     class Numbers(Source):
         def open(self, spark): return NumbersReader()
@@ -15,13 +16,13 @@ A source of your own is one file with three classes: what the job says, what the
         def ended(self, position): return False
         def rows(self, span): ...
         def partitions(self, span): return ("0",)
-        @abstractmethod
-    def task_reader(self): return NumbersInTask()
+        def task_reader(self): return NumbersInTask()
 
     class NumbersInTask(TaskReader):
         def read(self, span, split, splits): ...  # yield tables: the schema's columns, then HIDDEN
 
-`tests/contracts/test_source_contract.py` is the same contract as tests; a subclass there runs it on a source of yours.
+Beside it there is a line in `sources/__init__.py`, and a test module. `tests/support/source_contract.py` has this
+contract as tests, which the test module subclasses.
 
 A partition is what a source reads in order: a partition of a topic, a folder, a table, a receiver. It has a name for as
 long as the source lives. New ones may appear, and old ones go.
@@ -31,11 +32,11 @@ A position is the places up to which all partitions were read, and what the sour
 
 The order of a batch:
 
-1. Driver: `backlog(after)`; the engine divides the limits among the partitions, and clamps to the end of a bounded run.
+1. Driver: `backlog(after)`. The engine divides the limits among the partitions, and clamps to the end of a bounded run.
 2. Driver: `position(after, ends)`. Equal to `after`, nothing is new, and the source is left alone.
 3. Driver: `span(after, position)`. Position and span go to the log: from here the batch is fixed.
 4. Tasks: `TaskReader.read`, or `FrameReader.frame` for sources that Spark reads.
-5. Driver: `partitions`, `rows`, `ended`, for the Commit; `ack` when the sinks have the batch.
+5. Driver: `partitions`, `rows`, `ended` for the Commit, then `ack` when the sinks have the batch.
 
 After a crash between 3 and 5, another driver begins at `verify(span)`, then 4.
 """
@@ -75,11 +76,11 @@ __all__ = [
 PARTITION = "_penstock_partition"
 """int32: the index of the source partition a row was read from."""
 POSITION = "_penstock_position"
-"""int64: the row's place in its source partition; with PARTITION it orders the rows of a source totally."""
+"""int64: the row's place in its source partition. With PARTITION it orders the rows of a source totally."""
 ERROR = "_penstock_error"
-"""string: why a record does not fit the schema; null for a good row."""
+"""string: why a record does not fit the schema, null for a good row."""
 RAW = "_penstock_raw"
-"""string: the record as it came, for rows that go to quarantine; null for a good row."""
+"""string: the record as it came, for rows that go to quarantine, null for a good row."""
 HIDDEN = (PARTITION, POSITION, ERROR, RAW)
 WATERMARK = "watermark"
 """The member of a position with the watermark that the source itself reports, microseconds since 1970.
@@ -122,13 +123,13 @@ class SourceReader(Protocol):
     """The columns of its rows, fixed for the run."""
 
     def backlog(self, after: Position | None) -> Mapping[str, Waiting]:
-        """Return what waits behind a position, for every partition that the source has now, by name.
+        """Return what waits after a position, for every partition that the source has now, by name.
 
-        Called once a batch, before anything is durable; once where a run fixes its end (SEMANTICS 1.5); by `penstock
-        diff`; and for the progress on a terminal. `after` is None before the first batch: `next` is then where the
-        source begins. Otherwise `next` is where `after` stands, and for a partition that `after` does not know, the
-        earliest place. A partition that is read to its end is in the answer as well; one that is missing is gone, and
-        stops holding the watermark back (SEMANTICS 2.4).
+        The driver calls it once a batch, before anything is durable, and once where a run fixes its end (SEMANTICS
+        1.5). `penstock diff` and the progress on a terminal call it as well. `after` is None before the first batch:
+        `next` is then where the source begins. Otherwise `next` is the place in `after`, and for a partition that
+        `after` does not have, the earliest place. A partition that is read to its end is in the answer as well. One
+        that is missing is gone, and stops holding the watermark back (SEMANTICS 2.4).
         It does not block: where nothing is new it says so, and is asked again.
 
         Raises SourceChanged where the source is not the one that was read up to `after`.
@@ -137,7 +138,7 @@ class SourceReader(Protocol):
     def position(self, after: Position | None, ends: Ends) -> Position:
         """Return the position at which the partitions of `ends` are read up to these places, as plain JSON.
 
-        Called once a batch, right behind the `backlog` of the same `after`, whose listing may be kept for it. `ends`
+        Called once a batch, right after the `backlog` of the same `after`, whose listing may be kept for it. `ends`
         lie between `next` and `latest` of that answer. A partition that it had and `ends` lacks is not begun: the end
         of the run was fixed before it was there.
         Equal to `after` where nothing is new, also where the source has grown meanwhile.
@@ -166,7 +167,7 @@ class SourceReader(Protocol):
     def rows(self, span: Span) -> int | None:
         """Return how many rows a span has, None where only reading tells.
 
-        Called once a batch, behind the tasks: the batch must account for each (SEMANTICS 2.10).
+        Called once a batch, after the tasks: the batch must account for each (SEMANTICS 2.10).
         """
 
     def partitions(self, span: Span) -> tuple[str, ...]:
@@ -175,8 +176,8 @@ class SourceReader(Protocol):
     def ack(self, position: Position) -> None:
         """Note outside that all up to a position is committed and published, for the tools of others.
 
-        Called once a batch, after the sinks, in the order of batches. A crash may leave calls out, and a restore goes
-        back behind them: nothing may depend on it, and no position is ever read from there. By default it does nothing.
+        Called once a batch, after the sinks, in the order of batches. A crash may leave calls out, and a restore makes
+        them obsolete: nothing may depend on them, and no position is ever read from there. By default it does nothing.
         """
         return
 
