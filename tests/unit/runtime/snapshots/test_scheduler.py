@@ -203,14 +203,15 @@ def test_the_code_says_it_once_and_not_otherwise_than_the_configuration():
 
     job = Job("kept")
     job.source("rows", MemorySource("v long")).write("out", MemorySink())
-    settings = SimpleNamespace(every=None, every_at=None)
+    settings = SimpleNamespace(checkpoint=SimpleNamespace(every=None))
     assert choose_schedule(job.graph(), settings) is AUTO
     job.checkpoint(every=minutes(1))
     with pytest.raises(JobError, match="one interval"):
         job.checkpoint(every=seconds(1))
     assert choose_schedule(job.graph(), settings) == EveryMicros(60 * SECOND)
+    other = SimpleNamespace(checkpoint=SimpleNamespace(every=NEVER), where=lambda *_: "conf/penstock.toml:3")
     with pytest.raises(ConfigError, match="says something else"):
-        choose_schedule(job.graph(), SimpleNamespace(every=NEVER, every_at="conf/penstock.toml:3"))
+        choose_schedule(job.graph(), other)
     with pytest.raises(JobError, match="whole number of at least 1, not 0"):
         EveryBatches(0)
     with pytest.raises(JobError, match="interval of data checkpoints"):
