@@ -10,7 +10,7 @@ import random
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock import Job, agg, seconds
-from penstock.errors import BadExpression
+from penstock.errors import BadExpression, JobError
 from penstock.graph.job import Stream
-from penstock.graph.keyed import KeyedStream
+from penstock.graph.keyed import StatefulSteps
 from penstock.graph.nodes import LateNode, SideNode
 from penstock.graph.steps import GraphView, StepNode, StepSpec, need_event_time, need_sink
 from penstock.operators.protocol import (
@@ -50,6 +50,7 @@ from penstock.time.arrival import ARRIVAL, Stand
 from penstock.windows import Tumbling
 
 LACKING = "lacking"
+Streams: TypeAlias = StatefulSteps[Stream]
 PARTS = ("left", "right")
 KEPT = pa.schema([("value", pa.int64())])
 
@@ -81,9 +82,9 @@ class NewestPairs(StepSpec):
         return f"pairs {node.name}: {self.value} of both, {keys}"
 
 
-def newest_pairs(left: KeyedStream[Stream], right: KeyedStream[Stream], name: str, value: str, lacking: str) -> Stream:
-    """Add the step; what a class of methods would do."""
-    return left._step(name, NewestPairs(value=value, lacking=lacking), None, right)
+def newest_pairs(left: Streams, right: Streams, value: str, *, on: tuple[str, ...] | None = None) -> Stream:
+    """Add the step `pairs`; what a class of methods would do."""
+    return left._step("pairs", NewestPairs(value=value, lacking="lacking"), None, right, keys=on)
 
 
 # --- the operator ----------------------------------------------------------------------------------
@@ -277,7 +278,7 @@ def pairs_job(partitions: int) -> Job:
     job = Job("pairs", partitions=partitions)
     lefts = job.source("lefts", MemorySource(LEFT), event_time="t", max_out_of_order=seconds(0))
     rights = job.source("rights", MemorySource(RIGHT), event_time="t", max_out_of_order=seconds(0))
-    pairs = newest_pairs(lefts.key_by("k"), rights.key_by("id"), "pairs", "v", "lacking")
+    pairs = newest_pairs(lefts.key_by("k"), rights.key_by("id"), "v")
     pairs.write("out", MemorySink())
     return job
 
@@ -327,7 +328,7 @@ def test_the_output_of_a_step_may_be_an_input_beside_rows_of_a_source(tmp_path: 
         odd, even = lefts.filter("v % 2 = 1"), lefts.filter("v % 2 = 0")
         sums = lefts.key_by("k").window("w", Tumbling(seconds(10)).drop_late()).aggregate(v=agg.sum("v"))
         sums.write("sums", MemorySink())
-        pairs = newest_pairs(odd.union(even).key_by("k"), sums.key_by("k"), "pairs", "v", "lacking")
+        pairs = newest_pairs(odd.union(even).key_by("k"), sums.key_by("k"), "v")
         pairs.write("out", MemorySink())
         counted = pairs.key_by("k").window("behind", Tumbling(seconds(10)).drop_late()).aggregate(n=agg.count())
         counted.write("counts", MemorySink())
@@ -352,7 +353,7 @@ def test_a_stream_may_be_both_inputs(tmp_path: Path) -> None:
     """A row comes to the first input before it comes to the second."""
     job, model = Job("both", partitions=2), Model()
     lefts = job.source("lefts", MemorySource(LEFT), event_time="t", max_out_of_order=seconds(0))
-    newest_pairs(lefts.key_by("k"), lefts.key_by("k"), "pairs", "v", "lacking").write("out", MemorySink())
+    newest_pairs(lefts, lefts, "v", on=("k",)).write("out", MemorySink())
     with Harness(job, tmp_path) as h:
         for batch in range(3):
             rows = [{"k": "ab"[n % 2], "v": 10 * batch + n, "t": batch} for n in range(4)]
@@ -370,9 +371,22 @@ def test_keys_of_other_types_are_refused(tmp_path: Path) -> None:
     rights = job.source(
         "rights", MemorySource("id long, v long, t timestamp"), event_time="t", max_out_of_order=seconds(0)
     )
-    newest_pairs(lefts.key_by("k"), rights.key_by("id"), "pairs", "v", "lacking").write("out", MemorySink())
+    newest_pairs(lefts.key_by("k"), rights.key_by("id"), "v").write("out", MemorySink())
     with pytest.raises(BadExpression, match="other types"), Harness(job, tmp_path):
         pass
+
+
+def test_streams_that_cannot_meet_are_refused() -> None:
+    """Of another job, or with another number of keys."""
+    lefts, others = (
+        Job(name).source(name, MemorySource(LEFT), event_time="t", max_out_of_order=seconds(0)) for name in ("a", "b")
+    )
+    with pytest.raises(JobError, match="streams of one job"):
+        newest_pairs(lefts.key_by("k"), others.key_by("k"), "v")
+    with pytest.raises(JobError, match="by k, v and by k"):
+        newest_pairs(lefts.key_by("k", "v"), lefts.key_by("k"), "v")
+    with pytest.raises(JobError, match="by k and by nothing"):
+        newest_pairs(lefts.key_by("k"), lefts, "v")
 
 
 def test_explain_has_the_words_of_the_spec() -> None:

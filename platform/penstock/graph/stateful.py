@@ -5,9 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Generic, Protocol, Self, TypeVar
 
+from penstock.errors import JobError
 from penstock.graph.names import checked_name
 from penstock.graph.nodes import Node
 from penstock.graph.partitions import checked_partitions, default_partitions
+from penstock.graph.source_location import user_site
 from penstock.graph.steps import StepNode, StepSpec
 
 __all__ = ["StepMethods", "Stream", "Unfinished"]
@@ -53,22 +55,39 @@ class StepMethods(ABC, Generic[Stream]):
     def _stream(self) -> Stream:
         """The stream whose rows the steps take."""
 
-    def _step(self, name: str, spec: StepSpec, partitions: int | None, *others: StepMethods[Stream]) -> Stream:
-        """Add a step that reads this stream first, then the others; return its output."""
+    def _step(
+        self,
+        name: str,
+        spec: StepSpec,
+        partitions: int | None,
+        *others: StepMethods[Stream],
+        keys: tuple[str, ...] | None = None,
+    ) -> Stream:
+        """Add a step that reads this stream first, then the others; return its output.
+
+        `keys` are the key columns in all of them, None for those that each stream is keyed by.
+        Raises JobError for a stream of another job, and for one that is keyed by more or fewer columns.
+        """
         inputs = (self, *others)
+        of_each = tuple(given._keys if keys is None else keys for given in inputs)
+        if any(given._stream._job is not self._stream._job for given in others):
+            raise JobError(f"step {name!r} needs streams of one job", where=str(user_site()))
+        if len({len(columns) for columns in of_each}) > 1:
+            listed = " and ".join(f"by {', '.join(columns) or 'nothing'}" for columns in of_each)
+            raise JobError(f"the streams that step {name!r} reads are keyed {listed}", where=str(user_site()))
         node = StepNode(
             name=checked_name(name, "a step"),
             inputs=tuple(given._stream._node for given in inputs),
-            keys=tuple(given._keys for given in inputs),
-            partitions=self._partitions(name, partitions),
+            keys=of_each,
+            partitions=self._partitions(name, partitions, keyed=any(of_each)),
             spec=spec,
         )
         return self._stream._then(node, name)
 
-    def _partitions(self, step: str, partitions: int | None) -> int:
+    def _partitions(self, step: str, partitions: int | None, *, keyed: bool) -> int:
         if partitions is not None:
             return checked_partitions(partitions)
-        if not self._keys:
+        if not keyed:
             return 1
         chosen = self._stream._job.partitions
         return default_partitions(step) if chosen is None else chosen

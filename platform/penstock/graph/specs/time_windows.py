@@ -101,7 +101,7 @@ class TimeWindowMethods(StepMethods[Stream]):
         if spec.late is None:
             raise MissingLatePolicy(f"window {name!r} does not say what happens to late rows", where=str(user_site()))
         step = checked_name(name, "a window step")
-        windowed = WindowedStream(self, step, spec, self._partitions(step, partitions))
+        windowed = WindowedStream(self, step, spec, self._partitions(step, partitions, keyed=bool(self._keys)))
         self._stream._job.unfinished.append(windowed)
         return windowed
 
