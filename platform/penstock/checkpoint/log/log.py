@@ -1,7 +1,27 @@
-"""Keep the one log of a job: numbered slots, each written once, never changed, never moved (DESIGN 4).
+"""The log of one job: numbered slots, each written once, never changed, never moved (DESIGN 4).
 
-Only who appended the last Takeover may append, and always to the next slot.
-That is the whole fencing: whoever slept through a takeover finds a Takeover in the very slot it was about to use.
+A log whose driver died while batch 1 was computed, and that a second driver resumed::
+
+    log/000000000000  takeover  epoch 1, writer 5f0c...
+    log/000000000001  offsets   batch 0: rows 0 to 3 of departures
+    log/000000000002  commit    batch 0: state, staged files, verdicts, counts
+    log/000000000003  offsets   batch 1: rows 3 to 6
+    log/000000000004  takeover  epoch 2, writer a41e...       the first driver is fenced from here on
+    log/000000000005  commit    batch 1: of the rows that slot 3 fixed
+    log/000000000006  release   published: hourly_delays up to batch 1
+
+Write order of batch N. Each step begins when the one before it is durable:
+
+1. The driver appends Offsets N.
+2. Tasks write and sync state and staged files, under names of their own.
+3. The driver appends Commit N, which names them.
+4. The sinks publish the staged files.
+5. The driver acknowledges sources, and deletes what no kept Commit names.
+
+So the newest entry alone says what a crash has left to do, and files that no Commit names are no state.
+
+Only the writer of the newest Takeover may append, and always to the next slot, by exclusive create.
+That is the whole fencing: a driver that slept through a takeover finds a Takeover in the very slot it is about to use.
 """
 
 from __future__ import annotations
@@ -97,7 +117,7 @@ class Log:
         return self._entry(slot, self.store.read(self.path(slot)))
 
     def kind_at(self, slot: int) -> str | None:
-        """Return what kind of entry stands in a slot that `read` says is damaged, None where that cannot be told."""
+        """Return what kind of entry is in a slot that `read` says is damaged, None if that is unknown."""
         try:
             return kind_of(self.store.read(self.path(slot)), slot, self.path(slot))
         except NotFound:
@@ -121,7 +141,7 @@ class Log:
             yield slot, entry
 
     def append_at(self, slot: int, entry: Entry) -> None:
-        """Put an entry into a slot, or raise `SlotTaken` with the `holder`, the entry that stands there.
+        """Put an entry into a slot, or raise `SlotTaken` with the `holder`, the entry in it.
 
         The entry's own bytes, found there after a lost acknowledgement, count as success (F23).
         Raises `CheckpointCorrupt` when what stands there cannot be read, `CommitUnknown` when it cannot be told who
@@ -186,7 +206,7 @@ class OwnedLog:
         A Save pins a Commit that was returned here or recovered, so that the Commit knows its Takeover.
 
         Raises `Fenced`, with `epoch_mine`, `epoch_seen` and `holder`, when another driver took over; it stays so.
-        Raises `CheckpointCorrupt` when anything else stands in the slot.
+        Raises `CheckpointCorrupt` when anything else is in the slot.
         After `CommitUnknown`, or any failure whose outcome is open, only the same entry is accepted again.
         """
         if (entry.epoch, entry.writer) != (self.epoch, self.writer) or entry.kind == "takeover":
@@ -256,7 +276,7 @@ class OwnedLog:
 
 
 def saves_behind(saves: dict[str, int], compaction: int | None, entry: Entry, slot: int) -> dict[str, int]:
-    """Return the slots of named checkpoints that an entry names which follows this one; none behind a Compaction."""
+    """Return the slots of named checkpoints that an entry names which follows this one; none after a Compaction."""
     if compaction is not None:
         return {}
     if isinstance(entry, Save):

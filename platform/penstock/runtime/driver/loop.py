@@ -1,7 +1,19 @@
 """Run the batches of a job: the driver loop, as a generator of the points where it can be stopped (DESIGN 4).
 
-Whoever runs the loop steps through the points: the command runs them in one go, the crash tests stop at one of them,
-and the fencing test schedules two drivers against each other. There is one loop, and no second runner.
+A start decides by the log alone, in this order (`own`, then `take_over`)::
+
+    survey the log; another driver holds it and may be alive?   HolderAlive, after a wait
+    the log has ended by a move?                                CheckpointMoved
+    append Takeover; another driver was first?                  survey again, 100 times at most
+    read the log from its newest Compaction
+      the job does not fit the checkpoint?                      PartitionsChanged, StepsChanged
+      the last entry is unreadable, and was no Commit?          abandon it by a Void; otherwise its error
+      a sink is ahead of the log, or has lost batches?          SinkAhead, SinkBehind
+      the newest Restore truncates sinks, and no Commit since?  restore their tables, once
+      a sink is not known to show the last Commit?              publish it again, which is idempotent
+      Offsets without a Commit?                                 re-run that batch, otherwise plan the next
+
+The command runs the points in one go, and tests of crashes and fencing stop at each. There is no second runner.
 """
 
 from __future__ import annotations
@@ -22,7 +34,7 @@ from penstock.runtime.driver.batch_clock import TickClock
 from penstock.runtime.driver.commit import CommitDraft, decide
 from penstock.runtime.driver.engine import Engine
 from penstock.runtime.driver.fencing import FAILED, anybody_may, fencing
-from penstock.runtime.driver.next_batch import NextBatch, available, facts_of, next_batch, spans_of
+from penstock.runtime.driver.next_batch import NextBatch, available, facts_of, next_batch, rows_of, spans_of
 from penstock.runtime.driver.receipts import check_accounting, collect
 from penstock.runtime.driver.retention import Retention
 from penstock.runtime.driver.savepoint import SavedNames
@@ -109,8 +121,6 @@ class Driver:
         self._target: Mapping[str, Ends] | None = None
         self._ticks = TickClock(self.settings.clock_patience)
         self._names = SavedNames(janitor)
-
-    # --- the loop ----------------------------------------------------------------------------
 
     def run(self) -> Iterator[Hook]:
         """Take over, then run batches; ends after `stop()`, at the end of bounded sources, or with an error."""
@@ -217,8 +227,6 @@ class Driver:
         """Ask the loop to do what is there now, close all windows, and end (SEMANTICS 10.6)."""
         self.draining = True
 
-    # --- planning ----------------------------------------------------------------------------
-
     def plan_next(self) -> NextBatch | None:
         """Return what to do next: a batch, a wait, or None when everything is done."""
         owned, now = self._owned(), self._now()
@@ -254,8 +262,6 @@ class Driver:
         """Do what others ask of the driver between batches, because only one process may do it (SEMANTICS 9.4)."""
         self._names.hear(self.settings, self._owned(), self.commit)
         self._between(self._owned())
-
-    # --- stages ------------------------------------------------------------------------------
 
     def _run_stages(self, stages: tuple[Stage, ...]) -> Iterator[Hook]:
         for stage in stages:
@@ -311,11 +317,7 @@ class Driver:
         )
         outcome = collect(self.engine.compute(facts), self.engine.graph.steps)
         self._decision = decide(self.engine, offsets, before, outcome, gates=self.settings.gates)
-        expected = {
-            name: self.engine.source(name).rows(span) if span is not None else 0
-            for name, span in spans_of(offsets).items()
-        }
-        check_accounting(outcome, expected, self.engine.graph.steps)
+        check_accounting(outcome, rows_of(self.engine, offsets), self.engine.graph.steps)
         check_sizes({step: outcome.written.get(f"state:{step}", 0) for step in self.settings.caps}, self.settings.caps)
 
     def _commit(self) -> None:
@@ -353,8 +355,6 @@ class Driver:
     def app(self, sink: str) -> str:
         """Return the app id under which a sink dedupes the batches of this checkpoint."""
         return f"{self.uuid}/{sink}"
-
-    # --- helpers -----------------------------------------------------------------------------
 
     def _note_time(self, offsets: Offsets) -> None:
         self.zero = int(str(offsets.settings["zero"]))

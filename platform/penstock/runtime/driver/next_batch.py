@@ -31,6 +31,7 @@ __all__ = [
     "facts_of",
     "next_batch",
     "reached",
+    "rows_of",
     "spans_of",
 ]
 
@@ -281,6 +282,11 @@ def reached(graph: JobGraph, commit: Commit | None) -> dict[str, int | None]:
 def spans_of(offsets: Offsets) -> dict[str, Span | None]:
     """Return what the tasks of a batch read of each source, None for nothing."""
     return {name: cast("Span | None", ranges["span"]) for name, ranges in offsets.ranges.items()}
+
+
+def rows_of(engine: Engine, offsets: Offsets) -> dict[str, int | None]:
+    """Return how many rows a batch reads of each source; None where the source does not know."""
+    return {name: engine.source(name).rows(span) if span is not None else 0 for name, span in spans_of(offsets).items()}
 
 
 def available(engine: Engine, commit: Commit | None) -> dict[str, Ends]:
