@@ -33,12 +33,11 @@ _RUNS = awaited("healthy")
 class StartStream(RunsPenstock, StreamOperator):
     """Start a job's stream, unless it runs; returns {job, generation, outcome}.
 
-    `start` is what `penstock start --from` takes; with `restart` a stream that runs is ended and begun anew. `rows`
-    bounds what a batch reads of each source. `partitions`, `state`, `truncate_sinks` and `drop` are the options of
-    `penstock start`: `state` maps steps to tables, or is a text with STEP=TABLE, `drop` is a list or a text with steps.
+    `start` is as in `penstock start --from`; `restart` ends a running stream first. `rows` is the maximum of rows per
+    batch for each source. `partitions`, `state`, `truncate_sinks` and `drop` are the options of `penstock start`.
+    `state` maps steps to tables, or is a text with STEP=TABLE; `drop` is a list or a text with steps.
     A restart that would end a driver is checked first, by `penstock restart --check` under the interpreter `python`.
-    A second try finds what the first has begun, also when it is over by now: only a stream that has failed is begun
-    again by it.
+    The task is idempotent: a retry finds the stream of the first try, and restarts it only if it has failed.
     """
 
     template_fields: Sequence[str] = (
@@ -148,13 +147,12 @@ class RestartStream(StartStream, AskingOperator):
 class WaitStream(ResumableJobMixin, StreamOperator):
     """Follow a stream: `until="healthy"` for a driver that runs, `until="end"` for the end of the stream.
 
-    Fails where the stream comes to another end; a suspended one has not ended, and is followed on when it is resumed.
-    A stream that is started again meanwhile is followed on; where a newer
-    run of the same DAG has started it again, that run follows it, and this task is skipped: what stands behind it in
-    the DAG does not start as if the stream had ended. Killing or marking the task changes nothing about the stream.
-    Where nobody supervises, a wait for the end fails so that a try may follow: drivers go on meanwhile.
-    With `deferrable`, for which None means Airflow's `[operators] default_deferrable`, the wait takes no worker slot;
-    what the trigger says is looked up again, and not believed.
+    The task fails if the stream comes to another end. It waits while the stream is suspended, and follows restarts.
+    If a newer run of the same DAG restarts the stream, that run follows it, and this task is skipped with its
+    downstream tasks. Killing or marking the task has no effect on the stream.
+    Without a supervisor a wait for the end fails, so that a retry may follow; drivers keep running meanwhile.
+    A deferrable task holds no worker slot; None means Airflow's `[operators] default_deferrable`. An event only wakes
+    the task, which then reads the records itself.
     """
 
     external_id_key = "penstock_stream"
@@ -218,7 +216,7 @@ class WaitStream(ResumableJobMixin, StreamOperator):
         return self._ended(first)
 
     def _followed(self, first: int, context: Context) -> Stream:
-        """Return the stream as it stands; one that was started again is followed on, or left to who did it."""
+        """Return the stream's newest record; a restarted stream is followed, or left to the run that restarted it."""
         stream = self._control().newest()
         if stream.first <= first:
             return stream

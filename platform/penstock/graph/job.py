@@ -77,8 +77,8 @@ class Job:
     ) -> Stream:
         """Read a source under a stable name.
 
-        `event_time` is a Spark SQL expression that gives a timestamp; it comes with `max_out_of_order`, the bound
-        by which rows may be out of order (SEMANTICS 2.1): both or neither.
+        `event_time` is a Spark SQL expression that gives a timestamp. It needs `max_out_of_order`, the bound by which
+        rows may be out of order (SEMANTICS 2.1).
         `idle_after` lets a partition with nothing new stop holding the watermark back (2.4).
         `max_future` puts rows too far ahead of the batch time in quarantine (2.7). Without it a live source has an
         hour, and a replayed file no bound: its batch times are not those of its rows.
@@ -112,7 +112,7 @@ class Job:
         return self._side(LateNode(name=checked_name(name, "a late stream")))
 
     def quarantine(self, name: str) -> Stream:
-        """Return the stream of rows that the check, source or state function of this name put aside."""
+        """Return the quarantine (dead letter) of the check, source or state function of this name."""
         return self._side(QuarantineNode(name=checked_name(name, "a quarantine stream")))
 
     def graph(self) -> JobGraph:

@@ -39,7 +39,7 @@ class OnEnd(Enum):
 
 
 class OnError(Enum):
-    """Say what becomes of rows that a state function raises for: the batch fails, or they are put aside."""
+    """The policy for rows that a state function raises for: the batch fails, or they go to quarantine."""
 
     FAIL = "fail"
     QUARANTINE = "quarantine"

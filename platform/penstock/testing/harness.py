@@ -90,7 +90,7 @@ class Harness:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the log as a driver that was told to stop would."""
+        """Leave the log as a driver that was asked to stop would."""
         if kind is None:
             self._leave()
             return
@@ -114,7 +114,7 @@ class Harness:
         what the memory sources report from now on, or those that it maps to one, all in seconds since 1970.
         Without `at` the next multiple of the interval is taken, from the zero time.
         Returns the rows that each sink got, in the order of the batches.
-        Raises Crashed where a crash was asked for, and JobError where the last call failed or crashed.
+        Raises Crashed at a requested crash, and JobError if the last call failed or crashed.
         """
         self._check_alive()
         feed = Feed.checked(self._memory_sources(), rows, watermark)
@@ -157,23 +157,23 @@ class Harness:
         return self.run()
 
     def crash_after(self, stage: str) -> None:
-        """Stop the driver dead behind this stage of the next batch."""
+        """Crash the driver after this stage of the next batch."""
         self.crash_at(stage, "after")
 
     def crash_before(self, stage: str) -> None:
-        """Stop the driver dead before this stage of the next batch."""
+        """Crash the driver before this stage of the next batch."""
         self.crash_at(stage, "before")
 
     def crash_at(self, stage: str, when: str) -> None:
-        """Stop the driver dead at a hook of the loop, also inside a stage: `("TakeOver", "claimed")`."""
+        """Crash the driver at a hook of the loop, also inside a stage: `("TakeOver", "claimed")`."""
         self._stop_at = checked_hook(stage, when)
 
     def restart(self, job: Job | None = None) -> dict[str, list[Row]]:
         """Start a new driver over the same checkpoint, with other code if given.
 
         What a crash or an error cut short is finished: the batch, and the batches without data that it makes due.
-        Memory sources and sinks of a new job go on where those of the old one with the same names stand. Returns the
-        rows that each sink got and that no call has returned yet.
+        Memory sources and sinks of a new job continue from those of the old one with the same names. Returns the rows
+        of each sink that no call has returned yet.
         """
         self._change_to(job)
         self._begin()
@@ -191,11 +191,11 @@ class Harness:
         truncate_sinks: bool = False,
         job: Job | None = None,
     ) -> None:
-        """Go back to a kept batch, a saved one, a snapshot, or nothing: state and positions become those of that batch.
+        """Restore state and positions of a kept batch, a savepoint, a snapshot, or of nothing.
 
-        `partitions` and `state`, a Delta table for each step named, write the state anew, alone that of the newest
-        batch; `job` as in `restart`; with `truncate_sinks` sinks take back what came after that batch.
-        Raises CannotTruncate, and CannotRestore for what is not kept; the job then goes on as if restarted.
+        `partitions` and `state`, a Delta table for each step named, rewrite the state, by default of the newest batch.
+        `job` is as in `restart`. `truncate_sinks` restores Delta tables to that batch too.
+        Raises CannotTruncate, and CannotRestore for what is not kept; the job then resumes as if restarted.
         """
         start = start_from(
             batch, saved, snapshot, empty=empty, partitions=partitions, state=state or {}, truncate=truncate_sinks
@@ -370,7 +370,7 @@ class Harness:
         return {s.name: s.source for s in self._running().graph.sources if isinstance(s.source, MemorySource)}
 
     def _check_alive(self) -> None:
-        """Raise JobError where there is no driver that could go on."""
+        """Raise JobError if no driver is alive."""
         if self._crashed:
             raise JobError("after a crash, call restart() first", where=_here())
         if self._failure is not None:

@@ -34,11 +34,11 @@ class Record(BaseModel):
 
 
 class Place(Record):
-    """Where an entry stands; the log fills it in when it appends.
+    """The position of an entry in the log, which fills it in when it appends.
 
     `takeover` is the slot of the Takeover that the writer holds the log by; in a Takeover, that of the one before.
     `compaction` is the slot of the newest Compaction before the entry. Where there is none, `saves` are the slots of
-    the named checkpoints that stand before the entry; else the Compaction has them.
+    the savepoints before the entry; otherwise the Compaction has them.
     """
 
     slot: int
@@ -132,7 +132,7 @@ class SourceProgress(Record):
 
 
 class SnapshotRef(Record):
-    """A data checkpoint of a step: the whole state behind a batch, in a version of the step's Delta table."""
+    """A data checkpoint of a step: the whole state after a batch, in a version of the step's Delta table."""
 
     batch: int = Field(ge=0)
     time: int
@@ -176,10 +176,10 @@ class Commit(EntryBase):
 class Restore(EntryBase):
     """From here state and positions are those of a batch, a saved checkpoint, a snapshot, another checkpoint, or none.
 
-    `commit` is what that batch decided with the state that was written for the restore in the place of its own: for
-    another number of partitions, from a snapshot or an edited table. None where the state is the batch's own.
-    `truncate` maps sinks to the versions of their tables that are to be put in force again: whoever takes over while
-    no Commit has followed does it, unless it was done (SEMANTICS 10.1).
+    `commit` is the batch's Commit with the state that the restore has rewritten, for another number of partitions,
+    from a snapshot or from an edited table. None if the state is the batch's own.
+    `truncate` maps sinks to the versions to which their tables are restored. Until a Commit follows, a driver that
+    takes over does that, unless it was done (SEMANTICS 10.1).
     """
 
     kind: Literal["restore"] = "restore"
@@ -192,7 +192,7 @@ class Restore(EntryBase):
 
 
 class Save(EntryBase):
-    """A named checkpoint: the whole Commit that it pins."""
+    """A savepoint: a name for a checkpoint, and the whole Commit that it pins."""
 
     kind: Literal["save"] = "save"
     name: str
@@ -200,16 +200,16 @@ class Save(EntryBase):
 
 
 class Unsave(EntryBase):
-    """A named checkpoint is let go: its name is free, and nothing is kept for it any more."""
+    """A savepoint is deleted: its name is free, and retention deletes its files."""
 
     kind: Literal["unsave"] = "unsave"
     name: str
 
 
 class SavedRef(Record):
-    """Where the Save of a named checkpoint stands, and what batch it pins, so that a list of names reads none.
+    """The slot of a savepoint and the batch that it pins, so that a list of names reads no entry.
 
-    `takeover` is the slot of the Takeover that the pinned Commit stands on.
+    `takeover` is the slot of the Takeover in force at the pinned Commit.
     """
 
     slot: int
@@ -225,10 +225,10 @@ def saved_ref(slot: int, commit: Commit) -> SavedRef:
 
 
 class HeldRef(Record):
-    """Where the Commit of a held batch stands.
+    """The slot of the Commit of a held batch.
 
-    `out` are the batch ids at which a Restore took the batch out of the line of batches in force, or back into it, in
-    turn: a batch with an even number of them at or below its id has the held batch among those it follows from.
+    `out` are the batch ids at which a Restore superseded the batch, or reinstated it, in turn. A batch with an even
+    number of them at or below its id follows from the held batch.
     """
 
     slot: int
@@ -238,11 +238,11 @@ class HeldRef(Record):
 class Compaction(EntryBase):
     """All that later readers need of the entries before it; what it names by its slot stays, the rest may go.
 
-    `used`, `time` and `floor` are as in `Recovered`; `decided`, `redo` and `pending` the slots of the Commit or Restore
-    in force, of the Commit to publish again, and of Offsets without a Commit. `kept` and `restores` are the slots of
-    what can be gone back to and of the Restores between; `others` of what any of them stands on, as Takeovers.
-    `held` are held batches, by their ids, that somebody may still decide on. `commands` are the ids of commands that
-    have caused a Restore, the newest last, with its slot. `skipped` are the batches that sinks go on without.
+    `used`, `time` and `floor` are as in `Recovered`. The next three are slots: `decided` of the Commit or Restore in
+    force, `redo` of the Commit to publish again, `pending` of Offsets without a Commit.
+    `kept`, `restores` and `others` are the slots of the Commits that can be restored, of the Restores between them, and
+    of their Takeovers. `held` are the undecided held batches, by id. `commands` are the ids of commands that have
+    caused a Restore, the newest last, with its slot. `skipped` are the batches that sinks have skipped.
     """
 
     kind: Literal["compaction"] = "compaction"
@@ -292,9 +292,9 @@ class Release(EntryBase):
 
 
 class Moved(EntryBase):
-    """The log ends here, and the job goes on in the checkpoint at `to`, under the same uuid (decision 46).
+    """The log ends here, and the job continues in the checkpoint at `to`, under the same uuid (decision 46).
 
-    The last entry of a log, always: nobody takes over behind it.
+    Always the last entry of a log: no driver takes over after it.
     """
 
     kind: Literal["moved"] = "moved"
@@ -302,9 +302,9 @@ class Moved(EntryBase):
 
 
 class Arrival(EntryBase):
-    """All before it was copied from the checkpoint at `source`, to go on here under the same uuid (decision 46).
+    """All entries before it were copied from the checkpoint at `source`, with its uuid (decision 46).
 
-    Nobody takes over behind it before that log has, in the same slot, the Moved of the same epoch and writer; then a
+    No driver takes over after it until that log has, in the same slot, the Moved of the same epoch and writer. Then a
     Release of that writer follows, and the log is like any other.
     """
 
@@ -313,7 +313,7 @@ class Arrival(EntryBase):
 
 
 class Skip(EntryBase):
-    """A sink goes on without the rows of these batches: a person has said so (SEMANTICS 9.5, 9.6)."""
+    """A sink skips the rows of these batches, by a person's decision (SEMANTICS 9.5, 9.6)."""
 
     kind: Literal["skip"] = "skip"
     sink: str

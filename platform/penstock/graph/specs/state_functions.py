@@ -41,12 +41,11 @@ class Form(Enum):
 class StateFunction(StepSpec):
     """Let a function of the user's keep state for each key (SEMANTICS 7.1, 7.5).
 
-    `state` and `output` are Spark DDL; `output` is None where the rows put out are the keys and their state.
+    `state` and `output` are Spark DDL; `output` is None if the step emits the keys and their state.
     `initial` is the name of a table, or a function that returns a DataFrame, of keys and states.
-    `on_error` says what becomes of the rows that the function raises for.
-    `event_time`, a Spark SQL expression over the output, and `same_rows` are for the form ARROW: they say what event
-    time the rows put out have, and which row each stands for. `value`, `touched_only` and `with_key_time` are for the
-    form UPDATE.
+    `on_error` is the policy for the rows that the function raises for.
+    `event_time`, a Spark SQL expression over the output, and `same_rows` are for the form ARROW. They define the event
+    time of the output. `value`, `touched_only` and `with_key_time` are for the form UPDATE.
     """
 
     form: Form
@@ -130,15 +129,19 @@ class StateFunctionMethods(StepMethods[Stream]):
     ) -> Stream:
         """Call `fn(time, key, row, state) -> None | dict | list[dict]` for each row, as they arrived (SEMANTICS 7.1).
 
-        `time` is the batch's, an aware datetime in UTC; `key` the value of the key column, a named tuple where there
-        are several, () where there is none; `row` a dict of all columns, None when the key times out or a timer fires;
-        `state` a `State`.
-        `state` and `output` are Spark DDL such as "n long, seen array<string>"; what is returned has the columns of
-        `output`. State without a `timeout` grows with the keys, which `unbounded=True` accepts (7.7).
-        `initial` is the name of a table, or a function that returns a DataFrame, of keys and states: loaded once, with
-        the first batch (7.3).
-        `on_error` says what an exception of the function does: the batch fails, or what it was called with goes to
-        `job.quarantine(name)` and the key's state stays as it was before the call.
+        The function gets:
+
+        - `time`: the batch time, an aware datetime in UTC.
+        - `key`: the value of the key column, a named tuple of several, () without `key_by`.
+        - `row`: a dict of all columns, None when the key times out or a timer fires.
+        - `state`: the `State` of this key.
+
+        `state` and `output` are Spark DDL such as "n long, seen array<string>". Returned rows have the columns of
+        `output`. State without a `timeout` (TTL) grows with the keys, which `unbounded=True` accepts (7.7).
+        `initial` is the name of a table, or a function that returns a DataFrame, of keys and states. It is loaded
+        once, with the first batch (7.3).
+        `on_error` is the policy for exceptions of the function. The batch fails, or the input of the call goes to
+        `job.quarantine(name)`, and the key's state stays as it was before the call.
         """
         return self._function(
             name,
@@ -169,13 +172,19 @@ class StateFunctionMethods(StepMethods[Stream]):
     ) -> Stream:
         """Call `fn(rows, state, info) -> (out, state)` once a batch and partition, with Arrow tables (SEMANTICS 7.1).
 
-        `rows` has all columns, in order of arrival; `info.keys` the distinct keys, as a table; `state` a row for each
-        of them, in that order, all null where a key has none. A row of the state that is returned all null removes the
-        key's. Keys that time out come in a second call, with `info.timing_out` and without rows; their state is
-        removed then. `out` is None for nothing. `on_error` is as for `map_with_state`, with all rows of a partition.
-        A window or another step of event time behind it needs to be told the event time of `out`: `event_time` is a
-        column of it, or a Spark SQL expression over its columns, a timestamp; `same_rows=True` promises a row for each
-        of `rows`, in their order, with their event times, and where keys time out one for each of them or none.
+        The function gets:
+
+        - `rows`: all columns, in order of arrival.
+        - `info.keys`: the distinct keys, as a table.
+        - `state`: a row for each of these keys, in that order, all null for a key without state.
+
+        A returned row of state that is all null removes the key. Keys that time out come in a second call, with
+        `info.timing_out` and without rows; their state is removed then. `out` is None for no output.
+        `on_error` is as for `map_with_state`, with all rows of a partition.
+
+        A downstream window or other event-time step needs the event time of `out`. `event_time` is a column of it, or
+        a Spark SQL expression over its columns that gives a timestamp. `same_rows=True` promises a row for each of
+        `rows`, in their order, with their event times. For keys that time out it promises one row each, or none.
         """
         if event_time is not None and same_rows:
             raise JobError(
@@ -211,11 +220,12 @@ class StateFunctionMethods(StepMethods[Stream]):
     ) -> Stream:
         """Call `fn(values, old) -> new` for each key with rows or state, in every batch (SEMANTICS 7.5).
 
-        `values` are those of the column `value`, in order of arrival; `old` is None for a key without state, and None
-        as `new` removes it. State of one column is that value, of several a dict. With a fixed interval every tick is
-        a batch. `touched_only` calls only for keys with rows; `with_key_time` calls `fn(time, key, values, old)`.
-        The rows put out are the keys and the new state of every key that was called for. `on_error` is as for
-        `map_with_state`, with all rows of a key.
+        `values` are those of the column `value`, in order of arrival. `old` is None for a key without state, and
+        returning None removes the key. State of one column is that value, of several a dict. With a fixed interval
+        every tick is a batch.
+        `touched_only` calls only for keys with rows; `with_key_time` calls `fn(time, key, values, old)`.
+        The step emits the key and the new state of every call. `on_error` is as for `map_with_state`, with all rows
+        of a key.
         """
         return self._function(
             name,
