@@ -81,7 +81,8 @@ class GraphView(Protocol):
 class StepSpec(ABC):
     """Say what one operator is to the graph. A subclass is a frozen value with the settings of the step.
 
-    Asked while a job is built, planned, explained and compared with its checkpoint; never in a task.
+    Asked while a job is built, planned, explained and compared with its checkpoint, and by the driver in every batch.
+    No task asks it.
     """
 
     operator: ClassVar[str]

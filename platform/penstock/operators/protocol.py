@@ -63,9 +63,9 @@ class StepFacts:
     """Hold what a step learns of a batch; times and watermarks are microseconds, None is the beginning of time.
 
     `watermark` is the one by which the step closes, `late` the one that judges its rows late. `judged` is the highest
-    by which downstream steps judge its output, None where none does. `reached` is the event time of what no single
-    row has caused, None where none is known yet. `epoch` is that of the driver (DESIGN 3). `read` are the outlets that
-    anybody reads: rows of others go nowhere, and need not be made.
+    by which downstream steps judge its output, None where none does and before the shuffle.
+    `reached` is the event time of what no single row has caused, None where none is known yet. `epoch` is that of the
+    driver (DESIGN 3). `read` are the outlets that anybody reads: rows of others go nowhere, and need not be made.
     """
 
     batch: int
@@ -106,7 +106,10 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Say when a state partition is to be looked at though no row comes: by the watermark, and by the batch time."""
+    """Say when a state partition is to be looked at though no row comes: by the watermark, and by the batch time.
+
+    Of several that a step yields the earliest counts; None is never.
+    """
 
     watermark: int | None
     time: int | None = None
@@ -162,7 +165,7 @@ class RowsOfBranch(Protocol):
 class MapSide(Protocol):
     """What a task in front of the shuffle does with rows of one input; a frozen value that is sent to tasks.
 
-    All branches that lead to an input share one.
+    Each branch that leads to an input has its own; `differs` sees to it that they send alike.
     """
 
     @property
@@ -173,7 +176,7 @@ class MapSide(Protocol):
         """Return in words what a branch of the same input has otherwise, so that they cannot share a state."""
 
     def prepare(self, rows: RowsOfBranch, facts: StepFacts) -> Iterator[Send | Emit | Tally]:
-        """Yield what becomes of the rows of a task; called for each piece of them, and for an empty one too.
+        """Yield what becomes of the rows of a task; called for each piece of them, which may be empty.
 
         Each row has to be tallied. What is yielded must follow from the rows and the facts alone: a task runs again.
         """

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
-from typing import cast
+from typing import Any, cast
 
 import penstock.graph.keyed  # noqa: F401 - which imports the spec of every operator
 from penstock.graph.steps import StepSpec
@@ -19,5 +20,12 @@ def operator_of(spec: StepSpec | type[StepSpec]) -> Operator:
 
 def import_operators() -> None:
     """Import every operator whose spec was imported, as processes do from which workers are forked."""
-    for spec in StepSpec.__subclasses__():
-        operator_of(spec)
+    for spec in _subclasses(StepSpec):
+        if "operator" in vars(spec):  # a base that several operators share has none
+            operator_of(spec)
+
+
+def _subclasses(spec: Any) -> Iterator[type[StepSpec]]:
+    for below in spec.__subclasses__():
+        yield below
+        yield from _subclasses(below)

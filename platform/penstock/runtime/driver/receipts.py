@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from penstock.checkpoint.log.entries import ManifestRef, StagedFile
@@ -85,17 +86,20 @@ def check_accounting(
         found = outcome.accounting.get(f"source:{source}", {"read": 0})["read"]
         if rows is not None and rows != found:
             raise AccountingBroken(f"source {source!r} has {rows:,} rows in this range and {found:,} were read")
-    of_steps = {step.counted_as: step.spec.sums for step in steps}
+    of_steps = {step.counted_as: step.spec for step in steps}
     for name, counts in outcome.accounting.items():
-        sums = of_steps.get(name) or _SUMS.get(name.partition(":")[0])
+        spec = of_steps.get(name)
+        sums = _SUMS.get(name.partition(":")[0]) if spec is None else spec.sums
+        if spec is not None and (strange := counts.keys() - {*spec.counts, *spec.sums, *chain(*spec.sums.values())}):
+            raise AccountingBroken(f"{name} counted {sorted(strange)}, of which its operator says nothing")
         if sums is None:
             raise AccountingBroken(f"rows of {name} were counted, which the job does not have: {counts}")
         for whole, parts in sums.items():
-            if counts[whole] == sum(counts.get(part, 0) for part in parts):
+            if counts.get(whole, 0) == sum(counts.get(part, 0) for part in parts):
                 continue
             if parts == (_MERGED,):
                 taken = counts.get(_MERGED, 0)
-                raise AccountingBroken(f"{name} {whole} {counts[whole]:,} rows and its state took {taken:,}")
+                raise AccountingBroken(f"{name} {whole} {counts.get(whole, 0):,} rows and its state took {taken:,}")
             raise AccountingBroken(f"the rows of {name} do not add up: {counts}")
 
 

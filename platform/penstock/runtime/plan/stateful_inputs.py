@@ -1,14 +1,14 @@
-"""Make of the rows of a branch what a stateful step takes: the columns Spark computes, and what tasks are told."""
+"""Make of the rows of a branch what a stateful step takes: the columns that Spark computes, and the facts of tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import pyarrow as pa
 
-from penstock.errors import BadExpression, UnknownName
+from penstock.errors import BadExpression, JobError, UnknownName
 from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import Node, SideNode, SourceNode
 from penstock.graph.steps import MAIN_OUTLET, StepNode
@@ -70,9 +70,12 @@ class StatefulInputs:
         number = sum(self._ways.values())
         keys = [end.add_key(f"{KEY}{number}_{key}", key) for key in columns]
         hashed = end.add_hash(f"_penstock_h{number}", keys)
-        way = self._ways.get(step.name, 0)
-        self._ways[step.name] = way + 1
-        ports = [b.port for b in self.plan.branches() for found in b.leaves if _leads_to(found, step)]
+        leading = [(found, b.port) for b in self.plan.branches() for found in b.leaves if _leads_to(found, step)]
+        # A row that comes several ways comes to the first input first, in whatever order the branches were planned.
+        leading.sort(key=lambda way: way[0].side)
+        way = next(place for place, (found, _) in enumerate(leading) if found is leaf)
+        self._ways[step.name] = self._ways.get(step.name, 0) + 1
+        ports = [port for _, port in leading]
         reads = step.spec.reads(side)
         types = {sql: end.type_of(sql) for sql in reads.expressions}
         key_types = self._key_types(step, end.schema(columns))
@@ -116,6 +119,7 @@ class StatefulInputs:
         graph = self.plan.graph
         with at_site(step.site):
             work = self._bound(step)
+            self._check_outlets(step, work)
             refuse_taken(work.outlets[MAIN_OUTLET].names)
         return StateSpec(
             step=step.name,
@@ -144,6 +148,16 @@ class StatefulInputs:
         )
         sides = [self._sides[step.name, side] for side in range(len(step.inputs))]
         return operator_of(step.spec).bind(step.spec, sides, context)
+
+    def _check_outlets(self, step: StepNode, work: Step) -> None:
+        """Raise JobError where an operator fills other outlets than its spec names: their rows would go nowhere."""
+        before = {outlet for side in range(len(step.inputs)) for outlet in self._sides[step.name, side].outlets}
+        named = {MAIN_OUTLET, *step.spec.side_streams(step.name)}
+        if not before <= step.spec.before_shuffle or before | {*work.outlets} != named:
+            raise JobError(
+                f"operator {step.spec.kind!r} fills {sorted(before)} before the shuffle and {sorted(work.outlets)} "
+                f"after it; its spec names {sorted(named)}, before the shuffle {sorted(step.spec.before_shuffle)}"
+            )
 
     def _outlets(self, step: StepNode, schemas: Mapping[str, pa.Schema]) -> dict[str, Outlet]:
         graph: JobGraph = self.plan.graph
@@ -179,5 +193,5 @@ class StatefulInputs:
         return named
 
 
-def _leads_to(leaf: object, step: StepNode) -> bool:
+def _leads_to(leaf: object, step: StepNode) -> TypeGuard[StepLeaf]:
     return isinstance(leaf, StepLeaf) and leaf.step is step

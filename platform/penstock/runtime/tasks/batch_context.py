@@ -70,7 +70,7 @@ class BatchContext:
 
     def of_step(self, step: str, *, behind: Collection[str] = (), read: Collection[str] = ()) -> StepFacts:
         """Return the facts of a step; `behind` are the downstream steps, `read` its outlets that anybody reads."""
-        judging = (self.late.get(name) for name in behind)
+        judging = (self.late[name] for name in behind)
         return StepFacts(
             batch=self.batch,
             time=self.time,

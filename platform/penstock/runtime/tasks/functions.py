@@ -140,7 +140,9 @@ def state_task(specs: tuple[StateSpec, ...], emitter: Emitter) -> TaskFunction:
 
     def run(batches: Batches) -> Batches:
         files, partition = _files(emitter)
-        carriers, _ = split_carriers(batches)
+        carriers, rows = split_carriers(batches)
+        if any(table.num_rows for table in rows):
+            raise RuntimeError("rows came through the shuffle to the state stage that are in no envelope")
         mine, others = run_state(carriers, specs, partition, files)
         yield from emitter.forward(others)
         yield from emitter.emit(mine, partition)

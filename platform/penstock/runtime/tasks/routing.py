@@ -137,6 +137,8 @@ def _to_step(alive: pa.Table, leaf: StepLeafSpec, facts: BatchContext, files: Ta
                 yield from emit_to(rows, outlet, files)
             case Tally():
                 yield receipt("step", counted_as=leaf.counted_as, counts=dict(made.counts))
+            case _:
+                raise RuntimeError(f"step {leaf.step!r} yielded {made!r} before the shuffle")
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,10 @@ def _run_steps(
 ) -> Iterator[Item]:
     refs = files.facts.refs_of(partition)
     for spec in specs:
+        inputs = [tables[step_port(spec.step, side)] for side in range(spec.sides)]
+        if partition >= spec.partitions and any(inputs):
+            raise RuntimeError(f"rows of step {spec.step!r} came to partition {partition} of {spec.partitions}")
         if partition < spec.partitions:
-            inputs = [tables[step_port(spec.step, side)] for side in range(spec.sides)]
             yield from _run_step(spec, inputs, partition, files, refs.get(spec.step, (None, None)))
 
 
@@ -117,9 +119,11 @@ class _PartitionBatch:
                 case Change():
                     answer = self.state.at(self._write(made))
                 case Due():
-                    self.due = made
+                    self.due = Due(_earlier(self.due.watermark, made.watermark), _earlier(self.due.time, made.time))
                 case Tally():
                     self.counts.update(made.counts)
+                case _:
+                    raise RuntimeError(f"step {self.spec.step!r} yielded {made!r} in a state partition")
 
     def written(self) -> Written:
         """Return what was written; a step that changes nothing is compacted all the same."""
@@ -139,6 +143,11 @@ class _PartitionBatch:
         before = self._emitted[emit.outlet]
         keys = emit.stand().arrivals(emit.arrivals, depth=self.spec.depth, place=outlet.place, before=before)
         return emit.rows.append_column(ARRIVAL, keys)
+
+
+def _earlier(one: int | None, other: int | None) -> int | None:
+    """Return the earlier of two times, of which None is never."""
+    return min((time for time in (one, other) if time is not None), default=None)
 
 
 def state_rows(work: Step, folder: Path, name: str, commit: Commit | None) -> list[dict[str, Any]]:

@@ -170,6 +170,13 @@ def test_what_no_step_of_the_job_counts_stops_it() -> None:
         check_accounting(collect(receipts, STEPS), {}, STEPS)
 
 
+def test_a_count_that_an_operator_does_not_name_stops_it() -> None:
+    """A name that is mistyped would hide the rows from every sum."""
+    receipts = [{"kind": "step", "counted_as": "window:w", "counts": {"latte": 1}}]
+    with pytest.raises(AccountingBroken, match="'latte'"):
+        check_accounting(collect(receipts, STEPS), {}, STEPS)
+
+
 def test_a_step_is_accounted_for_in_a_batch_without_rows() -> None:
     """The log has the same counts in every batch."""
     counts = {"rows": 0, "counted": 0, "late": 0, "partly_late": 0, "in_no_window": 0}

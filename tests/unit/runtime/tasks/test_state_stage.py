@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.operators.protocol import Due, Emit, StepFacts, Tally
+from penstock.operators.protocol import Due, Emit, Send, StepFacts, Tally
 from penstock.runtime.tasks.staging import Outlet
 from penstock.runtime.tasks.state_stage import _PartitionBatch
 from penstock.state.writer import Change
@@ -75,6 +75,20 @@ def test_two_changes_in_a_batch_are_refused() -> None:
     """The second would be written beside what the first has left."""
     batch, _ = batch_of(Work(Change(), Change()))
     with pytest.raises(RuntimeError, match="two changes"):
+        list(batch.run([], FACTS))
+
+
+def test_the_earliest_of_several_due_times_counts() -> None:
+    """Each clock on its own; None is never, and takes nothing back."""
+    batch, _ = batch_of(Work(Due(7, 3), Due(5), Due(None, 9)))
+    list(batch.run([], FACTS))
+    assert batch.due == Due(5, 3)
+
+
+def test_what_nobody_knows_is_refused() -> None:
+    """A step sends through the shuffle on its map side only."""
+    batch, _ = batch_of(Work(Send(ROWS)))
+    with pytest.raises(RuntimeError, match="yielded Send"):
         list(batch.run([], FACTS))
 
 
