@@ -69,9 +69,21 @@ class StagedPublisher:
         self._opened().refuse_values([_staged(file) for file in files])
 
     def publish(self, app: str, batch: int, files: Sequence[StagedFile]) -> None:
-        """Make staged files visible under (app, batch), as `Publisher.publish` says; nothing without files.
+        """Publish the batch of a Commit, as `show` does.
 
         Raises what the sink raises by name, and SinkRefused for all else but a connection that broke.
+        """
+        try:
+            self.show(app, batch, files)
+        except (PenstockError, ConnectionError):  # the second is of a JVM that is gone
+            raise
+        except Exception as why:
+            raise SinkRefused(f"sink {self.name!r} cannot take batch {batch}: {type(why).__name__}, {why}") from why
+
+    def show(self, app: str, batch: int, files: Sequence[StagedFile]) -> None:
+        """Make staged files visible under (app, batch), as `Publisher.publish` says; nothing without files.
+
+        Raises whatever the sink raises.
         """
         if not files:
             return
@@ -79,12 +91,7 @@ class StagedPublisher:
         if schema is None:
             schema = pq.read_schema(have_file(self.staging / files[0].path))
         publication = Publication(app=app, batch=batch, files=[_staged(file) for file in files], schema=schema)
-        try:
-            self._opened().publish(publication)
-        except (PenstockError, ConnectionError):  # the second is of a JVM that is gone
-            raise
-        except Exception as why:
-            raise SinkRefused(f"sink {self.name!r} cannot take batch {batch}: {type(why).__name__}, {why}") from why
+        self._opened().publish(publication)
 
     def put_back(self, target: Target, version: int, *, slot: int, newest: int) -> bool:
         """Restore a version, and open the sink again: what was loaded of it is old.

@@ -92,10 +92,12 @@ def test_without_files_the_sink_is_not_asked(tmp_path: Path) -> None:
     ids=["a named error", "a broken connection", "anything else"],
 )
 def test_what_a_sink_raises_has_a_name(tmp_path: Path, raised: Exception, expected: type[Exception]) -> None:
-    """Publisher.publish: errors of the SNK group as they are; all else is SinkRefused."""
-    publisher = StagedPublisher("out", Noting(raised), tmp_path, None).open()
+    """Publisher.publish: errors of the SNK group as they are; all else is SinkRefused, where a Commit is published."""
+    publisher, file = StagedPublisher("out", Noting(raised), tmp_path, None).open(), staged(tmp_path)
     with pytest.raises(expected, match=str(raised)):
-        publisher.publish(APP, 3, [staged(tmp_path)])
+        publisher.publish(APP, 3, [file])
+    with pytest.raises(type(raised), match=str(raised)):
+        publisher.show(APP, 3, [file])
 
 
 def test_staged_files_are_compared_with_their_commit(tmp_path: Path) -> None:

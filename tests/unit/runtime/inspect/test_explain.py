@@ -92,6 +92,22 @@ def test_each_path_from_a_source_to_a_sink_has_a_guarantee(tmp_path):
     assert str(found["left", "out"]).startswith("exactly once: Delta shows each batch once")
 
 
+class Closed(MemorySink):
+    """A sink that must not be opened."""
+
+    def open(self, staging, spark):
+        """Refuse."""
+        raise AssertionError("it was opened to be described")
+
+
+def test_describing_opens_no_sink():
+    """sinks/base.py: what a sink promises is said by its type."""
+    job = Job("described")
+    job.source("rows", MemorySource(ROWS)).write("out", Closed())
+    assert [promise.exactly_once for promise in guarantees(job.graph())] == [True]
+    assert explain_graph(job.graph())
+
+
 def test_describing_writes_nothing(tmp_path, sections):
     """No table, no checkpoint."""
     assert list(tmp_path.iterdir()) == []

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from checkpoint_samples import commit
@@ -19,6 +20,7 @@ from penstock.runtime.process.runner import Runner
 from penstock.runtime.process.signals import Ending, StoppableClock, StopSwitch
 from penstock.runtime.process.takeover_policy import StoppedWaiting
 from penstock.runtime.restore.target import RestoreTarget
+from penstock.sources.backlog import Waiting
 from penstock.time.clock import SystemClock
 
 STAGES = ("FixOffsets", "Compute", "CommitBatch", "PublishSinks", "Purge")
@@ -302,10 +304,11 @@ def test_rows_left_are_counted_down():
         name = "s"
 
     script = Script(2, sources=(Source(),))
-    script.newest = lambda source, after: {"row": 25}
-    script.ended = lambda source, position: position == {"row": 25}
-    script.span = lambda source, start, end: (0 if start is None else start["row"], end["row"])
-    script.span_rows = lambda source, span: span[1] - span[0]
+    script.source = lambda name: SimpleNamespace(
+        backlog=lambda after: {"0": Waiting.of_rows(after["row"], 25)},
+        position=lambda after, ends: {"row": ends["0"]},
+        ended=lambda position: position == {"row": 25},
+    )
     progress = SourceProgress(position={"row": 5}, partitions={}, ended=False)
 
     class Recovered:
