@@ -26,6 +26,7 @@ from oracle import BEGINNING, NOTHING, Decided, Ledger, Windows
 
 from penstock import agg
 from penstock.checkpoint.log.entries import Commit, Entry, Restore, StagedFile, Void, from_bytes
+from penstock.checkpoint.log.listener import Listener
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.checkpoint.log.takeover import View
@@ -462,7 +463,7 @@ def make_driver(
     settings: DriverSettings | None = None,
     uuid: str = UUID,
     may_take_over: Callable[[View], None] = lambda _view: None,
-    listeners: tuple[Any, ...] = (),
+    listeners: tuple[Listener, ...] = (),
 ) -> Driver:
     """Return a driver of the real loop over the world; `name` is its holder and its writer."""
     settings = settings or DriverSettings()

@@ -10,6 +10,7 @@ from fake_engine import Witness, World, ledger_of, make_driver, quick_folder, ru
 from oracle import judge
 
 from penstock.checkpoint.log.entries import Restore
+from penstock.checkpoint.log.listener import Listener
 from penstock.errors import Fenced
 from penstock.runtime.restore.execute import restore
 from penstock.runtime.restore.target import RestoreTarget
@@ -17,7 +18,7 @@ from penstock.runtime.restore.target import RestoreTarget
 BACK = RestoreTarget(restore=True, batch=1)
 
 
-class Told:
+class Told(Listener):
     """A listener that counts answers."""
 
     def __init__(self) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from penstock.checkpoint.log.batch_report import Windows, closed_windows
 from penstock.checkpoint.log.entries import Commit, StagedFile
 from penstock.checkpoint.log.lineage import lineage
+from penstock.checkpoint.log.listener import Listener
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.checkpoint.storage.filesystem import remove_file
 from penstock.errors import CheckpointCorrupt, HeldDecided, HeldNotFound, PenstockError, UnknownName
@@ -56,7 +57,7 @@ class HeldBatch:
         return {sink: sum(f.rows for f in files) for sink, files in self.files.items()}
 
 
-class HeldPins:
+class HeldPins(Listener):
     """Name the held batches that only their place above the floor keeps in the log; listens to a driver.
 
     Once there is a Compaction, it names them, and they keep nothing else.
@@ -167,7 +168,7 @@ def release(
         bring_back(sinks[name].staging, staged / name, files)
         publisher = sinks[name].open()
         still_mine()  # a restore by who has the log now may have these rows come again
-        publisher.publish(held_app(uuid, name, held.batch), held.batch, files)
+        publisher.show(held_app(uuid, name, held.batch), held.batch, files)
     records.carried_out(held.batch, ruling, by=by)
     return ruling
 

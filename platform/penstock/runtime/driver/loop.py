@@ -19,11 +19,11 @@ The command runs the points in one go, and tests of crashes and fencing stop at 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any
 
 import structlog
 
 from penstock.checkpoint.log.entries import Commit, Offsets, Release, Void
+from penstock.checkpoint.log.listener import Listener
 from penstock.checkpoint.log.log import Log, OwnedLog
 from penstock.checkpoint.log.recovery import Damage, Recovered, recover
 from penstock.checkpoint.log.replay import Damaged
@@ -84,7 +84,7 @@ class Driver:
         data: DataCheckpoints,
         settings: DriverSettings | None = None,
         may_take_over: Callable[[View], None] = anybody_may,
-        listeners: tuple[Any, ...] = (),
+        listeners: tuple[Listener, ...] = (),
         between: Callable[[OwnedLog], None] = lambda _: None,
     ) -> None:
         self.engine = engine
@@ -266,8 +266,9 @@ class Driver:
     def _run_stages(self, stages: tuple[Stage, ...]) -> Iterator[Hook]:
         for stage in stages:
             yield from self.run_stage(stage)
-        self.tell("on_data_checkpoint", self.data.said())
-        self.tell("on_batch_completed", self._committed())
+        said, commit = self.data.said(), self._committed()
+        self.tell(lambda listener: listener.on_data_checkpoint(said))
+        self.tell(lambda listener: listener.on_batch_completed(commit))
 
     def run_stage(self, stage: Stage, commit: Commit | None = None) -> Iterator[Hook]:
         """Run one stage; `commit` is what to publish again."""
@@ -299,7 +300,6 @@ class Driver:
         self._timings = {}
         owned.append(offsets)
         self._note_time(offsets)
-        self.tell("on_batch_submitted", offsets)
 
     def _compute(self) -> None:
         offsets = self.offsets
@@ -375,7 +375,7 @@ class Driver:
         self.janitor.adopt(recovered)
         self.data.adopt(recovered)
         self._names.adopt(recovered)
-        self.tell("on_takeover", recovered)
+        self.tell(lambda listener: listener.on_takeover(recovered))
         return recovered
 
     def _give_up(self, damaged: Damaged) -> None:
@@ -394,7 +394,7 @@ class Driver:
         assert self.commit is not None
         return self.commit
 
-    def tell(self, what: str, value: Any) -> None:
-        """Tell those listeners that want to know."""
+    def tell(self, event: Callable[[Listener], None]) -> None:
+        """Tell all listeners."""
         for listener in self.listeners:
-            getattr(listener, what, lambda _: None)(value)
+            event(listener)

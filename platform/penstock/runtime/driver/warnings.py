@@ -6,6 +6,7 @@ import structlog
 
 from penstock.checkpoint.log.batch_report import moment
 from penstock.checkpoint.log.entries import Commit
+from penstock.checkpoint.log.listener import Listener
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.runtime.driver.receipts import added, mostly
 
@@ -16,7 +17,7 @@ log = structlog.get_logger()
 _EVENTS = {"late": "batch.mostly_late", "too_far_ahead": "batch.mostly_too_far_ahead"}
 
 
-class Cautions:
+class Cautions(Listener):
     """Listen to a driver, and log what is likely to be wrong."""
 
     def __init__(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.log.entries import Commit
+from penstock.checkpoint.log.listener import Listener
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import Metadata, open_or_create
 from penstock.checkpoint.log.takeover import View
@@ -61,7 +62,7 @@ class JobRun:
         settings: DriverSettings,
         identity: Identity | None = None,
         may_take_over: Callable[[View], None] = anybody_may,
-        listeners: tuple[Any, ...] = (),
+        listeners: tuple[Listener, ...] = (),
         store: CheckpointStore | None = None,
         needed: Callable[[], set[int]] = set,
         shared: bool = False,

@@ -10,6 +10,7 @@ import structlog
 
 from penstock.checkpoint.log.batch_report import BatchReport
 from penstock.checkpoint.log.entries import Commit
+from penstock.checkpoint.log.listener import Listener
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.errors import ComputeFailed, EngineGone, Fenced
 from penstock.runtime.driver.engine import Engine
@@ -43,7 +44,7 @@ class Steppable(Protocol):
 
 
 @dataclass
-class Runner:
+class Runner(Listener):
     """Step a driver through its run; it is one of the listeners that the driver was given."""
 
     switch: StopSwitch

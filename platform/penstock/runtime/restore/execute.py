@@ -36,7 +36,7 @@ def _restore(driver: Driver, start: RestoreTarget) -> Iterator[Hook]:
     command = driver.identity.command
     # Asked now that nobody else can append: another try of the command may have had its Restore since the start.
     if command is not None and find_restore_by_command(driver.log, command) is not None:
-        driver.tell("on_answered", command)
+        driver.tell(lambda listener: listener.on_answered(command))
         yield from driver.release()
         return
     found = None

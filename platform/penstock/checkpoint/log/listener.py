@@ -1,0 +1,30 @@
+"""State what a driver tells those who listen to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.checkpoint.log.entries import Commit
+from penstock.checkpoint.log.recovery import Recovered
+
+__all__ = ["Listener"]
+
+
+class Listener:
+    """Hear what a driver has done; subclass it, and say what is of interest.
+
+    The driver calls each method on its own thread, between stages, so none may wait. An error in one ends the driver.
+    After a crash the next driver repeats nothing: what a listener has missed is in the log.
+    """
+
+    def on_takeover(self, recovered: Recovered) -> None:
+        """Hear what the log says of the job, when the driver owns it: once for each takeover."""
+
+    def on_answered(self, command: str) -> None:
+        """Hear that another try of the command has restored meanwhile, so that this one does nothing."""
+
+    def on_batch_completed(self, commit: Commit) -> None:
+        """Hear that a batch is committed, published and acknowledged."""
+
+    def on_data_checkpoint(self, said: dict[str, Any]) -> None:
+        """Hear which data checkpoint is the newest, and when the next one is due; after each batch."""
