@@ -84,7 +84,7 @@ class SegmentEngine(FakeEngine):
         least = min(map(int, open_windows), default=2**62)
         name = segment_name(facts.batch, epoch=facts.epoch, attempt=partition, run=facts.run)
         change = Change(append={"open": rows}, floors={"open": least} if known else {})
-        written = write_changes(self._reader(facts, partition), name, change, batch=facts.batch, merge={})
+        written = write_changes(self._reader(facts, partition), name, change, batch=facts.batch, parts={})
         ref = written.ref
         return {
             "kind": "state",

@@ -43,6 +43,7 @@ from penstock.operators.whole_rows import WholeRows
 from penstock.runtime.inspect.explain import explain_graph
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
+from penstock.state.parts import Merge, Part, by_name
 from penstock.state.reader import Adapters
 from penstock.state.writer import Change
 from penstock.testing import Crashed, Harness
@@ -155,8 +156,9 @@ class Pairs:
         return HASHED
 
     @property
-    def merge(self) -> Mapping[str, None]:
-        return dict.fromkeys(PARTS)
+    def parts(self) -> Mapping[str, Part]:
+        identity = tuple(self.keys.names)
+        return by_name(Part(name=name, identity=identity, merge=Merge.LATEST, table=MAIN) for name in PARTS)
 
     def adapters(self, facts: Mapping[str, Any]) -> Adapters:
         return Adapters()
@@ -173,10 +175,6 @@ class Pairs:
     @property
     def tables(self) -> Mapping[str, pa.Schema]:
         return {MAIN: pa.schema([*self.keys, *KEPT])}
-
-    @property
-    def shown_in(self) -> Mapping[str, str]:
-        return dict.fromkeys(PARTS, MAIN)
 
     def shown(self, part: str, rows: pa.Table) -> pa.Table:
         return rows.select(self.tables[MAIN].names)

@@ -9,10 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.state.compaction import LATEST, compact
+from penstock.state.compaction import compact
 from penstock.state.compaction_planner import CompactionPlan
 from penstock.state.full_compaction import fold
 from penstock.state.manifest import Manifest
+from penstock.state.parts import Combine, Merge, Part
 from penstock.state.reader import StateReader
 from penstock.state.references import segment_name
 from penstock.state.row_layout import DELETED, GROUP, HASH, sort_rows
@@ -28,6 +29,22 @@ STATE_FIELDS = [
 ]
 SCHEMA = pa.schema([(GROUP, pa.int64()), (HASH, pa.int64()), *KEY_FIELDS, *STATE_FIELDS, (DELETED, pa.bool_())])
 Key = tuple[str | None, float | None]
+
+
+def latest_part(name: str = "state", keys: Sequence[str] = KEYS) -> dict[str, Part]:
+    """Return a part in which the newest row of a key hides the older, by its name."""
+    return {name: Part(name=name, identity=tuple(keys), merge=Merge.LATEST)}
+
+
+def latest_parts(names: Sequence[str], keys: Sequence[str]) -> dict[str, Part]:
+    """Return several of them."""
+    return {name: latest_part(name, keys)[name] for name in names}
+
+
+def combined_part(name: str, combine: Combine, keys: Sequence[str] = ("user",)) -> dict[str, Part]:
+    """Return a part whose rows a function merges, by its name."""
+    return {name: Part(name=name, identity=tuple(keys), merge=Merge.COMBINE, combine=combine)}
+
 
 _names = itertools.count()
 
@@ -89,7 +106,7 @@ def write(folder: Path, manifest: Manifest, change: Change, **other: Any) -> Wri
     """Write the batch after a manifest's, and read back what a Commit would name."""
     batch = manifest.batch + 1
     written = write_changes(
-        StateReader(folder, manifest), fresh_name(batch), change, batch=batch, **{"merge": {}, **other}
+        StateReader(folder, manifest), fresh_name(batch), change, batch=batch, **{"parts": {}, **other}
     )
     if written.ref is not None:
         assert Manifest.read(folder / written.ref.path, written.ref) == written.manifest
@@ -98,7 +115,7 @@ def write(folder: Path, manifest: Manifest, change: Change, **other: Any) -> Wri
 
 def carry_out(folder: Path, manifest: Manifest, plan: CompactionPlan) -> Manifest:
     """Carry out a plan of keyed state in a segment of its own."""
-    merged = compact(StateReader(folder, manifest), plan, LATEST)
+    merged = compact(StateReader(folder, manifest), plan, latest_part(plan.part, manifest.keys)[plan.part])
     batch = max(manifest.batch, 0)
     with SegmentWriter(folder, fresh_name(batch), step="step", partition=3, batch=batch) as writer:
         part = writer.add(f"{plan.part}~0", merged.rows)

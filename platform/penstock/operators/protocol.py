@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.operators.schema_evolution import Evolution
-from penstock.state.compaction import Combine
 from penstock.state.keys import Bools, Ints
+from penstock.state.parts import Part
 from penstock.state.reader import Adapters, StateReader
 from penstock.state.writer import Change
 from penstock.time.arrival import Stand
@@ -211,6 +211,11 @@ class StateView(Protocol):
     def lookup(self, part: str, hashes: Ints, keys: pa.Table, *, schema: pa.Schema) -> tuple[Bools, pa.Table]:
         """Return which keys have a row, and a row for each; hashes are sorted."""
 
+    def rows_of(
+        self, part: str, hashes: Ints, keys: pa.Table, groups: tuple[int | None, int | None], *, schema: pa.Schema
+    ) -> tuple[Ints, pa.Table]:
+        """Return all rows of keys in a range of groups, and of each row the place of its key; hashes are sorted."""
+
     def groups(self, part: str) -> npt.NDArray[Any]:
         """Return the distinct groups that have rows."""
 
@@ -238,8 +243,11 @@ class StateLayout(Protocol):
         """Return the column of what comes through the shuffle that has the hashes of the keys."""
 
     @property
-    def merge(self) -> Mapping[str, Combine | None]:
-        """Return how compaction merges the rows of each part."""
+    def parts(self) -> Mapping[str, Part]:
+        """Return each part by its name: how its rows merge, and the table that shows them.
+
+        The step rebuilds the parts that no table shows from the others.
+        """
 
     def adapters(self, facts: Mapping[str, Any]) -> Adapters:
         """Return what makes of rows that were stored with these facts those of today, by part."""
@@ -270,12 +278,8 @@ class StateTables(Protocol):
     def tables(self) -> Mapping[str, pa.Schema]:
         """Return the columns of the tables that hold all there is of the state: MAIN, and TIMERS where there are."""
 
-    @property
-    def shown_in(self) -> Mapping[str, str]:
-        """Return the table that shows each part; the step rebuilds the other parts from these."""
-
     def shown(self, part: str, rows: pa.Table) -> pa.Table:
-        """Return rows of such a part, which are live ones as `live_rows` yields them, with the columns of its table."""
+        """Return rows of a part that a table shows, live ones as `live_rows` yields them, with the table's columns."""
 
     def adapted(self, table: str, layout: str) -> Callable[[pa.Table], pa.Table]:
         """Return what makes those of today of rows of a table that was written when a `layout_name` was this."""

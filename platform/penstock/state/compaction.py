@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -12,18 +11,21 @@ import pyarrow as pa
 from penstock.state.compaction_planner import CompactionPlan, live_size
 from penstock.state.keys import Bools, Ints, canonical, equal_keys
 from penstock.state.manifest import Run
+from penstock.state.parts import Merge, Part
 from penstock.state.reader import StateReader
-from penstock.state.row_layout import DELETED, GROUP, HASH, Bound, bucket_starts, conform, group_hash, start_of_group
+from penstock.state.row_layout import (
+    DELETED,
+    GROUP,
+    HASH,
+    Bound,
+    bucket_starts,
+    conform,
+    group_hash,
+    sort_rows,
+    start_of_group,
+)
 
-__all__ = ["LATEST", "Combine", "Merged", "compact", "latest"]
-
-Combine: TypeAlias = Callable[[list[pa.Table]], pa.Table]
-"""Merges the rows of equal group and key of several tables, oldest first, each sorted by group and hash.
-
-It must not look across keys or groups, because it is given one range of them at a time.
-"""
-LATEST: None = None
-"""In place of a `Combine`: the newest row of a key hides the older."""
+__all__ = ["Merged", "compact", "latest"]
 
 _TRIES = 12
 
@@ -40,8 +42,8 @@ class Merged:
     indivisible: bool = False
 
 
-def compact(reader: StateReader, plan: CompactionPlan, combine: Combine | None = LATEST) -> Merged:
-    """Merge the runs of a plan, from where they were left, as far as its budget goes.
+def compact(reader: StateReader, plan: CompactionPlan, part: Part) -> Merged:
+    """Merge the runs of a plan, from where they were left, as far as its budget goes; `part` is the plan's.
 
     Rows of one group and hash are never split; when they alone exceed the budget they are merged all the same.
     """
@@ -54,9 +56,19 @@ def compact(reader: StateReader, plan: CompactionPlan, combine: Combine | None =
     schema = reader.schema(plan.part)
     assert schema is not None
     tables = [conform(table, schema) for table in tables]
-    rows = combine(tables) if combine else latest(tables, reader.manifest.keys, drop_deleted=plan.oldest)
+    rows = _merged(reader, part, tables, drop_deleted=plan.oldest)
     ends = {ends for table in tables for ends in _ends(table)}
     return Merged(rows, bound, indivisible=len(ends) == 1)
+
+
+def _merged(reader: StateReader, part: Part, tables: list[pa.Table], *, drop_deleted: bool) -> pa.Table:
+    """Merge tables of a part, oldest first, as its merge kind says."""
+    if part.merge is Merge.LATEST:
+        return latest(tables, part.identity, drop_deleted=drop_deleted)
+    if part.merge is Merge.APPEND:
+        return reader.untrimmed(part, sort_rows(pa.concat_tables(tables)))
+    assert part.combine is not None
+    return part.combine(tables)
 
 
 def latest(tables: Sequence[pa.Table], keys: Sequence[str], *, drop_deleted: bool) -> pa.Table:

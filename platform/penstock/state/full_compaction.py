@@ -13,9 +13,10 @@ from dataclasses import replace
 import pyarrow as pa
 
 from penstock.checkpoint.storage.durable_files import sync_folder
-from penstock.state.compaction import Combine, compact
+from penstock.state.compaction import compact
 from penstock.state.compaction_planner import AT_ONCE, CompactionPlan, live_size
 from penstock.state.manifest import FOLDED, ManifestRef, Run, stamp
+from penstock.state.parts import Part
 from penstock.state.reader import StateReader
 from penstock.state.references import MERGED, Piece
 from penstock.state.row_layout import start_of_group
@@ -30,12 +31,12 @@ def fold(
     name: str,
     *,
     batch: int,
-    merge: Mapping[str, Combine | None],
+    parts: Mapping[str, Part],
     at_once: int = AT_ONCE,
 ) -> Generator[tuple[str, pa.Table], None, ManifestRef]:
     """Write the live rows of a partition under a new segment name, and yield them, part by part, on the way.
 
-    `batch` is that of the Commit, `merge` as in `write_batch`; parts that are not in it are copied.
+    `batch` is that of the Commit, `parts` as in `write_changes`; those that are not in it are copied.
     About `at_once` bytes are in memory at a time, a few times over.
     Returns what names the manifest of the base, which is durable then.
     Raises what reading and writing state raises; then nothing names what was written.
@@ -51,7 +52,7 @@ def fold(
     ) as writer:
         pieces: dict[str, tuple[Piece, ...]] = {}
         for part in manifest.chains:
-            for number, rows in enumerate(live_rows(reader, part, merge, at_once=at_once)):
+            for number, rows in enumerate(live_rows(reader, part, parts, at_once=at_once)):
                 written = writer.add_sections(f"{part}{MERGED}{number}", writer.encode(part, rows))
                 pieces[part] = pieces.get(part, ()) + written.pieces
                 yield part, rows
@@ -66,18 +67,21 @@ def fold(
 
 
 def live_rows(
-    reader: StateReader, part: str, merge: Mapping[str, Combine | None], *, at_once: int = AT_ONCE
+    reader: StateReader, part: str, parts: Mapping[str, Part], *, at_once: int = AT_ONCE
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a part as one sorted run would have them, about `at_once` bytes at a time; no tombstones."""
+    """Yield the rows of a part as one sorted run would have them, about `at_once` bytes at a time.
+
+    There are neither tombstones nor trimmed rows among them. A part that is not in `parts` is read as it is.
+    """
     runs = reader.manifest.chain(part)
-    if part not in merge:
+    if part not in parts:
         tables = (reader.rows(part, run, None, None) for run in runs)
         yield from (table for table in tables if table is not None)
         return
     floor = reader.manifest.floors.get(part)
     least = None if floor is None else start_of_group(floor)
     while runs:
-        merged = compact(reader, CompactionPlan(part=part, inputs=runs, budget_bytes=at_once, oldest=True), merge[part])
+        merged = compact(reader, CompactionPlan(part=part, inputs=runs, budget_bytes=at_once, oldest=True), parts[part])
         if merged.rows.num_rows:
             yield merged.rows
         if merged.bound is None:

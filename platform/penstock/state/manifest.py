@@ -20,6 +20,7 @@ from penstock.checkpoint.storage.durable_files import corrupt, read_file
 from penstock.checkpoint.storage.format import decode, encode
 from penstock.checkpoint.storage.hdfs_cache import shown
 from penstock.errors import StateError
+from penstock.state.parts import PARTS, Merge
 from penstock.state.references import MERGED, PartRef, Piece, SegmentRef, is_file_name
 from penstock.state.row_layout import Bound, start_of_group
 
@@ -72,7 +73,7 @@ class Manifest:
     `keys` are the names of the step's key columns.
     `chains` holds the runs of each part, oldest first; a part without runs is not in it.
     `floors` holds for a part the group below which all rows are dead.
-    `facts` are the operator's own, plain JSON.
+    `facts` are the operator's own, plain JSON, and under PARTS what its parts are.
     `sizes` holds the size in bytes of each file that a run refers to.
     """
 
@@ -190,7 +191,13 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """Return the file for this manifest."""
-        return encode(KIND, self._body())
+        return encode(KIND, self._body(), version=self.version)
+
+    @property
+    def version(self) -> int:
+        """Return the version of the format: 2 where a part appends, of which a reader of version 1 knows nothing."""
+        kinds = {said["merge"] for said in self.facts.get(PARTS, {}).values()}
+        return 2 if Merge.APPEND in kinds else 1
 
     @property
     def checksum(self) -> str:

@@ -13,11 +13,13 @@ import pyarrow as pa
 
 from penstock.errors import StateMissing
 from penstock.state.group_ranges import distinct, groups_in, joined
+from penstock.state.key_rows import may_have, rows_in
 from penstock.state.keys import Bools, Ints
 from penstock.state.lookup import Found, look_up, state_columns
 from penstock.state.manifest import Manifest, Run
+from penstock.state.parts import Merge, Part, Trim
 from penstock.state.references import Piece
-from penstock.state.row_layout import Bound, conform, position, start_of_group
+from penstock.state.row_layout import Bound, conform, group_hash, position, start_of_group
 from penstock.state.section_reader import Section, Span, open_section, retain
 
 __all__ = ["Adapters", "StateReader"]
@@ -34,6 +36,7 @@ class Adapters(NamedTuple):
 
 
 NO_ADAPTERS = Adapters()
+_LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 class StateReader:
@@ -89,6 +92,70 @@ class StateReader:
             low, high = found.bounds()
             look_up(found, self.spans(part, run, low, high))
         return found.result()
+
+    def rows_of(
+        self,
+        part: Part,
+        hashes: Ints,
+        keys: pa.Table,
+        groups: tuple[int | None, int | None] = (None, None),
+        schema: pa.Schema | None = None,
+    ) -> tuple[Ints, pa.Table]:
+        """Return all rows that some keys have in a range of groups of a part that appends.
+
+        Blocks are touched that may have such rows by group and hash of their first and last row, and no others.
+
+        Args:
+            part: the part, of kind APPEND.
+            hashes: int64, sorted; those of the keys.
+            keys: a row for each hash, with the identity of the part, of the same types. No key is there twice.
+            groups: the least group, and the least one above the range. None where there is no such bound.
+            schema: the columns to return; None for all that are stored.
+
+        Returns:
+            The place of each row's key in `keys`, ascending, and the rows: of one key by group, and of one group in
+            the order in which they were appended. Rows below the floor, and those that are trimmed, are left out.
+
+        Raises:
+            ValueError: for a part of another kind.
+        """
+        if part.merge is not Merge.APPEND:
+            raise ValueError(f"part {part.name!r} merges by {part.merge}: its rows are found by lookup or scan")
+        low, high = (None if group is None else start_of_group(group) for group in groups)
+        columns = [keys.column(name).combine_chunks() for name in part.identity]
+        stored, adapt = self.schema(part.name), self.adapt.parts.get(part.name)
+        found: list[pa.Table] = []
+        places: list[Ints] = []
+        for run in self.manifest.chain(part.name):
+            for span in self.spans(part.name, run, low, high, hashes):
+                rows, mine = rows_in(span, hashes, part.identity, columns)
+                if len(rows):
+                    taken = pa.Table.from_batches([span.block.rows.take(pa.array(rows))])
+                    taken = taken if adapt is None else adapt(taken, span.block.generation)
+                    assert stored is not None
+                    found.append(conform(taken, stored))
+                    places.append(mine)
+        if not found:
+            empty = pa.schema([]) if stored is None else stored
+            return joined(()), (empty if schema is None else schema).empty_table()
+        rows, place = pa.concat_tables(found).combine_chunks(), np.concatenate(places)
+        if part.trim is not None:
+            live = self._live(part.trim, rows, place, hashes, keys.select(part.identity))
+            rows, place = rows.filter(pa.array(live)), place[live]
+        order = np.lexsort((group_hash(rows)[0], place))  # stable: runs are oldest first
+        rows = rows.take(pa.array(order))
+        return place[order], rows if schema is None else conform(rows, schema)
+
+    def untrimmed(self, part: Part, rows: pa.Table) -> pa.Table:
+        """Return rows of a part that appends without those that are over for their key, in their order."""
+        if part.trim is None:
+            return rows
+        hashes = group_hash(rows)[1]
+        order = np.argsort(hashes, kind="stable")
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        keys = rows.select(part.identity).take(pa.array(order))
+        return rows.filter(pa.array(self._live(part.trim, rows, place, hashes[order], keys)))
 
     def scan(
         self, part: str, group_from: int | None = None, group_to: int | None = None, schema: pa.Schema | None = None
@@ -169,15 +236,21 @@ class StateReader:
                 rows -= piece.rows - start
         return run.pieces[-1].last
 
-    def spans(self, part: str, run: Run, low: Bound | None, high: Bound | None) -> Iterator[Span]:
-        """Yield where the live rows of a run with low <= (group, hash) < high are, in order."""
+    def spans(
+        self, part: str, run: Run, low: Bound | None, high: Bound | None, hashes: Ints | None = None
+    ) -> Iterator[Span]:
+        """Yield where the live rows of a run with low <= (group, hash) < high are, in order.
+
+        With `hashes`, sorted, pieces and blocks that cannot have rows with one of them are left untouched.
+        """
         least = self._least(part, run, low)
         pieces = run.pieces
         first = 0 if least is None else bisect_left(pieces, least, key=lambda piece: piece.last)
         for piece in pieces[first:]:
             if high is not None and piece.first >= high:
                 return
-            yield from self._spans_of(piece, least, high)
+            if hashes is None or may_have(hashes, piece.first, piece.last):
+                yield from self._spans_of(piece, least, high, hashes)
 
     def verify(self) -> int:
         """Read every block of every file and return the bytes; raises for the first one that is damaged or missing."""
@@ -188,17 +261,29 @@ class StateReader:
                         pass
         return self.manifest.size
 
+    def _live(self, trim: Trim, rows: pa.Table, place: Ints, hashes: Ints, keys: pa.Table) -> Bools:
+        """Return which rows are not over; `place` has the place of each row's key among the keys."""
+        has, floors = self.lookup(trim.part, hashes, keys, schema=pa.schema([(trim.floor, pa.int64())]))
+        floor = floors[trim.floor].fill_null(_LEAST).to_numpy()
+        by = rows[trim.by].fill_null(_MOST).to_numpy()
+        live: Bools = has[place] & (by >= floor[place])
+        return live
+
     def _least(self, part: str, run: Run, low: Bound | None) -> Bound | None:
         floor = self.manifest.floors.get(part)
         bounds = [run.low, low, None if floor is None else start_of_group(floor)]
         return max((bound for bound in bounds if bound is not None), default=None)
 
-    def _spans_of(self, piece: Piece, low: Bound | None, high: Bound | None) -> Iterator[Span]:
+    def _spans_of(
+        self, piece: Piece, low: Bound | None, high: Bound | None, hashes: Ints | None = None
+    ) -> Iterator[Span]:
         section = self._section(piece)
         first = 0 if low is None else bisect_left(section.lasts, low)
         for number in range(first, len(section.firsts)):
             if high is not None and section.firsts[number] >= high:
                 return
+            if hashes is not None and not may_have(hashes, section.firsts[number], section.lasts[number]):
+                continue
             block = section.block(number)
             start, end = 0, len(block.hashes)
             if low is not None and section.firsts[number] < low:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.storage.durable_files import NewFile, make_folder, sync_folder
-from penstock.state.compaction import Combine, compact
+from penstock.state.compaction import compact
 from penstock.state.compaction_planner import LEAST_BUDGET, SLACK_BYTES, CompactionPlan, budget, plan_compaction
 from penstock.state.manifest import Manifest, ManifestRef
+from penstock.state.parts import PARTS, Part, described
 from penstock.state.reader import StateReader
 from penstock.state.references import PartRef, SegmentRef
 from penstock.state.row_layout import Bound
@@ -63,14 +64,14 @@ def write_changes(
     change: Change,
     *,
     batch: int,
-    merge: Mapping[str, Combine | None],
+    parts: Mapping[str, Part],
     slack: int = SLACK_BYTES,
     behind: int | None = None,
 ) -> Written:
     """Write a batch's change durably; when it returns, a Commit may name `ref`.
 
     `reader` is the state before, `name` a `segment_name` that no other attempt uses.
-    `merge` has the parts to be compacted: LATEST where a newer row of a key hides the older, or a `Combine`.
+    `parts` says how rows of parts merge, and the manifest says it too; rows of others are never merged.
     At most 4 times the bytes written and `slack` are rewritten: share it among the partitions of a step where the
     bound is to hold for all together. `behind` as in `plan_compaction`.
     A change that changes nothing writes nothing.
@@ -85,6 +86,8 @@ def write_changes(
     rows = [(part, table) for tables in (change.append, change.replace) for part, table in tables.items()]
     if after == before and not emptied and not any(table.num_rows for _, table in rows):
         return Written(manifest=before, ref=None, segment=None, written=0, rewritten=0)
+    if parts:
+        after = after.with_facts({**after.facts, PARTS: described(parts)})
     after = after.drop(*emptied).at(batch)
     with SegmentWriter(
         reader.folder,
@@ -96,7 +99,7 @@ def write_changes(
     ) as writer:
         written = sum(writer.add(part, table).size for part, table in rows)
         merged, rewritten = _merge(
-            StateReader(reader.folder, after, reader.adapt), writer, merge, budget(written, slack), behind
+            StateReader(reader.folder, after, reader.adapt), writer, parts, budget(written, slack), behind
         )
         segment = writer.publish()
     after = merged.append(segment)
@@ -123,32 +126,32 @@ def manifest_name(name: str) -> str:
 def _merge(
     reader: StateReader,
     writer: SegmentWriter,
-    merge: Mapping[str, Combine | None],
+    parts: Mapping[str, Part],
     budget_bytes: int,
     behind: int | None,
 ) -> tuple[Manifest, int]:
     """Carry out plans as far as the budget goes, part by part; return the manifest and the bytes rewritten."""
     manifest, spent = reader.manifest, 0
-    for part, combine in merge.items():
+    for name, part in parts.items():
         for number in count():
             left = budget_bytes - spent
-            plan = plan_compaction(manifest, part, left, before=writer.batch, whole_budget=budget_bytes, behind=behind)
-            done = None if plan is None else _carry_out(reader, writer, plan, combine, f"{part}~{number}")
+            plan = plan_compaction(manifest, name, left, before=writer.batch, whole_budget=budget_bytes, behind=behind)
+            done = None if plan is None else _carry_out(reader, writer, plan, part, f"{name}~{number}")
             if plan is None or done is None:
                 break
             bound, ref = done
-            manifest = manifest.merged(part, {run.number for run in plan.inputs}, bound, ref, writer.batch)
+            manifest = manifest.merged(name, {run.number for run in plan.inputs}, bound, ref, writer.batch)
             spent += ref.size
     return manifest, spent
 
 
 def _carry_out(
-    reader: StateReader, writer: SegmentWriter, plan: CompactionPlan, combine: Combine | None, name: str
+    reader: StateReader, writer: SegmentWriter, plan: CompactionPlan, part: Part, name: str
 ) -> tuple[Bound | None, PartRef] | None:
     """Merge and write as much of a plan as takes at most its budget on disk; None where nothing does."""
     most = plan.budget_bytes
     while plan.budget_bytes >= LEAST_BUDGET:
-        merged = compact(reader, plan, combine)
+        merged = compact(reader, plan, part)
         sections = list(writer.encode(name, merged.rows))
         size = sum(section.piece.size for section in sections)
         if size <= most or merged.indivisible:

@@ -7,10 +7,10 @@ import os
 import numpy as np
 import pyarrow as pa
 import pytest
-from state_samples import add_counts, counts, empty_manifest, folded, write
+from state_samples import add_counts, combined_part, counts, empty_manifest, folded, latest_part, write
 
 from penstock.state import compaction_planner as compaction_module
-from penstock.state.compaction import LATEST, compact
+from penstock.state.compaction import compact
 from penstock.state.compaction_planner import CompactionPlan, live_size, plan_compaction
 from penstock.state.manifest import Manifest
 from penstock.state.reader import StateReader
@@ -170,7 +170,7 @@ def test_with_real_files_the_budget_is_kept_and_the_result_is_that_of_a_dict(tmp
         hashes, n = FILES[pattern](batch, rng)
         hashes = np.unique(hashes).astype(np.int64)
         change = Change(append={"state": keyed(hashes, n)})
-        written = write(tmp_path, manifest, change, merge={"state": LATEST}, slack=slack)
+        written = write(tmp_path, manifest, change, parts=latest_part("state", manifest.keys), slack=slack)
         assert written.rewritten <= 4 * written.written + slack
         assert written.segment.size <= 5 * written.written + slack + 64 * len(written.segment.parts)
         manifest = written.manifest
@@ -191,10 +191,10 @@ def test_deleted_keys_give_their_space_back(tmp_path):
     for batch in range(200):
         hashes, n = FILES["growing, then deleted"](batch, None)
         change = Change(append={"state": keyed(hashes, n)})
-        manifest = write(tmp_path, manifest, change, merge={"state": LATEST}).manifest
+        manifest = write(tmp_path, manifest, change, parts=latest_part("state", manifest.keys)).manifest
         sizes.append(manifest.rows)
     assert max(sizes) >= 2_000
-    rows, manifest = folded(tmp_path, manifest, merge={"state": LATEST})
+    rows, manifest = folded(tmp_path, manifest, parts=latest_part("state", manifest.keys))
     assert rows == []
     assert manifest.chain("state") == ()
 
@@ -206,10 +206,12 @@ def test_one_group_and_hash_is_merged_whole_even_above_the_budget(tmp_path):
         rows = [((0, 7), n)] * 2_000 + [((0, 8), n)]
         manifest = write(tmp_path, manifest, Change(append={"rows": counts(rows)})).manifest
     plan = plan_compaction(manifest, "rows", 10_000)
-    merged = compact(StateReader(tmp_path, manifest), plan, pa.concat_tables)
+    merged = compact(StateReader(tmp_path, manifest), plan, combined_part("rows", pa.concat_tables)["rows"])
     assert merged.rows.num_rows == 8_000
     assert (merged.bound, merged.indivisible) == ((0, 8), True)
-    written = write(tmp_path, manifest, Change(facts={"x": 1}), merge={"rows": pa.concat_tables}, slack=10_000)
+    written = write(
+        tmp_path, manifest, Change(facts={"x": 1}), parts=combined_part("rows", pa.concat_tables), slack=10_000
+    )
     assert written.rewritten > 10_000
     found = pa.concat_tables(StateReader(tmp_path, written.manifest).scan("rows"))
     assert found.num_rows == 8_004
@@ -226,7 +228,7 @@ def test_a_combine_whose_rows_grow_is_given_fewer_of_them(tmp_path):
     for n in range(4):
         rows = counts({(0, value): n for value in range(2_000)})
         manifest = write(tmp_path, manifest, Change(append={"slices": rows})).manifest
-    written = write(tmp_path, manifest, Change(facts={"x": 1}), merge={"slices": swollen}, slack=60_000)
+    written = write(tmp_path, manifest, Change(facts={"x": 1}), parts=combined_part("slices", swollen), slack=60_000)
     assert 10_000 < written.rewritten <= 60_000
     assert len(written.manifest.chain("slices")) == 5
 
@@ -243,7 +245,7 @@ def test_a_combine_that_only_grows_is_given_up_within_the_budget(tmp_path):
         manifest = write(
             tmp_path, manifest, Change(append={"slices": counts({(0, v): n for v in range(200)})})
         ).manifest
-    written = write(tmp_path, manifest, Change(facts={"x": 1}), merge={"slices": absurd}, slack=60_000)
+    written = write(tmp_path, manifest, Change(facts={"x": 1}), parts=combined_part("slices", absurd), slack=60_000)
     assert written.rewritten == 0
     assert written.manifest.chains == manifest.chains
 
@@ -268,8 +270,8 @@ def test_a_merge_goes_on_in_large_steps_where_the_largest_run_begins_late(tmp_pa
         slices = pa.table({GROUP: np.full(rows, first), HASH: hashes, "k": hashes, "n": hashes})
         change = Change(append={"slices": slices})
         name = segment_name(batch, epoch=1, attempt=batch, run="ab")
-        written = write_changes(StateReader(tmp_path, manifest), name, change, batch=batch, merge={})
+        written = write_changes(StateReader(tmp_path, manifest), name, change, batch=batch, parts={})
         manifest = written.manifest
     reader = StateReader(tmp_path, manifest)
     plan = CompactionPlan(part="slices", inputs=manifest.chain("slices"), budget_bytes=200_000, oldest=True)
-    assert compact(reader, plan, combine=pa.concat_tables).rows.num_rows > 1_000
+    assert compact(reader, plan, combined_part(plan.part, pa.concat_tables)[plan.part]).rows.num_rows > 1_000

@@ -7,10 +7,19 @@ import pytest
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from state_samples import add_counts, carry_out, counts, empty_manifest, folded, keyed_table, write
+from state_samples import (
+    add_counts,
+    carry_out,
+    combined_part,
+    counts,
+    empty_manifest,
+    folded,
+    keyed_table,
+    latest_part,
+    write,
+)
 
 from penstock.errors import CheckpointCorrupt, StateError
-from penstock.state.compaction import LATEST
 from penstock.state.compaction_planner import CompactionPlan
 from penstock.state.reader import StateReader
 from penstock.state.row_layout import DELETED, GROUP, HASH
@@ -40,20 +49,20 @@ def test_a_base_stands_for_the_batches_before_it_whatever_comes_behind(data, tmp
     """Sums stay sums: nothing counts twice, nothing is lost, floors and replaced parts included."""
     folder = tmp_path_factory.mktemp("state")
     places = st.dictionaries(st.tuples(st.integers(0, 3), st.integers(0, 9)), st.integers(1, 9), max_size=8)
-    merge = {"slices": add_counts}
+    parts = combined_part("slices", add_counts)
 
     def grow(manifest, behind):
         append = {"slices": counts(data.draw(places))}
         replace = {"running": counts(data.draw(places))} if data.draw(st.booleans()) else {}
         floors = {"slices": data.draw(st.integers(0, 2))} if data.draw(st.booleans()) else {}
         change = Change(append=append, replace=replace, floors=floors)
-        return write(folder, manifest, change, merge=merge, slack=8_192, behind=behind).manifest
+        return write(folder, manifest, change, parts=parts, slack=8_192, behind=behind).manifest
 
     manifest = write(folder, empty_manifest(("user",)), Change(append={"slices": counts({(3, 0): 1})})).manifest
     for _ in range(data.draw(st.integers(0, 8))):
         manifest = grow(manifest, None)
     told, base = folded(
-        folder, manifest, batch=manifest.batch, merge=merge, at_once=data.draw(st.sampled_from([300, 10**6]))
+        folder, manifest, batch=manifest.batch, parts=parts, at_once=data.draw(st.sampled_from([300, 10**6]))
     )
     assert {(row[GROUP], row[HASH]): row["n"] for row in told if row["part"] == "slices"} == sums(folder, manifest)
     assert not set(base.files()) & set(manifest.files())
@@ -74,7 +83,7 @@ def test_a_key_that_was_deleted_behind_the_fold_stays_deleted(tmp_path):
     manifest = empty_manifest()
     for rows in ([(1, ("a", 1.0), STATE), (2, ("b", 1.0), STATE)], [(2, ("b", 1.0), None)]):
         manifest = write(tmp_path, manifest, Change(append={"state": keyed_table(rows)})).manifest
-    told, base = folded(tmp_path, manifest, merge={"state": LATEST})
+    told, base = folded(tmp_path, manifest, parts=latest_part("state", manifest.keys))
     assert [row["user"] for row in told] == ["a"]
     assert base.rows == 1
     gone = write(tmp_path, manifest, Change(append={"state": keyed_table([(1, ("a", 1.0), None)])}), behind=1).manifest
@@ -86,7 +95,7 @@ def test_a_key_that_was_deleted_behind_the_fold_stays_deleted(tmp_path):
 def test_a_base_whose_runs_were_written_to_meanwhile_is_refused(tmp_path):
     """Else rows that were merged out of them would count twice."""
     manifest = batches_of(tmp_path, *({(0, n): 1 for n in range(40)} for _ in range(3)))
-    _, base = folded(tmp_path, manifest, merge={"slices": add_counts})
+    _, base = folded(tmp_path, manifest, parts=combined_part("slices", add_counts))
     held = manifest.chain("slices")[0]
     later = type(manifest)(
         step=manifest.step,
@@ -116,7 +125,7 @@ def test_rows_of_an_older_schema_and_of_a_newer_are_folded_and_read_as_one(tmp_p
     new = pa.table({GROUP: [0], HASH: [399], "user": ["399"], "n": [2], "note": ["x"]})
     for table in (old, new):
         manifest = write(tmp_path, manifest, Change(append={"state": table})).manifest
-    rows, base = folded(tmp_path, manifest, merge={"state": LATEST}, at_once=4_000)
+    rows, base = folded(tmp_path, manifest, parts=latest_part("state", manifest.keys), at_once=4_000)
     assert len(base.chain("state")[0].pieces) > 1
     assert rows[0] == {"part": "state", GROUP: 0, HASH: 0, "user": "0", "n": 1, "note": None}
     assert rows[-1] == {"part": "state", GROUP: 0, HASH: 399, "user": "399", "n": 2, "note": "x"}
@@ -147,7 +156,7 @@ def test_a_merge_that_went_on_across_a_new_schema_is_read_as_one_run(tmp_path):
     merged, newest = StateReader(tmp_path, manifest).scan("state")
     assert merged["note"].null_count == 400
     assert newest["note"].to_pylist() == ["x"]
-    rows, _ = folded(tmp_path, manifest, merge={"state": LATEST})
+    rows, _ = folded(tmp_path, manifest, parts=latest_part("state", manifest.keys))
     assert [(row["n"], row["note"]) for row in rows] == [(3, None)] * 399 + [(9, "x")]
 
 
@@ -160,5 +169,5 @@ def test_a_fold_of_damaged_state_fails_and_leaves_nothing(tmp_path):
     (tmp_path / name).write_bytes(bytes(data))
     before = sorted(path.name for path in tmp_path.iterdir())
     with pytest.raises(CheckpointCorrupt):
-        folded(tmp_path, manifest, merge={"slices": add_counts})
+        folded(tmp_path, manifest, parts=combined_part("slices", add_counts))
     assert sorted(path.name for path in tmp_path.iterdir()) == before

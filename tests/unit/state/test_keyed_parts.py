@@ -10,11 +10,11 @@ from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
-from state_samples import KEYS, carry_out, empty_manifest, folded, key_table, keyed_table, write
+from state_samples import KEYS, carry_out, empty_manifest, folded, key_table, keyed_table, latest_part, write
 
 from penstock.state import section_reader
 from penstock.state import segment_writer as segment_module
-from penstock.state.compaction import LATEST, latest
+from penstock.state.compaction import latest
 from penstock.state.compaction_planner import CompactionPlan
 from penstock.state.keys import canonical
 from penstock.state.manifest import Manifest
@@ -73,7 +73,7 @@ class KeyedState(RuleBasedStateMachine):
         """Change some keys and delete others, in one batch."""
         unique = {model_key(key): (key, state) for key, state in rows.items()}
         table = keyed_table((hash_of(key), key, state) for key, state in unique.values())
-        written = write(self.folder, self.manifest, Change(append={PART: table}), merge={PART: LATEST})
+        written = write(self.folder, self.manifest, Change(append={PART: table}), parts=latest_part(PART))
         assert (written.ref is None) == (not unique)
         assert written.rewritten <= 4 * written.written + 2**20
         self.manifest = written.manifest
@@ -107,7 +107,7 @@ class KeyedState(RuleBasedStateMachine):
     @rule(budget=st.integers(1, 20_000))
     def fold(self, budget):
         """Put a base in the place of the chain, made some bytes at a time."""
-        _, base = folded(self.folder, self.manifest, merge={PART: LATEST}, at_once=budget)
+        _, base = folded(self.folder, self.manifest, parts=latest_part(PART), at_once=budget)
         self.manifest = self.manifest.rebased(base)
 
     @rule()

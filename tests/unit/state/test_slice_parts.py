@@ -7,7 +7,7 @@ import pytest
 from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from state_samples import add_counts, counts, empty_manifest, write
+from state_samples import add_counts, combined_part, counts, empty_manifest, write
 
 from penstock.state import compaction_planner as compaction_module
 from penstock.state import section_reader
@@ -44,7 +44,7 @@ def test_slices_are_what_their_deltas_add_up_to(tmp_path_factory, batches, resta
         floor += step
         rows = {(group + floor, value): n for (group, value), n in delta.items()}
         change = Change(append={PART: counts(rows)}, floors={PART: floor})
-        written = write(folder, manifest, change, merge={PART: add_counts}, slack=slack)
+        written = write(folder, manifest, change, parts=combined_part(PART, add_counts), slack=slack)
         assert written.rewritten <= 4 * written.written + slack
         manifest = written.manifest
         for place, n in rows.items():
@@ -90,7 +90,9 @@ def test_a_combine_is_given_the_runs_oldest_first_and_whole_keys(tmp_path, monke
     model = {}
     for n in range(12):
         rows = {(0, value): n * 1_000 for value in range(n % 3, 200, 3)}
-        written = write(tmp_path, manifest, Change(append={PART: counts(rows)}), merge={PART: combine}, slack=2_000)
+        written = write(
+            tmp_path, manifest, Change(append={PART: counts(rows)}), parts=combined_part(PART, combine), slack=2_000
+        )
         manifest = written.manifest
         for place, count in rows.items():
             model[place] = model.get(place, 0) + count

@@ -12,11 +12,10 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
-from state_samples import add_counts, counts, empty_manifest, fresh_name, write
+from state_samples import add_counts, combined_part, counts, empty_manifest, fresh_name, latest_part, write
 
 from penstock.errors import CheckpointCorrupt, StateRowTooLarge, StateTooLarge, StorageFull
 from penstock.state import segment_writer as segment_module
-from penstock.state.compaction import LATEST
 from penstock.state.compaction_planner import budget
 from penstock.state.limits import check_rows, check_sizes, unreferenced
 from penstock.state.manifest import Manifest
@@ -82,7 +81,9 @@ def test_one_segment_and_one_manifest_a_batch(tmp_path):
     for n in range(12):
         rows = counts({(n % 2, value): 1 for value in range(5)})
         change = Change(append={"slices": rows, "late": rows}, replace={"running": rows})
-        written = write(tmp_path, manifest, change, merge={"slices": add_counts, "late": add_counts})
+        written = write(
+            tmp_path, manifest, change, parts=combined_part("slices", add_counts) | combined_part("late", add_counts)
+        )
         manifest = written.manifest
         assert len(written.segment.files) == 1
     assert sum(name.suffix == ".json" for name in tmp_path.iterdir()) == 12
@@ -97,7 +98,9 @@ def test_two_tries_of_a_batch_say_the_same(tmp_path):
     manifest = empty_manifest(("user",))
     for n in range(9):
         change = Change(append={"slices": counts({(0, value): n for value in range(n, n + 50)})})
-        tries = [write(tmp_path, manifest, change, merge={"slices": add_counts}, slack=20_000) for _ in range(2)]
+        tries = [
+            write(tmp_path, manifest, change, parts=combined_part("slices", add_counts), slack=20_000) for _ in range(2)
+        ]
         assert tries[0].ref.path != tries[1].ref.path
         assert tries[0].ref.checksum == tries[1].ref.checksum
         # The file itself names other files, and a later task's id may have a digit more.
@@ -151,7 +154,9 @@ def test_a_full_disk_at_any_call_leaves_the_state_as_it_was(tmp_path):
         reader.scan("slices")
         with mock.patch.multiple(os, **{name: disk.call(real[name]) for name in real}):
             try:
-                written = write_changes(reader, fresh_name(4), change, batch=4, merge={"slices": add_counts})
+                written = write_changes(
+                    reader, fresh_name(4), change, batch=4, parts=combined_part("slices", add_counts)
+                )
             except StorageFull:
                 failures += 1
                 assert rows_of(tmp_path, manifest, "slices") == before
@@ -204,7 +209,7 @@ def test_a_part_larger_than_a_file_is_cut_into_several(tmp_path):
         reader = StateReader(tmp_path, written.manifest)
         wanted = hashes[::97].copy()
         assert reader.lookup("state", wanted, pa.table({"user": wanted}))[1].column("n").to_pylist() == wanted.tolist()
-        again = write(tmp_path, written.manifest, Change(append={"state": rows}), merge={"state": LATEST})
+        again = write(tmp_path, written.manifest, Change(append={"state": rows}), parts=latest_part("state", ["user"]))
     assert sorted(again.manifest.sizes) == again.manifest.files()
     (only,) = StateReader(tmp_path, again.manifest).scan("state", schema=pa.schema([("n", pa.int64())]))[:1]
     assert only.column("n").to_pylist() == hashes.tolist()
@@ -222,7 +227,12 @@ def test_damage_is_never_merged_into_new_files(tmp_path):
     path.write_bytes(data)
     names = {path.name for path in tmp_path.iterdir()}
     with pytest.raises(CheckpointCorrupt, match="batch 1") as caught:
-        write(tmp_path, manifest, Change(append={"slices": counts({(0, 1): 9})}), merge={"slices": add_counts})
+        write(
+            tmp_path,
+            manifest,
+            Change(append={"slices": counts({(0, 1): 9})}),
+            parts=combined_part("slices", add_counts),
+        )
     assert caught.value.where == str(path)
     assert {path.name for path in tmp_path.iterdir()} == names
 
@@ -266,7 +276,10 @@ def test_only_files_of_old_batches_that_no_kept_manifest_names_may_go(tmp_path):
     manifest, manifests = empty_manifest(("user",)), []
     for n in range(8):
         written = write(
-            tmp_path, manifest, Change(append={"slices": counts({(0, 1): n})}), merge={"slices": add_counts}
+            tmp_path,
+            manifest,
+            Change(append={"slices": counts({(0, 1): n})}),
+            parts=combined_part("slices", add_counts),
         )
         manifest = written.manifest
         manifests.append(manifest)

@@ -23,10 +23,11 @@ from penstock.errors import EntryRefused, FormatTooNew
 
 FORMAT_VERSION = 1
 _ENTRIES = ("takeover", "offsets", "commit", "restore", "save", "unsave", "compaction", "void", "release")
-LATER_KINDS = dict.fromkeys((*_ENTRIES, "moved", "arrival", "skip"), 2)
+LATER_KINDS = dict.fromkeys((*_ENTRIES, "moved", "arrival", "skip", "manifest"), 2)
 """Kinds that have a later version: a Penstock that does not know it refuses, and writes nothing behind them.
 
-Entries of version 1 know no Compaction: whoever does not, would take the holes that one leaves for a loss."""
+Entries of version 1 know no Compaction: whoever does not, would take the holes that one leaves for a loss.
+A manifest is of version 1 unless a part of its state appends."""
 MAX_BODY = 64 * 2**20
 MAX_DEPTH = 32
 _MAX_HEADER = 1_024
@@ -36,8 +37,8 @@ _NESTED = (dict, list, tuple)
 _FIELDS = {"kind": str, "version": int, "length": int, "sha256": str}
 
 
-def encode(kind: str, body: dict[str, Any]) -> bytes:
-    """Return the file for a body of plain JSON values.
+def encode(kind: str, body: dict[str, Any], *, version: int | None = None) -> bytes:
+    """Return the file for a body of plain JSON values; without a `version` it is of the latest of its kind.
 
     Raises `EntryRefused` for what could not be read back: NaN, keys that are no strings, too deep, too large.
     """
@@ -51,7 +52,7 @@ def encode(kind: str, body: dict[str, Any]) -> bytes:
     if len(payload) > MAX_BODY:
         raise EntryRefused(f"a {kind} body of {len(payload)} bytes is above {MAX_BODY}", kind=kind)
     digest = hashlib.sha256(payload).hexdigest()
-    version = LATER_KINDS.get(kind, FORMAT_VERSION)
+    version = LATER_KINDS.get(kind, FORMAT_VERSION) if version is None else version
     head = f'{{"kind":"{kind}","version":{version},"length":{len(payload)},"sha256":"{digest}"'.encode("ascii")
     return b'%s,"header":"%s"}\n%s' % (head, _short(head), payload)
 

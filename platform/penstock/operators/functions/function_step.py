@@ -44,9 +44,9 @@ from penstock.operators.protocol import (
 from penstock.operators.schema_evolution import Evolution, evolve
 from penstock.operators.whole_rows import WholeRows
 from penstock.operators.windows.partials import GROUP, HASH, column_array, integers
-from penstock.state.compaction import LATEST, Combine
 from penstock.state.full_compaction import live_rows
 from penstock.state.keys import Bools, Ints
+from penstock.state.parts import Merge, Part, by_name
 from penstock.state.reader import Adapters
 from penstock.state.row_layout import DELETED, EXPIRES, conform
 from penstock.state.writer import Change
@@ -188,9 +188,11 @@ class FunctionStepWork:
         return HASHED
 
     @property
-    def merge(self) -> Mapping[str, Combine | None]:
-        """Return how compaction merges the rows of each part: the newest of a key hides the older."""
-        return dict.fromkeys(PARTS, LATEST)
+    def parts(self) -> Mapping[str, Part]:
+        """Return that the newest row of a key hides the older; state and timers are shown, the index is made again."""
+        keys = tuple(self.keys.names)
+        shown = {STATE: MAIN, **(dict.fromkeys(_CLOCKS, TIMERS) if TIMERS in self.tables else {})}
+        return by_name(Part(name=name, identity=keys, merge=Merge.LATEST, table=shown.get(name)) for name in PARTS)
 
     def evolution(self, state: StateView) -> Evolution:
         """Return how this state differs from what the step keeps: new, wider and moved columns it can go on with."""
@@ -244,7 +246,7 @@ class FunctionStepWork:
     def _snapshot(self, state: StateView, now: Callable[[Ints], Ints]) -> Emit:
         """Return keys and state columns of every key that has state."""
         schema = pa.schema([*self._held, (HASHED, pa.int64())])
-        live = live_rows(state.reader, STATE, self.merge)
+        live = live_rows(state.reader, STATE, self.parts)
         tables = [self.shown(STATE, rows).append_column(HASHED, rows[HASH]).select(schema.names) for rows in live]
         whole = pa.concat_tables(tables) if tables else schema.empty_table()
         hashes = integers(whole, HASHED)
@@ -262,11 +264,6 @@ class FunctionStepWork:
         if self.spec.form is Form.ROWS:
             shown[TIMERS] = pa.schema([*self.spec.keys, pa.field(_CLOCK, pa.string()), pa.field(_AT, _UTC)])
         return shown
-
-    @property
-    def shown_in(self) -> Mapping[str, str]:
-        """Return where state and timers stand; the index is made again."""
-        return {STATE: MAIN, **(dict.fromkeys(_CLOCKS, TIMERS) if TIMERS in self.tables else {})}
 
     def shown(self, part: str, rows: pa.Table) -> pa.Table:
         """Return a row for each key, or for each timer; `_expires` is a batch time, or else the key's deadline."""

@@ -44,8 +44,8 @@ from penstock.operators.windows.time_windows import WINDOW_END, StepResult, Wind
 from penstock.operators.windows.window_blocks import sorted_front
 from penstock.operators.windows.window_evolution import changed_windows, kept_now, names_in, reads
 from penstock.sources.base import PARTITION
-from penstock.state.compaction import Combine
 from penstock.state.hashing import content_hashes
+from penstock.state.parts import Combine, Merge, Part, by_name
 from penstock.state.reader import Adapters
 from penstock.state.references import batch_of
 from penstock.state.writer import Change
@@ -217,10 +217,15 @@ class WindowStepWork:
         return HASH
 
     @property
-    def merge(self) -> Mapping[str, Combine | None]:
-        """Return how compaction merges the rows of each part."""
-        layout = self.spec.layout
-        return {SLICES: layout.combine, LATE: layout.combine, FRONT: lambda fronts: sorted_front(fronts, layout)}
+    def parts(self) -> Mapping[str, Part]:
+        """Return that partials of a key add up; slices are shown, and the other parts are made again from them."""
+        layout, keys = self.spec.layout, tuple(self.keys.names)
+        combined: dict[str, Combine] = dict.fromkeys((SLICES, LATE, RUNNING, TOTAL, LATE_NEXT), layout.combine)
+        combined[FRONT] = lambda fronts: sorted_front(fronts, layout)
+        return by_name(
+            Part(name=name, identity=keys, merge=Merge.COMBINE, combine=combine, table=MAIN if name == SLICES else None)
+            for name, combine in combined.items()
+        )
 
     def evolution(self, state: StateView) -> Evolution:
         """Return how this state differs: windows go on from the same keys and slices, and from other aggregates."""
@@ -257,11 +262,6 @@ class WindowStepWork:
     def tables(self) -> Mapping[str, pa.Schema]:
         """Return keys, partials and `slice_start`."""
         return {MAIN: pa.schema([*self.keys, *self.spec.plan.fields, pa.field(SLICE_START, _UTC)])}
-
-    @property
-    def shown_in(self) -> Mapping[str, str]:
-        """Return where slices stand; running aggregates, fronts and late rows are made again from them."""
-        return {SLICES: MAIN}
 
     def shown(self, part: str, rows: pa.Table) -> pa.Table:
         """Return a row for each slice and key."""

@@ -1,13 +1,14 @@
 """Read the state of a job's step as a table: without its code, without Spark, beside a driver that runs.
 
-Segments say what columns they have, and manifests how slices are merged; so what a job keeps can be read as long as
-its checkpoint can.
+Segments say what columns they have, and manifests what parts there are and how their rows merge. So what a job keeps
+can be read as long as its checkpoint can.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,16 +22,16 @@ from penstock.checkpoint.storage.hdfs_cache import root_of, shown
 from penstock.errors import CannotRestore, CheckpointCorrupt, RootMissing, UnknownName
 from penstock.operators.aggregates import AGGREGATES, AggregatePlan
 from penstock.operators.functions.key_index import STATE, readable
-from penstock.operators.protocol import LAYOUT
+from penstock.operators.protocol import LAYOUT, MAIN
 from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.slice_state import SLICES
 from penstock.operators.windows.window_evolution import reads
 from penstock.runtime.restore.target import RestoreTarget, parse_start
 from penstock.runtime.snapshots.catalog import find_snapshot, table_path, verify_snapshot
-from penstock.state.compaction import LATEST, Combine
 from penstock.state.full_compaction import live_rows
 from penstock.state.manifest import Manifest
 from penstock.state.manifest import ManifestRef as StateRef
+from penstock.state.parts import PARTS, Merge, Part
 from penstock.state.reader import Adapters, StateReader
 from penstock.state.row_layout import conform
 
@@ -114,22 +115,37 @@ def _readers(root: Path, step: str, commit: Commit) -> Iterator[tuple[StateReade
 
 def _schema(reader: StateReader, path: Path) -> list[pa.Schema]:
     """Return the columns that a partition's rows have when they are read; none for a partition without rows."""
-    for part in (SLICES, STATE):
-        stored = reader.schema(part)
-        if stored is not None:
-            return [_readable(reader, path, part)(stored.empty_table()).schema]
-    return []
+    part = _main_part(reader, path)
+    stored = None if part is None else reader.schema(part.name)
+    if part is None or stored is None:
+        return []
+    return [_readable(reader, path, part)(stored.empty_table()).schema]
 
 
 def _of_partition(reader: StateReader, path: Path) -> Iterator[pa.Table]:
-    part = STATE if reader.schema(SLICES) is None else SLICES
-    merge: Mapping[str, Combine | None] = {STATE: LATEST} if part == STATE else {SLICES: _layout(reader, path).combine}
-    shown = _readable(reader, path, part)
-    yield from (shown(rows) for rows in live_rows(reader, part, merge))
+    part = _main_part(reader, path)
+    if part is not None:
+        shown = _readable(reader, path, part)
+        yield from (shown(rows) for rows in live_rows(reader, part.name, {part.name: part}))
 
 
-def _readable(reader: StateReader, path: Path, part: str) -> Callable[[pa.Table], pa.Table]:
-    return readable if part == STATE else _layout(reader, path).readable
+def _main_part(reader: StateReader, path: Path) -> Part | None:
+    """Return the part whose rows the main table shows; None where it has no rows."""
+    combine = None if reader.stored(SLICES) is None else _layout(reader, path).combine
+    for name, said in reader.facts.get(PARTS, _before_parts(reader.manifest)).items():
+        if said.get("table") == MAIN and reader.manifest.chain(name):
+            return Part.read(name, said, combine)
+    return None
+
+
+def _before_parts(manifest: Manifest) -> Mapping[str, Mapping[str, Any]]:
+    """Return what a manifest means that was written when none described its parts."""
+    kinds = {SLICES: Merge.COMBINE, STATE: Merge.LATEST}
+    return {name: {"merge": kind, "identity": manifest.keys, "table": MAIN} for name, kind in kinds.items()}
+
+
+def _readable(reader: StateReader, path: Path, part: Part) -> Callable[[pa.Table], pa.Table]:
+    return _layout(reader, path).readable if part.merge is Merge.COMBINE else readable
 
 
 def _layout(reader: StateReader, path: Path) -> PartialLayout:

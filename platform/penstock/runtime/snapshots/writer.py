@@ -151,27 +151,29 @@ class _StepWriter:
 
     def _fold(self, changed: Collection[int]) -> Iterator[pa.Table]:
         """Fold partitions, and yield what the main table shows of them."""
+        parts = self.work.parts
         for number in changed:
             reader = self.partitions[number].reader
             name = segment_name(self.order.named, epoch=self.order.epoch, attempt=number, run=self.order.run)
-            folding = fold(reader, name, batch=self.order.named, merge=self.work.merge, at_once=_AT_ONCE)
+            folding = fold(reader, name, batch=self.order.named, parts=parts, at_once=_AT_ONCE)
             while True:
                 try:
                     part, rows = next(folding)
                 except StopIteration as done:
                     ref = done.value
                     break
-                if self.work.shown_in.get(part) == MAIN:
+                if part in parts and parts[part].table == MAIN:
                     yield _placed(self.work.shown(part, rows), number)
             self.bytes += ref.size + Manifest.read(reader.folder / ref.path, ref).size
             self.bases[str(number)] = {"path": ref.path, "size": ref.size, "checksum": ref.checksum}
 
     def _timers(self, changed: Collection[int]) -> Iterator[pa.Table]:
         """Yield the timers of partitions."""
+        parts = self.work.parts
         for number in changed:
             reader = self.partitions[number].reader
-            for part in [part for part, table in self.work.shown_in.items() if table == TIMERS]:
-                for rows in live_rows(reader, part, self.work.merge):
+            for part in [name for name, part in parts.items() if part.table == TIMERS]:
+                for rows in live_rows(reader, part, parts):
                     yield _placed(self.work.shown(part, rows), number)
 
     def _write(self, table: str, rows: Callable[[Collection[int]], Iterator[pa.Table]], known: Files) -> _Version:

@@ -131,14 +131,14 @@ def _segments(step: str, work: Step, table: str, commit: Commit, spark: SparkSes
     from pyspark.sql.pandas.types import from_arrow_schema
 
     named = {int(partition): ref.model_dump() for partition, ref in commit.state.get(step, {}).items()}
-    parts = [part for part, shown in work.shown_in.items() if shown == table]
+    parts = [name for name, part in work.parts.items() if part.table == table]
     schema = storable(work.tables[table])
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for partition in [row for batch in batches for row in batch.column(0).to_pylist()]:
             state = PartitionState.open(root, step, partition, named.get(partition), work=work)
             for part in parts:
-                for rows in live_rows(state.reader, part, work.merge):
+                for rows in live_rows(state.reader, part, work.parts):
                     yield from work.shown(part, rows).cast(schema).to_batches()
 
     count = max(named, default=0) + 1

@@ -83,6 +83,12 @@ class PartitionState:
         """Return which keys have a row, and a row for each; hashes are sorted."""
         return self.reader.lookup(part, hashes, keys, schema=schema)
 
+    def rows_of(
+        self, part: str, hashes: Ints, keys: pa.Table, groups: tuple[int | None, int | None], *, schema: pa.Schema
+    ) -> tuple[Ints, pa.Table]:
+        """Return all rows of keys in a range of groups, and of each row the place of its key; hashes are sorted."""
+        return self.reader.rows_of(self.work.parts[part], hashes, keys, groups, schema)
+
     def groups(self, part: str) -> npt.NDArray[np.int64]:
         """Return the distinct groups that have rows."""
         return self.reader.groups(part)
@@ -119,8 +125,8 @@ class PartitionState:
             for part, table in tables.items():
                 check_rows(table, self.work.keys.names, step=self.reader.manifest.step, part=part, cap=facts.row_cap)
         slack = SLACK_BYTES // partitions
-        merge, behind = self.work.merge, facts.behind
-        written = write_changes(self.reader, name, change, batch=facts.batch, merge=merge, slack=slack, behind=behind)
+        parts, behind = self.work.parts, facts.behind
+        written = write_changes(self.reader, name, change, batch=facts.batch, parts=parts, slack=slack, behind=behind)
         if written.ref is None and self._rebased:
             return replace(written, ref=write_manifest(self.reader.folder, name, written.manifest))
         return written
@@ -128,8 +134,8 @@ class PartitionState:
 
 def main_table(step: Step, state: PartitionState) -> pa.Table:
     """Return the main table of a partition: what is kept for each key, or for each key and slice."""
-    parts = [part for part, table in step.shown_in.items() if table == MAIN]
-    tables = [step.shown(part, rows) for part in parts for rows in live_rows(state.reader, part, step.merge)]
+    parts = [name for name, part in step.parts.items() if part.table == MAIN]
+    tables = [step.shown(part, rows) for part in parts for rows in live_rows(state.reader, part, step.parts)]
     return pa.concat_tables(tables) if tables else step.tables[MAIN].empty_table()
 
 

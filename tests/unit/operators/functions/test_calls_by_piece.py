@@ -18,10 +18,10 @@ from penstock.operators.functions.function_spec import FunctionStep
 from penstock.operators.functions.key_index import PARTS, StepFacts
 from penstock.operators.functions.python_values import PIECE
 from penstock.operators.functions.state_functions import FunctionResult, run_function
-from penstock.state.compaction import LATEST
 from penstock.state.manifest import Manifest
 from penstock.state.reader import StateReader
 from penstock.state.writer import write_changes
+from tests.support.state_samples import latest_parts
 
 KEYS = pa.schema([("k", pa.int64())])
 
@@ -55,8 +55,8 @@ class Partition:
         times = np.zeros(rows.num_rows, dtype=np.int64)
         visible = rows.select((step or self.step).visible)
         done = run_function(step or self.step, reader, visible, hashes, rows.select(["k"]), times, moment)
-        name, merge = f"{self.batch:012d}-0-x", dict.fromkeys(PARTS, LATEST)
-        self.manifest = write_changes(reader, name, done.change, batch=self.batch, merge=merge).manifest
+        name, parts = f"{self.batch:012d}-0-x", latest_parts(PARTS, ["k"])
+        self.manifest = write_changes(reader, name, done.change, batch=self.batch, parts=parts).manifest
         self.batch += 1
         return done
 

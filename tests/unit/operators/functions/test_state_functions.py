@@ -22,12 +22,11 @@ from penstock.graph.specs.state_functions import Form
 from penstock.graph.timeouts import Timeout
 from penstock.operators.functions.function_spec import FunctionStep
 from penstock.operators.functions.function_step import FunctionStepWork
-from penstock.operators.functions.key_index import PARTS, StepFacts
+from penstock.operators.functions.key_index import StepFacts
 from penstock.operators.functions.state_functions import FunctionResult, run_function
 from penstock.operators.whole_rows import WholeRows
 from penstock.runtime.tasks.partition_state import PartitionState, main_table
 from penstock.state import BATCH, EVENT
-from penstock.state.compaction import LATEST
 from penstock.state.key_state import as_datetime, as_micros
 from penstock.state.manifest import Manifest
 from penstock.state.reader import StateReader
@@ -183,7 +182,7 @@ def test_calls_and_state_are_those_of_the_model(batches, idle):
                 f"{batch:012d}-0-x",
                 done.change,
                 batch=batch,
-                merge=dict.fromkeys(PARTS, LATEST),
+                parts=work.parts,
                 slack=2_000,
             )
             manifest, due, due_time = written.manifest, done.due, done.due_time
@@ -215,7 +214,7 @@ def test_a_key_that_has_a_row_at_the_end_of_event_time_goes_by_its_deadline_and_
             state = PartitionState(StateReader(Path(folder), manifest), work)
             moment = StepFacts(batch=batch, time=100 * batch, watermark=watermark)
             done = run_function(work.spec, state, table, np.array([7]), table.select(["k"]), np.array([0]), moment)
-            written = write_changes(state.reader, f"{batch:012d}-0-x", done.change, batch=batch, merge={})
+            written = write_changes(state.reader, f"{batch:012d}-0-x", done.change, batch=batch, parts={})
             manifest = written.manifest
     assert done.output.num_rows == gone
 
@@ -233,9 +232,7 @@ def test_a_key_that_is_touched_for_ever_leaves_one_entry_to_look_at():
             done = run_function(work.spec, state, table, np.array([7]), table.select(["k"]), np.array([0]), moment)
             entries.append(done.change.append.get("idle", table.slice(0, 0)).num_rows)
             name = f"{batch:012d}-0-x"
-            manifest = write_changes(
-                state.reader, name, done.change, batch=batch, merge=dict.fromkeys(PARTS, LATEST)
-            ).manifest
+            manifest = write_changes(state.reader, name, done.change, batch=batch, parts=work.parts).manifest
         assert sum(entries) == 1 + 59 // (IDLE + 1)
         assert StateReader(Path(folder), manifest).scan("idle")[-1].num_rows == 1
 
