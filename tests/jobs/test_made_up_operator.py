@@ -43,6 +43,7 @@ from penstock.operators.whole_rows import WholeRows
 from penstock.runtime.inspect.explain import explain_graph
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
+from penstock.state import read
 from penstock.state.parts import Merge, Part, by_name
 from penstock.state.reader import Adapters
 from penstock.state.writer import Change
@@ -174,16 +175,19 @@ class Pairs:
 
     @property
     def tables(self) -> Mapping[str, pa.Schema]:
-        return {MAIN: pa.schema([*self.keys, *KEPT])}
+        return {MAIN: pa.schema([*self.keys, *KEPT, ("side", pa.int32())])}
 
     def shown(self, part: str, rows: pa.Table) -> pa.Table:
-        return rows.select(self.tables[MAIN].names)
+        sides = pa.repeat(pa.scalar(PARTS.index(part), pa.int32()), rows.num_rows)
+        return rows.select([*self.keys.names, *KEPT.names]).append_column("side", sides)
 
     def adapted(self, table: str, layout: str) -> Any:
         return lambda rows: rows
 
     def rebuilt(self, tables: Mapping[str, pa.Table], moment: StepFacts) -> Rebuilt:
-        raise NotImplementedError
+        rows = tables[MAIN]
+        parts = {part: self._part(rows.filter(pc.equal(rows["side"], side))) for side, part in enumerate(PARTS)}
+        return Rebuilt(change=Change(append=parts), due=None, due_time=None)
 
     def run(
         self, state: StateView, inputs: Sequence[Sequence[pa.Table]], facts: StepFacts
@@ -207,7 +211,8 @@ class Pairs:
             yield self._emitted(rows, some)
         yield Tally({"merged": rows.num_rows})
         yield Due(None)
-        parts = {part: self._part(rows, sorted(last[side].values())) for side, part in enumerate(PARTS)}
+        newest_of = [rows.take(pa.array(sorted(places.values()), pa.int64())) for places in last]
+        parts = {part: self._part(newest_of[side]) for side, part in enumerate(PARTS)}
         after = yield Change(append=parts)
         assert after is not None
         assert all(after.schema(part) is not None for part, table in parts.items() if table.num_rows)
@@ -241,10 +246,9 @@ class Pairs:
         values = zip(*(table["value"].to_pylist() for _, table in known), strict=True)
         return {keys[place]: list(both) for place, both in zip(places, values, strict=True)}
 
-    def _part(self, rows: pa.Table, places: list[int]) -> pa.Table:
-        taken = rows.take(pa.array(places, pa.int64()))
-        columns = {"_group": np.zeros(len(places), dtype=np.int64), "_hash": taken[HASHED]}
-        return pa.table({**columns, **{name: taken[name] for name in (*self.keys.names, "value")}})
+    def _part(self, rows: pa.Table) -> pa.Table:
+        columns = {"_group": np.zeros(rows.num_rows, dtype=np.int64), "_hash": rows[HASHED]}
+        return pa.table({**columns, **{name: rows[name] for name in (*self.keys.names, *KEPT.names)}})
 
 
 # --- the model and the tests -----------------------------------------------------------------------
@@ -288,7 +292,7 @@ def found_pairs(rows: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("partitions", [1, 2, 8])
 def test_a_step_with_two_inputs_gives_what_the_model_gives(tmp_path: Path, partitions: int) -> None:
-    """Through restarts and crashes, in any number of partitions; each row stands in one of the sums."""
+    """Through restarts, crashes and a restore in other partitions; each row is in one of the sums."""
     drawn, model = random.Random(partitions), Model()
     with Harness(pairs_job(partitions), tmp_path) as h:
         for batch in range(10):
@@ -308,10 +312,14 @@ def test_a_step_with_two_inputs_gives_what_the_model_gives(tmp_path: Path, parti
                 h.batch(fed)
             if drawn.random() < 0.2:
                 h.restart()
+            if batch == 6:
+                other = {1: 8, 2: 1, 8: 2}[partitions]
+                h.restore(partitions=other, job=pairs_job(other))
         assert found_pairs(h.output()["out"]) == sorted(model.pairs, key=str)
         assert sorted((row["k"] for row in h.late("lacking")), key=str) == sorted(model.lacking, key=str)
-        kept = {(row["k"], row["value"]) for row in h.state("pairs")}
-        assert kept == {(key, value) for key, known in model.newest.items() for value in known if value is not None}
+        newest = [(key, value) for key, known in model.newest.items() for value in known if value is not None]
+        for rows in (h.state("pairs"), read(tmp_path, "pairs", "pairs").to_pylist()):
+            assert sorted(((row["k"], row["value"]) for row in rows), key=str) == sorted(newest, key=str)
         totals = h.commit().totals["pairs:pairs"]
         assert totals["rows"] == totals["lacking"] + totals["merged"]
         assert totals["lacking"] == len(model.lacking)

@@ -115,27 +115,22 @@ def _readers(root: Path, step: str, commit: Commit) -> Iterator[tuple[StateReade
 
 def _schema(reader: StateReader, path: Path) -> list[pa.Schema]:
     """Return the columns that a partition's rows have when they are read; none for a partition without rows."""
-    part = _main_part(reader, path)
-    stored = None if part is None else reader.schema(part.name)
-    if part is None or stored is None:
-        return []
-    return [_readable(reader, path, part)(stored.empty_table()).schema]
+    stored = [(part, reader.schema(part.name)) for part in _main_parts(reader, path)]
+    return [_readable(reader, path, part)(s.empty_table()).schema for part, s in stored if s is not None]
 
 
 def _of_partition(reader: StateReader, path: Path) -> Iterator[pa.Table]:
-    part = _main_part(reader, path)
-    if part is not None:
+    for part in _main_parts(reader, path):
         shown = _readable(reader, path, part)
         yield from (shown(rows) for rows in live_rows(reader, part.name, {part.name: part}))
 
 
-def _main_part(reader: StateReader, path: Path) -> Part | None:
-    """Return the part whose rows the main table shows; None where it has no rows."""
+def _main_parts(reader: StateReader, path: Path) -> list[Part]:
+    """Return the parts whose rows the main table shows, without those that have no rows."""
     combine = None if reader.stored(SLICES) is None else _layout(reader, path).combine
-    for name, said in reader.facts.get(PARTS, _before_parts(reader.manifest)).items():
-        if said.get("table") == MAIN and reader.manifest.chain(name):
-            return Part.read(name, said, combine)
-    return None
+    described = reader.facts.get(PARTS, _before_parts(reader.manifest)).items()
+    shown = [(name, said) for name, said in described if said.get("table") == MAIN and reader.manifest.chain(name)]
+    return [Part.read(name, said, combine) for name, said in shown]
 
 
 def _before_parts(manifest: Manifest) -> Mapping[str, Mapping[str, Any]]:
