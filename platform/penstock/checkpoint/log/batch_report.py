@@ -53,7 +53,7 @@ class BatchReport:
             read={_name(k): n["read"] for k, n in counts.items() if k.startswith("source:")},
             output={sink: sum(f.rows for f in found) for sink, found in commit.staged.items()},
             held={sink: sum(f.rows for f in found) for sink, found in commit.held.items() if found},
-            late={_name(k): n["late"] for k, n in counts.items() if k.startswith("window:")},
+            late={_name(k): n["late"] for k, n in counts.items() if "late" in n},
             verdicts=dict(Counter(_decision(v) for v in commit.verdicts)),
             watermarks=commit.watermarks_out,
             staged=sum(f.size for f in files),
@@ -94,7 +94,7 @@ class BatchReport:
 class Totals:
     """Hold the rows of all batches up to one, and in how many batches most rows were late, or too far ahead.
 
-    `ahead` is a part of `quarantined`, which is that of sources. With several window steps a row may be late for each.
+    `ahead` is a part of `quarantined`, which is that of sources. A row may be late for several steps.
     """
 
     read: int
@@ -120,7 +120,7 @@ class Totals:
             quarantined=add_up("source", "quarantined"),
             ahead=add_up("source", "too_far_ahead"),
             filtered=add_up("filter", "filtered"),
-            late=add_up("window", "late"),
+            late=sum(n.get("late", 0) for n in counts.values()),
             mostly_late=add_up("batches", "mostly_late"),
             mostly_ahead=add_up("batches", "mostly_too_far_ahead"),
         )

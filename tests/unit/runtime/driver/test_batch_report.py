@@ -27,11 +27,13 @@ def test_rows_are_summed_by_source_sink_and_step():
             "source:b": {"read": 7, "passed": 7},
             "filter:filter_1": {"rows": 12, "kept": 9},
             "window:w": {"rows": 9, "late": 2},
+            "function:f": {"rows": 2},
+            "other:o": {"rows": 2, "late": 1},
         },
         staged={"out": [file(1, 100), file(2, 50)], "late": [file(2, 10)]},
         held={"out": [file(4, 1_000)], "none": []},
     )
-    assert (found.rows, found.read, found.late) == (12, {"a": 5, "b": 7}, {"w": 2})
+    assert (found.rows, found.read, found.late) == (12, {"a": 5, "b": 7}, {"w": 2, "o": 1})
     assert (found.output, found.held, found.staged) == ({"out": 3, "late": 2}, {"out": 4}, 1_160)
 
 
