@@ -71,7 +71,7 @@ def test_what_the_commands_say_of_a_damaged_end_is_true_and_their_remedy_works(s
     assert (code, "PEN-CKP-001 the file is empty; it may be a Restore" in err) == (78, True), err
     assert sorted((shell.root / "checkpoints" / "orders" / "log").iterdir()) == entries
     code, out, _ = shell.run("fsck", "checkpoints")
-    named = re.search(r"go back with --from batch=N to one of ([\d, ]+)", out)
+    named = re.search(r"restore with --from batch=N to one of ([\d, ]+)", out)
     assert (code, named is not None) == (78, True), out
     assert named is not None
     batch = named[1].split(", ")[-1]
@@ -94,7 +94,7 @@ def test_a_takeover_that_nothing_needs_any_more_may_be_lost(shell: Shell) -> Non
     code, _, err = shell.run(*RUN)
     assert (code, "PEN-CKP-003" in err) == (78, True), err
     code, out, _ = shell.run("fsck", "checkpoints")
-    assert (code, "go back with --from batch=N to one of 0, 1, 2, 3" in out) == (78, True), out
+    assert (code, "restore with --from batch=N to one of 0, 1, 2, 3" in out) == (78, True), out
     code, _, err = shell.run(*RUN, "--from", "batch=2", "--truncate-sinks")
     assert code == 0, err
     assert shell.totals() == whole

@@ -48,7 +48,9 @@ class Silence:
         if self._seen is None or self._seen[0] != number:
             self._seen = (number, now)
         elif now - self._seen[1] > 2 * PATIENCE:
-            raise SupervisorAbsent("no supervisor has given a sign of life; what was asked stands", where=self.where)
+            raise SupervisorAbsent(
+                "no supervisor has given a sign of life; the request stays recorded", where=self.where
+            )
 
 
 @dataclass

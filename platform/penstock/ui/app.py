@@ -189,7 +189,7 @@ class _StreamPages:
             return self._renderer.broken(request, project, view)
         asked = ask_of(view, name, batch)
         if asked is None:
-            gone = Trouble(what="This cannot be asked of the stream as it stands.", remedy=f"Look at {job} again.")
+            gone = Trouble(what="This stream does not allow this request now.", remedy=f"Look at {job} again.")
             return self._renderer.broken(request, project, Broken(job, gone), status=404)
         title = f"{asked.word} {job}" if asked.batch is None else f"{asked.word} batch {asked.batch:,} of {job}"
         return self._renderer.page(request, project, "ask.html", here="ask", title=title, view=view, ask=asked)

@@ -54,7 +54,7 @@ def test_a_source_that_cannot_be_read_on_and_other_settings_are_told(shell: Shel
 
 def error_in(told: str) -> str:
     """Return what is told of an error, without what Spark says when it starts."""
-    return told[told.index("PEN-CKP-016 step 'minutely' cannot go on from its state: its windows were") :]
+    return told[told.index("PEN-CKP-016 step 'minutely' cannot resume from its state: its windows were") :]
 
 
 @pytest.fixture

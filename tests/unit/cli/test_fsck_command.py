@@ -65,7 +65,7 @@ def test_a_torn_entry_at_the_end_is_given_up_by_the_next_start(root: Path) -> No
     last.write_bytes(last.read_bytes()[:-5])
     (means,) = told(root).values()
     assert means == (
-        "the next start abandons it, if no sink shows that it was a batch; else go back with --from batch=N to one of "
+        "the next start abandons it, if no sink shows that it was a batch; else restore with --from batch=N to one of "
         "0, 1, 2, 3, or --from saved=NAME to early"
     )
     assert told(root, "b") == {}
@@ -77,7 +77,7 @@ def test_a_commit_in_the_middle_stops_the_job_and_says_where_to_go_back_to(root:
     middle.write_bytes(b"x" + middle.read_bytes()[1:])
     found = told(root)
     assert all(
-        means.startswith("the job does not start; go back with --from batch=N to one of") for means in found.values()
+        means.startswith("the job does not start; restore with --from batch=N to one of") for means in found.values()
     )
     assert sum(middle.name in what for what in found) == 1
     assert all("2, 3, or --from saved=NAME to early" in means for means in found.values())
@@ -98,7 +98,7 @@ def test_only_batches_of_the_line_in_force_are_named(root: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     (means,) = told(root).values()
     assert (
-        means == "the job does not start; go back with --from batch=N to one of 0, 1, 4, or --from saved=NAME to early"
+        means == "the job does not start; restore with --from batch=N to one of 0, 1, 4, or --from saved=NAME to early"
     )
 
 

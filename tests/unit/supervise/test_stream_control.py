@@ -294,7 +294,7 @@ def test_where_nobody_supervises_nobody_waits_for_ever(control, clock, leaves):
             lease.leave(wall=clock.wall())
     asked = control.ask(command(Verb.START))
     begun = clock.seconds
-    with pytest.raises(SupervisorAbsent, match="what was asked stands"):
+    with pytest.raises(SupervisorAbsent, match="the request stays recorded"):
         control.wait(asked.generation, runs)
     assert 2 * PATIENCE < clock.seconds - begun < 2 * PATIENCE + 2
     assert control.newest() == asked.stream

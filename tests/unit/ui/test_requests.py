@@ -82,5 +82,5 @@ def test_what_cannot_be_asked_is_said(site):
     for path in ("stop", "resume", "nonsense", "release?batch=0", "release?batch=x", "discard?batch=77", "discard", "RELEASE?batch=1"):  # fmt: skip
         answer = site.get(f"/jobs/orders/ask/{path}", mounted="/penstock")
         assert answer.status_code == 404, path
-        assert "cannot be asked" in answer.text
+        assert "does not allow this request" in answer.text
     assert site.get("/jobs/orders/ask/release?batch=1").status_code == 200

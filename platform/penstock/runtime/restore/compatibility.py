@@ -174,7 +174,7 @@ def _known(node: StepNode, recovered: Recovered, stored: Stored) -> Finding:
     says = stored.refused
     refusal: PenstockError | None = None
     if says:
-        what = f"step {node.name!r} cannot go on from its state: {'; '.join(says)}"
+        what = f"step {node.name!r} cannot resume from its state: {'; '.join(says)}"
         refusal = StepsChanged(what, where=str(node.site))
     if kept != node.partitions:
         said = f"{node.partitions} partitions and its state has {kept}"
@@ -205,7 +205,9 @@ def _step(node: StepNode, fate: Compatibility, says: tuple[str, ...], refusal: P
 
 def _dropped(step: str, known: list[str], *, let_go: bool) -> Finding:
     if let_go:
-        says: tuple[str, ...] = ("its state is let go with the next batch; a restore to one before brings it back",)
+        says: tuple[str, ...] = (
+            "its state is dropped with the next batch; a restore to an earlier batch brings it back",
+        )
         return Finding(kind=Kind.STEP, name=step, fate=Compatibility.DROPPED, says=says)
     has = ", ".join(known) or "none"
     what = f"the checkpoint has state of step {step!r}, and the job has only {has}"

@@ -65,7 +65,7 @@ def export_checkpoint(folder: Path, target: Path, start: RestoreTarget, *, job: 
     recovered = recover(log, Damage.LIST)
     commit = start.commit(recovered, folder) if start.goes_back else recovered.commit
     if commit is None:
-        raise CannotCopy("no batch is in force, so there is nothing to go on from", where=shown(folder))
+        raise CannotCopy("no batch is committed, so there is nothing to export", where=shown(folder))
     known = recovered.partitions if commit is recovered.commit else None
     partitions = dict(known or partitions_of(log, commit) or {})
     if lost := commit.state.keys() - partitions.keys():

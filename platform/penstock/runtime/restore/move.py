@@ -149,7 +149,7 @@ def _refuse_lost_end(view: View) -> None:
     if not isinstance(arrival, Arrival) or (arrival.epoch, arrival.writer) != (last.epoch, last.writer):
         return
     if there is not None and there.slots.exists(place.slot + 2):
-        raise CheckpointMoved(f"the job has moved to {to}, and goes on there", where=str(to), to=str(to))
+        raise CheckpointMoved(f"the job has moved to {to}, and continues there", where=str(to), to=str(to))
 
 
 class _Fate(Enum):

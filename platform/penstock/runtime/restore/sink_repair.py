@@ -140,5 +140,5 @@ def skip(
         batches = [commit.batch for commit in stand.behind]
         owned.append(Skip(epoch=owned.epoch, writer=owned.writer, sink=sink, batches=batches, rows=rows))
     finally:
-        release_at_rest(owned, recovered, f"sink {sink} goes on without batches")
+        release_at_rest(owned, recovered, f"sink {sink} skips batches")
     return stand

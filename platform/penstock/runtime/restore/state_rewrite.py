@@ -155,7 +155,7 @@ def _refuse_no_table(path: str) -> None:
     from deltalake import DeltaTable
 
     if not DeltaTable.is_deltatable(path):
-        raise CannotRestore("there is no Delta table with state to go on from", where=path)
+        raise CannotRestore("there is no Delta table with state to resume from", where=path)
 
 
 def with_partitions(recovered: Recovered, found: Restored) -> Recovered:

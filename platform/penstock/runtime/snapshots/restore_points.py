@@ -40,4 +40,4 @@ def way_back(log: Log, recovered: Recovered, folder: Path, *, damaged: Collectio
     ways += [f"--from snapshot=STEP@VERSION to {', '.join(whole[-_NAMED:])}"] if whole else []
     if not ways:
         return "nothing is whole: begin anew with --from empty, or put the files back from a copy"
-    return f"go back with {', or '.join(ways)}"
+    return f"restore with {', or '.join(ways)}"

@@ -142,7 +142,7 @@ CHANGES = {
         StepsChanged,
     ),
     "a step less, knowingly": Change(
-        {"steps": ("seen",)}, {"w": DROPPED, "seen": KEPT}, "its state is let go with the next batch", drop=("w",)
+        {"steps": ("seen",)}, {"w": DROPPED, "seen": KEPT}, "its state is dropped with the next batch", drop=("w",)
     ),
     "steps less, one knowingly": Change(
         {"steps": ()}, {"w": DROPPED, "seen": DROPPED}, "--drop seen lets it go", StepsChanged, drop=("w",)

@@ -79,7 +79,7 @@ def test_what_damaged_state_means_depends_on_whether_it_is_in_force(site: Site) 
         means = [f.means for f in found(site).findings if f.what.startswith(f"batch {batch}:")]
         if batch == newest:
             assert all(
-                "the job stops when it reads it; go back with --from batch=N to one of" in said for said in means
+                "the job stops when it reads it; restore with --from batch=N to one of" in said for said in means
             )
         else:
             assert f"batch {batch} cannot be restored; the job continues" in means

@@ -66,7 +66,7 @@ def test_an_import_goes_on_as_the_old_one_would(tmp_path, form):
 def test_what_was_kept_or_saved_can_be_exported_and_nothing_else(tmp_path):
     """As `--at` says."""
     with Harness(job_of("idle", partitions=1), tmp_path / "a") as h:
-        with pytest.raises(CannotCopy, match="no batch is in force"):
+        with pytest.raises(CannotCopy, match="no batch is committed"):
             exported(tmp_path / "a", tmp_path / "none")
         for n in range(3):
             h.batch({"rows": [{"k": "a", "v": n + 1}]})

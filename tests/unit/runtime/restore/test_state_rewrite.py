@@ -346,7 +346,7 @@ def test_state_of_other_windows_is_not_rewritten_and_of_other_aggregates_is(tmp_
         for n in range(3):
             h.batch({"rows": [{"k": "a", "t": 10 + n / 10, "v": 5}]})
         start = {"partitions": 3} if way == "partitions" else {"snapshot": "0"}
-        with pytest.raises(StepsChanged, match="step 'step' cannot go on from its state"):
+        with pytest.raises(StepsChanged, match="step 'step' cannot resume from its state"):
             h.restore(**start, job=job(2, "v", 3))
         kept = 3 if way == "partitions" else 1
         h.restore(**start, job=job(4, "CAST(v AS DECIMAL(9, 1))", 3))
