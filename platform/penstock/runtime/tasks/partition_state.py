@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -29,8 +29,10 @@ __all__ = ["PartitionState", "main_table"]
 class PartitionState:
     """Hold the state of one partition as the last Commit left it."""
 
-    def __init__(self, reader: StateReader, work: StateLayout, *, rebased: bool = False) -> None:
-        self.reader = reader
+    def __init__(
+        self, reader: StateReader | Callable[[], StateReader], work: StateLayout, *, rebased: bool = False
+    ) -> None:
+        self._reader = reader
         self.work = work
         self._rebased = rebased
 
@@ -58,6 +60,13 @@ class PartitionState:
             return cls(StateReader(folder, manifest, work.adapters(manifest.facts)), work)
         rebased = manifest.rebased(_read(folder, base))
         return cls(StateReader(folder, rebased, work.adapters(manifest.facts)), work, rebased=True)
+
+    @property
+    def reader(self) -> StateReader:
+        """Return what reads its segments, made when somebody reads them."""
+        if callable(self._reader):
+            self._reader = self._reader()
+        return self._reader
 
     @property
     def written_as(self) -> str:
@@ -98,9 +107,9 @@ class PartitionState:
         return self.reader.first_group(part, at_least)
 
     def at(self, written: Written) -> PartitionState:
-        """Return the state as a batch has left it."""
-        manifest = written.manifest
-        return PartitionState(StateReader(self.reader.folder, manifest, self.work.adapters(manifest.facts)), self.work)
+        """Return the state as a batch has left it; few steps read it, and only they pay for a reader."""
+        folder, manifest, work = self.reader.folder, written.manifest, self.work
+        return PartitionState(lambda: StateReader(folder, manifest, work.adapters(manifest.facts)), work)
 
     def refuse_strangers(
         self, tables: Sequence[pa.Table], partition: int, partitions: int, step: str, *, hashes: str | None = None
