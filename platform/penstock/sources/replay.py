@@ -289,7 +289,9 @@ def _order(spec: FileReplay, part: pa.Table, spark: Any) -> pa.ChunkedArray:
         return part[spec.order_by]
     from pyspark.sql.functions import expr
 
-    frame = spark.createDataFrame(part.drop_columns([ERROR, RAW])).select(ROW, expr(spec.order_by).alias(_ORDER))
+    # Of a table with an empty chunk in front of others, createDataFrame loses rows (pyspark 4.2.0).
+    rows = part.drop_columns([ERROR, RAW]).combine_chunks()
+    frame = spark.createDataFrame(rows).select(ROW, expr(spec.order_by).alias(_ORDER))
     return frame.toArrow().sort_by(ROW)[_ORDER]
 
 

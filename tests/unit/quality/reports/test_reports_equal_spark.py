@@ -11,11 +11,13 @@ import warnings
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from gx_samples import COLUMNS, a_table, a_value, an_expectation, utc_session
+from pyspark.sql.types import StructType
 
 from penstock.errors import SuiteError
 from penstock.quality.reports.agreement import for_pandas, pandas_agrees
@@ -431,3 +433,12 @@ def test_numbers_are_as_wide_for_pandas_as_spark_compares_them():
     """A float of 32 bits next to 0.1, a small whole number beside a large bound."""
     rows = pa.table({"single": pa.array([0.1], pa.float32()), "small": pa.array([1], pa.int8()), "t": ["a"]})
     assert for_pandas(rows).schema.types == [pa.float64(), pa.int64(), pa.string()]
+
+
+def test_rows_in_pieces_of_which_some_are_empty_are_all_given_to_spark(spark):
+    """Spark's own way from Arrow loses rows behind an empty piece, and the report would judge the others alone."""
+    rows = pa.table({"v": pa.array([1, 2, 3], pa.int64())})
+    pieces = pa.concat_tables([rows, rows.slice(0, 0), rows.slice(0, 0), rows])
+    schema = StructType().add("v", "long")
+    frame = Judge._frame(SimpleNamespace(_spark=spark), SimpleNamespace(schema_json=schema.json()), None, pieces)
+    assert sorted(row.v for row in frame.collect()) == [1, 1, 2, 2, 3, 3]
