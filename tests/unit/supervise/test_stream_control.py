@@ -135,7 +135,7 @@ def test_a_command_counts_once_however_often_it_comes(control):
 def test_state_is_written_anew_only_where_there_is_some(control):
     """A driver that runs would be ended for one that must fail."""
     options = StartOptions(partitions=2)
-    with pytest.raises(CannotRestore, match="no checkpoint yet, so there is no state to write anew"):
+    with pytest.raises(CannotRestore, match="no checkpoint yet, so there is no state to rewrite"):
         control.ask(command(Verb.START, options=options))
     checkpoint(control, 0)
     with pytest.raises(CannotRestore, match="no batch was committed yet"):
