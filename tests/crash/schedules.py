@@ -73,6 +73,10 @@ class Watched:
         """Ask, and note the answer."""
         return bool(self._ask("exists", path, lambda: self.inner.exists(path)))
 
+    def janitor(self, grace_seconds: float, now: float) -> int:
+        """Sweep, which tells the caller nothing that it acts by."""
+        return self.inner.janitor(grace_seconds, now)
+
     def list(self, prefix: str) -> list[str]:
         """List, and note what."""
         return list(self._ask("list", prefix, lambda: tuple(self.inner.list(prefix))))
