@@ -41,6 +41,8 @@ def _keys(stored: pa.Schema, keys: pa.Schema) -> Iterator[str]:
         now = keys.field(name).type if name in keys.names else "none"
         if was != now:
             yield f"key column {name} was {was} and is {now}"
+    if stored.names != keys.names and {*stored.names} == {*keys.names}:  # the hash of a key is of its columns in order
+        yield f"the keys were {', '.join(stored.names)} and are {', '.join(keys.names)}, in another order"
 
 
 def _unfit(stored: pa.Schema, columns: pa.Schema) -> Iterator[str]:
