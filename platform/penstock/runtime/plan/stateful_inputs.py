@@ -94,7 +94,7 @@ class StatefulInputs:
         if other is not None:
             raise BadExpression(f"the streams that step {step.name!r} reads have {other}", where=str(step.site))
         names = {sql: f"_penstock_a{number}_{place}" for place, sql in enumerate(reads.expressions)}
-        inputs = end.add_inputs(names) if names else {}
+        inputs = end.add_inputs(names)  # also of none: Spark then refuses here what cannot be a key
         if reads.rows:
             end.keep_visible()
         return StepLeafSpec(

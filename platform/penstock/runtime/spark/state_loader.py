@@ -171,7 +171,7 @@ def refuse_unfit(rewrite: StepRewrite, work: Step, commit: Commit, root: Path) -
             state = PartitionState.open(root, rewrite.step, int(partition), ref.model_dump(), work=work)
             refused = refused or (work.lost(state) if rewrite.table is not None else work.evolution(state).refused)
     if refused:
-        raise StepsChanged(f"step {rewrite.step!r} cannot go on from its state: {'; '.join(refused)}")
+        raise StepsChanged(f"step {rewrite.step!r} cannot resume from its state: {'; '.join(refused)}")
 
 
 def _has_rows(folder: Path, step: str, file: str) -> bool:
