@@ -93,4 +93,5 @@ checkers: packages
 	@$(venv) -m tools.check_layers
 	@$(venv) -m tools.check_light_imports
 	@$(venv) -m tools.check_fault_table
+	@$(venv) -m tools.check_test_twins
 	@$(venv) -m tools.check_prose

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import test_export as exports
+import test_snapshots_writer as data
 import test_state_functions_in_jobs as state
 import test_state_rewrite as restores
-import test_writer_in_jobs as data
 from deltalake import DeltaTable
 
 from penstock.checkpoint.storage.filesystem import files_below, have_file

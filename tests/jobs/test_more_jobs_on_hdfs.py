@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import test_jobs_on_hdfs
+import test_snapshots_writer as data
 import test_state_functions_in_jobs as state
 import test_state_rewrite as restores
-import test_writer_in_jobs as data
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.soak]
 tmp_path = test_jobs_on_hdfs.tmp_path

@@ -34,6 +34,8 @@ from penstock.state import read
 from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
 
+pytestmark = pytest.mark.sample(10, of="deduplication")
+
 SCHEMA = "id string, n long, t timestamp"
 WITHIN = 10
 

@@ -45,7 +45,7 @@ from penstock.state.section_reader import forget
 from penstock.state.segment_writer import write_segment
 from tools.hdfs_server import HdfsServer
 
-pytestmark = [pytest.mark.integration, pytest.mark.sample(6, of="copies of files on HDFS")]
+pytestmark = [pytest.mark.integration, pytest.mark.sample(3, of="copies of files on HDFS")]
 
 STEP = "sums"
 

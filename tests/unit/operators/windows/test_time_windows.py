@@ -26,6 +26,8 @@ from penstock.testing.model import ModelBatch, WindowModel
 from penstock.windows import Sliding, Tumbling
 from tests.support.slice_memory import Done, SliceMemory, whole_step
 
+pytestmark = pytest.mark.sample(30, of="time windows")
+
 MANY = importlib.import_module("penstock.operators.windows.window_batch_close")
 TIME_WINDOWS = importlib.import_module("penstock.operators.windows.time_windows")
 

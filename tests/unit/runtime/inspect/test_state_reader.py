@@ -19,6 +19,8 @@ from penstock.runtime.inspect.state_reader import stored_steps
 from penstock.state import read
 from penstock.testing import Harness
 
+pytestmark = pytest.mark.sample(5, of="readers of state")
+
 
 def as_rows(rows: list[dict]) -> list[tuple]:
     """Return rows in an order of their own."""

@@ -1,0 +1,48 @@
+"""`tools/check_test_twins.py`: modules without a test module of their own are listed, and the list only shrinks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools.check_test_twins import PACKAGE, TESTS, problems
+
+TREE = {
+    PACKAGE / "__init__.py",
+    PACKAGE / "state" / "__init__.py",
+    PACKAGE / "state" / "keys.py",
+    PACKAGE / "state" / "limits.py",
+    PACKAGE / "agg.py",
+    TESTS / "state" / "test_keys.py",
+    TESTS / "test_agg.py",
+}
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        (["state/limits.py"], []),
+        ([], ["platform/penstock/state/limits.py has no tests/unit/state/test_limits.py"]),
+        (["state/keys.py", "state/limits.py"], ["tools/without_twin.txt lists state/keys.py"]),
+        (["gone.py", "state/limits.py"], ["tools/without_twin.txt lists gone.py"]),
+        (["state/limits.py", "state/limits.py"], ["tools/without_twin.txt is not sorted, or names one twice"]),
+    ],
+    ids=["as it is", "a new module", "one that has its own", "one that is gone", "twice"],
+)
+def test_the_list_is_what_lacks_and_no_more(listed: list[str], said: list[str]) -> None:
+    """Fronts of folders define nothing and need none."""
+    found = problems(TREE, listed)
+    assert len(found) == len(said)
+    assert all(line.startswith(start) for line, start in zip(found, said, strict=True))
+
+
+def test_its_name_may_begin_with_the_folder() -> None:
+    """Where another folder has a module of that name."""
+    assert problems(TREE | {TESTS / "state" / "test_state_limits.py"}, []) == []
+
+
+def test_a_test_module_elsewhere_is_none() -> None:
+    """One looks for it at the same place."""
+    moved = {*TREE} - {TESTS / "state" / "test_keys.py"} | {Path("tests", "jobs", "test_keys.py")}
+    assert len(problems(moved, ["state/limits.py"])) == 1
