@@ -31,6 +31,8 @@ from penstock.supervise.stream import Phase, Wish
 from penstock.supervise.watching import logs_of
 from penstock.ui.app import pages
 
+pytestmark = pytest.mark.sample(10, of="every page")
+
 DAY = 86_400 * SECOND
 FILE = StagedFile(path="a", size=2_048, rows=5_000, checksum="x", stats={})
 SOURCE = SourceProgress(

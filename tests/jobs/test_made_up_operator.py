@@ -51,6 +51,8 @@ from penstock.testing import Crashed, Harness
 from penstock.time.arrival import ARRIVAL, Stand
 from penstock.windows import Tumbling
 
+pytestmark = pytest.mark.sample(3, of="a made-up operator")
+
 LACKING = "lacking"
 Streams: TypeAlias = StatefulSteps[Stream]
 PARTS = ("left", "right")
