@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _draw(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Take out what the run's seed has not drawn, the same in each worker."""
     marked = [
-        Marked(item.nodeid, *mark.args, mark.kwargs.get("of"))
+        Marked(item.nodeid, *mark.args, group=mark.kwargs.get("of"), seconds=mark.kwargs.get("seconds"))
         for item in items
         if not item.get_closest_marker("soak")
         for mark in item.iter_markers("sample")

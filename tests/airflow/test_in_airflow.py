@@ -196,11 +196,13 @@ def listening(pids: list[int]) -> set[tuple[str, int]]:
     return {(address, int(port, 16)) for address, port in heard}
 
 
+@pytest.mark.sample(seconds=50)
 def test_airflow_listens_on_one_port_of_loopback(airflow):
     """A free one, and none that is fixed: two of them may run on a machine, and nobody else sees either."""
     assert listening(airflow.members()) == {("0100007F", airflow.port)}
 
 
+@pytest.mark.sample(seconds=50)
 def test_nobody_without_a_login_gets_anything(airflow):
     """Every route answers 401 without a login, and 403 with a forged one; what is no route gives nothing away."""
     routes = [route.path.replace("{job}", "orders") for route in pages(lambda: None).routes]
@@ -221,19 +223,19 @@ def test_nobody_without_a_login_gets_anything(airflow):
     assert airflow.call("GET", "/plugins/importErrors")["import_errors"] == []
 
 
-@pytest.mark.sample(1, of="supervised streams")
+@pytest.mark.sample(seconds=110)
 def test_a_stream_is_seen_and_restarted_from_a_batch_that_is_clicked(long_yard, airflow, browser):
     """Log in, see it run in Airflow's frame, pick a batch, send the form that is filled in, and see it begin anew."""
     walk(long_yard, airflow, browser)
 
 
-@pytest.mark.sample(1, of="supervised streams")
+@pytest.mark.sample(seconds=260)
 def test_every_trigger_form_of_airflow_sends_what_it_opens_with_and_what_was_picked(held_yard, airflow, browser):
     """Nothing but a choice that a person must make keeps a form from being sent (review 17.1); requests are tasks."""
     forms(held_yard, airflow, browser)
 
 
-@pytest.mark.sample(1, of="supervised streams")
+@pytest.mark.sample(seconds=300)
 @pytest.mark.fault("F09", "F12", "F63")
 def test_a_stream_outlives_everything_in_airflow(yard, airflow, monkeypatch):
     """Forms that are refused, no supervisor, a task killed, marked and cleared; scheduler, supervisor and driver killed."""

@@ -221,7 +221,7 @@ def held_rows(h: Harness) -> Counter[str]:
     )
 
 
-@pytest.mark.sample(2, of="HDFS and clusters")
+@pytest.mark.sample(seconds=70)
 @pytest.mark.remedy("PEN-OPR-002")
 @pytest.mark.fault("F01", "F04")
 @pytest.mark.parametrize("strikes", [DAILY, pytest.param(STRIKES, marks=pytest.mark.soak)], ids=["daily", "all"])

@@ -29,7 +29,7 @@ from penstock.testing import Harness
 from tools.hdfs_server import SUPERUSER, HdfsServer
 from tools.waiting import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.sample(2, of="HDFS and clusters")]
+pytestmark = [pytest.mark.integration, pytest.mark.sample(seconds=40)]
 
 SCHEMA = "k string, v long"
 FILLER = "filler"

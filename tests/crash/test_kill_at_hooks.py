@@ -183,7 +183,7 @@ def undisturbed() -> dict[str, list[tuple[int, Any]]]:
         ("at hooks", "on disk"),
         # Between two writes lies each hook, and each of these kills is one that the others do as well.
         pytest.param("at hooks", "on HDFS", marks=pytest.mark.soak),
-        pytest.param("between writes", "on HDFS", marks=pytest.mark.sample(2, of="HDFS and clusters")),
+        pytest.param("between writes", "on HDFS", marks=pytest.mark.sample(seconds=80)),
     ],
     ids=["at hooks on disk", "at hooks on HDFS", "between writes to HDFS"],
 )

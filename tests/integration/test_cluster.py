@@ -62,7 +62,7 @@ def forget_the_launch(yard: Yard) -> None:
     yard.records.update(forgotten)
 
 
-@pytest.mark.sample(2, of="HDFS and clusters")
+@pytest.mark.sample(seconds=260)
 @pytest.mark.fault("F03", "F10")
 def test_a_stream_on_a_cluster_goes_on_whatever_dies(yard, cluster):
     """Master, supervisor, worker with its executor, and driver are killed: one driver at a time, the table of one run."""
@@ -132,7 +132,7 @@ def test_a_stream_on_a_cluster_loses_an_executor_and_goes_back(yard, cluster):
     assert [t.generation for t in yard.entries(Takeover)] == [1, 2, 2]
 
 
-@pytest.mark.sample(2, of="HDFS and clusters")
+@pytest.mark.sample(seconds=35)
 def test_an_executor_with_another_disk_is_named(yard, cluster):
     """What it writes is on its own disk: refused with the folder and the host before anything stands in the log."""
     with cluster.worker_apart(yard.root / "checkpoints"):

@@ -44,7 +44,7 @@ def flip(path: Path) -> None:
     path.write_bytes(data[:9] + bytes([data[9] ^ 1]) + data[10:])
 
 
-@pytest.mark.sample(2, of="commands")
+@pytest.mark.sample(seconds=50)
 @pytest.mark.remedy("PEN-CKP-001")
 @pytest.mark.fault("F13", "F68")
 def test_what_the_commands_say_of_a_damaged_end_is_true_and_their_remedy_works(shell: Shell) -> None:
@@ -82,7 +82,7 @@ def test_what_the_commands_say_of_a_damaged_end_is_true_and_their_remedy_works(s
     assert shell.totals() == whole
 
 
-@pytest.mark.sample(2, of="commands")
+@pytest.mark.sample(seconds=30)
 @pytest.mark.remedy("PEN-CKP-003")
 @pytest.mark.fault("F16")
 def test_a_takeover_that_nothing_needs_any_more_may_be_lost(shell: Shell) -> None:
@@ -102,7 +102,7 @@ def test_a_takeover_that_nothing_needs_any_more_may_be_lost(shell: Shell) -> Non
     assert code == 0, out
 
 
-@pytest.mark.sample(2, of="commands")
+@pytest.mark.sample(seconds=30)
 @pytest.mark.remedy("PEN-CKP-028", "PEN-CKP-029")
 @pytest.mark.fault("F17", "F19")
 def test_a_checkpoint_that_is_gone_or_in_part_is_not_begun_anew_unasked(shell: Shell) -> None:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(600)
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.sample(3, of="long tests")
+@pytest.mark.sample(seconds=35)
 def test_a_demo_that_is_interrupted_leaves_nothing_running(tmp_path):
     """In a copy of the project, so that nobody loses the results of a demo of their own."""
     for name in ("conf", "dags", "jobs", "tools"):

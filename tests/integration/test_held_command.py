@@ -69,7 +69,7 @@ def commits(shell: Shell) -> list[Commit]:
     return [entry for slot in slots if isinstance(entry := log.read(slot), Commit)]
 
 
-@pytest.mark.sample(2, of="commands")
+@pytest.mark.sample(seconds=100)
 @pytest.mark.fault("F71")
 def test_what_is_released_beside_a_driver_is_committed_by_it(shell):
     """SEMANTICS 9.4: one process commits to a table, so that no batch and no release is lost or doubled."""

@@ -47,7 +47,7 @@ def is_told(run: subprocess.Popen[str]) -> None:
     assert "Start again" in err
 
 
-@pytest.mark.sample(2, of="commands")
+@pytest.mark.sample(seconds=60)
 @pytest.mark.remedy("PEN-OPR-003")
 @pytest.mark.fault("F05")
 def test_a_java_process_that_dies_ends_the_command_as_one_to_be_tried_again(shell: Shell) -> None:

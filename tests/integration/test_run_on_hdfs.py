@@ -51,7 +51,7 @@ def yard(tmp_path: Path, url: str) -> Iterator[Yard]:
     found.end()
 
 
-@pytest.mark.sample(2, of="HDFS and clusters")
+@pytest.mark.sample(seconds=180)
 def test_a_stream_on_hdfs_does_what_is_there_is_looked_at_gone_back_in_and_found_damaged(
     yard: Yard, hdfs: HdfsServer, url: str
 ) -> None:
@@ -167,7 +167,7 @@ def machines(tmp_path: Path) -> Iterator[Cluster]:
     found.end()
 
 
-@pytest.mark.sample(2, of="HDFS and clusters")
+@pytest.mark.sample(seconds=120)
 def test_a_partition_stays_on_its_machine_and_one_that_comes_to_another_finds_its_state(
     tmp_path: Path, hdfs: HdfsServer, url: str, machines: Cluster
 ) -> None:

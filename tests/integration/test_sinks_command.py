@@ -48,7 +48,7 @@ def shell(tmp_path) -> Iterator[Shell]:
     found.end()
 
 
-@pytest.mark.sample(2, of="commands")
+@pytest.mark.sample(seconds=45)
 @pytest.mark.remedy("PEN-SNK-006", "PEN-SNK-007", "PEN-CKP-030")
 @pytest.mark.fault("F70", "F74")
 def test_a_sink_that_refuses_a_batch_and_one_that_lost_some_have_a_way_on(shell):
@@ -76,7 +76,7 @@ def test_a_sink_that_refuses_a_batch_and_one_that_lost_some_have_a_way_on(shell)
     assert (code, out) == (78, ""), "a sink that shows all has nothing to go on without"
 
 
-@pytest.mark.sample(2, of="commands")
+@pytest.mark.sample(seconds=30)
 @pytest.mark.remedy("PEN-ENV-003")
 def test_what_a_job_will_need_is_looked_at_before_its_first_commit(shell):
     """Without the jars of delta-spark a partitioned table takes nothing; with those that `penstock doctor` fetches it does."""

@@ -58,7 +58,7 @@ def alerts(monkeypatch) -> Iterator[list[dict[str, Any]]]:
         server.shutdown()
 
 
-@pytest.mark.sample(1, of="supervised streams")
+@pytest.mark.sample(seconds=120)
 @pytest.mark.fault("F07", "F09", "F10", "F12", "F62")
 def test_a_stream_outlives_its_supervisor_a_driver_that_hangs_and_a_take_over(yard, alerts):
     """Supervisor killed, driver stopped dead, one started by hand, a limit: one driver at a time, the table of one run."""
@@ -128,7 +128,7 @@ def taken_over_by_hand(yard: Yard) -> None:
     assert (after.first, after.generation, after.failures) == (before.first, before.generation + 1, ())
 
 
-@pytest.mark.sample(1, of="supervised streams")
+@pytest.mark.sample(seconds=200)
 @pytest.mark.fault("F07", "F51", "F79")
 def test_a_stream_is_suspended_restarted_rolled_back_and_drained(yard):
     """The commands of DESIGN 11 on one stream, with a driver that a person started, and code that breaks in between."""

@@ -15,7 +15,7 @@ from tools.doc_blocks import python_blocks
 ROOT = Path(__file__).resolve().parents[2]
 UV = str(Path(sys.executable).with_name("uv"))
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.sample(3, of="long tests")]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.sample(seconds=200)]
 
 
 @pytest.fixture(scope="module")

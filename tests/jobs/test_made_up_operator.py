@@ -51,7 +51,7 @@ from penstock.testing import Crashed, Harness
 from penstock.time.arrival import ARRIVAL, Stand
 from penstock.windows import Tumbling
 
-pytestmark = pytest.mark.sample(3, of="a made-up operator")
+pytestmark = pytest.mark.sample(2, of="a made-up operator")
 
 LACKING = "lacking"
 Streams: TypeAlias = StatefulSteps[Stream]

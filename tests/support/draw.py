@@ -6,29 +6,41 @@ import random
 from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = ["Marked", "left_out"]
+__all__ = ["LONG_SECONDS", "Marked", "left_out"]
+
+
+LONG_SECONDS = 300
+"""What all long tests of a run may take in one worker: a third of the 15 minutes that `make test` has."""
 
 
 class Marked(NamedTuple):
-    """A test with the mark: how many of its group a run tries; without a group, how many of its own cases."""
+    """A test with the mark: how many of its group a run tries; without a group, how many of its own cases.
+
+    A long test has `seconds` instead, which it takes on two cores beside other tests, with the start of its servers.
+    """
 
     test: str
     """What pytest calls it, with the case in brackets."""
-    count: int
+    count: int = 1
     group: str | None = None
+    seconds: int | None = None
 
 
 def left_out(marked: Iterable[Marked], seed: int) -> set[str]:
     """Return the tests that a run with this seed does not try.
 
     Cases are drawn first, and groups from what is left: a test with both marks must be drawn by both. Tests with the
-    same cases keep the same ones, so that what a fixture makes for a case serves all of them.
-    Raises ValueError where members of one group name different numbers.
+    same cases keep the same ones, so that what a fixture makes for a case serves all of them. Of long tests it takes
+    those that the seed draws first, and later ones that still fit into LONG_SECONDS.
+    Raises ValueError where members of one group name different numbers, and for a test too long to be ever drawn.
     """
     cases: dict[str, list[Marked]] = {}
     groups: dict[str, list[Marked]] = {}
+    long: list[Marked] = []
     for mark in marked:
-        if mark.group is None:
+        if mark.seconds is not None:
+            long.append(mark)
+        elif mark.group is None:
             cases.setdefault(mark.test.partition("[")[0], []).append(mark)
         else:
             groups.setdefault(mark.group, []).append(mark)
@@ -39,6 +51,20 @@ def left_out(marked: Iterable[Marked], seed: int) -> set[str]:
         if len({mark.count for mark in members}) > 1:
             raise ValueError(f"tests of {name} are marked sample with different numbers")
         gone |= _not_drawn([mark for mark in members if mark.test not in gone], seed)
+    return gone | _too_long(long, seed)
+
+
+def _too_long(long: list[Marked], seed: int) -> set[str]:
+    gone: set[str] = set()
+    left = LONG_SECONDS
+    for mark in sorted(long, key=lambda mark: _random(seed, mark.test)):
+        assert mark.seconds is not None
+        if mark.seconds > LONG_SECONDS:
+            raise ValueError(f"{mark.test} takes {mark.seconds} s, and all long tests of a run {LONG_SECONDS}")
+        if mark.seconds <= left:
+            left -= mark.seconds
+        else:
+            gone.add(mark.test)
     return gone
 
 
@@ -48,5 +74,8 @@ def _not_drawn(members: list[Marked], seed: int) -> set[str]:
 
 
 def _place(mark: Marked, seed: int) -> float:
-    drawn_by = mark.test if mark.group else mark.test.partition("[")[2]
+    return _random(seed, mark.test if mark.group else mark.test.partition("[")[2])
+
+
+def _random(seed: int, drawn_by: str) -> float:
     return random.Random(f"{seed} {drawn_by}").random()

@@ -178,7 +178,7 @@ def test_a_stream_that_fails_is_told_with_the_drivers_last_words(stream, root, s
     assert seen == [{"n": 1}]
 
 
-@pytest.mark.sample(3, of="long tests")
+@pytest.mark.sample(seconds=12)
 @pytest.mark.slow
 def test_a_stream_that_says_nothing_is_given_up(stream, root, script, tmp_path):
     """With what the supervisor said, where no driver was started; an event begins the wait anew."""

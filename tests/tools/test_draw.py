@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from draw import Marked, left_out
+from draw import LONG_SECONDS, Marked, left_out
 
 CASES = [Marked(f"test_a.py::test_x[{case}]", 2) for case in "abcdef"]
 GROUP = [Marked(f"test_{file}.py::test_y", 2, "commands") for file in "abcde"]
+
+
+LONG = [
+    Marked(f"test_{file}.py::test_z", seconds=seconds)
+    for file, seconds in zip("abcdefg", (200, 120, 90, 90, 60, 45, 30), strict=True)
+]
 
 
 def kept(marked: list[Marked], seed: int) -> list[str]:
@@ -21,7 +27,7 @@ def test_so_many_cases_of_a_test_and_so_many_tests_of_a_group_are_tried():
     assert kept(CASES[:2], 1) == ["test_a.py::test_x[a]", "test_a.py::test_x[b]"]
 
 
-@pytest.mark.parametrize("marked", [CASES, GROUP], ids=["cases", "group"])
+@pytest.mark.parametrize("marked", [CASES, GROUP, LONG], ids=["cases", "group", "long"])
 def test_a_seed_draws_the_same_again_and_seeds_draw_all_in_time(marked):
     """Whatever the order of the tests, which each worker of a run has shuffled."""
     assert kept(marked, 7) == sorted(kept(marked[::-1], 7))
@@ -45,3 +51,19 @@ def test_one_group_has_one_number():
     """Two would be two groups, and twice the tests."""
     with pytest.raises(ValueError, match="tests of commands are marked sample with different numbers"):
         left_out([*GROUP, Marked("test_f.py::test_y", 3, "commands")], 1)
+
+
+def test_long_tests_fill_a_time_and_pass_it_never():
+    """What is drawn takes no longer than a run may; nothing that would have fitted is left out."""
+    for seed in range(40):
+        tried = kept(LONG, seed)
+        left = LONG_SECONDS - sum(mark.seconds for mark in LONG if mark.test in tried)
+        assert 0 <= left < min(mark.seconds for mark in LONG if mark.test not in tried)
+
+
+def test_a_test_that_no_run_would_ever_try_is_refused():
+    """It would be green for ever."""
+    with pytest.raises(
+        ValueError, match=f"test_b takes {LONG_SECONDS + 1} s, and all long tests of a run {LONG_SECONDS}"
+    ):
+        left_out([Marked("test_b", seconds=LONG_SECONDS + 1)], 1)

@@ -29,7 +29,7 @@ def build(conf):
 FILTERED = JOB.replace("max_out_of_order=seconds(5))", 'max_out_of_order=seconds(9)).filter("v > 3")')
 
 
-@pytest.mark.sample(2, of="commands")
+@pytest.mark.sample(seconds=35)
 def test_a_source_that_cannot_be_read_on_and_other_settings_are_told(shell: Shell) -> None:
     """A6: another order_by is refused by both alike; a filter and a bound are told, and go on."""
     toml = shell.root / "conf" / "jobs" / "orders.toml"
@@ -67,7 +67,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     found.end()
 
 
-@pytest.mark.sample(2, of="commands")
+@pytest.mark.sample(seconds=40)
 def test_a_change_is_told_before_a_start_and_by_it_alike(shell: Shell, tmp_path: Path) -> None:
     """Both end with the same code; what the diff accepts, the start does. Another root is compared as well."""
     shutil.copytree(shell.root / "checkpoints", tmp_path / "copy")

@@ -262,7 +262,7 @@ def test_status_and_checkpoints_for_people_and_for_programs(root):
     assert [(c["batch"], c["restorable"]) for c in told["checkpoints"]] == [(0, True)]
 
 
-@pytest.mark.sample(3, of="long tests")
+@pytest.mark.sample(seconds=12)
 def test_held_batches_for_people_and_for_programs(root):
     """What waits is listed; what is not held is refused."""
     assert penstock("held", "orders", "list").stdout == "orders holds no batch back\n"

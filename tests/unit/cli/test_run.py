@@ -77,7 +77,7 @@ def events(process: subprocess.Popen[str], name: str, count: int = 1) -> list[di
     raise AssertionError(f"{len(seen)} events {name}, then exit {process.returncode}: {process.stderr.read()[-2000:]}")
 
 
-@pytest.mark.sample(2, of="commands")
+@pytest.mark.sample(seconds=90)
 @pytest.mark.fault("F01", "F02", "F07", "F09")
 def test_a_job_is_stopped_killed_and_finished_and_its_table_is_that_of_one_run(shell):
     """SIGTERM, a second driver, a save, kill -9, a run on a terminal, and a restore, one after the other."""
@@ -196,7 +196,7 @@ def test_a_stop_while_spark_starts_leaves_nothing_behind(shell, number, java, af
     nothing_is_left_of(run)
 
 
-@pytest.mark.sample(2, of="commands")
+@pytest.mark.sample(seconds=45)
 @pytest.mark.fault("F02")
 def test_a_batch_that_outlasts_the_deadline_is_given_up_and_done_again(shell):
     """Exit 0, the log released, no rows in the sink; the next run gives the rows of an undisturbed one."""
@@ -221,7 +221,7 @@ def test_a_batch_that_outlasts_the_deadline_is_given_up_and_done_again(shell):
     assert shell.totals() == expected_totals()
 
 
-@pytest.mark.sample(2, of="commands")
+@pytest.mark.sample(seconds=30)
 @pytest.mark.remedy("PEN-QLT-003")
 def test_gates_stop_and_hold_until_a_person_decides(shell):
     """Exit 78 and a way on; held rows are published by a release only (SEMANTICS 11.5)."""
@@ -251,7 +251,7 @@ def test_gates_stop_and_hold_until_a_person_decides(shell):
     assert [h["batch"] for h in shell.json("held", "orders", "list")["held"]] == waiting[1:-1]
 
 
-@pytest.mark.sample(3, of="long tests")
+@pytest.mark.sample(seconds=15)
 def test_explain_analyses_the_job_and_writes_nothing(shell):
     """What is wrong with a column is told at the user's line, before there is a checkpoint.
 

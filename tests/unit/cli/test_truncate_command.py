@@ -57,7 +57,7 @@ def goes_back_and_not_on(shell: Shell) -> None:
     assert (log.find_tail(), shell.totals()) == (before + 3, whole)
 
 
-@pytest.mark.sample(2, of="commands")
+@pytest.mark.sample(seconds=50)
 @pytest.mark.fault("F09", "F59")
 def test_a_command_has_tables_take_back_rows_once_however_often_it_is_tried(shell: Shell) -> None:
     """What goes away is told first; what somebody else has written since is told instead, and nothing is begun."""
@@ -88,7 +88,7 @@ def test_a_command_has_tables_take_back_rows_once_however_often_it_is_tried(shel
     assert sorted((shell.root / "checkpoints" / "orders" / "log").iterdir()) == entries
 
 
-@pytest.mark.sample(2, of="commands")
+@pytest.mark.sample(seconds=35)
 @pytest.mark.fault("F69")
 def test_two_tries_of_one_command_restore_once_though_one_was_frozen_while_spark_started(shell: Shell) -> None:
     """What it was told before Spark started is old when it owns the log, so it asks again."""
@@ -111,7 +111,7 @@ def test_two_tries_of_one_command_restore_once_though_one_was_frozen_while_spark
     assert shell.totals() == expected_totals(400)
 
 
-@pytest.mark.sample(2, of="commands")
+@pytest.mark.sample(seconds=45)
 def test_a_batch_from_before_a_change_of_partitions_can_be_gone_back_to(tmp_path: Path) -> None:
     """SEMANTICS 10.1: where the code names no number, what is gone back to brings its own; rows come once."""
     shell = Shell(make_project(tmp_path / "project", rows=400, job=JOB.replace(", partitions=2", "")))

@@ -308,7 +308,7 @@ def test_a_takeover_goes_with_the_release_before_it_or_not_at_all() -> None:
     assert {slot for slot in slots if slot < 80} == {0, 79}, "the first milestone, and what the owner follows"
 
 
-@pytest.mark.sample(3, of="long tests")
+@pytest.mark.sample(seconds=8)
 @pytest.mark.slow
 def test_what_a_compaction_holds_is_bounded() -> None:
     """Commands, and how many held batches are asked after at once; those that were decided on go in turn."""

@@ -290,7 +290,7 @@ def test_a_driver_that_does_not_search_again_would_break_the_log(monkeypatch: py
     assert any(newcomer(stop_after).broken for stop_after in range(30))
 
 
-@pytest.mark.sample(3, of="long tests")
+@pytest.mark.sample(seconds=8)
 @pytest.mark.slow
 @pytest.mark.fault("F07", "F08", "F23", "F30")
 @settings(max_examples=examples(120))

@@ -46,7 +46,7 @@ def test_what_is_whole_has_no_problems(site: Site) -> None:
     assert told.size == sum(path.stat().st_size for path in state_files(site))
 
 
-@pytest.mark.sample(3, of="long tests")
+@pytest.mark.sample(seconds=15)
 @pytest.mark.slow
 @pytest.mark.fault("F13", "F14")
 def test_a_flipped_byte_of_the_state_is_found_and_named(site: Site) -> None:

@@ -176,7 +176,7 @@ LARGE = bytes(64 << 20)
 """33 of these are 2.06 GiB; they share their memory here, and are as many bytes to Arrow as if they did not."""
 
 
-@pytest.mark.sample(3, of="long tests")
+@pytest.mark.sample(seconds=3)
 @pytest.mark.slow
 @pytest.mark.fault("F75")
 def test_a_task_sends_more_than_two_gib() -> None:
@@ -187,7 +187,7 @@ def test_a_task_sends_more_than_two_gib() -> None:
     assert max(size for _, size in found) < BATCH_BYTES + len(LARGE)
 
 
-@pytest.mark.sample(3, of="long tests")
+@pytest.mark.sample(seconds=20)
 @pytest.mark.slow
 @pytest.mark.fault("F75")
 def test_a_partition_takes_and_passes_on_more_than_two_gib() -> None:
