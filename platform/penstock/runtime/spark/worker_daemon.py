@@ -4,6 +4,7 @@ Spark forks its Python workers from a daemon; what the daemon has imported, no w
 Without this each worker spends about two seconds on numpy, pyarrow, pandas and the engine before its first row.
 """
 
+import ctypes
 import gc
 import os
 import sys
@@ -15,12 +16,16 @@ from penstock.runtime.spark.zip_archives import without_archives
 sys.path[:] = without_archives(sys.path)
 
 import pandas  # noqa: E402, F401, ICN001 - pyarrow imports it on its first conversion from numpy
+import pyarrow as pa  # noqa: E402
 from pyspark import daemon, worker  # noqa: E402
 
 import penstock.runtime.tasks.functions  # noqa: E402, F401 - all of it is imported for the workers that are forked from here
 from penstock.operators.registry import import_operators  # noqa: E402
 
 import_operators()
+
+RELEASE_EVERY = 64
+"""Tasks between two returns of memory. One takes some milliseconds; what 64 tasks leave behind is a few MiB."""
 
 _run_task = worker.main
 _serve = daemon.worker
@@ -44,12 +49,26 @@ def run_task(infile: Any, outfile: Any) -> None:
     A worker collects garbage after each task. With all that is imported, and all that is made once, that takes 16 ms
     each time: more than a task of a few rows. What is frozen here has just been collected, so no garbage is kept.
     A later task may be of another function and import more: so again behind 4 tasks, 8, 16 and so on.
+    Java has the task's answer before memory is returned.
     """
     global _tasks  # noqa: PLW0603 - one count for each process
     if _tasks and _tasks & (_tasks - 1) == 0:
         gc.freeze()
     _tasks += 1
     _run_task(infile, outfile)
+    if _tasks % RELEASE_EVERY == 0:
+        release_memory()
+
+
+def release_memory() -> None:
+    """Return to the system what allocators keep of freed memory, Arrow's own and that of C.
+
+    Otherwise a worker that lives for days grows, by 4% in 5,000 batches, though no object in it does.
+    """
+    pa.default_memory_pool().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; other libraries return memory by themselves
+    if trim is not None:
+        trim(0)
 
 
 def forget_archives() -> None:
