@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.errors import MissingSink, UnknownName
-from penstock.graph.nodes import CheckNode, Node, QuarantineNode, SideNode, SinkNode, SnapshotNode, SourceNode
+from penstock.graph.nodes import CheckNode, Node, QuarantineNode, SideNode, SinkNode, SourceNode
 from penstock.graph.policies import OnFail
 from penstock.graph.schedules import Schedule
 from penstock.graph.steps import EventTime, StepNode, need_quarantine
@@ -99,7 +99,7 @@ class JobGraph:
         todo = list(step.parents)
         while todo:
             node = todo.pop()
-            if id(node) in seen or isinstance(node, SnapshotNode):
+            if id(node) in seen or (isinstance(node, SideNode) and node.own_time):
                 continue
             seen.add(id(node))
             if isinstance(node, StepNode):
@@ -153,7 +153,4 @@ def _refuse_unknown_side(graph: JobGraph, side: SideNode) -> None:
     known = [name for n in graph.steps for kind, name in n.spec.side_streams(n.name).values() if isinstance(side, kind)]
     if isinstance(side, QuarantineNode):
         known = [*(n.name for n in graph.checks), *(n.name for n in graph.sources), *known]
-        raise UnknownName(
-            f"{side.name!r} is no check, source or state function; there is {known}", where=str(side.site)
-        )
-    raise UnknownName(f"no step sends late rows to {side.name!r}; there is {known}", where=str(side.site))
+    raise UnknownName(f"{side.unknown.format(name=repr(side.name))}; there is {known}", where=str(side.site))

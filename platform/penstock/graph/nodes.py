@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.graph.policies import OnFail
 from penstock.graph.source_location import SourceLocation, user_site
@@ -124,21 +124,47 @@ class SinkNode(_OneParent):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SideNode(Node):
-    """Stand for rows that a step puts out beside its own, under a name that both know."""
+    """Stand for a side output of a step, under a name that both know; one subclass for each kind."""
 
     name: str
+
+    kind: ClassVar[str]
+    """The word before its name in the names of its ports; logs hold it."""
+    title: ClassVar[str]
+    """What the stream is, for `explain`; `{name}` is its name."""
+    unknown: ClassVar[str]
+    """What is wrong where nothing fills it; `{name}` is its name, quoted."""
+    behind_watermark: ClassVar[bool] = False
+    """Whether its rows may be late for every watermark, so that no step of event time can read it."""
+    own_time: ClassVar[bool] = False
+    """Whether its rows have the event time of their batch, and not that of rows of the step."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LateNode(SideNode):
     """Stand for the rows that came too late for the windows that name this stream."""
 
+    kind: ClassVar[str] = "late"
+    title: ClassVar[str] = "late rows {name}"
+    unknown: ClassVar[str] = "no step sends late rows to {name}"
+    behind_watermark: ClassVar[bool] = True
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class QuarantineNode(SideNode):
-    """Stand for the rows that the check, source or state function of this name put aside."""
+    """Stand for the rows that the check, source or state function of this name quarantined."""
+
+    kind: ClassVar[str] = "quarantine"
+    title: ClassVar[str] = "quarantine of {name}"
+    unknown: ClassVar[str] = "{name} is no check, source or state function"
+    behind_watermark: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SnapshotNode(SideNode):
     """Stand for the whole state of the step of this name, after each batch (SEMANTICS 7.4)."""
+
+    kind: ClassVar[str] = "snapshots"
+    title: ClassVar[str] = "snapshots of {name}: its whole state after each batch, which costs a read of all of it"
+    unknown: ClassVar[str] = "{name} is no step with snapshots"
+    own_time: ClassVar[bool] = True

@@ -26,6 +26,7 @@ __all__ = [
     "need_event_time",
     "need_quarantine",
     "need_sink",
+    "refuse_late_streams",
 ]
 
 MAIN_OUTLET = ""
@@ -184,6 +185,12 @@ def need_event_time(graph: GraphView, step: StepNode, what: str) -> None:
             "say which its output has",
             where=str(step.site),
         )
+
+
+def refuse_late_streams(graph: GraphView, step: StepNode, what: str) -> None:
+    """Raise JobError where a step that drops late rows reads a side stream of rows that are; `what` names it."""
+    if any(isinstance(above, SideNode) and above.behind_watermark for above in graph.upstream(step)):
+        raise JobError(f"{what} reads a side stream, whose rows are late for every watermark", where=str(step.site))
 
 
 def need_sink(graph: GraphView, step: StepNode, what: str, *outlets: str) -> None:

@@ -8,10 +8,9 @@ from typing import ClassVar
 
 from penstock.errors import DuplicateName, JobError
 from penstock.graph.durations import Duration, duration_micros
-from penstock.graph.nodes import LateNode, QuarantineNode
 from penstock.graph.source_location import user_site
 from penstock.graph.stateful import StepMethods, Stream
-from penstock.graph.steps import GraphView, StepNode, StepSpec, need_event_time, need_sink
+from penstock.graph.steps import GraphView, StepNode, StepSpec, need_event_time, need_sink, refuse_late_streams
 
 __all__ = ["Deduplicate", "DeduplicateMethods"]
 
@@ -35,8 +34,7 @@ class Deduplicate(StepSpec):
         what = f"deduplicate {node.name!r}"
         need_event_time(graph, node, what)
         need_sink(graph, node, what)
-        if any(isinstance(above, LateNode | QuarantineNode) for above in graph.upstream(node)):
-            raise JobError(f"{what} reads a side stream, whose rows are late for every watermark", where=str(node.site))
+        refuse_late_streams(graph, node, what)
 
     def settings(self) -> Mapping[str, str]:
         """Return how long a key is remembered."""

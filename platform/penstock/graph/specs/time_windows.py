@@ -10,10 +10,20 @@ from penstock.errors import DuplicateName, JobError, MissingLatePolicy, MissingS
 from penstock.graph.aggregates import Aggregate
 from penstock.graph.durations import Duration
 from penstock.graph.names import checked_name
-from penstock.graph.nodes import LateNode, QuarantineNode, SideNode
+from penstock.graph.nodes import LateNode, SideNode
 from penstock.graph.source_location import user_site
 from penstock.graph.stateful import StepMethods, Stream
-from penstock.graph.steps import EventTime, GraphView, Reads, StepNode, StepSpec, Unit, need_event_time, need_sink
+from penstock.graph.steps import (
+    EventTime,
+    GraphView,
+    Reads,
+    StepNode,
+    StepSpec,
+    Unit,
+    need_event_time,
+    need_sink,
+    refuse_late_streams,
+)
 from penstock.graph.windows import LateTo, TimeWindow
 
 __all__ = ["LATE_OUTLET", "TimeWindowMethods", "TimeWindows", "WindowedStream"]
@@ -65,11 +75,7 @@ class TimeWindows(StepSpec):
                     f"late rows of {node.name!r} go to {self.window.late.stream!r}, which has no sink",
                     where=str(node.site),
                 )
-        if any(isinstance(above, LateNode | QuarantineNode) for above in graph.upstream(node)):
-            raise JobError(
-                f"window {node.name!r} reads a side stream, whose rows are late for every watermark",
-                where=str(node.site),
-            )
+        refuse_late_streams(graph, node, f"window {node.name!r}")
 
     def settings(self) -> Mapping[str, str]:
         """Return what becomes of late rows, and which rows are."""

@@ -13,12 +13,10 @@ from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import (
     CheckNode,
     FilterNode,
-    LateNode,
     Node,
-    QuarantineNode,
     SelectNode,
+    SideNode,
     SinkNode,
-    SnapshotNode,
     SourceNode,
     TransformNode,
     UnionNode,
@@ -107,13 +105,13 @@ def _step(node: Node) -> str:
             return node.spec.words(node, _keys(node))
         case FilterNode() | SelectNode() | WithColumnsNode() | TransformNode() | UnionNode():
             return _change(node)
-    kinds = {CheckNode: "check", SinkNode: "sink", LateNode: "late rows", QuarantineNode: "quarantine of"}
-    if isinstance(node, SnapshotNode):
-        return f"snapshots of {node.name}: its whole state after each batch, which costs a read of all of it"
-    said = f"{kinds.get(type(node), '')} {_name_of(node)}"
-    if isinstance(node, CheckNode):
-        said += f": on failure {node.on_fail.value}"
-    return f"{said}: {node.sink.describe()}" if isinstance(node, SinkNode) else said
+        case SideNode(name=name):
+            return node.title.format(name=name)
+        case CheckNode(name=name, on_fail=on_fail):
+            return f"check {name}: on failure {on_fail.value}"
+        case SinkNode(name=name, sink=sink):
+            return f"sink {name}: {sink.describe()}"
+    raise TypeError(f"{type(node).__name__} is no step that explain knows")
 
 
 def _source(node: SourceNode) -> str:

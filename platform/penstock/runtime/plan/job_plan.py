@@ -22,12 +22,9 @@ from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import (
     CheckNode,
     FilterNode,
-    LateNode,
     Node,
-    QuarantineNode,
     SideNode,
     SinkNode,
-    SnapshotNode,
     SourceNode,
     TransformNode,
     UnionNode,
@@ -134,11 +131,8 @@ def port_name(node: Node) -> str:
         case StepNode():
             return node.counted_as
         case SideNode(name=name):
-            return f"{_SIDES[type(node)]}:{name}"
+            return f"{node.kind}:{name}"
     raise TypeError(f"{type(node).__name__} is not a port")
-
-
-_SIDES: dict[type[SideNode], str] = {LateNode: "late", QuarantineNode: "quarantine", SnapshotNode: "snapshots"}
 
 
 def plan_job(graph: JobGraph) -> JobPlan:
