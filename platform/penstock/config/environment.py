@@ -37,17 +37,17 @@ def from_environment(model: type[Model], environment: Mapping[str, str], *, refu
     """
     known = {variable(section, key): (section, key, field) for section, key, field in _keys(model)}
     sections = tuple(f"{PREFIX}{section}_".upper() for section in model.model_fields if section not in _FILES_ONLY)
-    found: dict[str, dict[str, Any]] = {}
+    settings: dict[str, dict[str, Any]] = {}
     for name, text in sorted(environment.items()):
         if name in known:
             section, key, field = known[name]
-            found.setdefault(section, {})[key] = _value(name, text, field)
+            settings.setdefault(section, {})[key] = _value(name, text, field)
         elif name.startswith(sections) or name in refused:
             raise ConfigError(
                 f"there is no setting {name}; {closest(name, list(known))}", where="the environment variables"
             )
     try:
-        return model.model_validate(found)
+        return model.model_validate(settings)
     except ValidationError as why:
         error = why.errors()[0]
         name = variable(str(error["loc"][0]), str(error["loc"][1]))

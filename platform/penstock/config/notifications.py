@@ -26,18 +26,18 @@ class Secret:
     def read(self) -> SecretStr:
         """Return the secret as it is now; raises ConfigError where it is not there."""
         if self.file is None:
-            where, found = f"the environment variable {self.env}", os.environ.get(self.env or "")
+            where, secret = f"the environment variable {self.env}", os.environ.get(self.env or "")
         else:
             where = str(self.file)
             try:
-                found = self.file.read_text(encoding="utf-8").strip()
+                secret = self.file.read_text(encoding="utf-8").strip()
             except OSError as why:
                 raise ConfigError(f"the secret cannot be read: {why.strerror}", where=where) from None
             except UnicodeDecodeError:
                 raise ConfigError("the secret is not UTF-8", where=where) from None
-        if not found:
+        if not secret:
             raise ConfigError("there is no secret", where=where)
-        return SecretStr(found)
+        return SecretStr(secret)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class EventsSettings:
     def variables(self) -> list[str]:
         """Return the environment variables that hold secrets."""
         secrets = [self.webhook, self.airflow.password if self.airflow is not None else None]
-        return [one.env for one in secrets if one is not None and one.env is not None]
+        return [secret.env for secret in secrets if secret is not None and secret.env is not None]
 
 
 def load_events(root: Path) -> EventsSettings:
@@ -67,19 +67,19 @@ def load_events(root: Path) -> EventsSettings:
     path = root / "conf" / "penstock.toml"
     project, lines = read_model(ProjectFile, path)
     around = from_environment(ProjectFile, os.environ).events
-    said = {**project.events.model_dump(exclude_none=True), **around.model_dump(exclude_none=True)}
+    texts = {**project.events.model_dump(exclude_none=True), **around.model_dump(exclude_none=True)}
     where = f"{shown_path(path)}:{line_of(lines, ('events',))}" if ("events",) in lines else "the environment variables"
-    webhook = _secret(said, "webhook", root, where)
-    password = _secret(said, "password", root, where)
-    if "airflow" not in said:
+    webhook = _secret(texts, "webhook", root, where)
+    password = _secret(texts, "password", root, where)
+    if "airflow" not in texts:
         return EventsSettings(webhook=webhook)
-    if "user" not in said or password is None:
+    if "user" not in texts or password is None:
         raise ConfigError("[events] takes `user`, and `password_env` or `password_file`, with `airflow`", where=where)
-    return EventsSettings(airflow=AirflowLogin(said["airflow"], said["user"], password), webhook=webhook)
+    return EventsSettings(airflow=AirflowLogin(texts["airflow"], texts["user"], password), webhook=webhook)
 
 
-def _secret(said: dict[str, str], name: str, root: Path, where: str) -> Secret | None:
-    env, file = said.get(f"{name}_env"), said.get(f"{name}_file")
+def _secret(texts: dict[str, str], name: str, root: Path, where: str) -> Secret | None:
+    env, file = texts.get(f"{name}_env"), texts.get(f"{name}_file")
     if env is not None and file is not None:
         raise ConfigError(f"[events] takes `{name}_env` or `{name}_file`, not both", where=where)
     if env is None and file is None:

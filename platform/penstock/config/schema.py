@@ -169,7 +169,7 @@ class ReplaySource(_Section):
 
 
 class EventsSection(_Section):
-    """`[events]`: where the supervisor posts what happens; secrets by reference only."""
+    """`[events]`: where the supervisor posts events. Secrets are references only."""
 
     airflow: UrlText | None = None
     user: Text | None = None

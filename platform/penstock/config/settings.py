@@ -59,9 +59,9 @@ class Settings(SharedSections):
 
 @dataclass(kw_only=True)
 class JobConf:
-    """Give a job its sources and tables by name: what `build(conf)` is called with.
+    """A job's sources and tables by name: the argument of `build(conf)`.
 
-    `used` collects the keys that were asked for.
+    `used` collects the keys that the job has read.
     """
 
     job: str
@@ -117,10 +117,10 @@ class JobConf:
 
     def _unknown(self, table: str, name: str, known: list[str]) -> UnknownName:
         if not self.file.is_file():
-            what = f"the job asks for {table[:-1]} {name!r}, and there is no {shown_path(self.file)}"
+            problem = f"the job asks for {table[:-1]} {name!r}, and there is no {shown_path(self.file)}"
         else:
-            what = f"{shown_path(self.file)} has no {table[:-1]} {name!r}; {closest(name, known)}"
-        return UnknownName(what, where=str(user_site()))
+            problem = f"{shown_path(self.file)} has no {table[:-1]} {name!r}; {closest(name, known)}"
+        return UnknownName(problem, where=str(user_site()))
 
     def _where(self, *key: str) -> str:
         line = line_of(dict(self.lines), key)
@@ -144,15 +144,15 @@ def airflow_defaults(root: Path) -> AirflowDefaults:
     return read_model(ProjectFile, root / "conf" / "penstock.toml")[0].airflow
 
 
-def _root(said: str, project: Path, cache: str | None, where: str | None) -> Path:
+def _root(text: str, project: Path, cache: str | None, where: str | None) -> Path:
     try:
-        return root_of(said, project=project, cache=cache)
+        return root_of(text, project=project, cache=cache)
     except ConfigError as why:
         raise ConfigError(why.what, where=where) from why
 
 
 def load_settings(root: Path, job: str, *, code: Path | None = None) -> tuple[Settings, JobConf]:
-    """Read the environment, the job's file, which may be absent, and the project's; what stands first counts.
+    """Read the environment, the job's file, which may be absent, and the project's; the earlier overrides the later.
 
     `code` is a folder with another `conf/`; paths are relative to the project in any case.
     Raises ConfigError with file and line, or with the variable; also where executors could not see the checkpoint.

@@ -25,7 +25,7 @@ _LONG_LITERAL = re.compile(r"'''(?:[^']|'(?!''))*'''(?:''?(?!'))?", re.DOTALL)
 def key_lines(text: str) -> dict[KeyPath, int]:
     """Return for each key and table, by its full path, the line on which it is first named, counted from 1.
 
-    `text` is TOML that `tomllib` accepts; what stands inside arrays has the line of the array's key.
+    `text` is TOML that `tomllib` accepts; an element of an array has the line of the array's key.
     Of an array of tables all elements share one path.
     """
     scan = _Scan(text)
@@ -123,9 +123,9 @@ class _Scan:
             self.lines.setdefault((*table, *key[:length]), line)
 
     def _skip(self, pattern: re.Pattern[str]) -> None:
-        found = pattern.match(self.text, self.at)
-        if found is not None:
-            self.at = found.end()
+        match = pattern.match(self.text, self.at)
+        if match is not None:
+            self.at = match.end()
 
     def _line(self) -> int:
         return bisect_right(self._newlines, self.at - 1) + 1

@@ -60,12 +60,12 @@ def read_model(model: type[Model], path: Path) -> tuple[Model, dict[KeyPath, int
     except (OSError, UnicodeDecodeError) as why:
         raise ConfigError(f"the file cannot be read: {why}", where=shown) from why
     try:
-        found = tomllib.loads(text)
+        tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as why:
         raise _refused(shown, [_bad_toml(str(why), text)]) from None
     lines = key_lines(text)
     try:
-        return model.model_validate(found), lines
+        return model.model_validate(tables), lines
     except ValidationError as why:
         problems = [_problem(model, error, lines) for error in why.errors()]
         raise _refused(shown, problems) from None
@@ -89,13 +89,13 @@ def line_of(lines: dict[KeyPath, int], loc: Sequence[int | str]) -> int:
     """Return the line of a key, or of the nearest table around it; 0 where there is none."""
     keys = [str(part) for part in loc]
     for length in range(len(keys), 0, -1):
-        found = lines.get(tuple(keys[:length]))
-        if found is not None:
-            return found
+        line = lines.get(tuple(keys[:length]))
+        if line is not None:
+            return line
         # `spark.conf` may be written with its dots bare, so that one name of the model is several keys of the file.
-        found = lines.get((*keys[: length - 1], *keys[length - 1].split(".")))
-        if found is not None:
-            return found
+        line = lines.get((*keys[: length - 1], *keys[length - 1].split(".")))
+        if line is not None:
+            return line
     return 0
 
 
@@ -107,13 +107,13 @@ def _refused(shown: str, problems: list[Problem]) -> ConfigError:
     return ConfigError("; ".join([first.what, *more]), where=where, problems=tuple(problems))
 
 
-def _bad_toml(said: str, text: str) -> Problem:
-    at = _AT_LINE.search(said)
+def _bad_toml(error: str, text: str) -> Problem:
+    at = _AT_LINE.search(error)
     line = int(at.group(1)) if at else max(1, text.count("\n") + (not text.endswith("\n")))
-    what = _AT_LINE.sub("", said).removesuffix(" (at end of document)")
-    if _TWICE.match(what):
+    problem = _AT_LINE.sub("", error).removesuffix(" (at end of document)")
+    if _TWICE.match(problem):
         return Problem(line, f"a key or table stands twice: {_words_of_line(text, line)}")
-    return Problem(line, f"this is not TOML: {what}")
+    return Problem(line, f"this is not TOML: {problem}")
 
 
 def _words_of_line(text: str, line: int) -> str:
@@ -169,7 +169,7 @@ def _keys_of(model: type[BaseModel], loc: Loc) -> list[str]:
 
 
 def _inner(kind: Any, key: str) -> Any:
-    """Return the type of what stands under a key: a field of a model, or the values of a mapping."""
+    """Return the type of a key's value: that of a model's field, or of a mapping's values."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         field = next((f for n, f in kind.model_fields.items() if key in (n, f.alias)), None)
         return None if field is None else _without_none(field.annotation)

@@ -71,12 +71,12 @@ _OURS = {
 
 def parse_duration(text: str) -> Duration:
     """Read a duration such as "10 seconds" or "500 millis"."""
-    found = _DURATION.fullmatch(text.strip())
-    unit = None if found is None else _UNITS.get(found.group(2)) or _UNITS.get(f"{found.group(2)}s")
-    if found is None or unit is None:
+    match = _DURATION.fullmatch(text.strip())
+    unit = None if match is None else _UNITS.get(match.group(2)) or _UNITS.get(f"{match.group(2)}s")
+    if match is None or unit is None:
         raise ValueError(f'write a number and a unit, such as "10 seconds"; the units are {", ".join(_UNITS)}')
     try:
-        return Duration(whole_micros(Decimal(found.group(1)), unit(1).micros))
+        return Duration(whole_micros(Decimal(match.group(1)), unit(1).micros))
     except ValueError as why:
         raise ValueError(f"that {why}") from None
 
@@ -104,20 +104,20 @@ def parse_schedule(text: str) -> Schedule:
             raise ValueError('write a whole number of at least 1 before "batches"')
         return EveryBatches(int(count))
     try:
-        found = parse_duration(text)
+        interval = parse_duration(text)
     except ValueError as why:
         raise ValueError(f'write "auto", "never", a number and "batches", or a duration; {why}') from None
-    if not found.micros:
+    if not interval.micros:
         raise ValueError("the least interval is 1 micros")
-    return EveryMicros(found.micros)
+    return EveryMicros(interval.micros)
 
 
 def parse_size(text: str) -> int:
     """Read a size in bytes such as "512 MiB" or "20 GiB"."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
         raise ValueError(f'write a whole number and a unit, such as "20 GiB"; the units are {", ".join(_SIZES)}')
-    return int(found.group(1)) * _SIZES[found.group(2)]
+    return int(match.group(1)) * _SIZES[match.group(2)]
 
 
 def _flat(value: object) -> object:
@@ -133,8 +133,8 @@ def _flat(value: object) -> object:
 
 def reference_of(value: str) -> tuple[str, str] | None:
     """Return where a secret is, ("env", NAME) or ("file", PATH), for a value that names one."""
-    found = _REFERENCE.fullmatch(value)
-    return None if found is None else (found[1], found[2])
+    match = _REFERENCE.fullmatch(value)
+    return None if match is None else (match[1], match[2])
 
 
 def _no_secrets(settings: dict[str, str]) -> dict[str, str]:
@@ -173,7 +173,7 @@ def _parse_takeover(text: str) -> Duration:
 
 def _checked_cron(text: str) -> str:
     numbers = [[int(n) for n in re.findall(r"\d+", field.partition("/")[0])] for field in text.split(" ")]
-    fits = all(low <= n <= high for found, (low, high) in zip(numbers, _CRON_RANGES, strict=False) for n in found)
+    fits = all(low <= n <= high for values, (low, high) in zip(numbers, _CRON_RANGES, strict=False) for n in values)
     if text not in _PRESETS and not (_CRON.fullmatch(text) and fits):
         raise ValueError(f"write five fields of cron, such as '15 * * * *', or one of {', '.join(_PRESETS)}")
     return text

@@ -141,12 +141,12 @@ def duration_micros(value: object, what: str, *, least: int = 0) -> int:
     """
     if not isinstance(value, Duration):
         number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-        said = (
+        hint = (
             f", which has no unit: write seconds({value}) or another duration"
             if number
             else ": write a duration such as seconds(5)"
         )
-        raise JobError(f"{what} is {value!r}{said}", where=str(user_site()))
+        raise JobError(f"{what} is {value!r}{hint}", where=str(user_site()))
     if value.micros < least:
         raise JobError(f"{what} is {value}, which is too short", where=str(user_site()))
     return value.micros

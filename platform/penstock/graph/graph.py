@@ -16,7 +16,7 @@ __all__ = ["JobGraph", "checked_graph"]
 
 @dataclass(frozen=True, eq=False)
 class JobGraph:
-    """Hold a job whose names, windows and policies were checked; `nodes` stand in the order they were added.
+    """A job with checked names, windows and policies; `nodes` are in the order in which the job added them.
 
     `checkpoints` is how often the job's code wants data checkpoints, None where it does not say.
     """
@@ -33,7 +33,7 @@ class JobGraph:
 
     @property
     def steps(self) -> tuple[StepNode, ...]:
-        """Return the steps that keep state; each stands after those it reads from."""
+        """Return the steps that keep state, each after those it reads from."""
         return tuple(n for n in self.nodes if isinstance(n, StepNode))
 
     @property
@@ -47,7 +47,7 @@ class JobGraph:
         return tuple(n for n in self.nodes if isinstance(n, SinkNode))
 
     def children(self, node: Node) -> tuple[Node, ...]:
-        """Return the steps that read from this one, in graph order; a union of it with itself stands there twice."""
+        """Return the steps that read from this one, in graph order; a union of it with itself is there twice."""
         return tuple(n for n, _ in self.readers(node))
 
     def readers(self, node: Node) -> tuple[tuple[Node, int], ...]:

@@ -58,7 +58,7 @@ class ConsolePublisher(Publisher):
             terminal.print(f"… and {rows.num_rows - self.sink.rows:,} more rows")
 
     def version(self, app: str) -> int | None:
-        """Return None: what was printed cannot be told."""
+        """Return None: a console does not know what it has printed."""
         return None
 
 

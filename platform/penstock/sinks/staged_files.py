@@ -62,7 +62,7 @@ def _write(path: Path, data: pa.Buffer) -> None:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder, durably; one that is there too, once a process: whoever made it may have died before that."""
+    """Make a folder durable, once a process, even where it exists: its maker may have died before the fsync."""
     if folder in _durable and folder.is_dir():
         return
     make_folders(folder)
@@ -72,7 +72,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def read_staged(folder: Path, files: Sequence[Any]) -> pa.Table:
-    """Return the rows of staged files, for sinks that read them on the driver; in order of arrival where that is told.
+    """Return the rows of staged files on the driver, in order of arrival where the files have a column for it.
 
     `files` must not be empty; each has a `path`.
     """

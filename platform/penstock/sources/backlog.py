@@ -50,7 +50,7 @@ def clamp(backlog: Mapping[str, Waiting], target: Ends) -> dict[str, Waiting]:
 
     A partition that the target lacks is new since then: left out.
     """
-    found = {}
+    clamped = {}
     for name, waiting in backlog.items():
         if name not in target:
             continue
@@ -58,8 +58,8 @@ def clamp(backlog: Mapping[str, Waiting], target: Ends) -> dict[str, Waiting]:
         # The rows up to there, as if they lay evenly: they are a weight, and no promise.
         units = waiting.latest - waiting.next
         rows = waiting.rows * (latest - waiting.next) // units if units else waiting.rows
-        found[name] = replace(waiting, latest=latest, rows=rows, batch_end=min(waiting.batch_end, latest))
-    return found
+        clamped[name] = replace(waiting, latest=latest, rows=rows, batch_end=min(waiting.batch_end, latest))
+    return clamped
 
 
 def divide(backlog: Mapping[str, Waiting], limit: ReadLimit) -> dict[str, int]:

@@ -51,8 +51,8 @@ def csv_parts(path: Path, schema: pa.Schema | None, nulls: Sequence[str]) -> Ite
         yield _with_bad(columns, errors, raw, here, first)
         first += table.num_rows + len(here)
     if bad:
-        behind = {number - first: said for number, said in bad.items()}
-        yield _with_bad(schema.empty_table(), None, None, behind, first)
+        rest = {number - first: error for number, error in bad.items()}
+        yield _with_bad(schema.empty_table(), None, None, rest, first)
 
 
 def _streamed(path: Path, convert: pa_csv.ConvertOptions, bad: dict[int, tuple[str, str]]) -> Iterator[pa.Table]:
@@ -67,9 +67,9 @@ def _noting(bad: dict[int, tuple[str, str]], convert: pa_csv.ConvertOptions) -> 
     """Return options to read on one thread, which alone numbers the records, noting those with other fields."""
 
     def note(row: pa_csv.InvalidRow) -> str:
-        said = f"{row.actual_columns} fields where the header has {row.expected_columns}"
+        error = f"{row.actual_columns} fields where the header has {row.expected_columns}"
         # Arrow counts from 1 and counts the header.
-        bad[row.number - 2] = (said, row.text)
+        bad[row.number - 2] = (error, row.text)
         return "skip"
 
     return {
@@ -92,10 +92,10 @@ def _with_bad(
     places = pa.array(np.cumsum(~skipped) - 1, mask=skipped)
     kept_errors = [None] * n if errors is None else errors.take(places).to_pylist()
     kept_raw = [None] * n if raw is None else raw.take(places).to_pylist()
-    for i, (said, text) in bad.items():
-        kept_errors[i], kept_raw[i] = said, text
+    for i, (error, text) in bad.items():
+        kept_errors[i], kept_raw[i] = error, text
     named = [
-        None if said is None else f"record {first + i + 1} of the file: {said}" for i, said in enumerate(kept_errors)
+        None if error is None else f"record {first + i + 1} of the file: {error}" for i, error in enumerate(kept_errors)
     ]
     return table.take(places), pa.array(named, pa.string()), pa.array(kept_raw, pa.string())
 

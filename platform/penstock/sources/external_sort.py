@@ -40,18 +40,18 @@ def externally_sorted(
     """
     with ExitStack() as files:
         runs: list[_Run] = []
-        found: pa.Table | None = None
+        rows: pa.Table | None = None
         for part in _gathered(parts, most):
-            if found is not None:
-                runs.append(_Run(files.enter_context(_spilled(found, folder, batch)), len(runs)))
-            found = part.append_column(_ORDER, order(part)).sort_by(_KEYS)
-        if found is None:
+            if rows is not None:
+                runs.append(_Run(files.enter_context(_spilled(rows, folder, batch)), len(runs)))
+            rows = part.append_column(_ORDER, order(part)).sort_by(_KEYS)
+        if rows is None:
             return
         if not runs:
-            yield found.drop_columns([_ORDER, ROW])
+            yield rows.drop_columns([_ORDER, ROW])
             return
-        runs.append(_Run(files.enter_context(_spilled(found, folder, batch)), len(runs)))
-        del found
+        runs.append(_Run(files.enter_context(_spilled(rows, folder, batch)), len(runs)))
+        del rows
         for table in _merged(runs):
             yield table.drop_columns([_ORDER, ROW, _RUN])
 

@@ -115,7 +115,7 @@ class MemorySource(Source):
     def continue_from(self, other: MemorySource) -> None:
         """Become the source that `other` was, though the schema may be another.
 
-        What was fed to this one comes behind what was fed to `other`; from now on, feeding either feeds both.
+        Rows fed to this source follow those fed to `other`. From now on, feeding either feeds both.
         """
         mine, theirs = self._fed, other._fed
         if mine is theirs:
@@ -139,17 +139,17 @@ class MemoryReader(SplitReader):
         self.schema = schema
 
     def backlog(self, after: Position | None) -> dict[str, Waiting]:
-        """Return the rows that were fed and lie behind a position."""
+        """Return the rows that were fed and follow a position."""
         known, taken = (dict(after["rows"]), self._taken(after)) if after else ({}, {})
         fed: dict[str, int] = {}
         for chunk in self.source.chunks[self._chunks_done(after) :]:
             for i, part in enumerate(chunk):
                 fed[str(i)] = fed.get(str(i), 0) + len(part)
-        found = {}
+        waiting = {}
         for name in {**known, **fed}:
             first = int(known.get(name, 0))
-            found[name] = Waiting.of_rows(first, first + fed.get(name, 0) - taken.get(name, 0))
-        return found
+            waiting[name] = Waiting.of_rows(first, first + fed.get(name, 0) - taken.get(name, 0))
+        return waiting
 
     def position(self, after: Position | None, ends: Ends) -> Position:
         """Return the chunks that are read whole up to these rows, and what is read of the next ones."""
@@ -163,9 +163,9 @@ class MemoryReader(SplitReader):
             done += 1
             for i, part in enumerate(chunk):
                 left[str(i)] = left.get(str(i), 0) - len(part)
-        said = self.source.watermark if self.source.watermark is not None else (after or {}).get(WATERMARK)
+        watermark = self.source.watermark if self.source.watermark is not None else (after or {}).get(WATERMARK)
         taken = {name: n for name, n in left.items() if n}
-        position = {"object": self.source.id, "chunks": done, "rows": {**known, **ends}, WATERMARK: said}
+        position = {"object": self.source.id, "chunks": done, "rows": {**known, **ends}, WATERMARK: watermark}
         return {**position, **({_TAKEN: taken} if taken else {})}
 
     def span(self, start: Position | None, end: Position) -> Span:

@@ -140,8 +140,10 @@ def cast_columns(
         except pa.ArrowInvalid:
             columns.append(_cast_slowly(column, field, errors))
         except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as why:
-            said = f"column {field.name!r} is {column.type} in the file, and the schema says {_spark_name(field.type)}"
-            raise ConfigError(said, where=where) from why
+            problem = (
+                f"column {field.name!r} is {column.type} in the file, and the schema says {_spark_name(field.type)}"
+            )
+            raise ConfigError(problem, where=where) from why
     if not errors:
         return pa.table(columns, schema=schema), None, None
     n = table.num_rows
@@ -168,23 +170,23 @@ def _nulls(table: pa.Table, schema: pa.Schema) -> dict[int, str]:
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     try:
-        found = column.cast(kind)
+        cast = column.cast(kind)
     except pa.ArrowInvalid:
         if not pa.types.is_timestamp(kind):
             raise
         return column.cast(pa.timestamp("us")).cast(kind)
-    if _is_bent(column, found):
+    if _is_bent(column, cast):
         raise pa.ArrowInvalid("a value would be another one")
-    return found
+    return cast
 
 
 def _is_bent(column: pa.ChunkedArray | pa.Array, cast: pa.ChunkedArray | pa.Array) -> bool:
     """Return whether a cast has made a value infinite, or rounded one to a decimal, where Arrow raises nothing.
 
-    What stands in lists, maps and structs counts like what stands alone.
+    Values inside lists, maps and structs count like values of a column.
     """
     if pa.types.is_nested(cast.type):
-        return any(_is_bent(one, other) for one, other in _inner(_whole(column), _whole(cast)))
+        return any(_is_bent(values, other) for values, other in _inner(_whole(column), _whole(cast)))
     if pa.types.is_floating(cast.type):
         infinite = pc.is_inf(cast)
         if not pc.any(infinite).as_py():
@@ -202,8 +204,8 @@ def _is_bent(column: pa.ChunkedArray | pa.Array, cast: pa.ChunkedArray | pa.Arra
 def _inner(nested: pa.Array, cast: pa.Array) -> list[tuple[pa.Array, pa.Array]]:
     """Return the values in a nested array that are in no null, and what a cast has made of them."""
     if pa.types.is_struct(cast.type):
-        found, made = (dict(zip(a.type.names, a.flatten(), strict=True)) for a in (nested, cast))
-        return [(found[name], made[name]) for name in made if name in found]
+        before, after = (dict(zip(a.type.names, a.flatten(), strict=True)) for a in (nested, cast))
+        return [(before[name], after[name]) for name in after if name in before]
     return [(_unlisted(nested), _unlisted(cast))]
 
 

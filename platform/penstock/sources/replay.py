@@ -52,9 +52,9 @@ _ROWS_A_SPLIT = 50_000
 _ROWS_A_PIECE = 32_768
 _ORDER = "_penstock_order"
 _RULES = 2
-"""The version of the rules by which a record is bad or not, and so of which row has which number: a bad record has no
-value to be sorted by, and stands last. Positions that name none have version 1, which bent numbers to fit a float or a
-decimal column, and cut values in quotes at their line breaks.
+"""The version of the rules for bad records. They decide the number of each row: a bad record has no value to sort by,
+so it sorts last. Positions that name no version have version 1, which changed numbers to fit a float or a decimal
+column, and cut quoted values at their line breaks.
 """
 
 
@@ -103,10 +103,10 @@ class FileReplay(Source):
         sweep(folder)
         stamp, read_as = _stamp(path), _read_as(self)
         prepared = _copy_path(folder, path, stamp, read_as)
-        found = SortedCopy.opened(prepared)
-        if found is None or not found.is_whole:
-            found = _sorted(self, path, prepared, stamp, spark)
-        return ReplayReader(self, path, found, stamp, read_as)
+        copy = SortedCopy.opened(prepared)
+        if copy is None or not copy.is_whole:
+            copy = _sorted(self, path, prepared, stamp, spark)
+        return ReplayReader(self, path, copy, stamp, read_as)
 
 
 class ReplayReader(SplitReader):
@@ -135,10 +135,10 @@ class ReplayReader(SplitReader):
         self.splits = max(1, min(os.cpu_count() or 1, -(-spec.rows_per_batch // _ROWS_A_SPLIT)))
 
     def backlog(self, after: Position | None) -> dict[str, Waiting]:
-        """Return the rows behind a position, of which a batch reads `rows_per_batch`.
+        """Return the rows after a position, of which a batch reads `rows_per_batch`.
 
-        Raises SourceChanged where the file is not the one that was read up to `after`, or is read in another way: its
-        rows have other numbers.
+        Raises SourceChanged where the file is not the one that was read up to `after`, or where other settings give
+        its rows other numbers.
         """
         if after is not None:
             self._refuse_other(after, f"the first {after['row']} rows were read")
@@ -159,19 +159,19 @@ class ReplayReader(SplitReader):
 
     def _refuse_other(self, known: Position, when: str) -> None:
         if known["read_as"] not in self._read_as:
-            what = f"{when} with another order_by, schema or nulls, and now its rows have other numbers"
-            raise ReadOtherwise(what, where=str(self.path))
+            problem = f"{when} with another order_by, schema or nulls, and now its rows have other numbers"
+            raise ReadOtherwise(problem, where=str(self.path))
         rules = known.get("rules", 1)
         if rules > _RULES or (rules < _RULES and self._may_have_moved()):
-            what = (
+            problem = (
                 f"{when} by the reading rules of version {rules}; by version {_RULES} its rows may have other numbers"
             )
-            raise ReadByOtherRules(what, where=str(self.path))
-        found = self._found()
+            raise ReadByOtherRules(problem, where=str(self.path))
+        stamp = self._found()
         # A position of an older release has the time of the file, and no digest.
         wanted = {name: known[name] for name in ("length", "digest", "modified_ns") if name in known}
-        if {name: found.get(name) for name in wanted} != wanted:
-            now = f"now it has {found}" if found else "now it is gone"
+        if {name: stamp.get(name) for name in wanted} != wanted:
+            now = f"now it has {stamp}" if stamp else "now it is gone"
             raise SourceChanged(f"{when} when the file had {wanted}, and {now}", where=str(self.path))
 
     def _may_have_moved(self) -> bool:
@@ -226,8 +226,8 @@ class ReplayTaskReader(TaskReader):
 
 
 def _stamp(path: Path) -> dict[str, int]:
-    found = path.stat()
-    return {"length": found.st_size, "modified_ns": found.st_mtime_ns}
+    status = path.stat()
+    return {"length": status.st_size, "modified_ns": status.st_mtime_ns}
 
 
 def _digest(path: Path) -> str:
@@ -256,8 +256,8 @@ def _said(words: list[Any]) -> str:
 
 
 def _copy_path(folder: Path, path: Path, stamp: dict[str, int], read_as: tuple[str, str]) -> Path:
-    said = json.dumps([str(path.resolve()), stamp, read_as[0], _RULES], sort_keys=True)
-    return folder / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.arrow"
+    identity = json.dumps([str(path.resolve()), stamp, read_as[0], _RULES], sort_keys=True)
+    return folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.arrow"
 
 
 def _sorted(spec: FileReplay, path: Path, prepared: Path, stamp: dict[str, int], spark: Any) -> SortedCopy:
@@ -266,8 +266,8 @@ def _sorted(spec: FileReplay, path: Path, prepared: Path, stamp: dict[str, int],
     parts = _parts(spec, path, facts)
     head = next(parts)
     visible = pa.schema([f for f in head.schema if f.name not in (ERROR, RAW, ROW)])
-    given = chain([head], parts)
-    tables = externally_sorted(given, lambda part: _order(spec, part, spark), prepared.parent)
+    all_parts = chain([head], parts)
+    tables = externally_sorted(all_parts, lambda part: _order(spec, part, spark), prepared.parent)
 
     def placed() -> Iterator[pa.Table]:
         first = 0
@@ -279,9 +279,9 @@ def _sorted(spec: FileReplay, path: Path, prepared: Path, stamp: dict[str, int],
             raise SourceChanged("the file changed while it was read", where=str(path))
 
     write_copy(prepared, visible, placed(), facts)
-    found = SortedCopy.opened(prepared)
-    assert found is not None
-    return found
+    copy = SortedCopy.opened(prepared)
+    assert copy is not None
+    return copy
 
 
 def _order(spec: FileReplay, part: pa.Table, spark: Any) -> pa.ChunkedArray:
@@ -303,11 +303,11 @@ def _parts(spec: FileReplay, path: Path, facts: dict[str, Any]) -> Iterator[pa.T
     first = 0
     for table, errors, raw in _load(spec, path):
         n = table.num_rows
-        found = table.append_column(ERROR, pa.nulls(n, pa.string()) if errors is None else errors)
-        found = found.append_column(RAW, pa.nulls(n, pa.string()) if raw is None else raw)
+        rows = table.append_column(ERROR, pa.nulls(n, pa.string()) if errors is None else errors)
+        rows = rows.append_column(RAW, pa.nulls(n, pa.string()) if raw is None else raw)
         if errors is not None and facts["bad"] is None and errors.null_count < n:
-            facts["bad"] = next(said for said in errors.to_pylist() if said is not None)
-        yield found.append_column(ROW, pa.array(np.arange(first, first + n)))
+            facts["bad"] = next(error for error in errors.to_pylist() if error is not None)
+        yield rows.append_column(ROW, pa.array(np.arange(first, first + n)))
         first += n
 
 

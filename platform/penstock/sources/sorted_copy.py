@@ -67,9 +67,9 @@ class SortedCopy:
         index = file.read(length)
         if magic != MAGIC or zlib.crc32(index) != checksum:
             return None
-        said = json.loads(index)
-        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said["schema"])))
-        return cls(path, schema, tuple(tuple(piece) for piece in said["pieces"]), said["facts"])
+        record = json.loads(index)
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(record["schema"])))
+        return cls(path, schema, tuple(tuple(piece) for piece in record["pieces"]), record["facts"])
 
     def read(self, first: int, last: int) -> Iterator[pa.Table]:
         """Yield the rows from one number to before another; raises SortedCopyDamaged."""
@@ -81,8 +81,8 @@ class SortedCopy:
                     file.seek(offset)
                     data = file.read_buffer(length)
                     if len(data) != length or zlib.crc32(data) != checksum:
-                        what = f"rows {begins} to {begins + rows} of a sorted copy are not what was written"
-                        raise SortedCopyDamaged(what, where=str(self.path))
+                        problem = f"rows {begins} to {begins + rows} of a sorted copy are not what was written"
+                        raise SortedCopyDamaged(problem, where=str(self.path))
                     yield pa.ipc.open_stream(data).read_all().slice(start - begins, stop - start)
                 begins += rows
 
@@ -132,8 +132,8 @@ def copies_folder() -> Path:
     with storage_errors(str(folder)):
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
-        found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise RootUnsafe("the folder of sorted copies is not private", where=str(folder))
     return folder
 

@@ -1,9 +1,9 @@
 """Write the place of a row in the order of arrival as bytes that compare as the rows do (SEMANTICS 1.6).
 
-A key begins with what brought the row into the batch: a row of a source (its place in the graph, partition, position),
-or the time of the batch (the depth of the step, time, key hash), which stands behind all rows that the step was given.
-Each step on the way adds what tells apart the rows that it makes of one: so a row that a step emits stands where the
-row stood that it was made of, whatever partition or task made it.
+A key begins with the cause of the row. That is a row of a source (its place in the graph, partition, position), or the
+time of the batch (the depth of the step, time, key hash). Rows that the time causes sort after all input rows of the
+step. Each step on the way appends bytes that distinguish the rows it makes of one input row. So an emitted row sorts
+where its input row sorts, whatever partition or task made it.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ __all__ = [
 Ints = npt.NDArray[np.int64]
 
 ARRIVAL = "_penstock_arrival"
-"""binary: the place of a row in the order of arrival, in streams that a step has put out."""
+"""binary: the place of a row in the order of arrival, in streams that a step has emitted."""
 
 BY_TIME, BY_CALL = -1, -2
 
 _FROM_SOURCE = 0
 _COPY, _EMITTED = 0, 1
-"""Tags of what is added: a row goes before what a step makes of it."""
+"""Tags of the appended bytes: a row sorts before the rows that a step makes of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stand:
-    """Say where the rows that a step emits stand, in the order in which it returned them.
+    """The causes of the rows that a step emits, in the order in which it returned them; int64 each.
 
-    `rows`: the row of the batch that each was emitted for, BY_TIME for one that the time of the batch has caused, and
-    BY_CALL for one of a call with many rows.
-    `times` and `hashes`: of those, the time that was due or NONE, and the hash of the key; anything for the others.
+    `rows`: the index of the batch's row that caused it, BY_TIME where the time of the batch did, and BY_CALL where a
+    call with many rows did.
+    `times` and `hashes`: for the last two the time that was due (microseconds, or NONE) and the hash of the key.
     """
 
     rows: Ints
@@ -56,21 +56,31 @@ class Stand:
 
     @classmethod
     def joined(cls, stands: Sequence[Stand]) -> Stand:
-        """Return the stands of the rows of several calls, one after another."""
-        parts = {name: np.concatenate([getattr(one, name) for one in stands]) for name in ("rows", "times", "hashes")}
+        """Return the causes of the rows of several calls, one call after another."""
+        parts = {
+            name: np.concatenate([getattr(stand, name) for stand in stands]) for name in ("rows", "times", "hashes")
+        }
         return cls(**parts)
 
-    def arrivals(self, given: Callable[[], pa.Array] | None, *, depth: int, place: int, before: int = 0) -> pa.Array:
-        """Return the keys of the rows, from those that `given` returns of the batch's rows; None if time causes all.
+    def arrivals(
+        self, batch_keys: Callable[[], pa.Array] | None, *, depth: int, place: int, before: int = 0
+    ) -> pa.Array:
+        """Return the arrival keys of the emitted rows.
 
-        `depth` is that of the step, counted in stateful steps; `place` that of the stream among all of the graph;
-        `before` how many rows the step has emitted already.
+        Args:
+            batch_keys: Returns the keys of the batch's rows; None where time causes all.
+            depth: The step's depth, counted in stateful steps.
+            place: The stream's place among all of the graph.
+            before: How many rows the step has emitted already.
+
+        Returns:
+            binary: bytes that sort as the rows arrive.
         """
         level = 2 * depth + np.where(self.rows == BY_CALL, 0, 1)  # level 1 is that of sources
         keys = _bytes(len(self.rows), (level, 1), (self.times, 8), (self.hashes, 8), (place, 2))
         if (self.rows >= 0).any():
-            assert given is not None  # whoever names rows of the batch tells their keys
-            of_rows = given().take(pa.array(self.rows, mask=self.rows < 0))
+            assert batch_keys is not None  # a caller that names rows of the batch has their keys
+            of_rows = batch_keys().take(pa.array(self.rows, mask=self.rows < 0))
             keys = pc.if_else(pa.array(self.rows >= 0), of_rows, keys)
         number = np.arange(before, before + len(keys))
         return _joined(keys, _bytes(len(keys), (_EMITTED, 1), (place, 2), (number, 4)))
@@ -82,7 +92,7 @@ def of_source(place: int | Ints, partitions: Ints, positions: Ints) -> pa.Array:
 
 
 def timed(keys: pa.Array, times: Ints) -> pa.Array:
-    """Return the keys of rows of calls with many rows, with the event times that are known only behind the step."""
+    """Return the keys of rows of calls with many rows, with event times that are known only after the step."""
     if not len(keys):
         return keys
     made = np.frombuffer(b"".join(keys.to_pylist()), dtype=np.uint8).reshape(len(keys), -1).copy()
@@ -91,12 +101,12 @@ def timed(keys: pa.Array, times: Ints) -> pa.Array:
 
 
 def split(keys: pa.Array, number: int | Ints) -> pa.Array:
-    """Return the keys of copies of rows that come along way `number`, each behind those of the ways before it."""
+    """Return the keys of copies of rows that take way `number`; copies of lower ways sort first."""
     return _joined(keys, _bytes(len(keys), (_COPY, 1), (number, 2)))
 
 
 def described(key: bytes) -> str:
-    """Return in words which row of a source a row was made of."""
+    """Return in words which row of a source has caused a row."""
     if key[0] != _FROM_SOURCE:
         return "a row that the time of the batch has caused"
     partition, position = (int.from_bytes(key[at : at + 8], "big") - (1 << 63) for at in (3, 11))

@@ -15,7 +15,7 @@ class Clock(Protocol):
         """Return microseconds since 1970, UTC."""
 
     def monotonic(self) -> float:
-        """Return seconds of a clock that never goes back."""
+        """Return seconds of a clock that never moves backwards."""
 
     def sleep(self, seconds: float) -> None:
         """Wait a little, for something to turn up."""
@@ -32,7 +32,7 @@ class SystemClock:
         return time.time_ns() // 1_000
 
     def monotonic(self) -> float:
-        """Return seconds of a clock that never goes back."""
+        """Return seconds of a clock that never moves backwards."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
@@ -46,7 +46,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """Stand still until told or until a tick is waited for; polling does not move it."""
+    """A clock that moves only when a test sets it, or the driver waits for a tick; polling does not move it."""
 
     def __init__(self, wall: int = 0) -> None:
         self.now = wall

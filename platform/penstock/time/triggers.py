@@ -50,7 +50,7 @@ class AsFastAsPossible:
         return now
 
     def next(self, zero: int, last: int | None, now: int) -> Tick:
-        """Return wall time, or just after the last batch where the wall clock went back (F45)."""
+        """Return wall time, or just after the last batch where the wall clock was set back (F45)."""
         return Tick(now if last is None else max(now, last + 1))
 
 

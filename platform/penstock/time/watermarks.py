@@ -85,9 +85,9 @@ def progressed(
     """Return the progress of a source's partitions after a batch at batch time `time`.
 
     `highest` and `rows` are what the batch read, by partition.
-    Only time in which a partition could have been read makes it idle (2.4): not that before `since`, when the driver
-    began to read, and not while it was `held_back`, with rows that a limit left. One that is idle stays so until it
-    brings a row. Those that are `gone` stop counting at once.
+    A partition becomes idle only by time in which the driver could have read it (SEMANTICS 2.4). That excludes the
+    time before `since`, when the driver began to read, and while a limit `held_back` its rows. An idle partition stays
+    idle until it has a row. Partitions that are `gone` stop counting at once.
     """
     after: dict[str, Progressed] = {}
     for name in {**dict.fromkeys(before), **dict.fromkeys(partitions)}:
@@ -121,7 +121,7 @@ def source_watermark(
 
 
 def step_watermark(before: int | None, sources: Iterable[tuple[int | None, bool]]) -> int | None:
-    """Return a step's watermark from those of its sources; it never goes back, and stays where all are idle."""
+    """Return a step's watermark from those of its sources; it never decreases, and stays where all are idle."""
     counting = [mark for mark, counts in sources if counts]
     if not counting or any(mark is None for mark in counting):
         return before

@@ -1,1 +1,1 @@
-"""Publish into Delta tables, whoever else writes them."""
+"""Publish into Delta tables that other programs may write too."""

@@ -1,7 +1,7 @@
 """Make durable what delta-rs and delta-spark have written into a table: neither calls fsync (F73).
 
-The log of a checkpoint counts a publication, or a truncation, as done, and nobody does it again once a later Commit
-stands. So it must outlive a power cut before that.
+After a later Commit the driver never repeats a publication or a truncation. So it must be durable before that Commit:
+a power cut must not undo it.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ def former_writer(table: Path, sink: str) -> str | None:
     """
     wanted = re.compile(rf"({_UUID})/{re.escape(sink)}(/.*)?")
     for app in _apps(table / "_delta_log"):
-        found = wanted.fullmatch(app)
-        if found:
-            return found[1]
+        match = wanted.fullmatch(app)
+        if match:
+            return match[1]
     return None
 
 

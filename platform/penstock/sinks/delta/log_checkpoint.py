@@ -1,7 +1,7 @@
 """Fold the log of a Delta table into a checkpoint of it, and clean it: `python -P log_checkpoint.py TABLE`.
 
-In a process of its own, with little claim to the processors: to fold it all files of the table are read into memory,
-which a driver that runs for months would keep. The process imports nothing of Penstock, and ends by itself.
+It runs in a process of its own, at low priority. Folding reads the entries of all files of the table into memory,
+which a driver that runs for months would never return. The process imports nothing of Penstock, and ends by itself.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class LogFolding:
         except OSError as why:
             self.why = str(why)
             return
-        said = [line for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
+        lines = [line for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
         if done.returncode:
-            self.why = said[-1] if said else f"its process ended with {done.returncode}"
+            self.why = lines[-1] if lines else f"its process ended with {done.returncode}"
 
 
 def _fold(path: str) -> None:
@@ -77,10 +77,10 @@ def _fold(path: str) -> None:
         _sync(made)
     if str(table.metadata().configuration.get("delta.enableExpiredLogCleanup")).lower() != "false":
         table.cleanup_metadata()
-    for found in (Path(path) / "_delta_log").iterdir():
+    for entry in (Path(path) / "_delta_log").iterdir():
         # What a process left that died between writing an entry and giving it its name (F15).
-        if _TEMP.fullmatch(found.name) and found.stat().st_mtime < time.time() - _GRACE:
-            found.unlink(missing_ok=True)
+        if _TEMP.fullmatch(entry.name) and entry.stat().st_mtime < time.time() - _GRACE:
+            entry.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:

@@ -21,9 +21,9 @@ def appended(publication: Publication, now: int) -> bytes:
 
     For tables whose writer protocol asks no more of an append (versions 1 and 2, nothing partitioned, no invariants).
     """
-    said: dict[str, Any] = {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "isBlindAppend": True}
+    operation: dict[str, Any] = {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "isBlindAppend": True}
     actions: list[dict[str, Any]] = [
-        {"commitInfo": {"timestamp": now, **said, "engineInfo": "penstock"}},
+        {"commitInfo": {"timestamp": now, **operation, "engineInfo": "penstock"}},
         # Without `lastUpdated`, by which a reader may take an app for forgotten: its batch would be published again.
         {"txn": {"appId": publication.app, "version": publication.batch}},
     ]

@@ -1,8 +1,12 @@
 """Find the version of a Delta table that showed a batch of a checkpoint, and put it in force again (SEMANTICS 10.1).
 
-Who wrote a version is told by the `txn` action of its commit: `<uuid>/<sink>` with the batch for a publication,
-`<uuid>/<sink>/held/<batch>` for the release of a held one, `<uuid>/<sink>/truncate` with the slot of the Restore for a
-truncation. Everything else is somebody else's, and is never undone.
+The `txn` action of a version's commit names its writer:
+
+- `<uuid>/<sink>`, with the batch: a publication.
+- `<uuid>/<sink>/held/<batch>`: the release of a held batch.
+- `<uuid>/<sink>/truncate`, with the slot of the Restore: a truncation.
+
+Every other commit belongs to another program, and is never undone.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ class _Whose(Enum):
     """Say what a version of a table is to a target."""
 
     THEN = "then"
-    """The app's, and it stood when the target's batch was committed."""
+    """The app's, and part of the table when the target's batch was committed."""
     SINCE = "since"
     """The app's, and it came later: it is to be undone."""
     OTHER = "other"
@@ -48,8 +52,11 @@ class _Whose(Enum):
 def find_version(path: Path, target: Target) -> int | None:
     """Return the version that shows the target; None where it is in force, or there is no table.
 
-    Raises CannotTruncate where somebody else has committed since that version, where its files or the log of the table
-    are gone, and where the table asks for more than delta-rs may write.
+    Raises CannotTruncate:
+
+    - where another program has committed since that version;
+    - where its files or the log of the table are gone;
+    - where the table asks for more than delta-rs may write.
     """
     from deltalake import DeltaTable
 
@@ -73,15 +80,15 @@ def choose_version(history: Iterable[tuple[int, Actions]], target: Target, path:
     version: int | None = None
     others: list[tuple[int, str]] = []
     for number, actions in history:
-        whose, said = _whose(actions, target)
+        whose, author = _whose(actions, target)
         if whose is _Whose.THEN:
             break
         if whose is _Whose.SINCE:
             version = number - 1
         elif whose is _Whose.OTHER:
-            others.append((number, said))
+            others.append((number, author))
     if version is not None:
-        _refuse_others([(number, said) for number, said in others if number > version], path)
+        _refuse_others([(number, author) for number, author in others if number > version], path)
     return version
 
 
@@ -99,19 +106,19 @@ def put_back(path: Path, target: Target, version: int, *, slot: int, newest: int
         done = table.transaction_version(target.truncation)
         if done is not None and done >= slot:
             # Who did it may have died before it was durable.
-            found = find_commit(path, table.version(), target.truncation, done)
-            make_entries_durable(path, [] if found is None else [found])
+            entry = find_commit(path, table.version(), target.truncation, done)
+            make_entries_durable(path, [] if entry is None else [entry])
             return False
         seen = table.transaction_version(target.app)
         if seen is not None and seen > newest:
             raise CannotTruncate(f"the table has batch {seen} already, of a driver that came later", where=str(path))
         since = [(number, *_whose(actions, target)) for number, actions in _history(path, table.version(), version)]
-        _refuse_others([(number, said) for number, whose, said in since if whose is _Whose.OTHER], path)
+        _refuse_others([(number, author) for number, whose, author in since if whose is _Whose.OTHER], path)
         before = table.version()
-        said = CommitProperties(app_transactions=[Transaction(target.truncation, slot)])
+        properties = CommitProperties(app_transactions=[Transaction(target.truncation, slot)])
         try:
-            # It lands right behind the version that was looked at, or fails: delta-rs puts no restore on a newer one.
-            table.restore(version, commit_properties=said)
+            # The commit follows the version read above, or fails: delta-rs does not restore on top of a newer one.
+            table.restore(version, commit_properties=properties)
         except CommitFailedError:
             continue
         except DeltaError as why:
@@ -152,9 +159,9 @@ def _whose(actions: Actions, target: Target) -> tuple[_Whose, str]:
 
 def _refuse_others(others: list[tuple[int, str]], path: Path) -> None:
     if others:
-        number, said = others[-1]
+        number, author = others[-1]
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-        raise CannotTruncate(f"version {number} of the table{more} would be undone as well: {said}", where=str(path))
+        raise CannotTruncate(f"version {number} of the table{more} would be undone as well: {author}", where=str(path))
 
 
 def _refuse_unfit(table: DeltaTable, path: Path) -> None:
@@ -163,8 +170,8 @@ def _refuse_unfit(table: DeltaTable, path: Path) -> None:
     if settings.get("delta.appendOnly") == "true":
         raise CannotTruncate("the table takes rows and gives none back: delta.appendOnly", where=str(path))
     if table.protocol().min_writer_version > PLAIN_WRITER or asked:
-        said = f": {', '.join(asked)}" if asked else ""
-        raise CannotTruncate(f"the table asks for more than delta-rs may write{said}", where=str(path))
+        features = f": {', '.join(asked)}" if asked else ""
+        raise CannotTruncate(f"the table asks for more than delta-rs may write{features}", where=str(path))
 
 
 def _refuse_without_files(table: DeltaTable, version: int, path: Path) -> None:
@@ -178,5 +185,5 @@ def _refuse_without_files(table: DeltaTable, version: int, path: Path) -> None:
         raise CannotTruncate(f"version {version} of the table cannot be read any more", where=str(path)) from why
     gone = [name for name in sorted(wanted) if not Path(name).is_file() and not Path(unquote(name)).is_file()]
     if gone:
-        said = f"{Path(gone[0]).name}" + (f" and {len(gone) - 1} more" if len(gone) > 1 else "")
-        raise CannotTruncate(f"files of version {version} of the table are gone: {said}", where=str(path))
+        names = f"{Path(gone[0]).name}" + (f" and {len(gone) - 1} more" if len(gone) > 1 else "")
+        raise CannotTruncate(f"files of version {version} of the table are gone: {names}", where=str(path))

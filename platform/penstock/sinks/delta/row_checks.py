@@ -26,14 +26,14 @@ _LONGEST = 300
 def rules_of(table: DeltaTable) -> dict[str, str]:
     """Return what the table asks of rows, by how a person calls it: SQL that must be true."""
     rules = {f"column {field.name!r} is NOT NULL": f"`{field.name}` IS NOT NULL" for field in _required(table)}
-    for name, said in table.metadata().configuration.items():
+    for name, sql in table.metadata().configuration.items():
         if name.startswith(_CHECK):
-            rules[f"constraint {name.removeprefix(_CHECK)!r}, {said}"] = said
+            rules[f"constraint {name.removeprefix(_CHECK)!r}, {sql}"] = sql
     for field in table.schema().fields:
-        found = field.metadata.get("delta.invariants")
-        if found is not None:
-            said = json.loads(str(found))["expression"]["expression"]
-            rules[f"column {field.name!r} must meet {said}"] = said
+        invariant = field.metadata.get("delta.invariants")
+        if invariant is not None:
+            sql = json.loads(str(invariant))["expression"]["expression"]
+            rules[f"column {field.name!r} must meet {sql}"] = sql
     return rules
 
 

@@ -1,7 +1,7 @@
 """Publish into Delta tables: a commit names files that the tasks wrote into the table's folder.
 
-It is one file in the table's log, made under a name that must be free (decision 49). delta-spark commits instead where
-the table asks for more than that (FACTS 3): partitioned tables, table features, constraints and the like.
+A commit is one file in the table's log, created exclusively (decision 49). Where the table asks for more (FACTS
+3), delta-spark commits: partitioned tables, table features, constraints and the like.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Delta(CreatingSink, TruncatableSink):
             raise JobError(f"partition_by is {self.partition_by!r}, and takes names: ({self.partition_by!r},)")
 
     def staging(self, folder: Path) -> Path:
-        """Return the table's own folder, or one below the checkpoint where delta-spark will write the files anew."""
+        """Return the table's own folder, or one below the checkpoint where delta-spark will rewrite the files."""
         table = load(Path(self.path))
         plain = not self.partition_by if table is None else is_plain(table)
         return Path(self.path).resolve() if plain else folder
@@ -234,20 +234,20 @@ class DeltaPublisher(Publisher):
                 and self._is_newest(known)
             ):
                 return known
-            # Somebody else has written what stands there: other columns, a rule, or over what this app had (F70).
-            found = self._look(publication.app, publication.schema)
-            if found is None:
+            # Another program has written the table: other columns, a rule, or over what this app had (F70).
+            view = self._look(publication.app, publication.schema)
+            if view is None:
                 raise SinkError("the table is gone", where=str(self.sink.path))
-            if known is not None and known.app == found.app and _before(found.seen, known.seen):
-                shows = "no batch" if found.seen is None else f"batch {found.seen}"
+            if known is not None and known.app == view.app and _before(view.seen, known.seen):
+                shows = "no batch" if view.seen is None else f"batch {view.seen}"
                 raise SinkBehind(
                     f"the table shows {shows} of this checkpoint as the newest, and had batch {known.seen}",
                     where=str(self.sink.path),
-                    shown=-1 if found.seen is None else found.seen,
+                    shown=-1 if view.seen is None else view.seen,
                     missing=[known.seen],
                 )
-            self._known = found
-            return found
+            self._known = view
+            return view
 
     def _is_newest(self, view: _View) -> bool:
         is_there = view.entry is not None and self._entry(view.version) == view.entry
@@ -256,8 +256,8 @@ class DeltaPublisher(Publisher):
     def _look(self, app: str, schema: pa.Schema | None = None) -> _View | None:
         """Load the table, and return what it shows; None where there is none.
 
-        With the `schema` of rows that are to be committed, raises where they do not fit: a commit right behind the
-        version that was looked at then fits as well.
+        With the `schema` of rows to commit, raises where they do not fit. A commit directly after the returned version
+        then fits as well.
         """
         folded = _file(self._log / _FOLDED)  # before all else: if the log is folded meanwhile, the view is not new
         table = load(self._path)
@@ -266,8 +266,8 @@ class DeltaPublisher(Publisher):
         if schema is not None:
             refuse_unfit(table, schema, partition_by=self.sink.partition_by, where=str(self.sink.path))
         version = table.version()
-        said = str(table.metadata().configuration.get("delta.checkpointInterval", ""))
-        every = int(said) if said.isdecimal() and int(said) else _EVERY
+        interval = str(table.metadata().configuration.get("delta.checkpointInterval", ""))
+        every = int(interval) if interval.isdecimal() and int(interval) else _EVERY
         seen = table.transaction_version(app)
         return _View(app, seen, version, self._entry(version), folded, is_plain(table), every, schema is not None)
 
@@ -291,13 +291,13 @@ class DeltaPublisher(Publisher):
         self._known = replace(view, seen=publication.batch, version=version, entry=self._entry(version))
 
     def _make_durable(self, view: _View, publication: Publication) -> None:
-        found = None
+        version = None
         if not view.plain or self.staging != self._path:  # an entry of ours was durable before it had its name
-            found = find_commit(self._path, view.version, publication.app, publication.batch)
-        make_entries_durable(self._path, [] if found is None else [found])
+            version = find_commit(self._path, view.version, publication.app, publication.batch)
+        make_entries_durable(self._path, [] if version is None else [version])
 
     def _fold_log(self) -> None:
-        """Have the table's log folded now and then; where that fails it is told, and tried again later."""
+        """Have the table's log folded now and then; a failure is logged, and a later call tries again."""
         known = self._known
         if self._folding is not None and self._folding.why is not None:
             log.warning("no checkpoint of a table's log", table=str(self.sink.path), why=self._folding.why)
@@ -324,21 +324,21 @@ def _before(seen: int | None, other: int | None) -> bool:
 
 
 def _file(path: Path) -> _File:
-    """Return which file stands at a path, None where there is none."""
+    """Return the inode and the time of a file, None where there is none."""
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns
 
 
 def _refusal(text: str, batch: int, where: str) -> Exception:
     """Return what delta-spark's refusal means: a race that may be run again, rows that do not fit, or else."""
     from deltalake.exceptions import CommitFailedError
 
-    said = next((line.partition("[DELTA_")[2] for line in text.splitlines() if "[DELTA_" in line), "")
-    if said.startswith("CONCURRENT") or "ConcurrentModification" in text:
-        return CommitFailedError(said)
-    told = f"batch {batch} was not taken: " + (f"[DELTA_{said}" if said else text.strip().splitlines()[0])
-    fits = not said.startswith(("VIOLATE_CONSTRAINT", "NOT_NULL_CONSTRAINT"))
-    return (SinkError if fits else SinkSchemaMismatch)(told, where=where)
+    reason = next((line.partition("[DELTA_")[2] for line in text.splitlines() if "[DELTA_" in line), "")
+    if reason.startswith("CONCURRENT") or "ConcurrentModification" in text:
+        return CommitFailedError(reason)
+    message = f"batch {batch} was not taken: " + (f"[DELTA_{reason}" if reason else text.strip().splitlines()[0])
+    fits = not reason.startswith(("VIOLATE_CONSTRAINT", "NOT_NULL_CONSTRAINT"))
+    return (SinkError if fits else SinkSchemaMismatch)(message, where=where)

@@ -35,10 +35,10 @@ def refuse_unfit(table: DeltaTable, schema: pa.Schema, *, partition_by: Sequence
     kept = table.metadata().configuration.get(_FORGETS)
     if kept is not None:
         raise SinkForgets(f"the table forgets after {kept} which batches it has", where=where)
-    found = pa.schema(table.schema().to_arrow())
-    if _facts(found) != _facts(_as_delta(schema)):
+    columns = pa.schema(table.schema().to_arrow())
+    if _facts(columns) != _facts(_as_delta(schema)):
         raise SinkSchemaMismatch(
-            f"the stream has {_said(_as_delta(schema))} and the table has {_said(found)}", where=where
+            f"the stream has {_said(_as_delta(schema))} and the table has {_said(columns)}", where=where
         )
     partitions = table.metadata().partition_columns
     if partition_by and list(partition_by) != partitions:
@@ -66,8 +66,8 @@ def named_errors(path: str | Path) -> Iterator[None]:
                 raise OSError(int(number[1]), os.strerror(int(number[1]))) from why
             if isinstance(why, OSError) and why.errno is not None:
                 raise
-            said = _DRAWN.sub(": ", str(why).strip()).splitlines()[0]
-            raise SinkError(f"delta-rs failed: {said}", where=str(path)) from why
+            message = _DRAWN.sub(": ", str(why).strip()).splitlines()[0]
+            raise SinkError(f"delta-rs failed: {message}", where=str(path)) from why
 
 
 def _as_delta(schema: pa.Schema) -> pa.Schema:
@@ -113,7 +113,7 @@ def _asks(field: Field) -> bool:
 def _asks_inside(kind: Any) -> bool:
     inside = (getattr(kind, name, None) for name in ("element_type", "key_type", "value_type"))
     return any(_asks(field) for field in getattr(kind, "fields", ())) or any(
-        _asks_inside(one) for one in inside if one is not None
+        _asks_inside(inner) for inner in inside if inner is not None
     )
 
 
