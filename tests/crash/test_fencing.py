@@ -187,7 +187,7 @@ def test_a_newcomer_claims_a_slot_that_was_purged(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.slow
 def test_the_schedules_would_see_a_driver_that_writes_without_owning(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the second search after a claim the oracle speaks up, so the tests above could fail."""
-    monkeypatch.setattr("penstock.runtime.driver.loop.confirm", lambda log, slot: OwnedLog(log, log.read(slot)))
+    monkeypatch.setattr("penstock.runtime.driver.ownership.confirm", lambda log, slot: OwnedLog(log, log.read(slot)))
     monkeypatch.setattr(retention, "EVERY", 1)
     monkeypatch.setattr(compaction, "EVERY", 3)
     with pytest.raises(AssertionError, match=r"^b+a+b+"):

@@ -22,12 +22,12 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
 import structlog
 
-from penstock.checkpoint.log.entries import Commit, Offsets, Release, Void
+from penstock.checkpoint.log.entries import Commit, Offsets, Release, Takeover, Void
 from penstock.checkpoint.log.listener import Listener
 from penstock.checkpoint.log.log import Log, OwnedLog
 from penstock.checkpoint.log.recovery import Damage, Recovered, recover
 from penstock.checkpoint.log.replay import Damaged
-from penstock.checkpoint.log.takeover import View, claim, confirm, refuse_moved, survey
+from penstock.checkpoint.log.takeover import View, refuse_moved
 from penstock.errors import CheckpointCorrupt, Fenced, SinkBehind
 from penstock.quality.held.files import keep_held
 from penstock.runtime.driver.batch_clock import TickClock
@@ -35,6 +35,7 @@ from penstock.runtime.driver.commit import CommitDraft, decide
 from penstock.runtime.driver.engine import Engine
 from penstock.runtime.driver.fencing import FAILED, anybody_may, fencing
 from penstock.runtime.driver.next_batch import NextBatch, available, facts_of, next_batch, rows_of, spans_of
+from penstock.runtime.driver.ownership import taking_over
 from penstock.runtime.driver.receipts import check_accounting, collect
 from penstock.runtime.driver.retention import Retention
 from penstock.runtime.driver.savepoint import SavedNames
@@ -63,7 +64,6 @@ __all__ = ["Driver", "DriverSettings", "Identity"]
 
 log = structlog.get_logger()
 
-_ATTEMPTS = 100
 _HEAR_EVERY = 1_000_000
 """Microseconds between two looks at what is asked of a driver that waits for a tick."""
 
@@ -172,21 +172,16 @@ class Driver:
 
         With `Damage.LIST` damage that a Restore makes up for does not stop it.
         """
-        yield Hook("TakeOver", "before")
-        for _ in range(_ATTEMPTS):
-            view = survey(self.log)
-            yield Hook("TakeOver", "surveyed")
+
+        def takeover(view: View) -> Takeover:
             self._may_take_over(view)
             refuse_moved(self.log, view)
             if view.damaged and damage is Damage.FAIL:
                 recover(self.log)  # what must not be given up is refused before anything stands behind it
-            slot = claim(self.log, view, self.identity.takeover(view, self.partitions, self.places))
-            yield Hook("TakeOver", "claimed")
-            if slot is not None:
-                self.owned = confirm(self.log, slot)
-                break
-        else:
-            raise Fenced("other drivers kept taking the log over")
+            return self.identity.takeover(view, self.partitions, self.places)
+
+        yield Hook("TakeOver", "before")
+        self.owned = yield from taking_over(self.log, takeover)
         yield Hook("TakeOver", "after")
         recovered = recover(self.log, damage)
         self.commit = recovered.commit  # whoever looks behind a refusal sees where the log stands

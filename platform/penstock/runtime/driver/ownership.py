@@ -1,8 +1,10 @@
-"""Own the log of a job that nobody runs, for a command that adds to it and finishes no batch: a Save, a move."""
+"""Own a log: the one way from a survey to a confirmed Takeover, for drivers and for commands that run no batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import cast
 
 from penstock.checkpoint.log.compaction import compact
 from penstock.checkpoint.log.entries import Release, Takeover
@@ -12,49 +14,84 @@ from penstock.checkpoint.log.takeover import View, claim, confirm, survey
 from penstock.errors import CheckpointError, Fenced
 from penstock.runtime.driver.retention import purge_at_rest
 from penstock.runtime.driver.settings import Identity
+from penstock.runtime.driver.stages import Hook
 
-__all__ = ["hold_idle_log", "refuse_torn", "release_at_rest"]
+__all__ = ["hold_idle_log", "hold_log", "idle_log", "release_at_rest", "taking_over"]
 
-_ATTEMPTS = 5
+_ATTEMPTS = 100
+"""Claims that one start may lose. Each was lost to a start that was as quick, so a hundred in a row are no chance."""
+
+
+def taking_over(log: Log, takeover: Callable[[View], Takeover]) -> Generator[Hook, None, OwnedLog]:
+    """Own a log, and return it once the Takeover is confirmed; the hooks are where others may come in between.
+
+    `takeover` makes the entry for what a survey showed, or raises where the log is not to be taken over. It is asked
+    again whenever another entry was first. Raises Fenced, CheckpointMoved, MoveUnfinished, and what `survey` raises.
+    """
+    for _ in range(_ATTEMPTS):
+        view = survey(log)
+        yield Hook("TakeOver", "surveyed")
+        slot = claim(log, view, takeover(view))
+        yield Hook("TakeOver", "claimed")
+        if slot is not None:
+            return confirm(log, slot)
+    raise Fenced("other drivers kept taking the log over")
+
+
+def hold_log(log: Log, takeover: Callable[[View], Takeover]) -> OwnedLog:
+    """Own a log at once; arguments and errors are those of `taking_over`."""
+    points = taking_over(log, takeover)
+    while True:
+        try:
+            next(points)
+        except StopIteration as end:
+            return cast("OwnedLog", end.value)
 
 
 def hold_idle_log(
     log: Log, identity: Identity, may_take_over: Callable[[View], None], *, refusal: type[CheckpointError]
 ) -> tuple[OwnedLog, Recovered]:
-    """Take the log over, and return it with where the job stands.
+    """Own the log of a job that nobody runs, and return it with where the job stands.
 
-    `may_take_over` raises where somebody holds the log that is looked at; it is asked again whoever comes in between.
-    Raises `refusal` for a log whose end cannot be read, with nothing written; Fenced where somebody takes the job
-    meanwhile; CheckpointMoved; and what `recover` raises.
+    `may_take_over` raises where somebody holds the log that is looked at. Raises `refusal` for a log whose end cannot
+    be read, with nothing written; what `taking_over` raises; and what `recover` raises.
     """
-    for _ in range(_ATTEMPTS):
-        found = recover(log)
-        refuse_torn(found, refusal)
-        view = survey(log)
+
+    def takeover(view: View) -> Takeover:
+        recovered = recover(log)  # behind the survey, so what is torn since has the slot that is claimed
+        if recovered.damaged:  # only a driver gives that up, who knows the sinks; it would stay damage for ever here
+            raise refusal(
+                f"the log's last entry cannot be read: {recovered.damaged[0].reason}; start the job first, which gives "
+                "it up where no sink shows that it was a batch",
+                where=recovered.damaged[0].path,
+            )
         may_take_over(view)
-        slot = claim(log, view, _takeover(identity, view, found))
-        if slot is not None:
-            return confirm(log, slot), recover(log)
-    raise Fenced("other drivers kept taking the log over")
+        # A command changes neither partitions nor where rows go.
+        sinks = {} if recovered.committed_by is None else recovered.committed_by.sinks
+        return identity.takeover(view, recovered.partitions or {}, sinks)
+
+    return hold_log(log, takeover), recover(log)
 
 
-def _takeover(identity: Identity, view: View, found: Recovered) -> Takeover:
-    """Return the entry of a command, which changes neither partitions nor where rows go."""
-    sinks = {} if found.committed_by is None else found.committed_by.sinks
-    return identity.takeover(view, found.partitions or {}, sinks)
+@contextmanager
+def idle_log(
+    log: Log,
+    identity: Identity,
+    may_take_over: Callable[[View], None],
+    *,
+    refusal: type[CheckpointError],
+    reason: str,
+) -> Iterator[tuple[OwnedLog, Recovered]]:
+    """Own the log of a job that nobody runs for a block, and release it for `reason` at its end, also after an error.
 
-
-def refuse_torn(recovered: Recovered, refusal: type[CheckpointError]) -> None:
-    """Raise where an entry at the end must be given up first.
-
-    Only a driver may do that, which knows the sinks; behind what a command adds it would be damage for ever.
+    Nothing is published and no batch is finished: the next driver does that, as if nobody had been there.
+    Raises what `hold_idle_log` raises.
     """
-    if recovered.damaged:
-        raise refusal(
-            f"the log's last entry cannot be read: {recovered.damaged[0].reason}; start the job first, which gives "
-            "it up where no sink shows that it was a batch",
-            where=recovered.damaged[0].path,
-        )
+    owned, recovered = hold_idle_log(log, identity, may_take_over, refusal=refusal)
+    try:
+        yield owned, recovered
+    finally:
+        release_at_rest(owned, recovered, reason)
 
 
 def release_at_rest(owned: OwnedLog, recovered: Recovered, reason: str) -> None:

@@ -10,7 +10,7 @@ from penstock.checkpoint.log.recovery import Recovered
 from penstock.checkpoint.log.takeover import View
 from penstock.errors import CannotSave
 from penstock.graph.names import checked_name
-from penstock.runtime.driver.ownership import hold_idle_log, refuse_torn, release_at_rest
+from penstock.runtime.driver.ownership import idle_log
 from penstock.runtime.driver.retention import Retention
 from penstock.runtime.driver.settings import DriverSettings, Identity
 
@@ -66,15 +66,10 @@ class SavedNames:
 def save_at_rest(log: Log, name: str, identity: Identity, may_take_over: Callable[[View], None]) -> Save:
     """Save for a job that nobody runs: own the log, name the newest checkpoint, and release the log.
 
-    Nothing is published and no batch is finished: the next driver does that, as if nobody had been there.
-    Raises CannotSave, and what `hold_idle_log` raises.
+    Raises CannotSave, and what `idle_log` raises.
     """
-    owned, recovered = hold_idle_log(log, identity, may_take_over, refusal=CannotSave)
-    try:
-        refuse_torn(recovered, CannotSave)
+    with idle_log(log, identity, may_take_over, refusal=CannotSave, reason="saved") as (owned, recovered):
         return save(owned, name, recovered.commit, recovered.saves)
-    finally:
-        release_at_rest(owned, recovered, "saved")
 
 
 def refuse_unsave(name: str, taken: Collection[str]) -> None:
@@ -92,9 +87,6 @@ def unsave(owned: OwnedLog, name: str, taken: Collection[str]) -> Unsave:
 
 def unsave_at_rest(log: Log, name: str, identity: Identity, may_take_over: Callable[[View], None]) -> Unsave:
     """Delete a name for a job that nobody runs, as `save_at_rest` gives one."""
-    owned, recovered = hold_idle_log(log, identity, may_take_over, refusal=CannotSave)
-    try:
-        refuse_torn(recovered, CannotSave)
+    reason = "deleted a saved checkpoint"
+    with idle_log(log, identity, may_take_over, refusal=CannotSave, reason=reason) as (owned, recovered):
         return unsave(owned, name, recovered.saves)
-    finally:
-        release_at_rest(owned, recovered, "deleted a saved checkpoint")

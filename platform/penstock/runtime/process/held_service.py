@@ -19,7 +19,7 @@ from penstock.graph.graph import JobGraph
 from penstock.quality.held.batches import discard, find_held, release
 from penstock.quality.held.decisions import Decision, HeldDecision, HeldRecords
 from penstock.quality.held.requests import HeldAsk, HeldAsks
-from penstock.runtime.driver.ownership import hold_idle_log, release_at_rest
+from penstock.runtime.driver.ownership import idle_log
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.process.heartbeat import EVERY, StatusRecords
 from penstock.runtime.restore.sink_truncation import refuse_before_truncation
@@ -120,15 +120,13 @@ def decide_at_rest(
     """Decide on a held batch of a job that nobody runs: own the log meanwhile, so that no driver begins beside it.
 
     Raises HolderAlive where a driver runs, CheckpointError where sinks have still to take rows back, and what
-    `hold_idle_log` and `HeldWork.decide` raise.
+    `idle_log` and `HeldWork.decide` raise.
     """
-    owned, recovered = hold_idle_log(work.log, identity, may_take_over, refusal=CheckpointError)
-    try:
+    reason = f"{decision.value} of held batch {batch}"
+    with idle_log(work.log, identity, may_take_over, refusal=CheckpointError, reason=reason) as (owned, recovered):
         refuse_before_truncation(work.graph, lambda name: f"{work.uuid}/{name}", recovered, refusal=CheckpointError)
         with _signs_of_life(status, identity):
             return work.decide(batch, decision, owned=owned, by=identity.holder, recovered=recovered)
-    finally:
-        release_at_rest(owned, recovered, f"{decision.value} of held batch {batch}")
 
 
 @contextmanager

@@ -16,11 +16,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from penstock.checkpoint.control_records import Records
-from penstock.checkpoint.log.entries import Commit, ManifestRef, Place, Record, Release, Restore, Takeover
+from penstock.checkpoint.log.entries import Commit, ManifestRef, Place, Record, Release, Restore
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import Metadata, open_or_create, read_metadata
 from penstock.checkpoint.log.recovery import Damage, partitions_of, recover
-from penstock.checkpoint.log.takeover import claim, confirm, survey
 from penstock.checkpoint.storage import format as fileformat
 from penstock.checkpoint.storage.durable_files import NewFile, make_folder, read_file, sync_folder
 from penstock.checkpoint.storage.filesystem import have_file, is_taken
@@ -29,6 +28,7 @@ from penstock.checkpoint.storage.store import CheckpointStore, corrupt
 from penstock.checkpoint.storage.temporary_folders import clear_left, making, move_into_place, open_plain, refuse_links
 from penstock.errors import CannotCopy, StateMissing
 from penstock.graph.names import is_name
+from penstock.runtime.driver.ownership import hold_log
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.restore.target import RestoreTarget
 from penstock.state.manifest import Manifest
@@ -113,18 +113,8 @@ def _begin_log(made_in: Path, export: Export, identity: Identity, *, now: int) -
     store = open_store(made_in)
     metadata = open_or_create(store, now=now, parent=export.uuid)
     log = Log(store)
-    takeover = Takeover(
-        epoch=1,
-        writer=identity.writer,
-        generation=0,
-        holder=identity.holder,
-        code_version=identity.code_version,
-        partitions=export.partitions,
-    )
-    slot = claim(log, survey(log), takeover)
-    assert slot is not None  # nobody else knows this folder
-    owned = confirm(log, slot)
-    place = Place(slot=slot, takeover=slot)
+    owned = hold_log(log, lambda view: identity.takeover(view, export.partitions, {}))
+    place = Place(slot=owned.takeover_slot, takeover=owned.takeover_slot)
     who = {"epoch": owned.epoch, "writer": owned.writer, "place": place}
     owned.append(
         Restore(

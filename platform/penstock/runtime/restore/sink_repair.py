@@ -16,7 +16,7 @@ from penstock.checkpoint.log.takeover import View
 from penstock.checkpoint.storage.filesystem import have_file
 from penstock.errors import CannotSkip, UnknownName
 from penstock.graph.graph import JobGraph
-from penstock.runtime.driver.ownership import hold_idle_log, release_at_rest
+from penstock.runtime.driver.ownership import idle_log
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.driver.sink_recovery import missing_batches
 from penstock.runtime.restore.sink_truncation import refuse_before_truncation
@@ -105,8 +105,8 @@ def redo(
     Raises CheckpointCorrupt, before anything is published, where a file is gone; CannotSkip where a restore is still
     to have sinks take rows back; HolderAlive; what publishing raises.
     """
-    owned, recovered = hold_idle_log(log, identity, may_take_over, refusal=CannotSkip)
-    try:
+    reason = f"sink {sink} was given batches again"
+    with idle_log(log, identity, may_take_over, refusal=CannotSkip, reason=reason) as (owned, recovered):
         refuse_before_truncation(sinks.graph, lambda name: f"{uuid}/{name}", recovered, refusal=CannotSkip)
         stand = stands(sinks, recovered, uuid, log, [sink])[0]
         for commit in stand.missing:
@@ -114,8 +114,6 @@ def redo(
         for commit in stand.missing:
             owned.refuse_lost()  # who has the log now may have gone back, and these rows come again
             sinks.publish(sink, f"{uuid}/{sink}", commit.batch, commit.staged[sink])
-    finally:
-        release_at_rest(owned, recovered, f"sink {sink} was given batches again")
     return stand
 
 
@@ -131,14 +129,12 @@ def skip(
 
     Raises CannotSkip where it shows all; HolderAlive.
     """
-    owned, recovered = hold_idle_log(log, identity, may_take_over, refusal=CannotSkip)
-    try:
+    reason = f"sink {sink} skips batches"
+    with idle_log(log, identity, may_take_over, refusal=CannotSkip, reason=reason) as (owned, recovered):
         stand = stands(sinks, recovered, uuid, log, [sink])[0]
         if not stand.behind:
             raise CannotSkip(f"sink {sink!r} shows all that the log has for it")
         rows = sum(map(stand.rows, stand.behind))
         batches = [commit.batch for commit in stand.behind]
         owned.append(Skip(epoch=owned.epoch, writer=owned.writer, sink=sink, batches=batches, rows=rows))
-    finally:
-        release_at_rest(owned, recovered, f"sink {sink} skips batches")
     return stand
