@@ -29,28 +29,28 @@ __all__ = [
 _FORMER = {"expectation_type": "type", "expectation_suite_name": "name", "evaluation_parameters": "suite_parameters"}
 
 
-def object_of(node: Node, what: str) -> dict[str, Node]:
+def object_of(node: Node, name: str) -> dict[str, Node]:
     """Return the members of an object."""
     if not isinstance(node.value, dict):
-        raise SuiteMalformed(f"{what} is {node.kind} and must be an object", where=node.where)
+        raise SuiteMalformed(f"{name} is {node.kind} and must be an object", where=node.where)
     return node.members
 
 
-def required(members: Mapping[str, Node], key: str, what: str, parent: Node) -> Node:
+def required(members: Mapping[str, Node], key: str, name: str, parent: Node) -> Node:
     """Return a member that must be there."""
     if key not in members:
-        raise SuiteMalformed(f"{what} has no {key!r}", where=parent.where)
+        raise SuiteMalformed(f"{name} has no {key!r}", where=parent.where)
     return members[key]
 
 
 def refuse_unknown(
-    members: Mapping[str, Node], known: Iterable[str], noun: str, what: str, error: type[SuiteError]
+    members: Mapping[str, Node], known: Iterable[str], noun: str, holder: str, error: type[SuiteError]
 ) -> None:
     """Refuse the first key that is not known, with the nearest one that is."""
     names = tuple(known)
     for key, node in members.items():
         if key not in names:
-            raise error(f"{what}: {noun} {key!r} is unknown{nearest(key, names)}", where=node.where)
+            raise error(f"{holder}: {noun} {key!r} is unknown{nearest(key, names)}", where=node.where)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -79,11 +79,11 @@ def mostly_of(node: Node | None) -> float:
     return float(value)
 
 
-def text_of(kwargs: Mapping[str, Node], key: str, what: str, parent: Node) -> str:
+def text_of(kwargs: Mapping[str, Node], key: str, rule: str, parent: Node) -> str:
     """Return an argument that must be text and not empty."""
-    node = required(kwargs, key, what, parent)
+    node = required(kwargs, key, rule, parent)
     if not isinstance(node.value, str) or not node.value:
-        raise SuiteMalformed(f"{what}: {key} is {node.kind} and must be text that is not empty", where=node.where)
+        raise SuiteMalformed(f"{rule}: {key} is {node.kind} and must be text that is not empty", where=node.where)
     return node.value
 
 
@@ -112,12 +112,12 @@ def bound_of(kwargs: Mapping[str, Node], key: str, expectation: str) -> Bound | 
     return int(value)
 
 
-def value_set_of(kwargs: Mapping[str, Node], what: str, parent: Node) -> tuple[Any, ...]:
+def value_set_of(kwargs: Mapping[str, Node], rule: str, parent: Node) -> tuple[Any, ...]:
     """Return the values of a set in their order; null stays None."""
-    node = required(kwargs, "value_set", what, parent)
+    node = required(kwargs, "value_set", rule, parent)
     if not isinstance(node.value, list):
-        raise SuiteMalformed(f"{what}: value_set is {node.kind} and must be a list", where=node.where)
+        raise SuiteMalformed(f"{rule}: value_set is {node.kind} and must be a list", where=node.where)
     for item in node.items:
         if isinstance(item.value, dict | list):
-            raise SuiteMalformed(f"{what}: value_set holds {item.kind}", where=item.where)
+            raise SuiteMalformed(f"{rule}: value_set holds {item.kind}", where=item.where)
     return tuple(item.value for item in node.items)

@@ -57,7 +57,7 @@ def parse_moment(text: str) -> dt.date | dt.datetime | None:
 
 
 def kind_of(bound: Bound) -> str:
-    """Name what a bound can be compared with."""
+    """Return in words which values compare with a bound."""
     if isinstance(bound, dt.datetime):
         return "a timestamp with a zone" if bound.tzinfo else "a timestamp without a zone"
     return "a date" if isinstance(bound, dt.date) else "a number"

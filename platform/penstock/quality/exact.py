@@ -1,7 +1,7 @@
 """Add floats exactly, so that a sum does not depend on how rows were cut into tasks.
 
-Each double is split as mantissa times a power of two, and the mantissas are added as integers in bins of eight
-exponents: the superaccumulator of Kulisch, with only the bins that occur.
+Each double is a mantissa times a power of two. The mantissas are added as integers in bins of eight exponents: the
+superaccumulator of Kulisch, with only the bins that occur.
 Partial sums are then integers, whose addition is exact in every order; rounding happens once, at the end.
 """
 

@@ -1,7 +1,7 @@
 """Read JSON strictly, with the line of every value.
 
-The standard parser keeps the last of two equal keys, takes NaN and forgets where things stood.
-A gate must not be weaker than its file looks, so this one refuses the first two and remembers the third.
+The standard parser keeps the last of two equal keys, takes NaN and forgets the lines of values.
+A gate must not be weaker than its file looks, so this one refuses the first two and keeps the third.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Node:
 def parse_json(text: str, where: str) -> Node:
     """Return the value that the text of the file `where` holds.
 
-    Raises SuiteMalformed with the line for anything that is not exactly JSON, for a key that stands twice,
-    and for text beyond 4 Mi characters or 32 levels.
+    Raises SuiteMalformed with the line for anything that is not exactly JSON, for a repeated key, and for text beyond
+    4 Mi characters or 32 levels.
     """
     if len(text) > MAX_CHARACTERS:
         raise SuiteMalformed(f"the suite has {len(text)} characters, more than {MAX_CHARACTERS}", where=where)
@@ -114,8 +114,8 @@ class _Reader:
         self._counted = self._at
         return f"{self._file}:{self._line}"
 
-    def _refusal(self, what: str) -> SuiteMalformed:
-        return SuiteMalformed(what, where=self._where())
+    def _refusal(self, problem: str) -> SuiteMalformed:
+        return SuiteMalformed(problem, where=self._where())
 
     def _skip(self) -> None:
         space = _SPACE.match(self._text, self._at)
@@ -194,5 +194,5 @@ class _Reader:
         if word is not None and word.group() in _WORDS:
             self._at = word.end()
             return _WORDS[word.group()]
-        found = word.group() if word else self._text[self._at : self._at + 1]
-        raise self._refusal(f"{found!r} is no JSON value" if found else "the text ends too early")
+        text = word.group() if word else self._text[self._at : self._at + 1]
+        raise self._refusal(f"{text!r} is no JSON value" if text else "the text ends too early")

@@ -1,6 +1,6 @@
 """Measure a task's rows for every rule of a gate, for all units at once (SEMANTICS 11.3).
 
-What each number is for stands in `penstock.quality.judge`, which reads them back by the same names.
+`penstock.quality.judge` says what each number is for, and reads it by the same name.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def measure(gate: CompiledRules, table: pa.Table, by: Sequence[str]) -> Partial:
 def fails_mask(table: pa.Table, gate: CompiledRules) -> pa.Array:
     """Return for each row an int64 whose bit `rule.bit` is set where the row fails that rule.
 
-    Only critical row rules have a bit: a row that fails no such rule is never withheld (SEMANTICS 11.3, 11.4),
-    and the fewer masks there are, the fewer files a task stages.
+    Only critical row rules have a bit: a row that fails no such rule is never withheld (SEMANTICS 11.3, 11.4). The
+    fewer masks there are, the fewer files a task stages.
     """
     mask = np.zeros(table.num_rows, np.int64)
     for rule in gate.rules:

@@ -24,11 +24,11 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disposition:
-    """Hold the action and why.
+    """The action for one unit's rows, and why.
 
     `withheld_mask` has the bits of the rules whose failing rows are dropped or put in quarantine; it is 0 where all
-    rows share one fate. With HOLD or STOP it says which rows a later release would still withhold, and `rows` how:
-    a table rule held the unit, but the row rules' policy was DROP or QUARANTINE.
+    rows share one fate. With HOLD or STOP it says which rows a later release would still withhold, and `rows` how.
+    That is so where a table rule held the unit, and the row rules' policy was DROP or QUARANTINE.
     `because` names the critical rules that failed under a policy that acts.
     """
 

@@ -1,7 +1,7 @@
 r"""Turn row rules into Spark SQL that gives, for each row, what GX on Spark counts.
 
-The expressions are those that GX 1.24.1 builds from columns, with the same literals of the same types, so that
-NaN (greater than everything), decimals beside doubles and text beside dates mean the same by construction.
+The expressions are those that GX 1.24.1 builds from columns, with the same literals of the same types. So NaN (greater
+than everything), decimals beside doubles and text beside dates mean the same by construction.
 Where ANSI mode could raise on a row, the rule is refused for the column's type instead: a gate must not fail on data.
 
 Literals never hold a raw backslash, quote, control character or dollar sign: Spark would read `\d` as `d`,
@@ -27,20 +27,20 @@ _NUMBERS = (Family.INTEGRAL, Family.FLOATING, Family.DECIMAL)
 _MIN_LONG, _MAX_LONG = -(2**63), 2**63 - 1
 
 
-def row_expression(rule: Rule, column: ColumnType, what: str) -> str:
+def row_expression(rule: Rule, column: ColumnType, label: str) -> str:
     """Return SQL of type TINYINT: 0 as expected, 1 unexpected, 2 not counted because the value is null.
 
-    `what` names the rule in errors. Raises SuiteError where GX would raise for this column type, or could on data.
+    `label` names the rule in errors. Raises SuiteError where GX would raise for this column type, or could on data.
     """
     name = identifier(str(rule.column))
     if rule.type == "expect_column_values_to_not_be_null":
         return f"CASE WHEN {name} IS NULL THEN 1Y ELSE 0Y END"
     if rule.type == "expect_column_values_to_be_between":
-        holds = _between(rule, name, column, what)
+        holds = _between(rule, name, column, label)
     elif rule.type == "expect_column_values_to_be_in_set":
-        holds = _in_set(rule, name, column, what)
+        holds = _in_set(rule, name, column, label)
     else:
-        holds = _match(rule, name, column, what)
+        holds = _match(rule, name, column, label)
     # NOT null is null and so not unexpected, as in GX: a set with null in it refuses no row.
     return f"CASE WHEN {name} IS NULL THEN 2Y WHEN NOT ({holds}) THEN 1Y ELSE 0Y END"
 
@@ -64,19 +64,19 @@ def _escaped(character: str) -> str:
     return character
 
 
-def _between(rule: Rule, name: str, column: ColumnType, what: str) -> str:
+def _between(rule: Rule, name: str, column: ColumnType, label: str) -> str:
     parts = []
     for bound, strict, signs in (
         (rule.min_value, rule.strict_min, (">=", ">")),
         (rule.max_value, rule.strict_max, ("<=", "<")),
     ):
         if bound is not None:
-            sign, literal = _comparison(bound, signs[strict], column, rule, what)
+            sign, literal = _comparison(bound, signs[strict], column, rule, label)
             parts.append(f"{name} {sign} {literal}")
     return " AND ".join(parts)
 
 
-def _comparison(bound: Bound, sign: str, column: ColumnType, rule: Rule, what: str) -> tuple[str, str]:
+def _comparison(bound: Bound, sign: str, column: ColumnType, rule: Rule, label: str) -> tuple[str, str]:
     if isinstance(bound, float | int):
         if column.family in _NUMBERS:
             return sign, _double(float(bound))
@@ -87,7 +87,7 @@ def _comparison(bound: Bound, sign: str, column: ColumnType, rule: Rule, what: s
     elif column.family is Family.TIMESTAMP_NTZ:
         return sign, f"TIMESTAMP_NTZ '{_utc(bound)}'"
     raise SuiteError(
-        f"{what}: column {rule.column!r} is {column.name}, which cannot be compared with {kind_of(bound)}",
+        f"{label}: column {rule.column!r} is {column.name}, which cannot be compared with {kind_of(bound)}",
         where=rule.where,
     )
 
@@ -116,14 +116,14 @@ def _double(value: float) -> str:
     return f"({value!r}D)"
 
 
-def _in_set(rule: Rule, name: str, column: ColumnType, what: str) -> str:
+def _in_set(rule: Rule, name: str, column: ColumnType, label: str) -> str:
     if not rule.value_set:
         return "FALSE"
-    literals = ", ".join(_member(value, column, rule, what) for value in rule.value_set)
+    literals = ", ".join(_member(value, column, rule, label) for value in rule.value_set)
     return f"{name} IN ({literals})"
 
 
-def _member(value: Any, column: ColumnType, rule: Rule, what: str) -> str:
+def _member(value: Any, column: ColumnType, rule: Rule, label: str) -> str:
     if value is None:
         return "NULL"
     literal = None
@@ -140,7 +140,7 @@ def _member(value: Any, column: ColumnType, rule: Rule, what: str) -> str:
         literal = text_literal(value)
     if literal is None:
         raise SuiteError(
-            f"{what}: column {rule.column!r} is {column.name} and value_set holds {value!r}; "
+            f"{label}: column {rule.column!r} is {column.name} and value_set holds {value!r}; "
             "write values of the column's own type, dates and timestamps as ISO text",
             where=rule.where,
         )
@@ -160,8 +160,8 @@ def _text_fits(text: str, column: ColumnType) -> bool:
     return column.family is Family.TIMESTAMP_NTZ and moment is not None and getattr(moment, "tzinfo", None) is None
 
 
-def _match(rule: Rule, name: str, column: ColumnType, what: str) -> str:
+def _match(rule: Rule, name: str, column: ColumnType, label: str) -> str:
     if column.family is Family.OTHER:
-        raise SuiteError(f"{what}: column {rule.column!r} is {column.name}, which has no text to match",
+        raise SuiteError(f"{label}: column {rule.column!r} is {column.name}, which has no text to match",
                          where=rule.where)  # fmt: skip
     return f"{name} RLIKE {text_literal(rule.regex)}"

@@ -167,57 +167,57 @@ def _rule(node: Node, position: int) -> Rule:
     kind, arguments = EXPECTATIONS[name]
     kwargs_node = required(members, "kwargs", f"expectation {position}", node)
     kwargs = object_of(kwargs_node, "kwargs")
-    what = f"expectation {position} ({name})"
-    _check_arguments(kwargs, arguments, what)
+    label = f"expectation {position} ({name})"
+    _check_arguments(kwargs, arguments, label)
     rule = Rule(
         position=position,
         type=name,
         kind=kind,
         severity=_severity(members.get("severity")),
         where=node.where,
-        column=text_of(kwargs, "column", what, kwargs_node) if "column" in arguments else None,
+        column=text_of(kwargs, "column", label, kwargs_node) if "column" in arguments else None,
         mostly=mostly_of(kwargs.get("mostly")),
         min_value=bound_of(kwargs, "min_value", name),
         max_value=bound_of(kwargs, "max_value", name),
         strict_min=flag_of(kwargs, "strict_min"),
         strict_max=flag_of(kwargs, "strict_max"),
-        value_set=value_set_of(kwargs, what, kwargs_node) if "value_set" in arguments else (),
-        regex=text_of(kwargs, "regex", what, kwargs_node) if "regex" in arguments else "",
+        value_set=value_set_of(kwargs, label, kwargs_node) if "value_set" in arguments else (),
+        regex=text_of(kwargs, "regex", label, kwargs_node) if "regex" in arguments else "",
     )
-    _check_range(rule, what)
+    _check_range(rule, label)
     return rule
 
 
-def _check_arguments(kwargs: Mapping[str, Node], arguments: frozenset[str], what: str) -> None:
+def _check_arguments(kwargs: Mapping[str, Node], arguments: frozenset[str], label: str) -> None:
     for name, node in kwargs.items():
         if isinstance(node.value, dict) and "$PARAMETER" in node.value:
-            raise SuiteError(f"{what}: suite parameter in {name!r} is not compiled", where=node.where)
+            raise SuiteError(f"{label}: suite parameter in {name!r} is not compiled", where=node.where)
         if name in _ROW_CHOOSING and node.value is not None:
-            raise SuiteError(f"{what}: argument {name!r} is not compiled", where=node.where)
+            raise SuiteError(f"{label}: argument {name!r} is not compiled", where=node.where)
     allowed = (*sorted(arguments), "result_format", "catch_exceptions", *_ROW_CHOOSING)
-    refuse_unknown(kwargs, allowed, "argument", what, SuiteError)
+    refuse_unknown(kwargs, allowed, "argument", label, SuiteError)
     for name, types in (("result_format", (str, dict)), ("catch_exceptions", (bool,))):
         node_or_none = kwargs.get(name)
         if node_or_none is not None and not isinstance(node_or_none.value, types):
             raise SuiteMalformed(f"{name} is {node_or_none.kind}", where=node_or_none.where)
 
 
-def _check_range(rule: Rule, what: str) -> None:
+def _check_range(rule: Rule, label: str) -> None:
     """Refuse what GX would answer with an exception whatever the rows are."""
     bounds = [b for b in (rule.min_value, rule.max_value) if b is not None]
     if rule.type == "expect_column_values_to_be_between" and not bounds:
-        raise SuiteMalformed(f"{what}: min_value and max_value are both missing", where=rule.where)
+        raise SuiteMalformed(f"{label}: min_value and max_value are both missing", where=rule.where)
     kinds = sorted({kind_of(b) for b in bounds})
     if len(kinds) > 1:
-        raise SuiteMalformed(f"{what}: one bound is {kinds[0]} and the other {kinds[1]}", where=rule.where)
+        raise SuiteMalformed(f"{label}: one bound is {kinds[0]} and the other {kinds[1]}", where=rule.where)
     if rule.type.startswith(("expect_column_mean", "expect_column_sum")) and kinds not in ([], ["a number"]):
-        raise SuiteMalformed(f"{what}: a bound is {kinds[0]} and must be a number", where=rule.where)
+        raise SuiteMalformed(f"{label}: a bound is {kinds[0]} and must be a number", where=rule.where)
     # GX compares an observed minimum or maximum as a timestamp without zone and raises beside one with a zone.
     if rule.type.startswith(("expect_column_min", "expect_column_max")) and "a timestamp with a zone" in kinds:
-        raise SuiteMalformed(f"{what}: write the timestamp without a zone, in UTC", where=rule.where)
+        raise SuiteMalformed(f"{label}: write the timestamp without a zone, in UTC", where=rule.where)
     ordered = rule.type in ("expect_column_values_to_be_between", "expect_table_row_count_to_be_between")
     if ordered and len(bounds) == 2 and bounds[0] > bounds[1]:  # type: ignore[operator]  # noqa: PLR2004 - a pair
-        raise SuiteMalformed(f"{what}: min_value {bounds[0]} is above max_value {bounds[1]}", where=rule.where)
+        raise SuiteMalformed(f"{label}: min_value {bounds[0]} is above max_value {bounds[1]}", where=rule.where)
 
 
 def _severity(node: Node | None) -> Severity:

@@ -14,10 +14,10 @@ __all__ = ["find_suites"]
 
 def find_suites(graph: JobGraph, folder: Path | None) -> Mapping[str, Any]:
     """Return for each check its dict or the path of its file; `folder` is the project's conf/quality."""
-    found: dict[str, Any] = {}
+    suites: dict[str, Any] = {}
     for check in graph.checks:
         if not isinstance(check.suite, str):
-            found[check.name] = check.suite
+            suites[check.name] = check.suite
             continue
         path = None if folder is None else folder / f"{check.suite}.json"
         if path is None or not path.is_file():
@@ -25,5 +25,5 @@ def find_suites(graph: JobGraph, folder: Path | None) -> Mapping[str, Any]:
             raise SuiteError(
                 f"check {check.name!r} needs the suite {check.suite!r}, and {place}", where=str(check.site)
             )
-        found[check.name] = path
-    return found
+        suites[check.name] = path
+    return suites

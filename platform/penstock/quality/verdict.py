@@ -24,10 +24,10 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleResult:
-    """Hold the result of one rule.
+    """The result of one rule.
 
-    Row rules and uniqueness: `unexpected` of the `considered` rows failed; `considered` leaves nulls out, except
-    for not-null. Table rules: `observed` is the number or moment compared (None where there is none, or NaN).
+    Of row rules and uniqueness `unexpected` of the `considered` rows failed; `considered` leaves nulls out, except for
+    not-null. Of table rules `observed` is the number or moment compared (None where there is none, or NaN).
     """
 
     rule: str
@@ -53,10 +53,10 @@ class RuleResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Hold the judgement of one unit: only critical rules decide, the others are recorded (SEMANTICS 11.4).
+    """The judgement of one unit: only critical rules decide, the others are recorded (SEMANTICS 11.4).
 
-    `withheld_rules` are the critical row rules that failed with `mostly` applied; `withheld_mask` has their bits:
-    a row is withheld where its mask of `fails_mask` shares a bit with it (SEMANTICS 11.3).
+    `withheld_rules` are the critical row rules that failed with `mostly` applied, and `withheld_mask` has their bits.
+    A gate withholds a row whose mask of `fails_mask` shares a bit with it (SEMANTICS 11.3).
     """
 
     status: Status

@@ -1,8 +1,8 @@
 """Decide on batches that a gate has held: publish them later, or drop them with a count (SEMANTICS 11.5).
 
-A decision is made once: of two people the first decides, by exclusive create, and whoever asks for the same again
-finishes what a crash may have cut short. Only the process that owns the log does it (`held_service`).
-Where decisions are kept, `decisions` says.
+A batch has one decision: of two people the first decides, by exclusive create. A repeated request finishes what a
+crash may have interrupted. Only the process that owns the log carries it out (`held_service`).
+`decisions` stores the decisions.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ __all__ = ["HeldBatch", "HeldPins", "discard", "held_app", "release", "undecided
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldBatch:
-    """Hold what a Commit keeps back: files by sink, and the checks that held them.
+    """What a Commit holds back: files by sink, and the checks that held them.
 
-    `ruling` is a decision that was begun and not finished. `undone` says that a restore has gone back behind the
-    batch, so that its rows come again in later ones. `windows` are those that the batch has closed; a list of held
-    batches leaves them out.
+    `ruling` is a decision that was begun and not finished. `undone` says that a restore has rewound past the batch:
+    later batches read its rows a second time. `windows` are those that the batch has closed; a list of held batches
+    leaves them out.
     """
 
     batch: int
@@ -94,12 +94,12 @@ class HeldPins(Listener):
 
 def undecided(records: HeldRecords, recovered: Recovered) -> list[HeldBatch]:
     """Return the held batches whose decision was not made, or not carried out, oldest first."""
-    found = []
+    batches = []
     for batch, ruling in waiting(records, recovered).items():
-        with suppress(CheckpointCorrupt):  # `fsck` tells it; who asks for this batch is told as well
+        with suppress(CheckpointCorrupt):  # `fsck` reports it, and so does a request for this batch
             undone = batch in recovered.held.undone
-            found.append(_held_batch(recovered.held[batch], ruling, undone=undone))
-    return found
+            batches.append(_held_batch(recovered.held[batch], ruling, undone=undone))
+    return batches
 
 
 def waiting(records: HeldRecords, recovered: Recovered) -> dict[int, HeldDecision | None]:
@@ -109,12 +109,12 @@ def waiting(records: HeldRecords, recovered: Recovered) -> dict[int, HeldDecisio
 
 
 def undone_by_restore(recovered: Recovered) -> set[int]:
-    """Return the kept batches that a Restore has gone back behind, and that no other has brought back."""
+    """Return the held batches that a Restore has rewound past, and that no later Restore has brought back."""
     saved = recovered.saves.batches
-    found = lineage(
+    history = lineage(
         recovered, target=lambda entry: saved.get(entry.saved or "") if entry.source == "saved" else entry.batch
     )
-    return found.before.keys() - found.line(found.newest)
+    return history.before.keys() - history.line(history.newest)
 
 
 def find_held(records: HeldRecords, recovered: Recovered, batch: int) -> HeldBatch:
@@ -217,7 +217,7 @@ class SessionOnDemand:
 
 def _held_batch(commit: Commit, ruling: HeldDecision | None, *, undone: bool = False) -> HeldBatch:
     checks = dict.fromkeys(str(v["check"]) for v in commit.verdicts if v.get("action") == "hold")
-    files = {sink: tuple(found) for sink, found in commit.held.items() if found}
+    files = {sink: tuple(staged) for sink, staged in commit.held.items() if staged}
     return HeldBatch(
         batch=commit.batch, time=commit.time, files=files, checks=tuple(checks), ruling=ruling, undone=undone
     )

@@ -1,8 +1,8 @@
-"""Keep what was decided on held batches: `<root>/_control/held/<job>/<uuid>/<batch>/`.
+"""Store the decisions on held batches: `<root>/_control/held/<job>/<uuid>/<batch>/`.
 
 Record 0 is the decision, and record 1 says that it was carried out. The uuid is that of the job's checkpoint: another
-checkpoint of the name counts its batches from 0 again. Versions that knew no such folder kept the batch below the job;
-what they decided holds for the checkpoint that stands. Imports nothing that is slow to load.
+checkpoint of the name counts its batches from 0 again. Earlier versions had no folder for the uuid; their decisions
+apply to the current checkpoint. Imports nothing that is slow to load.
 """
 
 from __future__ import annotations
@@ -56,28 +56,28 @@ class HeldRecords:
         self._uuid: str | None = None
 
     def ruling(self, batch: int) -> HeldDecision | None:
-        """Return what was decided on a batch, None while nothing was."""
+        """Return the decision on a batch, None while there is none."""
         kept = (Records(self._store, _KIND, folder).newest() for folder in self._folders(batch))
-        found = next((one for one in kept if one is not None), None)
-        return None if found is None else _ruling(found.body)
+        decision = next((record for record in kept if record is not None), None)
+        return None if decision is None else _ruling(decision.body)
 
     def decide(
         self, batch: int, decision: Decision, rows: Mapping[str, int], *, by: str, windows: Windows | None = None
     ) -> HeldDecision:
         """Decide, unless somebody has; return the decision in force.
 
-        Raises CheckpointCorrupt when the record that stands there cannot be read.
+        Raises CheckpointCorrupt when the existing record cannot be read.
         """
         sequences = [Sequence(self._store, f"_control/{_KIND}/{at}", STRIDES) for at in self._folders(batch)]
-        # Where an earlier version has decided, also in a record that cannot be read, nothing stands beside it.
-        path = next((one for one in sequences if one.exists(0)), sequences[0]).path(0)
+        # A decision of an earlier version, also one that cannot be read, gets no second one beside it.
+        path = next((sequence for sequence in sequences if sequence.exists(0)), sequences[0]).path(0)
         ruling = HeldDecision(decision=decision, done=False, rows=rows, windows=windows or {})
         body = _body(ruling, by)
         data = fileformat.encode(_KIND, {"seq": 0, "id": secrets.token_hex(16), "body": body})
-        stands = create_or_read(self._store, path, data)
-        if stands == data:
+        stored = create_or_read(self._store, path, data)
+        if stored == data:
             return ruling
-        _, record = fileformat.decode(stands, kind=_KIND, path=path)
+        _, record = fileformat.decode(stored, kind=_KIND, path=path)
         return self.ruling(batch) or _ruling(record["body"])
 
     def carried_out(self, batch: int, ruling: HeldDecision, *, by: str) -> None:
@@ -115,8 +115,8 @@ class HeldRecords:
 
 def _body(ruling: HeldDecision, by: str) -> dict[str, Any]:
     windows = {step: list(bounds) for step, bounds in ruling.windows.items()}
-    said = {"decision": ruling.decision.value, "done": ruling.done, "rows": dict(ruling.rows), "by": by}
-    return {**said, "windows": windows}
+    decision = {"decision": ruling.decision.value, "done": ruling.done, "rows": dict(ruling.rows), "by": by}
+    return {**decision, "windows": windows}
 
 
 def _ruling(body: Mapping[str, Any]) -> HeldDecision:

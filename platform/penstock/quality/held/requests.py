@@ -110,14 +110,14 @@ class HeldAsks:
 
 
 def _ask(record: Mapping[str, Any]) -> HeldAsk | None:
-    """Return an ask; None for a record that is none: one that is senseless ends no driver (F77)."""
+    """Return the request in a record; None for a senseless record, which must not end a driver (F77)."""
     name, batch, at = record.get("ask"), record.get("batch"), record.get("at")
-    said = record.get("decision")
-    if not (isinstance(name, str) and type(batch) is int and type(at) is int and isinstance(said, str)):
+    word = record.get("decision")
+    if not (isinstance(name, str) and type(batch) is int and type(at) is int and isinstance(word, str)):
         return None
-    if said not in {decision.value for decision in Decision}:
+    if word not in {decision.value for decision in Decision}:
         return None
-    return HeldAsk(id=name, batch=batch, decision=Decision(said), by=str(record.get("by", "")), at=at)
+    return HeldAsk(id=name, batch=batch, decision=Decision(word), by=str(record.get("by", "")), at=at)
 
 
 def _error(record: Mapping[str, Any]) -> PenstockError:

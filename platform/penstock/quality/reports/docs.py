@@ -1,6 +1,6 @@
 """Build the Data Docs of Great Expectations for the newest windows that were judged.
 
-Its index is built anew each time, which takes the longer the more there is (FACTS 7), so older windows are let go.
+Each build writes the whole index, in time that grows with the windows it lists (FACTS 7), so older windows are dropped.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def keep(folder: Path, run: str, check: str, at: int, judged: Iterable[Judged]) 
     for old in folder.glob(f"{'?' * 20}-{escape(run)}-{'?' * 5}.json"):
         old.unlink(missing_ok=True)
     kept = []
-    for number, one in enumerate(list(judged)[-KEPT:]):
+    for number, result in enumerate(list(judged)[-KEPT:]):
         path = folder / f"{at:020d}-{run}-{number:05d}.json"
-        said = {"run": run, "check": check, "at": at, "start": one.window.start, "end": one.window.end}
+        facts = {"run": run, "check": check, "at": at, "start": result.window.start, "end": result.window.end}
         fresh = folder / f".{path.name}-{secrets.token_hex(4)}"
-        fresh.write_text(json.dumps({**said, "document": one.document}))
+        fresh.write_text(json.dumps({**facts, "document": result.document}))
         kept.append(fresh.replace(path))
     return kept
 
@@ -93,7 +93,7 @@ def _site(folder: Path) -> dict[str, Any]:
     }
 
 
-def _store(context: Any, said: Mapping[str, Any]) -> None:
+def _store(context: Any, kept: Mapping[str, Any]) -> None:
     from great_expectations.core.expectation_validation_result import expectationSuiteValidationResultSchema
     from great_expectations.core.run_identifier import RunIdentifier
     from great_expectations.data_context.types.resource_identifiers import (
@@ -101,16 +101,16 @@ def _store(context: Any, said: Mapping[str, Any]) -> None:
         ValidationResultIdentifier,
     )
 
-    result = expectationSuiteValidationResultSchema.load(said["document"])
+    result = expectationSuiteValidationResultSchema.load(kept["document"])
     # Its title would read a name of digits as a moment, and fail.
     named = RunIdentifier(
-        run_name=f"report {said['run']}", run_time=datetime.fromtimestamp(said["at"] / 1_000_000, UTC)
+        run_name=f"report {kept['run']}", run_time=datetime.fromtimestamp(kept["at"] / 1_000_000, UTC)
     )
     result.meta["run_id"] = named
-    start, end = (datetime.fromtimestamp(said[name] / 1_000_000, UTC) for name in ("start", "end"))
+    start, end = (datetime.fromtimestamp(kept[name] / 1_000_000, UTC) for name in ("start", "end"))
     key = ValidationResultIdentifier(
-        expectation_suite_identifier=ExpectationSuiteIdentifier(said["check"]),
+        expectation_suite_identifier=ExpectationSuiteIdentifier(kept["check"]),
         run_id=named,
-        batch_identifier=f"{said['check']} {start:%Y-%m-%d %H.%M.%S.%f} to {end:%Y-%m-%d %H.%M.%S.%f}",
+        batch_identifier=f"{kept['check']} {start:%Y-%m-%d %H.%M.%S.%f} to {end:%Y-%m-%d %H.%M.%S.%f}",
     )
     context.validation_results_store.set(key, result)

@@ -91,12 +91,14 @@ class Judge:
             for number, (window, rows) in enumerate(published.rows(self._pandas_rows)):
                 if number % _FRESH_AFTER == 0:
                     engines = _Engines(self._gx)
-                if rows is not None and all(pandas_agrees(one.rule, rows) for one in self._suite.expectations):
+                if rows is not None and all(
+                    pandas_agrees(expectation.rule, rows) for expectation in self._suite.expectations
+                ):
                     batch, engine = engines.pandas(for_pandas(rows)), "pandas"
                 else:
                     batch, engine = engines.spark(self._frame(published, window, rows)), "spark"
-                found = batch.validate(self._definition(), result_format=dict(_FORMAT))
-                yield self._judged(window, engine, found)
+                result = batch.validate(self._definition(), result_format=dict(_FORMAT))
+                yield self._judged(window, engine, result)
 
     def _frame(self, published: Published, window: Window, rows: pa.Table | None) -> Any:
         if rows is None:
@@ -111,8 +113,8 @@ class Judge:
     def _definition(self) -> Any:
         """Return the suite as Great Expectations reads it, which drops what it does not know."""
         listed = [
-            {**one.written, "meta": {**(one.written.get("meta") or {}), _PLACE: place}}
-            for place, one in enumerate(self._suite.expectations)
+            {**expectation.written, "meta": {**(expectation.written.get("meta") or {}), _PLACE: place}}
+            for place, expectation in enumerate(self._suite.expectations)
         ]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -120,19 +122,19 @@ class Judge:
                 suite = self._gx.ExpectationSuite(name=self._suite.name, expectations=listed)
             except Exception as why:  # noqa: BLE001 - its validators raise errors of several libraries
                 raise SuiteError(f"Great Expectations does not take the suite {self._suite.name!r}: {why}") from None
-        known = {one.meta[_PLACE] for one in suite.expectations}
-        missing = [one.name for place, one in enumerate(self._suite.expectations) if place not in known]
+        known = {expectation.meta[_PLACE] for expectation in suite.expectations}
+        missing = [expectation.name for place, expectation in enumerate(self._suite.expectations) if place not in known]
         if missing:
             raise SuiteError(f"Great Expectations does not know, or does not take, {', '.join(missing)}")
         return suite
 
-    def _judged(self, window: Window, engine: str, found: Any) -> Judged:
-        ordered = sorted(found.results, key=lambda result: result.expectation_config.meta[_PLACE])
+    def _judged(self, window: Window, engine: str, validation: Any) -> Judged:
+        ordered = sorted(validation.results, key=lambda result: result.expectation_config.meta[_PLACE])
         findings = tuple(
-            _finding(one.name, one.severity, result)
-            for one, result in zip(self._suite.expectations, ordered, strict=True)
+            _finding(expectation.name, expectation.severity, result)
+            for expectation, result in zip(self._suite.expectations, ordered, strict=True)
         )
-        document = found.to_json_dict()
+        document = validation.to_json_dict()
         for result in document["results"]:
             result["expectation_config"]["meta"].pop(_PLACE, None)
         return Judged(window=window, engine=engine, findings=findings, document=document)
@@ -167,13 +169,13 @@ class _Engines:
 
 
 def _finding(rule: str, severity: str, result: Any) -> Finding:
-    said = result.result or {}
+    numbers = result.result or {}
     error = _error(result.exception_info)
-    if error is None and not said:
+    if error is None and not numbers:
         error = "it gave no result"
-    unexpected = said.get("unexpected_count")
-    considered = None if unexpected is None else said.get("element_count", 0) - said.get("missing_count", 0)
-    observed = said.get("observed_value")
+    unexpected = numbers.get("unexpected_count")
+    considered = None if unexpected is None else numbers.get("element_count", 0) - numbers.get("missing_count", 0)
+    observed = numbers.get("observed_value")
     number = float(observed) if isinstance(observed, Real) and not isinstance(observed, bool) else None
     return Finding(
         rule=rule,
@@ -191,6 +193,6 @@ def _error(info: Mapping[str, Any] | None) -> str | None:
     """Return what Great Expectations raised; it tells one error, or one for each number that it computed."""
     if not info:
         return None
-    told = [info] if "raised_exception" in info else [one for one in info.values() if isinstance(one, dict)]
-    raised = [str(one.get("exception_message")) for one in told if one.get("raised_exception")]
+    errors = [info] if "raised_exception" in info else [error for error in info.values() if isinstance(error, dict)]
+    raised = [str(error.get("exception_message")) for error in errors if error.get("raised_exception")]
     return raised[0] if raised else None

@@ -16,15 +16,15 @@ _RUNS = 40
 
 def noted(rows: pa.Table) -> str:
     """Return as JSON the newest runs, oldest first, and by check how its windows stand; times are microseconds."""
-    found: dict[str, Any] = {"runs": [], "checks": []}
+    listed: dict[str, Any] = {"runs": [], "checks": []}
     if rows.num_rows:
         newest = runs(rows)[:_RUNS][::-1]
-        found["runs"] = [
+        listed["runs"] = [
             {"at": run.at, "check": run.check, "verdict": run.verdict, "windows": run.windows, "failed": run.failed}
             for run in newest
         ]
-        found["checks"] = [
-            {"check": one.check, "windows": one.windows, "failed": one.failed, "noted": one.noted}
-            for one in history(rows)
+        listed["checks"] = [
+            {"check": check.check, "windows": check.windows, "failed": check.failed, "noted": check.noted}
+            for check in history(rows)
         ]
-    return json.dumps(found)
+    return json.dumps(listed)

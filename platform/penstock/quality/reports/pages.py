@@ -160,8 +160,8 @@ def _scale(rule: RuleSummary) -> tuple[str, str] | None:
     known = [value for value in rule.shares if value is not None]
     if not known:
         return None
-    said = _share if rule.on_rows else _number
-    return said(min(0.0, *known)), said(max(known))
+    in_words = _share if rule.on_rows else _number
+    return in_words(min(0.0, *known)), in_words(max(known))
 
 
 def _line(shares: Sequence[float | None]) -> list[str]:

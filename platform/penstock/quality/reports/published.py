@@ -1,7 +1,7 @@
-"""Find the windows that a Delta table was given, and their rows.
+"""Find the windows in a Delta table, and their rows.
 
-A window is what the table was given for it: all rows with the same window in the files that are looked at. "New" are
-the files of the commits after a version; commits that only rewrite files, such as OPTIMIZE's, bring nothing new.
+A window's rows are all rows with its bounds in the files that a report reads. "New" are the files of the commits after
+a version. Commits that only rewrite files, such as OPTIMIZE's, bring nothing new.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Say which windows are looked at: the `newest` few, those that end in [since, until), or, without either, the new.
+    """Which windows a report judges: the `newest` few, those that end in [since, until), or, without either, the new.
 
     `since` and `until` are microseconds since 1970, UTC.
     """
@@ -54,7 +54,7 @@ class Selection:
 
     @property
     def is_new(self) -> bool:
-        """Return whether it goes on where the last report ended."""
+        """Return whether it begins where the last report ended."""
         return self.newest is None and self.since is None and self.until is None
 
 
@@ -67,9 +67,9 @@ class _File:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """Hold selected windows of a table, oldest first.
+    """Selected windows of a table, oldest first.
 
-    `version` is the table's version up to which new windows were looked at, and `more` says that there are newer ones.
+    `version` is the table's version up to which it has new windows, and `more` says that there are newer ones.
     With `gap` the commits after the last report could not be read any more, so that all windows counted as new.
     `passed` counts windows that the selection holds and the limit left out, all older than those that are here.
     """
@@ -153,30 +153,30 @@ def select(table: Path, selection: Selection, *, after: int | None, at_most: int
 
     if not DeltaTable.is_deltatable(str(table)):
         raise ReportImpossible("there is no Delta table: nothing was published yet", where=str(table))
-    found = DeltaTable(str(table))
-    schema = pa.schema(found.schema().to_arrow())
+    delta = DeltaTable(str(table))
+    schema = pa.schema(delta.schema().to_arrow())
     if START not in schema.names or END not in schema.names:
         raise ReportImpossible(f"the table has no columns {START} and {END}: it holds no windows", where=str(table))
     for name in (START, END):
         if not pa.types.is_timestamp(schema.field(name).type):
             raise ReportImpossible(f"the column {name} is {schema.field(name).type} and no moment", where=str(table))
-    mapped = found.metadata().configuration.get("delta.columnMapping.mode", "none") != "none"
-    for feature in (*(found.protocol().reader_features or ()), *(("columnMapping",) if mapped else ())):
+    mapped = delta.metadata().configuration.get("delta.columnMapping.mode", "none") != "none"
+    for feature in (*(delta.protocol().reader_features or ()), *(("columnMapping",) if mapped else ())):
         if feature in _REFUSED:
             raise ReportImpossible(f"the table uses {_REFUSED[feature]}", where=str(table))
-    newest = found.version()
-    facts: dict[str, Any] = {"table": table, "schema_json": found.schema().to_json(), "schema": schema}
-    known = selection.is_new and after is not None and after <= newest  # else the table was made anew
+    newest = delta.version()
+    facts: dict[str, Any] = {"table": table, "schema_json": delta.schema().to_json(), "schema": schema}
+    known = selection.is_new and after is not None and after <= newest  # a replaced table begins with lower versions
     commits = _commits(table, after, newest) if known and after is not None else None
     if commits is not None:
         return _new(facts, commits, newest, at_most)
-    files = tuple(_file_of(table, action, newest) for action in _snapshot(found))
+    files = tuple(_file_of(table, action, newest) for action in _snapshot(delta))
     windows = [w for w in _windows(files) if _within(w, selection)]
     limit = at_most if selection.newest is None else min(selection.newest, at_most)
     kept = windows[-limit:] if limit else []
-    asked = len(windows) if selection.newest is None else min(selection.newest, len(windows))
+    selected = len(windows) if selection.newest is None else min(selection.newest, len(windows))
     gap = selection.is_new and after is not None
-    return Published(version=newest, windows=tuple(kept), files=files, gap=gap, passed=asked - len(kept), **facts)
+    return Published(version=newest, windows=tuple(kept), files=files, gap=gap, passed=selected - len(kept), **facts)
 
 
 def _new(facts: dict[str, Any], commits: Sequence[tuple[int, list[_File]]], newest: int, at_most: int) -> Published:
@@ -195,7 +195,7 @@ def _new(facts: dict[str, Any], commits: Sequence[tuple[int, list[_File]]], newe
 
 def _commits(table: Path, after: int, newest: int) -> list[tuple[int, list[_File]]] | None:
     """Return the files of each commit after a version, None where one cannot be read any more."""
-    found = []
+    commits = []
     for version in range(after + 1, newest + 1):
         try:
             lines = (table / "_delta_log" / f"{version:020d}.json").read_text().splitlines()
@@ -206,12 +206,12 @@ def _commits(table: Path, after: int, newest: int) -> list[tuple[int, list[_File
         files = [_file_of(table, add, version) for add in added]
         if not all(file.path.is_file() for file in files):
             return None  # rewritten since, and swept
-        found.append((version, files))
-    return found
+        commits.append((version, files))
+    return commits
 
 
 def _snapshot(table: Any) -> list[dict[str, Any]]:
-    """Return the files of a table as it stands, as its log names them."""
+    """Return the files of a table's newest version, as its log names them."""
     rows = pa.table(table.get_add_actions(flatten=False)).to_pylist()
     return [{"path": row["path"], "partitionValues": row.get("partition") or {}} for row in rows]
 

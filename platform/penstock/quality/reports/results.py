@@ -1,7 +1,7 @@
-"""Keep what reports found: one row for each window, rule and run, in a Delta table.
+"""Store the findings of reports in a Delta table: one row for each window, rule and run.
 
-A run is committed once. With it, in the same commit, goes how far it has looked at the published table, so that a run
-which is tried again, or meets another, neither loses a window nor judges one twice.
+A run is committed once. The same commit holds how far the run has read the published table. So a run that is repeated,
+or meets another, neither loses a window nor judges one twice.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _MANY_FILES = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Name a report: its id, the check it is of, when it was made (microseconds since 1970), what it has looked at.
+    """A report: its id, its check, when it ran (`at`, microseconds since 1970), and the table's version that it read.
 
-    `cursor` is the version of the published table up to which its new windows are judged by now, and `after` what it
-    was when they were looked for; None for a report on windows that were picked, which leaves that as it is. `source`
-    is the id of the published table: one that is made anew begins anew.
+    `cursor` is the version of the published table up to which its new windows have been judged, and `after` the cursor
+    before the run. Both are None for a report on selected windows, which does not move the cursor. `source` is the id
+    of the published table: a table that replaces it has a cursor of its own.
     """
 
     id: str
@@ -74,7 +74,7 @@ class Results:
         self.path = path
 
     def cursor(self, check: str, source: str | None = None) -> int | None:
-        """Return the version up to which a check's table, known by its id, was reported on; None where it never was."""
+        """Return the version up to which reports have judged the table `source`, its id; None before the first."""
         table = self._load()
         return None if table is None else table.transaction_version(_cursor(check, source))
 
@@ -88,10 +88,10 @@ class Results:
         from deltalake import CommitProperties, Transaction, write_deltalake
         from deltalake.exceptions import CommitFailedError
 
-        rows = pa.Table.from_pylist([row for one in judged for row in _rows(run, one)], schema=SCHEMA)
-        said = [Transaction(f"run/{run.id}", 1)]
+        rows = pa.Table.from_pylist([row for result in judged for row in _rows(run, result)], schema=SCHEMA)
+        transactions = [Transaction(f"run/{run.id}", 1)]
         if run.cursor is not None:
-            said.append(Transaction(_cursor(run.check, run.source), run.cursor))
+            transactions.append(Transaction(_cursor(run.check, run.source), run.cursor))
         for _ in range(_TRIES):
             table = self._made()
             if table.transaction_version(f"run/{run.id}") is not None:
@@ -100,7 +100,9 @@ class Results:
             if run.cursor is not None and (seen != run.after or (seen == run.cursor and not rows.num_rows)):
                 return False
             try:
-                write_deltalake(table, rows, mode="append", commit_properties=CommitProperties(app_transactions=said))
+                write_deltalake(
+                    table, rows, mode="append", commit_properties=CommitProperties(app_transactions=transactions)
+                )
             except CommitFailedError:
                 continue
             self._tidy()
@@ -125,11 +127,11 @@ class Results:
         table = self._load()
         if table is None:
             return SCHEMA.empty_table()
-        found = table.to_pyarrow_dataset()
-        newest = pc.max(found.to_table(columns=["window_start"])["window_start"]).as_py()
+        dataset = table.to_pyarrow_dataset()
+        newest = pc.max(dataset.to_table(columns=["window_start"])["window_start"]).as_py()
         if newest is None:
             return SCHEMA.empty_table()
-        return found.to_table(filter=ds.field("window_start") > pa.scalar(newest - timedelta(days=days), _UTC))
+        return dataset.to_table(filter=ds.field("window_start") > pa.scalar(newest - timedelta(days=days), _UTC))
 
     def sweep(self) -> int:
         """Delete files that no version of the last week needs; return how many."""
@@ -163,9 +165,9 @@ class Results:
         from deltalake import DeltaTable, Schema
         from deltalake.exceptions import CommitFailedError
 
-        found = self._load()
-        if found is not None:
-            return found
+        table = self._load()
+        if table is not None:
+            return table
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             return DeltaTable.create(str(self.path), Schema.from_arrow(SCHEMA), mode="ignore")
@@ -192,14 +194,14 @@ def _rows(run: Run, judged: Judged) -> list[dict[str, object]]:
     return [
         {
             **common,
-            "rule": found.rule,
-            "severity": found.severity,
-            "success": found.success,
-            "unexpected": found.unexpected,
-            "considered": found.considered,
-            "observed": found.observed,
-            "shown": found.shown,
-            "error": found.error,
+            "rule": finding.rule,
+            "severity": finding.severity,
+            "success": finding.success,
+            "unexpected": finding.unexpected,
+            "considered": finding.considered,
+            "observed": finding.observed,
+            "shown": finding.shown,
+            "error": finding.error,
         }
-        for found in judged.findings
+        for finding in judged.findings
     ]

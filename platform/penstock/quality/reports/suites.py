@@ -56,7 +56,9 @@ def read_suite(path_or_dict: Path | Mapping[str, Any], *, where: str) -> ReportS
     listed = raw.get("expectations")
     if not isinstance(listed, list) or not listed:
         raise SuiteMalformed("the suite has no expectations: it would find nothing", where=place)
-    return ReportSuite(raw["name"], tuple(_expectation(raw["name"], n, one, place) for n, one in enumerate(listed, 1)))
+    return ReportSuite(
+        raw["name"], tuple(_expectation(raw["name"], n, expectation, place) for n, expectation in enumerate(listed, 1))
+    )
 
 
 def _expectation(suite: str, position: int, written: object, where: str) -> Expectation:

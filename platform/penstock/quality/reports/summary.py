@@ -141,11 +141,11 @@ def rules_of(rows: pa.Table) -> list[RuleSummary]:
 def failing(rows: pa.Table) -> list[dict[str, Any]]:
     """Return the findings that did not pass, in the order of windows and suite."""
     bad = _frame(rows.filter(pc.invert(rows["success"]))).sort_values(["window_start", "window_end"], kind="stable")
-    found = []
-    for one in bad.to_dict("records"):
-        share = one["unexpected"] / one["considered"] if one["considered"] else None
-        found.append({**{str(k): None if pd.isna(v) else v for k, v in one.items()}, "share": _number(share)})
-    return found
+    findings = []
+    for finding in bad.to_dict("records"):
+        share = finding["unexpected"] / finding["considered"] if finding["considered"] else None
+        findings.append({**{str(k): None if pd.isna(v) else v for k, v in finding.items()}, "share": _number(share)})
+    return findings
 
 
 def history(rows: pa.Table) -> list[CheckHistory]:
@@ -217,7 +217,7 @@ def _rules(frame: pd.DataFrame, buckets: int | None) -> Iterator[RuleSummary]:
 
 def _means(values: pd.Series[float], by: pd.Series[int], count: int) -> tuple[float | None, ...]:
     means = values.astype(float).replace([np.inf, -np.inf], np.nan).groupby(by).mean().reindex(range(count))
-    return tuple(_number(one) for one in means)
+    return tuple(_number(mean) for mean in means)
 
 
 def _stretches(part: pd.DataFrame) -> Iterator[Stretch]:
@@ -234,8 +234,8 @@ def _windows(frame: pd.DataFrame) -> pd.DataFrame:
     marked = frame.assign(failed=critical & ~frame["success"], noted=~critical & ~frame["success"])
     marked = marked.assign(spark=frame["engine"] == "spark")
     by = marked.groupby(["window_start", "window_end"])
-    found = {"rows": by["rows"].first(), **{name: by[name].any() for name in ("failed", "noted", "spark")}}
-    return pd.DataFrame(found)
+    columns = {"rows": by["rows"].first(), **{name: by[name].any() for name in ("failed", "noted", "spark")}}
+    return pd.DataFrame(columns)
 
 
 def _frame(rows: pa.Table) -> pd.DataFrame:
