@@ -18,9 +18,9 @@ def arrow_schema(types: StructType) -> pa.Schema:
     """Return Spark's types as Arrow's: times in UTC, every column nullable."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    found = to_arrow_schema(types, timezone="UTC")
-    # Whether a column can be null is nobody's promise: an expression behind a filter is null for dropped rows.
-    return pa.schema([f.with_nullable(nullable=True) for f in found])
+    schema = to_arrow_schema(types, timezone="UTC")
+    # Every column may hold nulls: an expression after a filter is null for the rows it drops.
+    return pa.schema([f.with_nullable(nullable=True) for f in schema])
 
 
 def ddl_schema(ddl: str, what: str) -> pa.Schema:

@@ -69,11 +69,11 @@ def _unlike(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None, first: 
     """Return which rows have not the group, the hash or the keys of the first row of their group; None for none."""
     if len(first) == len(ids):
         return None
-    found = [hashes[first][ids] != hashes]
+    differences = [hashes[first][ids] != hashes]
     if groups is not None:
-        found.append(groups[first][ids] != groups)
-    found += [_differ(key, key.take(pa.array(first)), ids) for key in keys]
-    unlike: Mask = np.logical_or.reduce(found)
+        differences.append(groups[first][ids] != groups)
+    differences += [_differ(key, key.take(pa.array(first)), ids) for key in keys]
+    unlike: Mask = np.logical_or.reduce(differences)
     return unlike if unlike.any() else None
 
 

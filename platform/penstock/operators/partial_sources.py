@@ -1,7 +1,7 @@
-"""Say from which partials that are there others are told: those of the same numbers, or of what they are cast from.
+"""Choose the stored partials that give the partials of other aggregates: of the same values, or of the uncast ones.
 
-An aggregate is told as a whole or not at all. If its sum were of the rows from now on, and the count beside it of all,
-their mean would be wrong.
+All partials of an aggregate have sources, or none has. With a sum of new rows only, and a count of all rows, the mean
+would be wrong.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Container, Mapping
 from penstock.operators.aggregates import ROWS, AggregatePlan
 from penstock.operators.aggregates.naming import PARTS, cast_of, cells_of, partial_name, shared_places
 
-__all__ = ["Told", "through", "told_from"]
+__all__ = ["Sources", "sources_of", "through"]
 
-Told = Mapping[str, tuple[str, ...]]
-"""For partials the columns that tell them: one, or the two of a sum of integers. A partial that is not in it is new."""
+Sources = Mapping[str, tuple[str, ...]]
+"""For partials the stored columns that give them: one, or the two of a sum of integers. A missing partial is new."""
 
 _WHOLE = ("sum", "carry")
 _WAYS: Mapping[str, tuple[tuple[tuple[str, ...], ...], ...]] = {
@@ -23,35 +23,35 @@ _WAYS: Mapping[str, tuple[tuple[tuple[str, ...], ...], ...]] = {
     "decimal": ((("n",), ("decimal",)),),
     "double": ((("n",), ("double",)), (("decimals",), ("decimal",)), (("n",), ("decimal",))),
 }
-"""By cell what tells its parts beside itself. `n` beside a sum is of older checkpoints."""
+"""By cell the sources of its parts beside themselves. `n` beside a sum is of older checkpoints."""
 _OF_INTEGERS = (((("summed",), _WHOLE)), ((("n",), _WHOLE)))
-"""What tells a sum of the same numbers in another type."""
+"""The sources of a sum of the same numbers in another type."""
 
 
-def told_from(plan: AggregatePlan, there: Container[str]) -> dict[str, tuple[str, ...]]:
-    """Return what tells the partials of a plan."""
-    told: dict[str, tuple[str, ...]] = {ROWS: (ROWS,)}
+def sources_of(plan: AggregatePlan, stored: Container[str]) -> dict[str, tuple[str, ...]]:
+    """Return the sources of a plan's partials, of columns in `stored`."""
+    sources: dict[str, tuple[str, ...]] = {ROWS: (ROWS,)}
     for aggregate in plan.aggregates:
         for cell in cells_of(aggregate.kind, str(aggregate.result)) if aggregate.expression is not None else ():
             names = [partial_name(part, aggregate.expression or "") for part in PARTS[cell]]
             for way in _ways(cell, aggregate.expression or ""):
-                if all(name in there for names_of_part in way for name in names_of_part):
-                    told |= dict(zip(names, way, strict=True))
+                if all(name in stored for names_of_part in way for name in names_of_part):
+                    sources |= dict(zip(names, way, strict=True))
                     break
-    return told
+    return sources
 
 
-def through(told: Told, older: Told) -> dict[str, tuple[str, ...]]:
-    """Return what tells partials that are told from others, which in turn are told from older ones."""
+def through(sources: Sources, older: Sources) -> dict[str, tuple[str, ...]]:
+    """Return the sources of partials in an older generation, where `older` has the sources of their sources."""
     return {
-        name: tuple(column for source in sources for column in older[source])
-        for name, sources in told.items()
-        if all(source in older for source in sources)
+        name: tuple(column for source in names for column in older[source])
+        for name, names in sources.items()
+        if all(source in older for source in names)
     }
 
 
 def _ways(cell: str, expression: str) -> list[list[tuple[str, ...]]]:
-    """Return, best first, the columns that may tell each part of a cell."""
+    """Return, best first, the columns that may give each part of a cell."""
 
     def named(label: str, way: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
         return [tuple(partial_name(part, label) for part in parts) for parts in way]

@@ -1,4 +1,4 @@
-"""Say how state that was written with other columns can be gone on with (schema evolution on restart). Pure."""
+"""Compare the columns of stored state with those of the code (schema evolution on restart). Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Evolution", "evolve", "widens"]
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """Hold, in clauses, what of a step's state is not as its code has it now: what forbids going on, and the rest."""
+    """The differences between a step's stored state and its code, in clauses; the `refused` ones forbid a restart."""
 
     refused: tuple[str, ...] = ()
     accepted: tuple[str, ...] = ()

@@ -60,7 +60,9 @@ class WholeRows:
         of_source = [(PARTITION, pa.int32()), (POSITION, pa.int64()), (_PLACE, pa.int32())]
         hidden = [(TIME, pa.int64()), *([(ARRIVAL, pa.binary())] if self.chained else of_source)]
         keys = [pa.field(self.key(field.name), field.type) for field in self.keys if self.key(field.name) != field.name]
-        return pa.schema([*self.visible, *(pa.field(*one) for one in hidden), pa.field(HASHED, pa.int64()), *keys])
+        return pa.schema(
+            [*self.visible, *(pa.field(*column) for column in hidden), pa.field(HASHED, pa.int64()), *keys]
+        )
 
     def prepare(self, rows: RowsOfBranch, facts: StepFacts) -> Iterator[Send | Emit | Tally]:
         """Yield the rows as they are."""

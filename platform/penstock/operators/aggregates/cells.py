@@ -42,11 +42,12 @@ ORDER = ("batch", "source", "partition", "position")
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Hold rows to be aggregated.
+    """The rows to aggregate.
 
-    `inputs`: the columns that aggregates read, by name, of any Arrow type.
-    `times`: event times, int64.
-    `order`: the columns of ORDER, int64; empty where no aggregate asks for order.
+    Attributes:
+        inputs: The columns that aggregates read, by name, of any Arrow type.
+        times: Event times, int64 microseconds.
+        order: The columns of ORDER, int64; empty where no aggregate asks for order.
     """
 
     inputs: Mapping[str, pa.Array]

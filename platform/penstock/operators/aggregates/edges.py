@@ -20,7 +20,7 @@ Places: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class EdgeInput:
-    """Hold an input of `Edge`: its type, the columns that say where its row stands, and that of the row's value.
+    """An input of `Edge`: its type, the columns of its row's place, and the column of the row's value.
 
     `places` are event time, then ORDER.
     """
@@ -33,10 +33,10 @@ class EdgeInput:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Keep where the first or the last row stands, and its value, null or not, of one or more inputs.
+    """The place of the first or the last row, and its value, null or not, of one or more inputs.
 
-    Each input has places of its own: one that was added later knows no row before. Where they are the same for all, as
-    they mostly are, the winners are sought once.
+    Each input has places of its own: a later added input has seen no earlier row. Where all inputs have the same
+    places, as they mostly do, `merge` looks for the winners once.
     """
 
     inputs: tuple[EdgeInput, ...]
@@ -44,16 +44,19 @@ class Edge:
 
     @property
     def places(self) -> tuple[tuple[str, ...], ...]:
-        """Return the columns that say where the row of each input stands, greatest first."""
-        return tuple(given.places for given in self.inputs)
+        """Return for each input the columns of its row's place, the most significant first."""
+        return tuple(edge_input.places for edge_input in self.inputs)
 
     @property
     def fields(self) -> tuple[pa.Field, ...]:
         """Return for each input five bigints and one column of its type."""
         return tuple(
             field
-            for given in self.inputs
-            for field in (*(pa.field(place, pa.int64()) for place in given.places), pa.field(given.column, given.kind))
+            for edge_input in self.inputs
+            for field in (
+                *(pa.field(place, pa.int64()) for place in edge_input.places),
+                pa.field(edge_input.column, edge_input.kind),
+            )
         )
 
     def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
@@ -63,29 +66,29 @@ class Edge:
             raise ValueError(f"first and last need the columns of arrival order: {', '.join(ORDER)}")
         won = _winners(places, ids, groups, last=self.last)
         standing, index = [place[won] for place in places], pa.array(won)
-        found: Partials = {}
-        for given in self.inputs:
-            found |= dict(zip(given.places, standing, strict=True))
-            found[given.column] = rows.inputs[given.name].take(index)
-        return found
+        partials: Partials = {}
+        for edge_input in self.inputs:
+            partials |= dict(zip(edge_input.places, standing, strict=True))
+            partials[edge_input.column] = rows.inputs[edge_input.name].take(index)
+        return partials
 
     def merge(self, partials: Partials, ids: Ids, groups: int) -> Partials:
         """Find the edge of the partials of each group."""
-        found: Partials = {}
+        merged: Partials = {}
         sought: list[tuple[list[Places], Ids]] = []
-        for given in self.inputs:
-            places = [partials[name] for name in given.places]
+        for edge_input in self.inputs:
+            places = [partials[name] for name in edge_input.places]
             won = next((known for others, known in sought if _are_equal(places, others)), None)
             if won is None:
                 won = _winners(places, ids, groups, last=self.last)
                 sought.append((places, won))
-            found |= {name: place[won] for name, place in zip(given.places, places, strict=True)}
-            found[given.column] = as_arrow(partials[given.column]).take(pa.array(won))
-        return found
+            merged |= {name: place[won] for name, place in zip(edge_input.places, places, strict=True)}
+            merged[edge_input.column] = as_arrow(partials[edge_input.column]).take(pa.array(won))
+        return merged
 
 
 def _are_equal(places: list[Places], others: list[Places]) -> bool:
-    return all(np.array_equal(one, other) for one, other in zip(places, others, strict=True))
+    return all(np.array_equal(place, other) for place, other in zip(places, others, strict=True))
 
 
 def _winners(places: Sequence[Places], ids: Ids, groups: int, *, last: bool) -> Ids:

@@ -26,11 +26,11 @@ def has_order(kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Extreme:
-    """Keep the least or the greatest value that is not null, or null.
+    """The least or the greatest value that is not null, or null.
 
-    Floating numbers are in the order of IEEE 754 totalOrder: NaN is greatest, as in Spark.
-    -0.0 stands before 0.0; Spark calls the two equal and keeps the one it met first, which no batch can know.
-    Text and bytes are compared byte by byte, unsigned.
+    Floating numbers have the order of IEEE 754 totalOrder: NaN is greatest, as in Spark.
+    The number -0.0 is less than 0.0. For Spark the two are equal and the first one wins, which no batch can know.
+    Text and bytes compare byte by byte, unsigned.
     """
 
     column: str

@@ -1,7 +1,7 @@
 """Compute variances from counts, means and sums of squared distances from the mean.
 
 Partials are merged as in Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample
-variances" (1979), for any number of partials at once; rows are reduced in two passes.
+variances" (1979), for any number of partials at once. Rows are reduced in two passes.
 Sums of squares are never subtracted from each other, so nothing cancels.
 """
 

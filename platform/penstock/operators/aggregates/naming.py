@@ -1,9 +1,9 @@
-"""Name partial aggregates by what they aggregate, so that they are found again whatever else a step aggregates.
+"""Name partial aggregates by their expressions, so that code with other aggregates finds them in the state.
 
-A partial's name is its kind and its expression: `_sum_v`, `_n_v`; of an expression that is no plain name, a hash of it.
-Blanks and letter case outside quotes make no difference.
-What an aggregate is computed from is its own but for those that are computed from the same: a count beside a sum does
-not tell how many values the sum has, where one of them was added later than the other.
+A partial's name is its kind and its expression, such as `_sum_v` and `_n_v`. An expression that is no plain name is in
+it as a hash. Blanks and letter case outside quotes make no difference.
+Aggregates of different kinds share no partials. A count beside a sum is not the number of the sum's values, where the
+job added one of the two later.
 
 Older checkpoints have other names. Sums and counts of an expression had one `_n_v`, and all `first` had one place,
 `_first_time` and so on. Before that a name was the place of the first aggregate that used it: `_p0_sum`.
@@ -21,13 +21,13 @@ from penstock.operators.aggregates.cells import ORDER
 __all__ = [
     "PARTIALS",
     "PARTS",
+    "aggregates_in",
     "cast_of",
     "cells_of",
     "names_of",
     "old_names",
     "partial_name",
     "plain_sql",
-    "said_in",
     "shared_places",
 ]
 
@@ -45,7 +45,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "first": (*(f"first_{place}" for place in _PLACES), "first_of"),
     "last": (*(f"last_{place}" for place in _PLACES), "last_of"),
 }
-"""The partials of each kind of cell: of sums first how many values were added, of edges first where the row stands."""
+"""The partials of each kind of cell: of sums first how many values were added, of edges first the row's place."""
 _OLD_PARTS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "count": (("n", "n"),),
     "integer": (("n", "n"), ("sum", "sum"), ("carry", "carry")),
@@ -57,12 +57,12 @@ _OLD_PARTS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "first": (("first_of", "first"),),
     "last": (("last_of", "last"),),
 }
-"""What older checkpoints have: by what is aggregated, and before that by place."""
+"""The partials of older checkpoints: their part by expression, and before that their suffix by place."""
 _TOKEN = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`[^`]*`|[^'\"`]+|.", re.DOTALL)
 _CAST = re.compile(r"cast\((.+)\bas (?:decimal|dec|numeric|double)(?:\([\d,]*\))?\)")
 _NAME = re.compile(r"[a-z_]\w{0,39}", re.ASCII)
 _HASHED = re.compile(r"x[0-9a-f]{16}")
-_SAID = re.compile(rf"({'|'.join(sorted((kind.value for kind in AggregateKind), key=len, reverse=True))})\(")
+_CALL = re.compile(rf"({'|'.join(sorted((kind.value for kind in AggregateKind), key=len, reverse=True))})\(")
 
 
 def plain_sql(expression: str) -> str:
@@ -71,16 +71,16 @@ def plain_sql(expression: str) -> str:
     >>> plain_sql(" CAST( v AS  double)") == plain_sql("cast(`v` as DOUBLE)")
     True
     """
-    found = []
+    tokens = []
     for token in _TOKEN.findall(expression.strip()):
         if token[0] == "`" and re.fullmatch(r"`[A-Za-z_]\w*`", token, re.ASCII):
-            found.append(token[1:-1].lower())
+            tokens.append(token[1:-1].lower())
         elif token[0] in "'\"`":
-            found.append(token)
+            tokens.append(token)
         else:
             text = re.sub(r"\s+", " ", token).lower()
-            found.append(re.sub(r" ?([^\w\s]) ?", r"\1", text))
-    return "".join(found)
+            tokens.append(re.sub(r" ?([^\w\s]) ?", r"\1", text))
+    return "".join(tokens)
 
 
 def partial_name(part: str, expression: str) -> str:
@@ -93,19 +93,19 @@ def partial_name(part: str, expression: str) -> str:
 
 def cast_of(expression: str) -> str | None:
     """Return what an expression casts to decimal or double, None for one that is no such cast as a whole."""
-    found = _CAST.fullmatch(plain_sql(expression))
-    if found is None:
+    match = _CAST.fullmatch(plain_sql(expression))
+    if match is None:
         return None
     depth = 0
-    for letter in found[1]:
+    for letter in match[1]:
         depth += (letter == "(") - (letter == ")")
         if depth < 0:
             return None
-    return found[1].strip() if depth == 0 else None
+    return match[1].strip() if depth == 0 else None
 
 
 def cells_of(kind: AggregateKind, result: str) -> tuple[str, ...]:
-    """Return what cells an aggregate of an expression is computed from; `result` is its type in words."""
+    """Return the kinds of cells that an aggregate of an expression needs; `result` is its type in words."""
     if kind in (AggregateKind.MIN, AggregateKind.MAX, AggregateKind.FIRST, AggregateKind.LAST):
         return (kind.value,)
     if kind is AggregateKind.COUNT:
@@ -129,7 +129,7 @@ def names_of(aggregates: Iterable[tuple[AggregateKind, str, str]], *, old: bool)
 
 
 def shared_places(cell: str) -> tuple[str, ...]:
-    """Return the columns that told where the first or last row stands, of all expressions, in older checkpoints."""
+    """Return the columns of older checkpoints for the place of the first or last row, of all expressions."""
     return tuple(f"_{cell}_{place}" for place in _PLACES)
 
 
@@ -145,13 +145,13 @@ def old_names(aggregates: Iterable[tuple[AggregateKind, str, str]]) -> dict[str,
     return names
 
 
-def said_in(text: str) -> Iterator[tuple[AggregateKind, str, str]]:
+def aggregates_in(text: str) -> Iterator[tuple[AggregateKind, str, str]]:
     """Yield kind, expression and result's type of each aggregate of a layout: `sum(v) int64, count() int64`."""
     at = 0
-    while found := _SAID.match(text, at):
-        end = _closing(text, found.end())
+    while match := _CALL.match(text, at):
+        end = _closing(text, match.end())
         comma = _outside(text, end + 1)
-        yield AggregateKind(found[1]), text[found.end() : end], text[end + 1 : comma].strip()
+        yield AggregateKind(match[1]), text[match.end() : end], text[end + 1 : comma].strip()
         at = comma + len(", ")
 
 
@@ -169,7 +169,7 @@ def _closing(text: str, at: int) -> int:
 
 
 def _outside(text: str, at: int) -> int:
-    """Return where the next comma stands that is in no brackets."""
+    """Return the index of the next comma outside brackets."""
     depth = 0
     for place in range(at, len(text)):
         depth += (text[place] in "([<") - (text[place] in ")]>")

@@ -31,7 +31,7 @@ _Invertible = ValueCount | IntegerSum | DecimalSum
 class BoundAggregate:
     """Hold one aggregate whose input type is known.
 
-    `source` is the input it reads (None for a count of rows), `columns` the partials it is computed from.
+    `source` is the input it reads (None for a count of rows), `columns` are the partials that give its result.
     """
 
     name: str
@@ -50,24 +50,24 @@ class BoundAggregate:
 
     def compute(self, partials: Partials) -> pa.Array:
         """Compute the results, one a group."""
-        found = [partials[column] for column in self.columns]
-        what = _described(self.name, self.kind, self.expression)
+        columns = [partials[column] for column in self.columns]
+        label = _described(self.name, self.kind, self.expression)
         match self.kind:
             case AggregateKind.COUNT:
-                return pa.array(found[0])
+                return pa.array(columns[0])
             case AggregateKind.SUM if pa.types.is_decimal(self.result):
-                return results.sum_of_decimals(found[0], found[1], self.result, what=what)
+                return results.sum_of_decimals(columns[0], columns[1], self.result, what=label)
             case AggregateKind.SUM if pa.types.is_integer(self.result):
-                return results.sum_of_integers(found[0], found[1], found[2], what=what)
+                return results.sum_of_integers(columns[0], columns[1], columns[2], what=label)
             case AggregateKind.SUM:
-                return results.sum_of_doubles(*found)
+                return results.sum_of_doubles(*columns)
             case AggregateKind.MEAN if pa.types.is_decimal(self.result):
-                return results.mean_of_decimals(found[0], found[1], self.result, what=what)
+                return results.mean_of_decimals(columns[0], columns[1], self.result, what=label)
             case AggregateKind.MEAN:
-                return results.mean_of_doubles(*found)
+                return results.mean_of_doubles(*columns)
             case AggregateKind.MIN | AggregateKind.MAX | AggregateKind.FIRST | AggregateKind.LAST:
-                return as_arrow(found[0])
-        return results.variance(self.kind, *found)
+                return as_arrow(columns[0])
+        return results.variance(self.kind, *columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,14 +98,16 @@ class AggregatePlan:
 
     @classmethod
     def read(cls, described: Sequence[Sequence[str | None]]) -> AggregatePlan:
-        """Return the plan that was described; raises ValueError and the like for what nothing has described."""
-        said = [(str(name), AggregateKind(kind), expression, text) for name, kind, expression, text in described]
-        aggregates = {name: Aggregate(kind, expression) for name, kind, expression, _ in said}
-        return cls.build(aggregates, {name: _type_of(text) for name, *_, text in said})
+        """Return the plan that `described` gave; raises ValueError and the like for anything else."""
+        aggregates_read = [
+            (str(name), AggregateKind(kind), expression, text) for name, kind, expression, text in described
+        ]
+        aggregates = {name: Aggregate(kind, expression) for name, kind, expression, _ in aggregates_read}
+        return cls.build(aggregates, {name: _type_of(text) for name, *_, text in aggregates_read})
 
     @property
     def result_fields(self) -> tuple[pa.Field, ...]:
-        """Return the columns of the results, in the order they were asked for."""
+        """Return the columns of the results, in the order in which the job names them."""
         return tuple(pa.field(a.name, a.result) for a in self.aggregates)
 
     @property
@@ -185,17 +187,19 @@ class _Planner:
         fields = tuple(field for cell in cells for field in cell.fields)
         return AggregatePlan(aggregates=bound, inputs=self.inputs, cells=cells, fields=fields)
 
-    def _bind(self, name: str, aggregate: Aggregate, given: pa.DataType | None) -> BoundAggregate:
-        result = results.result_type(aggregate.kind, given, what=_described(name, aggregate.kind, aggregate.expression))
+    def _bind(self, name: str, aggregate: Aggregate, input_type: pa.DataType | None) -> BoundAggregate:
+        result = results.result_type(
+            aggregate.kind, input_type, what=_described(name, aggregate.kind, aggregate.expression)
+        )
         source = None if aggregate.expression is None else self._input(aggregate.expression)
         return BoundAggregate(
             name=name,
             kind=aggregate.kind,
             expression=aggregate.expression,
             source=source,
-            given=given,
+            given=input_type,
             result=result,
-            columns=(ROWS,) if source is None else self._columns(aggregate.kind, source, given, result),
+            columns=(ROWS,) if source is None else self._columns(aggregate.kind, source, input_type, result),
         )
 
     def _input(self, expression: str) -> str:
@@ -206,35 +210,37 @@ class _Planner:
         self.inputs[column] = expression
         return column
 
-    def _columns(self, kind: AggregateKind, source: str, given: pa.DataType, result: pa.DataType) -> tuple[str, ...]:
-        """Return the columns that an aggregate is computed from, adding the cells that are not there yet."""
-        found: tuple[str, ...] = ()
+    def _columns(
+        self, kind: AggregateKind, source: str, input_type: pa.DataType, result: pa.DataType
+    ) -> tuple[str, ...]:
+        """Return the partials that an aggregate needs, and add the missing cells."""
+        columns: tuple[str, ...] = ()
         for cell in cells_of(kind, str(result)):
             names = [partial_name(part, self.inputs[source]) for part in PARTS[cell]]
             match cell:
                 case "first" | "last":
-                    edge = EdgeInput(source, given, tuple(names[:-1]), names[-1])
+                    edge = EdgeInput(source, input_type, tuple(names[:-1]), names[-1])
                     self.edges.setdefault(kind, {}).setdefault(source, edge)
-                    found += (names[-1],)
+                    columns += (names[-1],)
                 case "min" | "max":
-                    found += self._cell((cell, source), Extreme(names[0], source, given, cell == "max"))
+                    columns += self._cell((cell, source), Extreme(names[0], source, input_type, cell == "max"))
                 case "moments":
-                    found += self._cell((cell, source), Moments(names[0], names[1], names[2], source))[::2]
+                    columns += self._cell((cell, source), Moments(names[0], names[1], names[2], source))[::2]
                 case "count":
-                    found += self._cell((cell, source), ValueCount(names[0], source))
+                    columns += self._cell((cell, source), ValueCount(names[0], source))
                 case _:
-                    found += self._cell((cell, source, "count"), ValueCount(names[0], source))
-                    found += self._cell((cell, source), _sum_of(cell, names[1:], source, given))
-        return found
+                    columns += self._cell((cell, source, "count"), ValueCount(names[0], source))
+                    columns += self._cell((cell, source), _sum_of(cell, names[1:], source, input_type))
+        return columns
 
     def _cell(self, key: tuple[str, ...], cell: Cell) -> tuple[str, ...]:
         return tuple(field.name for field in self.cells.setdefault(key, cell).fields)
 
 
-def _sum_of(cell: str, names: Sequence[str], source: str, given: pa.DataType) -> Cell:
+def _sum_of(cell: str, names: Sequence[str], source: str, input_type: pa.DataType) -> Cell:
     match cell:
         case "decimal":
-            return DecimalSum(names[0], source, given.scale)
+            return DecimalSum(names[0], source, input_type.scale)
         case "integer":
             return IntegerSum(names[0], names[1], source)
         case _:

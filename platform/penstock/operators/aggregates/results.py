@@ -73,7 +73,7 @@ def sum_of_decimals(count: Column, total: pa.Array, kind: pa.Decimal128Type, *, 
 def mean_of_decimals(count: npt.NDArray[np.int64], total: pa.Array, kind: pa.Decimal128Type, *, what: str) -> pa.Array:
     """Divide decimal sums by counts, half up, in the result's scale; IntegerOverflow where the digits do not suffice.
 
-    Spark rounds to 39 digits behind the point first; so does the exact way here.
+    Spark first rounds to 39 decimal places; so does the exact way here.
     The fast way rounds once, where that gives the same: a quotient that is not a tie is then too far from one.
     """
     shift = 10 ** (kind.scale - total.type.scale)

@@ -1,8 +1,8 @@
 """Add up integers of 128 bits by group, exactly, with numpy.
 
 A number is two 64-bit words in two's complement, the layout of Arrow's decimal128.
-Where all numbers fit into 64 bits and no sum can leave them, one 64-bit addition does; otherwise four limbs of 32 bits
-are added up apart, each in 64 bits, which holds for 2**31 rows, and the carries are passed on once at the end.
+Where all numbers fit into 64 bits and no sum can leave them, one 64-bit addition does. Otherwise four limbs of 32 bits
+are added separately, each in 64 bits, which is enough for 2**31 rows. The carries are passed on once at the end.
 """
 
 from __future__ import annotations

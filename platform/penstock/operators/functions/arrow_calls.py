@@ -50,9 +50,9 @@ class ArrowCalls(Calls):
     ) -> pa.Table | None:
         """Return the new state of the keys at these places, None where the call has failed."""
         step, ledger = self.step, self.ledger
-        there = pa.array(at)
-        keys, state = ledger.keys.take(there), ledger.table.take(there)
-        info = ArrowInfo(**self.told(), keys=keys, key_index=index, timing_out=timing_out)
+        places = pa.array(at)
+        keys, state = ledger.keys.take(places), ledger.table.take(places)
+        info = ArrowInfo(**self.facts(), keys=keys, key_index=index, timing_out=timing_out)
         try:
             made, new = self._checked(step.fn(rows, state, info), len(at), timing_out=timing_out)
             placed = None if made is None else (made, *self._placed(made, times, at, timing_out=timing_out))
@@ -60,21 +60,21 @@ class ArrowCalls(Calls):
             calls: list[tuple[int | None, int, int, Any]] = [
                 (row, key, 0, None) for row, key in enumerate(ledger.row_ids.tolist())
             ]
-            if timing_out:  # the state goes all the same, so it is told; else it stays, and can be looked at
+            if timing_out:  # the state expires all the same, so the quarantined row has it; else the key keeps it
                 due = ledger.expires[at].tolist()
-                calls = [(None, *one) for one in zip(at.tolist(), due, ledger.states(at), strict=True)]
+                calls = [(None, *call) for call in zip(at.tolist(), due, ledger.states(at), strict=True)]
             self.fail(why, f"one of {len(at)}", calls)
             return None
         if placed is not None:
             self.made.append(placed)
         return new
 
-    def _checked(self, found: object, keys: int, *, timing_out: bool) -> tuple[pa.Table | None, pa.Table | None]:
+    def _checked(self, returned: object, keys: int, *, timing_out: bool) -> tuple[pa.Table | None, pa.Table | None]:
         """Return output and state with the declared columns; raises WrongOutput for anything else."""
         step = self.step
-        if not isinstance(found, tuple) or len(found) != 2:  # noqa: PLR2004 - output and state
-            raise WrongOutput(f"step {step.name!r} returned a {type(found).__name__}, not (out, state)")
-        out, new = found
+        if not isinstance(returned, tuple) or len(returned) != 2:  # noqa: PLR2004 - output and state
+            raise WrongOutput(f"step {step.name!r} returned a {type(returned).__name__}, not (out, state)")
+        out, new = returned
         made = None if out is None else typed_table(out, step.output, f"what step {step.name!r} put out")
         if made is not None and step.timed_by is not None and made[step.timed_by].null_count:
             raise event_time_missing(step.name, step.timed_by, made[step.timed_by], made)
@@ -89,7 +89,7 @@ class ArrowCalls(Calls):
         """Return event times and places of the rows that a call has returned (SEMANTICS 1.6, 7.1)."""
         step, ledger, n = self.step, self.ledger, made.num_rows
         if not step.same_rows:
-            # Which row they were made of nobody knows: the hash of the key, or of all they have, makes an order.
+            # The input row of each is unknown, so the hash of its key, or of all its columns, makes the order.
             keyed = all(made.schema.field(k.name).type == k.type for k in step.keys if k.name in made.column_names)
             named = step.keys.names if keyed and set(step.keys.names) <= set(made.column_names) else made.column_names
             hashes = content_hashes([made[name] for name in named], n)
@@ -113,7 +113,7 @@ class ArrowCalls(Calls):
 
 def _has_state(table: pa.Table) -> Any:
     """Return which rows have a column that is not null."""
-    found = np.zeros(table.num_rows, dtype=np.bool_)
+    has_state = np.zeros(table.num_rows, dtype=np.bool_)
     for column in table.columns:
-        found |= column.is_valid().to_numpy()
-    return found
+        has_state |= column.is_valid().to_numpy()
+    return has_state

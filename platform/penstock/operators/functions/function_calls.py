@@ -1,7 +1,7 @@
-"""Hold what the forms of calling a function that keeps state share: rows put out, and whom to blame.
+"""The base of all forms of calling a function that keeps state: emitted rows, quarantine, and errors.
 
-In a batch come first the rows, in order of arrival; then the timers that are due, each key's in the order of their
-times; then the timeouts (SEMANTICS 7.2, 7.8).
+A batch calls the function for its rows, in order of arrival. The due timers follow, those of a key in the order of
+their times, and then the timeouts (SEMANTICS 7.2, 7.8).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ASIDE = pa.schema([("_error", pa.string()), ("_state", pa.string())])
 
 
 class Calls(ABC):
-    """What the forms share: rows put out, and whom to blame."""
+    """The calls of a step's function in one batch and partition: emitted rows, quarantined rows, and errors."""
 
     def __init__(self, step: FunctionStep, ledger: KeyIndex, moment: StepFacts, where: Callable[[int], str]) -> None:
         self.step = step
@@ -47,17 +47,17 @@ class Calls(ABC):
         self.where = where
         self.time = as_datetime(moment.time)
         self.made: list[tuple[pa.Table, Ints, Stand]] = []
-        """What was put out: rows, their event times, and where they stand."""
+        """Emitted rows, their event times (int64 microseconds), and what has caused them."""
         self.failed: list[tuple[int | None, int, int, str, str | None]] = []
-        """For each row put aside its place in the batch, None for a call without one, its key, the time that was due,
-        why, and the state."""
+        """For each quarantined row its place in the batch (None for a call without one), its key, the time that was
+        due, the error, and the state."""
 
     @abstractmethod
     def run(self, rows: pa.Table, times: Ints) -> list[pa.Array]:
         """Call the function; return the state columns of all keys."""
 
-    def told(self) -> dict[str, Any]:
-        """Return what every function is told, as in TaskInfo."""
+    def facts(self) -> dict[str, Any]:
+        """Return the fields of TaskInfo."""
         moment = self.moment
         watermark = None if moment.watermark is None else as_datetime(moment.watermark)
         return {"batch": moment.batch, "time": self.time, "watermark": watermark, "epoch": moment.epoch}
@@ -66,9 +66,10 @@ class Calls(ABC):
     def opened(self) -> Iterator[None]:
         """Open a function that is an object with `open(info)`, and close it by its `close()`, whatever comes between.
 
-        Raises UserFunctionError for what they raise, but for `close` behind an error: that one is the cause.
+        Raises UserFunctionError for what they raise. After an error, what `close` raises is suppressed: the first error
+        is the cause.
         """
-        self._ask("open", TaskInfo(**self.told()))
+        self._ask("open", TaskInfo(**self.facts()))
         try:
             yield
         except BaseException:
@@ -78,26 +79,26 @@ class Calls(ABC):
         self._ask("close")
 
     def _ask(self, method: str, *words: Any) -> None:
-        asked = getattr(self.step.fn, method, None)
-        if not callable(asked):
+        function = getattr(self.step.fn, method, None)
+        if not callable(function):
             return
         try:
-            asked(*words)
+            function(*words)
         except Exception as why:
             raise self.blamed(why, during=method) from why
 
     def now(self, times: Ints) -> Ints:
         """Return for each key the event time of what no single row has caused, from the times of the batch's rows.
 
-        It is the watermark, or else the highest event time that was there before. In the first batch that of the key's
-        rows, or the batch time: what other keys have in the same partition must not tell.
+        It is the watermark, or else the highest event time before the batch. In the first batch it is the highest of
+        the key's rows, or the batch time, and never depends on other keys of the partition.
         """
         if self.moment.reached is not None:
             return np.full(len(self.ledger.hashes), self.on_time(self.moment.reached), dtype=np.int64)
-        found = np.full(len(self.ledger.hashes), NONE, dtype=np.int64)
-        np.maximum.at(found, self.ledger.row_ids, times)
-        found[found == NONE] = self.moment.time
-        return found if self.moment.judged is None else np.maximum(found, self.moment.judged)
+        highest = np.full(len(self.ledger.hashes), NONE, dtype=np.int64)
+        np.maximum.at(highest, self.ledger.row_ids, times)
+        highest[highest == NONE] = self.moment.time
+        return highest if self.moment.judged is None else np.maximum(highest, self.moment.judged)
 
     def now_of(self, hashes: Ints, times: Ints) -> Ints:
         """Return the same for keys with these hashes, whether the batch has touched them or not."""
@@ -109,11 +110,11 @@ class Calls(ABC):
         return np.where(touched[at] == hashes, now[at], self.on_time(self.moment.time))
 
     def on_time(self, time: int) -> int:
-        """Return a time that is not late for the steps behind."""
+        """Return a time that is not late for downstream steps."""
         return time if self.moment.judged is None else max(time, self.moment.judged)
 
     def output(self) -> tuple[pa.Table, Ints, Stand]:
-        """Return the rows put out, the event time of each, and where they stand."""
+        """Return the emitted rows, the event time of each (int64 microseconds), and what has caused them."""
         if not self.made:
             none = np.empty(0, dtype=np.int64)
             return self.step.output.empty_table(), none, Stand(rows=none, times=none, hashes=none)
@@ -121,40 +122,54 @@ class Calls(ABC):
         return pa.concat_tables(tables), np.concatenate(times), Stand.joined(stands)
 
     def stand(self, stands: Sequence[tuple[int, int]], keys: Sequence[int]) -> Stand:
-        """Return where rows stand: for each its row in the batch or BY_TIME, the time that was due, and its key."""
-        rows, times = (ints(one[side] for one in stands) for side in (0, 1))
+        """Return the causes of rows: for each its row in the batch or BY_TIME, the time that was due, and its key."""
+        rows, times = (ints(place[side] for place in stands) for side in (0, 1))
         return Stand(rows=rows, times=times, hashes=self.ledger.hashes[ints(keys)])
 
     def fail(self, why: Exception, name: Any, calls: Iterable[tuple[int | None, int, int, Any]]) -> None:
-        """Put aside what a call that raised was for: places of rows, keys, times, state; or raise whose fault it is."""
+        """Quarantine what a failed call was for, or raise its error.
+
+        Args:
+            why: The exception of the call.
+            name: The key, for the error's text.
+            calls: For each row its place in the batch (None for a call without one), its key, the time that was due,
+                and the state.
+
+        Raises:
+            UnfitValue, WrongOutput, UserFunctionError: The step has no quarantine.
+        """
         blamed = why if isinstance(why, UnfitValue | WrongOutput) else self.blamed(why, during=f"key {name!r}")
         if not self.step.quarantine:
             raise blamed from (None if blamed is why else why)
         for row, key, due, state in calls:
-            told = {state.column: state.shown} if isinstance(state, Unfit) else state
-            shown = None if told is None else json.dumps(told, default=str)
+            values = {state.column: state.shown} if isinstance(state, Unfit) else state
+            shown = None if values is None else json.dumps(values, default=str)
             self.failed.append((row, key, due, blamed.what, shown))
 
-    def unfit(self, found: Unfit, of: str) -> UnfitValue:
+    def unfit(self, value: Unfit, of: str) -> UnfitValue:
         """Return the error of a value that no Python object can hold."""
         return UnfitValue(
-            f"step {self.step.name!r}: column {found.column!r} of {of} is {found.shown}, which no Python object holds"
+            f"step {self.step.name!r}: column {value.column!r} of {of} is {value.shown}, which no Python object holds"
         )
 
     def aside(self, rows: pa.Table, times: Ints) -> tuple[pa.Table, Ints, Stand]:
-        """Return the rows put aside, the event time of each, and where they stand."""
-        places, of, due, said, states = zip(*self.failed, strict=True) if self.failed else ((), (), (), (), ())
+        """Return the quarantined rows, the event time of each (int64 microseconds), and what has caused them."""
+        places, of, due, reasons, states = zip(*self.failed, strict=True) if self.failed else ((), (), (), (), ())
         at = pa.array(places, pa.int64())
-        found = rows.take(at)
+        quarantined = rows.take(at)
         for name in self.step.keys.names:
-            told = pc.if_else(at.is_valid(), found[name], self.ledger.keys[name].take(pa.array(of, pa.int64())))
-            found = found.set_column(found.schema.get_field_index(name), rows.schema.field(name), told)
-        for field, values in zip(ASIDE, (said, states), strict=True):
-            found = found.append_column(field, pa.array(values, field.type))
+            key_column = pc.if_else(
+                at.is_valid(), quarantined[name], self.ledger.keys[name].take(pa.array(of, pa.int64()))
+            )
+            quarantined = quarantined.set_column(
+                quarantined.schema.get_field_index(name), rows.schema.field(name), key_column
+            )
+        for field, values in zip(ASIDE, (reasons, states), strict=True):
+            quarantined = quarantined.append_column(field, pa.array(values, field.type))
         now = self.now(times)
         moments = ints(now[key] if row is None else times[row] for row, key in zip(places, of, strict=True))
         stands = [(BY_TIME if row is None else row, at) for row, at in zip(places, due, strict=True)]
-        return found, moments, self.stand(stands, of)
+        return quarantined, moments, self.stand(stands, of)
 
     def blamed(self, why: Exception, *, during: str) -> UserFunctionError:
         """Return the error of a function that raised: step, user's line, and during what, as for which key."""
@@ -163,14 +178,14 @@ class Calls(ABC):
         mine = file_of(self.step.fn)
         place = next((frame for frame in theirs if frame.filename == mine), theirs[0] if theirs else None)
         line = f" in {place.filename}:{place.lineno}" if place is not None else ""
-        said = why.what if isinstance(why, PenstockError) else f"{type(why).__name__}: {why}"
-        return UserFunctionError(f"step {self.step.name!r}: {said} ({during}){line}")
+        problem = why.what if isinstance(why, PenstockError) else f"{type(why).__name__}: {why}"
+        return UserFunctionError(f"step {self.step.name!r}: {problem} ({during}){line}")
 
     def state_columns(self, values: Sequence[Mapping[str, Any] | None]) -> list[pa.Array]:
         """Return state from dicts, which were checked, as columns."""
-        what = f"the state of step {self.step.name!r}"
+        label = f"the state of step {self.step.name!r}"
         return [
-            made_column([None if one is None else one[field.name] for one in values], field, what)
+            made_column([None if row is None else row[field.name] for row in values], field, label)
             for field in self.step.state
         ]
 
@@ -181,5 +196,5 @@ def ints(values: Iterable[int]) -> Ints:
 
 
 def is_nested(schema: pa.Schema) -> bool:
-    """Return whether values of a column may be changed behind one's back: lists, maps, structs."""
+    """Return whether a function could change values of a column in place: lists, maps, structs."""
     return any(pa.types.is_nested(field.type) for field in schema)

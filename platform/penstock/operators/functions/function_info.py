@@ -1,4 +1,4 @@
-"""What functions that keep state are told beside rows and state."""
+"""The arguments of functions with state beside rows and state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ArrowInfo", "TaskInfo"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskInfo:
-    """What `open` of a function is told: the batch, its time and watermark (aware datetimes), and the driver's epoch.
+    """The argument of a function's `open`: the batch, its time and watermark (aware datetimes), the driver's epoch.
 
     The watermark is None before there is one.
     """
@@ -25,7 +25,7 @@ class TaskInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrowInfo(TaskInfo):
-    """What a vectorised function is told besides: the keys, a row for each row of the state.
+    """The argument of a vectorised function: TaskInfo, and `keys`, with a row for each row of the state.
 
     `key_index` (int64) is the place in `keys` of each row's key. In the call for keys that time out `timing_out` is
     set, and there are no rows.

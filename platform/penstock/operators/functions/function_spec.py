@@ -1,4 +1,4 @@
-"""Say what a step with a function is called with, and what it keeps."""
+"""Describe a step with a function: its arguments, and the state it keeps."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["FunctionStep"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionStep:
-    """Hold a step with a function: what it is called with and what it keeps; a value that can be sent to a task.
+    """A step with a function, its arguments and the state it keeps; a value that can be sent to a task.
 
-    `visible` are the columns of the rows that the function sees. `event`: whether the step has event time.
+    `visible` are the columns of the rows that the function sees. `event` says whether the step has event time.
     """
 
     name: str
@@ -36,9 +36,9 @@ class FunctionStep:
     with_key_time: bool = False
     quarantine: bool = False
     same_rows: bool = False
-    """Whether the rows that a vectorised function puts out are those it was given, one for one."""
+    """Whether a vectorised function emits one row for each input row, in their order."""
     timed_by: str | None = None
-    """The column of the output in which no null may stand, because a step reads event time there."""
+    """The column of the output that must have no null, because a step reads event time from it."""
 
     @property
     def every_batch(self) -> bool:

@@ -189,13 +189,13 @@ class FunctionStepWork:
 
     @property
     def parts(self) -> Mapping[str, Part]:
-        """Return that the newest row of a key hides the older; state and timers are shown, the index is made again."""
+        """Return that the newest row of a key hides the older; tables show state and timers, and not the index."""
         keys = tuple(self.keys.names)
         shown = {STATE: MAIN, **(dict.fromkeys(_CLOCKS, TIMERS) if TIMERS in self.tables else {})}
         return by_name(Part(name=name, identity=keys, merge=Merge.LATEST, table=shown.get(name)) for name in PARTS)
 
     def evolution(self, state: StateView) -> Evolution:
-        """Return how this state differs from what the step keeps: new, wider and moved columns it can go on with."""
+        """Return how this state differs from what the step keeps; it accepts new, wider and moved columns."""
         stored, lost = state.schema(STATE), Evolution(refused=self.lost(state))
         if stored is None:
             return lost
@@ -213,12 +213,12 @@ class FunctionStepWork:
             return Evolution()
         old_keys = pa.schema([stored.field(name) for name in keys])
         old = pa.schema([field for field in stored if field.name not in _OWN.union(keys)])
-        found = evolve(old_keys, self.keys, old, self.spec.state)
+        evolution = evolve(old_keys, self.keys, old, self.spec.state)
         was = layout.rpartition("; ")[2]
         if was != self._timeout:
             # Nothing would look at the keys that are there: the index is written with them.
-            found += Evolution(refused=(f"{was} before, and {self._timeout} now",))
-        return found
+            evolution += Evolution(refused=(f"{was} before, and {self._timeout} now",))
+        return evolution
 
     def run(
         self, state: StateView, inputs: Sequence[Sequence[pa.Table]], facts: StepFacts
@@ -288,8 +288,8 @@ class FunctionStepWork:
             raise StateError(f"the state given to step {spec.name!r} has {more:,} more rows than keys; a key has one")
         ledger.exists[mine] = ledger.changed[mine] = True
         if spec.timeout.idle is not None:
-            said = _moments(rows, EXPIRES)
-            ledger.expires[mine] = np.where(said == NONE, moment.time + spec.timeout.idle, said)
+            expires = _moments(rows, EXPIRES)
+            ledger.expires[mine] = np.where(expires == NONE, moment.time + spec.timeout.idle, expires)
         if spec.timeout.event_time:
             ledger.deadlines[mine] = _moments(rows, EXPIRES if spec.timeout.idle is None else DEADLINE)
         if timers is not None:
@@ -314,5 +314,5 @@ def _moments(rows: pa.Table, name: str) -> Ints:
     """Return a column of moments, NONE where the table does not say."""
     if name not in rows.column_names:
         return np.full(rows.num_rows, NONE, dtype=np.int64)
-    found: Ints = column_array(rows, name).cast(pa.int64()).fill_null(NONE).to_numpy()
-    return found
+    moments: Ints = column_array(rows, name).cast(pa.int64()).fill_null(NONE).to_numpy()
+    return moments

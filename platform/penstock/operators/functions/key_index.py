@@ -1,13 +1,16 @@
-"""Keep account of the keys that a batch touches in one partition: their state before and after, and when they are due.
+"""Index of the keys that a batch touches in one state partition: their state before and after, and when they are due.
 
 The state of a step with a function has these parts, all with `_hash` and the key columns:
-`state`: a row for each key, the newest hides the older; with `_expires` where keys time out by idleness, and
-`_deadline` where they do by event time.
-`idle` and `deadlines`: when to look at a key again, in `_group`; `overdue`: keys to look at in the next batch, by
-batch. A key that has state and can time out always has an entry at or before the moment of its timeout, and seldom
-more than one: a row that moves the timeout on writes none, and an entry that comes too early is written anew.
-`event_timers` and `batch_timers`: timers that wait, by the time they are set for.
-So what a batch costs follows from the keys it touches and from those that are due, never from those that are held.
+
+- `state`: a row for each key, of which the newest hides the older. It has `_expires` where keys time out by idleness,
+  and `_deadline` where they do by event time.
+- `idle` and `deadlines`: the time at which a batch checks a key, in `_group`.
+- `overdue`: keys that the next batch checks, by batch.
+- `event_timers` and `batch_timers`: waiting timers, by the time they are set for.
+
+A key that has state and can time out always has an entry at or before its timeout, and seldom more than one. A row that
+postpones the timeout writes none, and a batch that meets an early entry writes a new one.
+So a batch costs as much as the keys it touches and those that are due; the other keys of the partition cost nothing.
 """
 
 from __future__ import annotations
@@ -89,7 +92,7 @@ class KeyIndex:
     """The keys of one batch in one partition, in the order of their hashes, each with a number.
 
     `row_ids`: the key of each row of the batch. `before`: which keys had state, and `table` what state, a row for each.
-    `exists`, `expires` and `deadlines` (microseconds, NONE for nothing) are as the batch leaves them: whoever runs the
+    `exists`, `expires` and `deadlines` (microseconds, NONE for nothing) are as the batch leaves them. The caller of the
     function changes them, and marks a key in `changed`.
     """
 
@@ -114,8 +117,8 @@ class KeyIndex:
         spec = self.spec
         tables = [spec.entries(np.zeros(len(hashes), dtype=np.int64), hashes, keys)]
         for part, clock in self._clocks.items():
-            found = self.source.scan(part, None, _behind(clock)) if clock is not None else ()
-            entries = [spec.entries(*_entry(table, spec)) for table in found]
+            due = self.source.scan(part, None, _behind(clock)) if clock is not None else ()
+            entries = [spec.entries(*_entry(table, spec)) for table in due]
             self._fired[part] = pa.concat_tables(entries) if entries else tables[0].slice(0, 0)
             tables.append(self._fired[part])
         if whole:
@@ -166,8 +169,8 @@ class KeyIndex:
 
     def states(self, keys: Ints) -> list[Any]:
         """Return the state that these keys had before the batch, dicts, None for none; an Unfit as in `key_values`."""
-        found = python_rows(self.table.take(pa.array(keys)))
-        return [one if there else None for one, there in zip(found, self.before[keys].tolist(), strict=True)]
+        rows = python_rows(self.table.take(pa.array(keys)))
+        return [row if exists else None for row, exists in zip(rows, self.before[keys].tolist(), strict=True)]
 
     def with_new(self, keys: Ints, columns: Sequence[pa.Array]) -> list[pa.Array]:
         """Return the state columns of all keys, where `columns` are those of these keys, and the others keep theirs."""
@@ -201,16 +204,16 @@ class KeyIndex:
         past = (self.deadlines != NONE) & (self.deadlines < (NONE if mark is None else mark))
         over = self._fired_in(IDLE, DEADLINES, OVERDUE) & (idle | past) & ~self.had_rows
         if mark == END_OF_TIME:
-            over |= past  # no batch comes behind this one in which a key that had a row could go
-        found: Ints = np.flatnonzero(over & self.exists)
-        return found
+            over |= past  # this batch is the last: no later one could expire a key that has a row in it
+        keys: Ints = np.flatnonzero(over & self.exists)
+        return keys
 
     def forget(self, keys: Ints | int) -> None:
         """Forget keys that have timed out."""
         self.exists[keys] = False
         self.expires[keys] = self.deadlines[keys] = NONE
 
-    # --- behind the function ------------------------------------------------------------------
+    # --- after the function -------------------------------------------------------------------
 
     def touch(self) -> None:
         """Move the expiry of the keys that had rows, and give one to those that have state only now."""
@@ -242,16 +245,16 @@ class KeyIndex:
         return Change(append=append, floors={part: floor for part, floor in floors.items() if floor is not None})
 
     def due(self, change: Change, *parts: str) -> int | None:
-        """Return the least group of index parts that is still to come behind a change."""
-        found = []
+        """Return the least group of index parts that remains after a change."""
+        groups = []
         for part in parts:
-            found.append(self.source.first_group(part, change.floors.get(part)))
+            groups.append(self.source.first_group(part, change.floors.get(part)))
             if part in change.append:
-                found.append(int(integers(change.append[part], GROUP).min()))
-        return min((group for group in found if group is not None), default=None)
+                groups.append(int(integers(change.append[part], GROUP).min()))
+        return min((group for group in groups if group is not None), default=None)
 
     def next_due(self, change: Change) -> tuple[int | None, int | None]:
-        """Return when the partition is next to be looked at: by the watermark, and by the batch time."""
+        """Return when the partition's next entry is due, by the watermark and by the batch time, in microseconds."""
         event = self.due(change, DEADLINES, EVENT_TIMERS)
         if self.due(change, OVERDUE) is not None and self.moment.watermark is not None:
             event = self.moment.watermark if event is None else min(event, self.moment.watermark)
@@ -262,10 +265,10 @@ class KeyIndex:
         return None if clock is None else _behind(clock)
 
     def _new_entries(self) -> Iterator[tuple[str, Ints, Ints]]:
-        """Yield a part, and the moments and keys that are to be looked at again."""
+        """Yield each index part with the moments and keys of its new entries."""
         for part in (EVENT_TIMERS, BATCH_TIMERS):
             waiting = sorted({(at, key) for name, at, key in self._timers if name == part})
-            at, keys = (np.array([one[side] for one in waiting], dtype=np.int64) for side in (0, 1))
+            at, keys = (np.array([timer[side] for timer in waiting], dtype=np.int64) for side in (0, 1))
             yield part, at, keys
         keys = self._to_index(self.expires, self.old_expires, self._fired_in(IDLE))
         yield IDLE, self.expires[keys] + 1, keys
@@ -277,9 +280,9 @@ class KeyIndex:
         yield OVERDUE, np.full(int(late.sum()), self.moment.batch, dtype=np.int64), keys[late]
 
     def _to_index(self, now: Ints, before: Ints, fired: Bools) -> Ints:
-        """Return the keys with a moment that no entry stands for: new ones, earlier ones, and those just looked at."""
-        found: Ints = np.flatnonzero(self.exists & (now != NONE) & ((before == NONE) | (now < before) | fired))
-        return found
+        """Return the keys whose moment has no entry: new moments, earlier ones, and those whose entry has fired."""
+        keys: Ints = np.flatnonzero(self.exists & (now != NONE) & ((before == NONE) | (now < before) | fired))
+        return keys
 
     def _fired_in(self, *parts: str) -> Bools:
         fired = np.zeros(len(self.hashes), dtype=np.bool_)
@@ -294,8 +297,8 @@ class KeyIndex:
 def readable(rows: pa.Table) -> pa.Table:
     """Return rows of state for people and other engines: keys, state columns and `_expires`, a UTC timestamp.
 
-    That is the batch time behind which an idle key is forgotten, or else its deadline in event time. Where keys have
-    both, the deadline is `_deadline`.
+    `_expires` is the batch time after which an idle key expires, or else the key's deadline in event time. Where keys
+    have both, the deadline is `_deadline`.
     """
     kept = [name for name in (EXPIRES, DEADLINE) if name in rows.column_names]
     kind = pa.timestamp("us", tz="UTC")
@@ -312,12 +315,12 @@ def _moments(table: pa.Table, name: str) -> Ints:
     """Return a column of moments, NONE for null; all NONE where the state has no such column."""
     if name not in table.column_names:
         return np.full(table.num_rows, NONE, dtype=np.int64)
-    found: Ints = column_array(table, name).fill_null(NONE).to_numpy().copy()
-    return found
+    moments: Ints = column_array(table, name).fill_null(NONE).to_numpy().copy()
+    return moments
 
 
 def _behind(clock: int) -> int:
-    """Return the group behind all that a clock has come to; nothing is ever due at the end of time itself."""
+    """Return the first group that a clock has not reached; nothing is ever due at the end of time itself."""
     return min(clock + 1, END_OF_TIME)
 
 

@@ -31,7 +31,7 @@ _UNFIT = (
 _LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
 
-def typed_column(values: Sequence[Any], field: pa.Field, what: str, keys: Sequence[Any] = ()) -> pa.Array:
+def typed_column(values: Sequence[Any], field: pa.Field, label: str, keys: Sequence[Any] = ()) -> pa.Array:
     """Return Python values as a column.
 
     Raises WrongOutput for the first that does not fit, with its key where `keys` has one for each.
@@ -50,19 +50,19 @@ def typed_column(values: Sequence[Any], field: pa.Field, what: str, keys: Sequen
             pass
         key = f" for key {keys[place]!r}" if keys else ""
         raise WrongOutput(
-            f"column {field.name!r} of {what} is {field.type} and got a {type(value).__name__}{key}: {value!r:.80}"
+            f"column {field.name!r} of {label} is {field.type} and got a {type(value).__name__}{key}: {value!r:.80}"
         )
     return _column(values, field.type)
 
 
 def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return values as a column; Arrow never lets go of a memoryview that it is given, and the worker lives on."""
+    """Return values as a column; memoryviews are copied, because Arrow never frees one, and the worker lives on."""
     if pa.types.is_binary(kind):
         values = [bytes(value) if type(value) is memoryview else value for value in values]
     return pa.array(values, kind)
 
 
-def checker(schema: pa.Schema, what: str) -> Check:
+def checker(schema: pa.Schema, label: str) -> Check:
     """Return what raises WrongOutput for a row, and its key, of which a value does not fit its column.
 
     Called for each row that a function returns, so that a row that does not fit is known by its call.
@@ -74,7 +74,7 @@ def checker(schema: pa.Schema, what: str) -> Check:
             value = row[name]
             if value is not None and type(value) is not exact and not fits(value):
                 raise WrongOutput(
-                    f"column {name!r} of {what} is {kind} and got a {type(value).__name__} for key {key!r}: "
+                    f"column {name!r} of {label} is {kind} and got a {type(value).__name__} for key {key!r}: "
                     f"{value!r:.80}"
                 )
 
@@ -107,50 +107,51 @@ def _fits(kind: pa.DataType) -> Callable[[Any], bool]:
     return wholly
 
 
-def made_column(values: Sequence[Any], field: pa.Field, what: str) -> pa.Array:
+def made_column(values: Sequence[Any], field: pa.Field, label: str) -> pa.Array:
     """Return values that a `checker` has let pass as a column."""
     try:
         return _column(values, field.type)
     except _UNFIT:
-        return typed_column(values, field, what)
+        return typed_column(values, field, label)
 
 
-def typed_table(found: object, schema: pa.Schema, what: str) -> pa.Table:
+def typed_table(table: object, schema: pa.Schema, label: str) -> pa.Table:
     """Return a table with exactly the columns of the schema, widened where that loses nothing; or raise WrongOutput."""
-    if isinstance(found, pa.RecordBatch):
-        found = pa.Table.from_batches([found])
-    if not isinstance(found, pa.Table):
-        raise WrongOutput(f"{what} is a {type(found).__name__}, not a pyarrow Table")
-    if set(found.column_names) != set(schema.names) or found.num_columns != len(schema):
-        raise WrongOutput(f"{what} has the columns {found.column_names}, not {schema.names}")
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    if not isinstance(table, pa.Table):
+        raise WrongOutput(f"{label} is a {type(table).__name__}, not a pyarrow Table")
+    if set(table.column_names) != set(schema.names) or table.num_columns != len(schema):
+        raise WrongOutput(f"{label} has the columns {table.column_names}, not {schema.names}")
     columns = []
     for field in schema:
-        column = found.column(field.name)
+        column = table.column(field.name)
         try:
             columns.append(column if column.type == field.type else column.cast(field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            raise WrongOutput(f"column {field.name!r} of {what} is {field.type} and got {column.type}") from None
+            raise WrongOutput(f"column {field.name!r} of {label} is {field.type} and got {column.type}") from None
     return pa.table(columns, schema=schema)
 
 
 def _fit(values: Iterable[Any], kind: pa.DataType) -> bool:
     """Return whether the values are of Python types that the Arrow type holds whole; looks at each type once."""
-    there = [value for value in values if value is not None]
+    present = [value for value in values if value is not None]
     if pa.types.is_struct(kind):
         names = [field.name for field in kind]
-        if not all(isinstance(value, Mapping) and value.keys() == set(names) for value in there):
+        if not all(isinstance(value, Mapping) and value.keys() == set(names) for value in present):
             return False
-        return all(_fit([value[field.name] for value in there], field.type) for field in kind)
+        return all(_fit([value[field.name] for value in present], field.type) for field in kind)
     if pa.types.is_map(kind):
-        pairs = [pair for value in there for pair in (value.items() if isinstance(value, Mapping) else value)]
+        pairs = [pair for value in present for pair in (value.items() if isinstance(value, Mapping) else value)]
         return _fit([k for k, _ in pairs], kind.key_type) and _fit([v for _, v in pairs], kind.item_type)
     if pa.types.is_list(kind):
-        return _fit([item for value in there for item in value], kind.value_type)
-    if pa.types.is_float32(kind) and any(_LARGEST_FLOAT < abs(value) < float("inf") for value in there):
+        return _fit([item for value in present for item in value], kind.value_type)
+    if pa.types.is_float32(kind) and any(_LARGEST_FLOAT < abs(value) < float("inf") for value in present):
         return False
     wanted, unwanted = _python_types(kind)
     return all(
-        issubclass(one, wanted) and not (unwanted and issubclass(one, unwanted)) for one in set(map(type, there))
+        issubclass(kind_of_value, wanted) and not (unwanted and issubclass(kind_of_value, unwanted))
+        for kind_of_value in set(map(type, present))
     )
 
 

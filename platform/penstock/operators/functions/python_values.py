@@ -45,11 +45,11 @@ def python_values(column: pa.Array | pa.ChunkedArray, name: str) -> list[Any]:
     return values
 
 
-def _value(one: pa.Array | pa.ChunkedArray, name: str) -> Any:
+def _value(cell: pa.Array | pa.ChunkedArray, name: str) -> Any:
     try:
-        return one.to_pylist()[0]
+        return cell.to_pylist()[0]
     except _UNFIT:
-        array = one.combine_chunks() if isinstance(one, pa.ChunkedArray) else one
+        array = cell.combine_chunks() if isinstance(cell, pa.ChunkedArray) else cell
         return Unfit(name, " ".join(array.to_string().split())[2:-2][:80])
 
 

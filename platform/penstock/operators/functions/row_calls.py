@@ -60,9 +60,9 @@ class RowCalls(Calls):
             piece = slice(start, start + PIECE)
             keys = ledger.row_ids[piece]
             self._take_up(np.unique(keys))
-            given = python_rows(rows.slice(start, PIECE))
-            self.unfit_rows = any(type(row) is Unfit for row in given)
-            each = zip(given, keys.tolist(), times[piece].tolist(), strict=True)
+            batch = python_rows(rows.slice(start, PIECE))
+            self.unfit_rows = any(type(row) is Unfit for row in batch)
+            each = zip(batch, keys.tolist(), times[piece].tolist(), strict=True)
             for place, (row, key, time) in enumerate(each, start):
                 self._call(key, row, time, place)
         self.unfit_rows = False
@@ -77,10 +77,10 @@ class RowCalls(Calls):
         return ledger.with_new(keys, columns)
 
     def _take_up(self, keys: Ints) -> None:
-        """Have these keys, and the state they had before the batch, as Python objects, and let go of the others."""
+        """Load these keys, and the state they had before the batch, as Python objects, in place of the others."""
         self.names = dict(zip(keys.tolist(), self.ledger.key_values(keys), strict=True))
         self.olds = dict(zip(keys.tolist(), self.ledger.states(keys), strict=True))
-        self.unfit_keys = any(type(one) is Unfit for kept in (self.names, self.olds) for one in kept.values())
+        self.unfit_keys = any(type(value) is Unfit for kept in (self.names, self.olds) for value in kept.values())
 
     def _time_out(self) -> None:
         ledger, over = self.ledger, self.ledger.timing_out()
@@ -134,22 +134,22 @@ class RowCalls(Calls):
     ) -> None:
         ledger, state, name = self.ledger, self.state, self.names[key]
         kept = self.values[key] if key in self.values else self.olds[key]
-        if place is None:  # what a key emits stands in the order of its calls
+        if place is None:  # rows of one key sort in the order of its calls
             due = self.last_due[key] = max(due, self.last_due.get(key, due))
         try:
             if self.unfit_rows or self.unfit_keys:
                 self._refuse_unfit(row, name, kept, place)
             deadline = int(ledger.deadlines[key])
             state.begin(kept, None if deadline == NONE else deadline, timing_out=timing_out, firing=firing)
-            found = self._checked(self.step.fn(self.time, name, row, state), name)
+            returned = self._checked(self.step.fn(self.time, name, row, state), name)
             touched, values, until, timers = state.end()
             if values is not None and touched:
                 self.check_state(values, name)
         except Exception as why:  # noqa: BLE001 - whatever a function of the user's raises
             self.fail(why, name, [(place, key, due, kept)])
             return
-        for one in found:
-            self.put_out.append(one)
+        for output in returned:
+            self.put_out.append(output)
             self.put_for.append(key)
             self.put_at.append(time)
             self.stands.append((BY_TIME if place is None else place, due))
@@ -174,27 +174,27 @@ class RowCalls(Calls):
         if lost := first_unfit((name, kept)):
             raise self.unfit(lost, "a key" if lost is name else f"the state of key {name!r}")
 
-    def _checked(self, found: object, name: Any) -> list[Mapping[str, Any]]:
+    def _checked(self, returned: object, name: Any) -> list[Mapping[str, Any]]:
         """Return the rows of a call; raises WrongOutput for what is not as declared."""
-        if found is None:
+        if returned is None:
             return []
         rows = []
-        for row in found if isinstance(found, list | tuple) else (found,):
+        for row in returned if isinstance(returned, list | tuple) else (returned,):
             if not (type(row) is dict or isinstance(row, Mapping)) or row.keys() != self.columns:
-                said = f"columns {list(row)}" if isinstance(row, Mapping) else f"a {type(row).__name__}"
+                shape = f"columns {list(row)}" if isinstance(row, Mapping) else f"a {type(row).__name__}"
                 raise WrongOutput(
-                    f"step {self.step.name!r} returned {said} for key {name!r}, not a dict of {self.step.output.names}"
+                    f"step {self.step.name!r} returned {shape} for key {name!r}, not a dict of {self.step.output.names}"
                 )
             self.check_output(row, name)
-            rows.append(self.copied(row))  # the function may go on with what it has returned
+            rows.append(self.copied(row))  # the function may change later what it has returned
         return rows
 
     def _flush(self) -> None:
-        """Make columns of the rows put out so far."""
+        """Make columns of the rows emitted so far."""
         if not self.put_out:
             return
-        output, what = self.step.output, f"what step {self.step.name!r} put out"
-        columns = [made_column([row[field.name] for row in self.put_out], field, what) for field in output]
+        output, label = self.step.output, f"what step {self.step.name!r} put out"
+        columns = [made_column([row[field.name] for row in self.put_out], field, label) for field in output]
         made = pa.table(columns, schema=output)
         self.made.append((made, ints(self.put_at), self.stand(self.stands, self.put_for)))
         self._begin_output()

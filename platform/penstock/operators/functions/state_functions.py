@@ -30,13 +30,21 @@ _CALLS: Mapping[Form, type[Calls]] = {Form.ROWS: RowCalls, Form.ARROW: ArrowCall
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionResult:
-    """Hold what a batch did in one state partition.
+    """The effect of a batch on one state partition; times are int64 microseconds.
 
-    `output` and `times`: the rows put out, and the event time of each. `due` and `due_time`: when the partition is to
-    be looked at next though no row comes, by the watermark and by the batch time. `rows`: those that were taken.
-    `aside` and `aside_times`: the rows of calls that raised, `aside_rows` of them from the batch; a call without a row
-    has one with the key only. `stand` and `aside_stand`: where they stand in the order of arrival.
-    `now` returns the event times of what no single row has caused, from the hashes of the keys.
+    Attributes:
+        output: The emitted rows.
+        times: The event time of each.
+        stand: What has caused each, for the order of arrival.
+        change: The rows to add to the state.
+        due: The watermark at which the partition has work though no row comes; None where it has none.
+        due_time: The same by batch time.
+        rows: How many rows of the batch the function has taken, without the quarantined ones.
+        aside: The quarantined rows of failed calls; a call without a row has one with the key only.
+        aside_times: The event time of each.
+        aside_stand: What has caused each, for the order of arrival.
+        aside_rows: How many of them are rows of the batch.
+        now: Returns the event times of output that no single row has caused, from the hashes of the keys.
     """
 
     output: pa.Table
@@ -65,11 +73,22 @@ def run_function(
 ) -> FunctionResult:
     """Run a batch's rows, in order of arrival, through the function of one partition.
 
-    `rows` has the visible columns, `keys` the key columns, `hashes` and `times` (event time) a number for each row;
-    `where` says in words where a row came from.
-    Raises UserFunctionError where the function raises, unless the step puts such rows aside, and WrongOutput where it
-    returns what was not declared, and UnfitValue for a value that Python cannot hold, unless the step puts such rows
-    aside.
+    Unless the step quarantines the rows of failed calls, it raises their errors.
+
+    Args:
+        step: The step.
+        source: The partition's state.
+        rows: The visible columns of the rows.
+        hashes: int64: the hash of each row's key.
+        keys: The key columns of the rows.
+        times: int64: the event time of each row, microseconds.
+        moment: The facts of the batch.
+        where: Returns in words where a row of the batch came from.
+
+    Raises:
+        UserFunctionError: The function raises.
+        WrongOutput: The function returns what the step does not declare.
+        UnfitValue: A row, a key or a state has a value that Python cannot hold.
     """
     ledger = KeyIndex(step.kept, source, moment)
     ledger.open(hashes, keys, whole=step.every_batch)

@@ -71,10 +71,10 @@ class UpdateCalls(Calls):
             done.append(key)
             made.append(new)
         called, columns = ints(done), self.state_columns(made)
-        there = np.array([new is not None for new in made], dtype=np.bool_)
-        self._emit(called[there], [column.filter(pa.array(there)) for column in columns])
-        ledger.exists[called] = there
-        other = (there != ledger.before[called]) | self._differs(called, columns)
+        exists = np.array([new is not None for new in made], dtype=np.bool_)
+        self._emit(called[exists], [column.filter(pa.array(exists)) for column in columns])
+        ledger.exists[called] = exists
+        other = (exists != ledger.before[called]) | self._differs(called, columns)
         ledger.changed[called] = other
         return called[other], [column.filter(pa.array(other)) for column in columns]
 
@@ -89,10 +89,10 @@ class UpdateCalls(Calls):
             return None
         made = self._whole(new, name) if self.single is None else {self.single: new}
         self.check(made, name)
-        return deepcopy(made) if self.nested else made  # the function may go on with what it has returned
+        return deepcopy(made) if self.nested else made  # the function may change later what it has returned
 
     def _emit(self, keys: Ints, columns: list[pa.Array]) -> None:
-        """Put out keys and their new state."""
+        """Emit keys and their new state."""
         if not len(keys):
             return
         rows = [*self.ledger.keys.take(pa.array(keys)).columns, *columns]
@@ -104,10 +104,10 @@ class UpdateCalls(Calls):
     def _differs(self, keys: Ints, columns: list[pa.Array]) -> Bools:
         """Return which keys have other state than before the batch: what stays as it was is not written again."""
         before = self.ledger.table.take(pa.array(keys))
-        found = np.zeros(len(keys), dtype=np.bool_)
+        differs = np.zeros(len(keys), dtype=np.bool_)
         for field, now in zip(self.step.state, columns, strict=True):
-            found |= _unlike(now, column_array(before, field.name))
-        return found
+            differs |= _unlike(now, column_array(before, field.name))
+        return differs
 
     def _rows_of(self, key: int) -> list[int | None]:
         """Return the places of a key's rows in the batch, None for a key without rows."""
@@ -120,17 +120,17 @@ class UpdateCalls(Calls):
         return dict(new)
 
 
-def _unlike(one: pa.Array, other: pa.Array) -> Bools:
+def _unlike(new: pa.Array, old: pa.Array) -> Bools:
     """Return where two columns differ; floats by their bits, so that -0.0 is not 0.0."""
-    if pa.types.is_nested(one.type):
-        return np.array([not a.equals(b) for a, b in zip(one, other, strict=True)], dtype=np.bool_)
-    if pa.types.is_floating(one.type):
-        bits = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[one.type.bit_width]
-        one, other = one.view(bits), other.view(bits)
+    if pa.types.is_nested(new.type):
+        return np.array([not a.equals(b) for a, b in zip(new, old, strict=True)], dtype=np.bool_)
+    if pa.types.is_floating(new.type):
+        bits = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[new.type.bit_width]
+        new, old = new.view(bits), old.view(bits)
     try:
-        same = pc.if_else(pc.and_(one.is_valid(), other.is_valid()), pc.equal(one, other), None)
+        same = pc.if_else(pc.and_(new.is_valid(), old.is_valid()), pc.equal(new, old), None)
     except pa.ArrowNotImplementedError:  # an interval of months
-        return np.ones(len(one), dtype=np.bool_)
-    both_null = pc.and_(one.is_null(), other.is_null())
+        return np.ones(len(new), dtype=np.bool_)
+    both_null = pc.and_(new.is_null(), old.is_null())
     unlike: Bools = pc.invert(pc.fill_null(same, both_null)).to_numpy(zero_copy_only=False)
     return unlike

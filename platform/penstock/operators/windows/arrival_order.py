@@ -1,9 +1,8 @@
 """Bring the order of arrival of a step's output to the state of a downstream window (SEMANTICS 1.6, 3.3).
 
 A window that takes the first or the last row keeps its place as four numbers, the first of them the batch. The place of
-a row that a step has put out is bytes of any length. It travels beside the partials of a batch; where they are merged,
-the places of all of them are known, and their order becomes the number that is kept: only rows of one batch are ever
-compared by it.
+a row that a step has emitted is bytes of any length, which travel beside the partials of a batch. The task that merges
+the partials knows all places, and keeps each one's rank. Only rows of one batch are compared by it.
 """
 
 from __future__ import annotations

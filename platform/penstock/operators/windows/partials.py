@@ -89,7 +89,7 @@ class PartialLayout:
         grouping = group_rows(keys, hashes, slices)
         sign = None
         if signs is not None:
-            sign = np.repeat(np.array(signs, dtype=np.int64), [given.num_rows for given in tables])
+            sign = np.repeat(np.array(signs, dtype=np.int64), [delta.num_rows for delta in tables])
         partials = self.plan.merge(self.plan.partials_of(table), grouping.ids, grouping.groups, sign)
         at = np.zeros(grouping.groups, dtype=np.int64) if slices is None else slices[grouping.first]
         return self.table_of(at, hashes, keys, grouping.first, partials)

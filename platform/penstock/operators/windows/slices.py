@@ -61,7 +61,7 @@ def check_window(window: TimeWindow) -> None:
 
 
 def slices_per_window(window: TimeWindow) -> int:
-    """Return how many slices a window is made of."""
+    """Return the number of slices in a window."""
     whole, odd = divmod(window.size, window.every)
     return whole * (2 if odd else 1) + (1 if odd else 0)
 

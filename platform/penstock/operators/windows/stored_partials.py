@@ -1,9 +1,9 @@
 """Read partials that were stored for other aggregates than the step has now (schema evolution on restart).
 
-All state is read as if each change of the aggregates had rewritten it. What the code has dropped is gone, also where
-the files still have it; what is new is as of no rows, and counts those from now on. What tells one from another is a
-generation: a number that grows with each change, and that segments carry. For each older one that may still have rows
-the facts say from which of its columns the partials of today are told.
+All state is read as if each change of the aggregates had rewritten it. Dropped aggregates are gone, also where files
+still have them. New aggregates begin without rows, and count later ones. Each change of the aggregates has a
+generation, a growing number that segments carry. For each older generation that may still have rows, the facts name the
+columns that give today's partials.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from penstock.operators.aggregates import ROWS
 from penstock.operators.aggregates.cells import as_arrow
 from penstock.operators.aggregates.edges import Edge
 from penstock.operators.aggregates.extremes import Extreme
-from penstock.operators.aggregates.naming import names_of, said_in
+from penstock.operators.aggregates.naming import aggregates_in, names_of
 from penstock.operators.aggregates.wide import Wide
-from penstock.operators.partial_sources import Told, through, told_from
+from penstock.operators.partial_sources import Sources, sources_of, through
 from penstock.operators.windows.partials import FROM, GROUP, HASH, SLICE_START, PartialLayout, column_array
 
 __all__ = ["GENERATION", "OLDER", "StoredPartials"]
@@ -33,21 +33,22 @@ _LIMITS = np.iinfo(np.int64)
 
 
 class _Older(NamedTuple):
-    """How rows of an older generation are read; the batch from which on there are none; None is the next."""
+    """How rows of an older generation are read, and the batch from which on there are none; None is the next."""
 
     until: int | None
-    told: Told
+    sources: Sources
 
 
 @dataclass(frozen=True, slots=True)
 class StoredPartials:
     """Reads tables of partials, of state or of a snapshot, as a layout has them; `old` names those by place.
 
-    `generation` is that of the layout, `told` what tells it from the one that the state was written with last.
+    `generation` is that of the layout. `sources` names the columns of the newest stored generation that give its
+    partials.
     """
 
     layout: PartialLayout
-    told: Told
+    sources: Sources
     generation: int = 0
     older: Mapping[int, _Older] = field(default_factory=dict)
     old: Mapping[str, str] = field(default_factory=dict)
@@ -59,25 +60,25 @@ class StoredPartials:
         """Return what reads state with these facts, whose aggregates were these in words; None where there is none."""
         generation: int = facts.get(GENERATION, 0)
         older = {
-            int(number): _Older(until, {name: tuple(columns) for name, columns in told.items()})
-            for number, (until, told) in facts.get(OLDER, {}).items()
+            int(number): _Older(until, {name: tuple(columns) for name, columns in sources.items()})
+            for number, (until, sources) in facts.get(OLDER, {}).items()
         }
         now = {f.name for f in layout.plan.fields}
         before = now
         if aggregates is not None:
-            before = {ROWS} | names_of(said_in(aggregates), old=GENERATION not in facts)
-        told = told_from(layout.plan, before)
+            before = {ROWS} | names_of(aggregates_in(aggregates), old=GENERATION not in facts)
+        sources = sources_of(layout.plan, before)
         if before != now:
-            older = {number: _Older(until, through(told, was)) for number, (until, was) in older.items()}
-            older[generation] = _Older(None, told)
+            older = {number: _Older(until, through(sources, was)) for number, (until, was) in older.items()}
+            older[generation] = _Older(None, sources)
             generation += 1
-        return cls(layout, told, generation, older, old)
+        return cls(layout, sources, generation, older, old)
 
     @classmethod
     def of_table(cls, layout: PartialLayout, names: Iterable[str], old: Mapping[str, str]) -> StoredPartials:
         """Return what reads a table of its own with these columns."""
-        told = told_from(layout.plan, {old.get(name, name) for name in names})
-        return cls(layout, told, 1, {0: _Older(None, told)}, old)
+        sources = sources_of(layout.plan, {old.get(name, name) for name in names})
+        return cls(layout, sources, 1, {0: _Older(None, sources)}, old)
 
     def __call__(self, table: pa.Table, generation: int = 0) -> pa.Table:
         """Return a table of a generation with the partials of the layout; its other columns are as they are."""
@@ -85,29 +86,29 @@ class StoredPartials:
         if generation == self.generation:
             if not self.old and self._same(table):
                 return table
-            told: Told = {f.name: (f.name,) for f in fields}
+            sources: Sources = {f.name: (f.name,) for f in fields}
         elif generation in self.older:
-            told = self.older[generation].told
+            sources = self.older[generation].sources
         else:
             raise StateError(f"rows of generation {generation}, which the manifest does not tell how to read")
         stored = self._stored(table)
         first = [name for name in (GROUP, HASH, *self.layout.keys.names) if name in table.column_names]
         last = [name for name in (FROM, SLICE_START) if name in table.column_names]
-        arrays = {f.name: self._partial(f, told.get(f.name, ()), stored, table.num_rows) for f in fields}
+        arrays = {f.name: self._partial(f, sources.get(f.name, ()), stored, table.num_rows) for f in fields}
         columns = {name: table[name] for name in first} | arrays | {name: table[name] for name in last}
         return pa.table(columns)
 
     @property
     def new(self) -> set[str]:
-        """Return the partials of the layout that nothing which was written last tells."""
-        return {f.name for f in self.layout.plan.fields} - self.told.keys()
+        """Return the partials of the layout that have no source in the newest stored generation."""
+        return {f.name for f in self.layout.plan.fields} - self.sources.keys()
 
     def facts(self, batch: int, oldest: int) -> dict[str, Any]:
         """Return the facts that a batch leaves; `oldest` is the batch of the oldest file that the state refers to."""
-        ends = {number: (batch if until is None else until, told) for number, (until, told) in self.older.items()}
+        ends = {number: (batch if until is None else until, sources) for number, (until, sources) in self.older.items()}
         older = {
-            str(number): [until, {name: list(columns) for name, columns in told.items()}]
-            for number, (until, told) in ends.items()
+            str(number): [until, {name: list(columns) for name, columns in sources.items()}]
+            for number, (until, sources) in ends.items()
             if oldest < until
         }
         return {GENERATION: self.generation} | ({OLDER: older} if older else {})
@@ -120,10 +121,10 @@ class StoredPartials:
         return [f.name for f in kept] == names and [f.type for f in kept] == [f.type for f in self.layout.plan.fields]
 
     def _stored(self, table: pa.Table) -> dict[str, pa.ChunkedArray]:
-        found: dict[str, pa.ChunkedArray] = {}
+        columns: dict[str, pa.ChunkedArray] = {}
         for name in table.column_names:
-            found.setdefault(self.old.get(name, name), table[name])
-        return found
+            columns.setdefault(self.old.get(name, name), table[name])
+        return columns
 
     def _partial(
         self, wanted: pa.Field, sources: tuple[str, ...], stored: Mapping[str, pa.ChunkedArray], rows: int
@@ -137,8 +138,8 @@ class StoredPartials:
                 return stored[sources[0]].cast(wanted.type)
             return pa.chunked_array([_summed(stored[sources[0]], stored[sources[1]], wanted.type)])
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            what = f"state column {wanted.name!r} does not fit {wanted.type}: {error}"
-            raise StateError(what, column=wanted.name) from error
+            problem = f"state column {wanted.name!r} does not fit {wanted.type}: {error}"
+            raise StateError(problem, column=wanted.name) from error
 
     def _neutral(self, wanted: pa.Field, rows: int) -> pa.Array:
         """Return partials of no rows."""
@@ -148,7 +149,7 @@ class StoredPartials:
             if isinstance(cell, Extreme):
                 return pa.nulls(rows, wanted.type)
             if isinstance(cell, Edge):
-                if wanted.name in [given.column for given in cell.inputs]:
+                if wanted.name in [edge.column for edge in cell.inputs]:
                     return pa.nulls(rows, wanted.type)
                 return pa.array(np.full(rows, _LIMITS.min if cell.last else _LIMITS.max))
         return pa.array(np.zeros(rows, dtype=np.int64)).cast(wanted.type)

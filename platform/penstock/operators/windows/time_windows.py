@@ -43,7 +43,7 @@ WINDOW_START, WINDOW_END = "window_start", "window_end"
 _UTC = pa.timestamp("us", tz="UTC")
 _CLOSED_TO, _STRATEGY = "closed_to", "strategy"
 _MADE = (RUNNING, FRONT, LATE, TOTAL, LATE_NEXT)
-"""The parts that are made again from slices, where another strategy or version wrote the state."""
+"""The parts that are rebuilt from slices, where another strategy or version wrote the state."""
 OUTPUT_BYTES = 64 * 2**20
 """About how many bytes of output are made before they are sent on."""
 _FOLDED_BYTES = 512 * 2**20
@@ -53,7 +53,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowStep:
-    """Hold a window step: its windows, its aggregates and its key columns; a plain value that can be pickled."""
+    """A window step, with its windows, aggregates and key columns; a plain value that can be pickled."""
 
     window: TimeWindow
     plan: AggregatePlan
@@ -99,15 +99,18 @@ class WindowStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """Hold what a batch did in one state partition.
+    """The effect of a batch on one state partition.
 
-    `append`: by part, rows to add; sorted by group, then hash.
-    `replace`: by part, all rows it holds from now on; without rows, the part is gone.
-    `floor`: groups before it will never be read again, in the parts "slices", "front" and "late".
-    `facts`: what the next step's source gives back; plain JSON.
     A batch without rows that closes nothing changes neither parts, floor nor facts, however far the watermark moved.
-    `next_due`: the end of the next window that has rows; None where none has.
-    `windows`: how many windows closed. `rows`: how many rows of the batch were counted in.
+
+    Attributes:
+        append: By part, rows to add; sorted by group, then hash.
+        replace: By part, all rows it holds from now on; without rows, the part is gone.
+        floor: No later batch reads groups before it, in the parts "slices", "front" and "late".
+        facts: Plain JSON, which the next batch's source returns.
+        next_due: The end of the next window that has rows, microseconds; None where none has.
+        windows: How many windows closed.
+        rows: How many rows of the batch the slices have taken.
     """
 
     append: Mapping[str, pa.Table]
@@ -145,12 +148,12 @@ def preaggregate(
     key_arrays = [column_array(rows, column) for column in keys.values()]
     hashes = integers(rows, hash_column)
     grouping = group_rows(key_arrays, hashes, slices)
-    given = Rows(
+    inputs_of_rows = Rows(
         inputs={a.source: column_array(rows, inputs[a.name]) for a in plan.aggregates if a.source is not None},
         times=times,
         order=tuple(_order(rows, part) for part in order) if plan.needs_order else (),
     )
-    partials = plan.reduce(given, grouping.ids, grouping.groups)
+    partials = plan.reduce(inputs_of_rows, grouping.ids, grouping.groups)
     return layout.table_of(slices[grouping.first], hashes, key_arrays, grouping.first, partials)
 
 
@@ -164,12 +167,12 @@ def step(
 ) -> Generator[pa.Table, None, StepResult]:
     """Fold a batch's slices into the state of one partition and close the windows that are due (SEMANTICS 2.5).
 
-    Yields the rows of the windows that closed, in the order of their ends, about OUTPUT_BYTES at a time; what a jump of
-    the watermark closes is never held as a whole.
+    Yields the rows of the windows that closed, in the order of their ends, about OUTPUT_BYTES at a time. So memory does
+    not grow with the windows that a jump of the watermark closes.
     `deltas` are tables of `preaggregate`, of rows judged by `late_watermark`.
     Windows with end <= `close_watermark` close, if they hold rows and were not closed before.
-    One that `late_watermark` had passed already is forgotten as far as this batch's rows are concerned, so it closes
-    without them; a later one (of a chained step) closes with them.
+    A window that `late_watermark` had passed already closes without this batch's rows. A later one (of a chained step)
+    closes with them.
     None is the beginning of time.
 
     Raises IntegerOverflow where a result does not fit its type, and StateError where a delta has rows of slices whose
@@ -227,7 +230,7 @@ def step(
 def begin(slices: pa.Table, spec: WindowStep, *, closed_to: int | None) -> StepResult:
     """Return what an empty partition that is to have these slices must hold, with all windows up to `closed_to` closed.
 
-    `slices` has the columns of the layout; what else a strategy keeps is made again from them.
+    `slices` has the columns of the layout; the other parts of a strategy are rebuilt from them.
     Raises StateError for a slice and key with several rows, and for one that begins where no slice does.
     """
     layout, window = spec.layout, spec.window
@@ -304,9 +307,9 @@ def _check_open(delta: pa.Table, window: TimeWindow, watermark: int | None) -> N
         )
 
 
-def _earlier(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else min(one, other)
+def _earlier(time: int | None, other: int | None) -> int | None:
+    return None if time is None or other is None else min(time, other)
 
 
-def _later(one: int | None, other: int | None) -> int | None:
-    return max(one, other) if one is not None and other is not None else one if other is None else other
+def _later(time: int | None, other: int | None) -> int | None:
+    return max(time, other) if time is not None and other is not None else time if other is None else other

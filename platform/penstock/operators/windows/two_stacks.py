@@ -1,8 +1,8 @@
 """Aggregate suffixes: for each slice and key, the rows of that slice and of all later ones.
 
-This is the front stack of the two-stacks algorithm for sliding windows over aggregates that have no inverse
-(Tangwongsan, Hirzel, Schneider, "Low-Latency Sliding-Window Aggregation in Worst-Case Constant Time", DEBS 2017,
-section 2; first told by adamax on Stack Overflow in 2011), built for all keys at once.
+This is the front stack of the two-stacks algorithm for sliding windows over aggregates that have no inverse, built for
+all keys at once. See Tangwongsan, Hirzel, Schneider, "Low-Latency Sliding-Window Aggregation in Worst-Case Constant
+Time", DEBS 2017, section 2. The first description is that of adamax on Stack Overflow in 2011.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def front_window(front: pa.Table, start: int) -> pa.Table:
 def _running(plan: AggregatePlan, partials: Partials, order: Ints, ids: Ints) -> tuple[Partials, Ints]:
     """Merge each row with all rows before it of the same id, where `order` puts rows of one id together.
 
-    Returns the merged rows, and at which place of the order each of them stands; `ids` are in that order.
+    Returns the merged rows, and the place of each in the order; `ids` are in that order.
     """
     begins = _begins(ids)
     counts = _lengths(begins, len(ids))
@@ -80,12 +80,12 @@ def _running(plan: AggregatePlan, partials: Partials, order: Ints, ids: Ints) ->
     block_begins, blocks = np.flatnonzero(opens), np.cumsum(opens) - 1
     block_counts = _lengths(block_begins, len(ids))
     within, at = _by_levels(plan, partials, order, block_begins, block_counts)
-    found = _inverse(at)
-    totals = _take(within, found[block_begins + block_counts - 1])
+    places = _inverse(at)
+    totals = _take(within, places[block_begins + block_counts - 1])
     sums, blocks_at = _running(plan, totals, np.arange(len(block_begins)), ids[block_begins])
     later = np.flatnonzero(place >= _BLOCK)
     before = _take(sums, _inverse(blocks_at)[blocks[later] - 1])
-    return plan.merge(_concat([within, before]), np.r_[np.arange(len(ids)), found[later]], len(ids)), at
+    return plan.merge(_concat([within, before]), np.r_[np.arange(len(ids)), places[later]], len(ids)), at
 
 
 def _by_levels(

@@ -1,8 +1,8 @@
 """Close many windows at once, where a batch of sparse data closes hundreds of them.
 
-Making windows one after the other costs a few vectorised calls for each, whatever is in it; with few rows in each that
-is most of the time. Here every slice is copied once for each due window that holds it, and one merge makes them all:
-a piece of them at a time, so that memory does not grow with how many are due.
+Making windows one after the other costs a few vectorised calls for each, also where a window has few rows. Here every
+slice is copied once for each due window that holds it, and one merge makes them all. It makes a piece of the windows at
+a time, so that memory does not grow with the due windows.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def many_windows(
     """Yield the ends, which ascend, piece by piece, with the partials of all windows of a piece.
 
     Their `_group` is the end; they are sorted by end, then hash.
-    None stands in their place where making windows one by one is cheaper: for a single window, or for dense ones, whose
-    slices many windows share.
+    None takes the place of the partials where making windows one by one is cheaper: for a single window, or for dense
+    ones, whose slices many windows share.
     """
     tables = slices.between(int(ends[0]) - window.size, int(ends[-1]))
     # Each of these rows is in one of the windows at least; in how many is counted once it is worth it.

@@ -10,7 +10,15 @@ import pyarrow as pa
 
 from penstock.graph.durations import Duration
 from penstock.operators.aggregates import AggregatePlan
-from penstock.operators.aggregates.naming import PARTIALS, PARTS, cells_of, old_names, partial_name, plain_sql, said_in
+from penstock.operators.aggregates.naming import (
+    PARTIALS,
+    PARTS,
+    aggregates_in,
+    cells_of,
+    old_names,
+    partial_name,
+    plain_sql,
+)
 from penstock.operators.schema_evolution import Evolution, widens
 from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.stored_partials import StoredPartials
@@ -26,17 +34,17 @@ def kept_now(plan: AggregatePlan) -> list[tuple[str, str]]:
 
 
 def names_in(layout: str) -> dict[str, str]:
-    """Return for partials that an older version named by place the names of today, as its layout tells them."""
-    found = _LAYOUT.fullmatch(layout)
-    return {} if found is None else old_names(said_in(found[2]))
+    """Return today's names of partials that an older version named by place, from its layout."""
+    match = _LAYOUT.fullmatch(layout)
+    return {} if match is None else old_names(aggregates_in(match[2]))
 
 
 def reads(layout: PartialLayout, facts: Mapping[str, Any], was: str | None) -> StoredPartials:
     """Return what reads state with these facts, which was written as `was` says; None where nothing was."""
-    found = None if was is None else _LAYOUT.fullmatch(was)
+    match = None if was is None else _LAYOUT.fullmatch(was)
     known: Mapping[str, str] | None = facts.get(PARTIALS)
     old = names_in(was or "") if known is None else known
-    return StoredPartials.of_state(layout, facts, None if found is None else found[2], old)
+    return StoredPartials.of_state(layout, facts, None if match is None else match[2], old)
 
 
 def changed_windows(was: str, now: str, read: StoredPartials, stored: pa.Schema | None) -> Evolution:
@@ -50,11 +58,11 @@ def changed_windows(was: str, now: str, read: StoredPartials, stored: pa.Schema 
     if old is None or new is None:
         return Evolution(refused=(f"it keeps {now}, and its state is {was}",))
     parts = (("keys", f"[{old[1]}]", f"[{new[1]}]"), ("windows", _window(old), _window(new)))
-    refused = [f"its {what} were {before} and are {after}" for what, before, after in parts if before != after]
+    refused = [f"its {part} were {before} and are {after}" for part, before, after in parts if before != after]
     refused += _unfit(read, stored)
     if refused:
         return Evolution(refused=tuple(refused))
-    before = [(f"{kind.value}({plain_sql(sql)})", result) for kind, sql, result in said_in(old[2])]
+    before = [(f"{kind.value}({plain_sql(sql)})", result) for kind, sql, result in aggregates_in(old[2])]
     return Evolution(accepted=tuple(_aggregates(before, read, stored)))
 
 
@@ -64,7 +72,7 @@ def _unfit(read: StoredPartials, stored: pa.Schema | None) -> Iterator[str]:
     for column in stored or ():
         name = read.old.get(column.name, column.name)
         kind = known.get(name)
-        if kind is not None and read.told.get(name) == (name,) and not widens(column.type, kind):
+        if kind is not None and read.sources.get(name) == (name,) and not widens(column.type, kind):
             yield f"{column.name} of its aggregates was {column.type} and is {kind}"
 
 

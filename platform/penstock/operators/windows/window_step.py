@@ -218,7 +218,7 @@ class WindowStepWork:
 
     @property
     def parts(self) -> Mapping[str, Part]:
-        """Return that partials of a key add up; slices are shown, and the other parts are made again from them."""
+        """Return that partials of a key add up; tables show slices, from which the other parts are rebuilt."""
         layout, keys = self.spec.layout, tuple(self.keys.names)
         combined: dict[str, Combine] = dict.fromkeys((SLICES, LATE, RUNNING, TOTAL, LATE_NEXT), layout.combine)
         combined[FRONT] = lambda fronts: sorted_front(fronts, layout)
@@ -228,7 +228,7 @@ class WindowStepWork:
         )
 
     def evolution(self, state: StateView) -> Evolution:
-        """Return how this state differs: windows go on from the same keys and slices, and from other aggregates."""
+        """Return how this state differs; it accepts other aggregates, and refuses other keys and windows."""
         stored = state.reader.stored(SLICES)
         return changed_windows(state.written_as, self.layout_name, self._reads(state.facts), stored)
 
@@ -269,8 +269,8 @@ class WindowStepWork:
 
     def rebuilt(self, tables: Mapping[str, pa.Table], moment: StepFacts) -> Rebuilt:
         """Return state with these slices, all windows closed that the moment's watermark had closed."""
-        given, schema = tables[MAIN], self.spec.layout.schema
-        placed = given.append_column(GROUP, given[SLICE_START].cast(pa.int64())).append_column(HASH, given[HASHED])
+        table, schema = tables[MAIN], self.spec.layout.schema
+        placed = table.append_column(GROUP, table[SLICE_START].cast(pa.int64())).append_column(HASH, table[HASHED])
         slices = placed.select(schema.names).cast(schema)
         begun = begin(slices, self.spec, closed_to=moment.watermark)
         facts = {**begun.facts, PARTIALS: {}, GENERATION: 0}
@@ -283,7 +283,7 @@ class WindowStepWork:
     def _kept(self, state: StateView, batch: int) -> dict[str, Any]:
         """Return the facts that say how what the batch leaves is read."""
         read, files = self._reads(state.facts), state.reader.manifest.files()
-        oldest = min((found for name in files if (found := batch_of(name)) is not None), default=batch)
+        oldest = min((written for name in files if (written := batch_of(name)) is not None), default=batch)
         return {PARTIALS: dict(read.old), **read.facts(batch, oldest)}
 
 
@@ -303,7 +303,7 @@ def _placed(
 
 
 def _stand(closed: pa.Table, keys: pa.Schema) -> Stand:
-    """Return where the rows of closed windows stand: behind all rows, by the ends of the windows, then key hash."""
+    """Return the causes of closed windows' rows: they sort after all other rows, by window end, then key hash."""
     by_time = np.full(closed.num_rows, BY_TIME, dtype=np.int64)
     hashes = content_hashes([closed[name] for name in keys.names], closed.num_rows)
     return Stand(rows=by_time, times=closed[TIME].to_numpy(), hashes=hashes)
@@ -313,7 +313,7 @@ _OF_PARTIALS = (SLICES, LATE, RUNNING, FRONT, TOTAL, LATE_NEXT)
 
 
 def _without_older(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return facts without what is said of older generations, which the batch says anew."""
+    """Return facts without those of older generations, which each batch writes itself."""
     return {name: value for name, value in facts.items() if name != OLDER}
 
 

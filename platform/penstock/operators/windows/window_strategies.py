@@ -1,11 +1,11 @@
 """Make windows out of slices, one window after another, in three ways of which each costs the keys in the window.
 
-Merge: a window of few slices is merged from them.
-Subtract: what the last window and the next share is kept as one running aggregate; the slices that enter are added,
-those that leave are subtracted, which only exact inverses allow.
-Blocks: where there is no inverse, see `window_blocks`.
+- Merge makes a window of few slices from them.
+- Subtract keeps the rows that the last window and the next share as one running aggregate. It adds the slices that
+  enter and subtracts those that leave, which only exact inverses allow.
+- Blocks is for aggregates without an inverse, see `window_blocks`.
 
-Rows that come late into slices which an aggregate already holds wait in the part "late".
+The part "late" holds late rows of slices that an aggregate already contains.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def strategy_of(window: TimeWindow, plan: AggregatePlan) -> Strategy:
 
 
 class WindowMaker(Protocol):
-    """Make windows in the order of their ends, and say what must be kept to go on."""
+    """Makes windows in the order of their ends, and keeps the state that the next batch needs."""
 
     def make(self, end: int) -> pa.Table:
         """Return the partials of the window with this end: one row a key, sorted by hash."""
@@ -58,12 +58,12 @@ class WindowMaker(Protocol):
         ...
 
     def kept(self) -> Kept:
-        """Return what the state must hold to go on after the windows made so far."""
+        """Return what the state must hold after the windows made so far."""
         ...
 
 
 class MergeSlices:
-    """Merge the slices of each window anew."""
+    """Merges all slices of each window."""
 
     def __init__(self, slices: Slices, layout: PartialLayout, window: TimeWindow) -> None:
         self._slices, self._layout, self._window = slices, layout, window
@@ -109,7 +109,7 @@ class SubtractSlices(Continued):
 def window_maker(
     strategy: Strategy, slices: Slices, layout: PartialLayout, window: TimeWindow, facts: Mapping[str, Any]
 ) -> WindowMaker:
-    """Return what makes windows by a strategy, going on where its facts say; without facts it starts from slices."""
+    """Return the maker of a strategy, which resumes from its facts; without facts it starts from slices."""
     match strategy:
         case Strategy.MERGE:
             return MergeSlices(slices, layout, window)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.graph.aggregates import AggregateKind
-from penstock.operators.aggregates.naming import cast_of, old_names, partial_name, plain_sql, said_in
+from penstock.operators.aggregates.naming import aggregates_in, cast_of, old_names, partial_name, plain_sql
 
 SUM, COUNT, MEAN = AggregateKind.SUM, AggregateKind.COUNT, AggregateKind.MEAN
 
@@ -59,7 +59,7 @@ def test_a_layout_is_read_whatever_its_expressions_hold() -> None:
     text = (
         "count() int64, sum(if(a = ')', b, 1)) decimal128(20, 2), mean(v) double, first(x) struct<a: int64, b: string>"
     )
-    assert list(said_in(text)) == [
+    assert list(aggregates_in(text)) == [
         (COUNT, "", "int64"),
         (SUM, "if(a = ')', b, 1)", "decimal128(20, 2)"),
         (MEAN, "v", "double"),
