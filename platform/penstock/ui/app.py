@@ -35,7 +35,7 @@ __all__ = ["REFRESH", "pages"]
 log = structlog.get_logger()
 
 REFRESH = 5
-"""Seconds after which a page that shows what goes on renews itself."""
+"""Seconds after which a page that shows current state renews itself."""
 _NEWEST = 20
 _UNKNOWN = 401
 _HEADERS = {
@@ -55,9 +55,11 @@ def pages(
 ) -> FastAPI:
     """Return the application with all pages.
 
-    `find` returns the project and is called for each page; where it raises, the page says why. `mounted` is the path
-    below Airflow's that the pages are mounted at, None where they stand alone. `dependencies` are FastAPI's, and guard
-    every route: who is not let in gets no page, no report and no file.
+    Args:
+        find: Returns the project; called for each page. Where it raises, the page says why.
+        mounted: The path of the pages below Airflow's; None for pages without Airflow.
+        dependencies: FastAPI's, which guard every route: who is not let in gets no page, no report and no file.
+        clock: The clock of the pages; None for the system's.
     """
     app = FastAPI(dependencies=list(dependencies), docs_url=None, redoc_url=None, openapi_url=None)
     renderer = Renderer(mounted)
@@ -73,7 +75,7 @@ def pages(
 
     @app.middleware("http")
     async def _guarded(request: Request, call_next: RequestResponseEndpoint) -> Response:
-        """Add what every answer says, whoever made it; what nobody foresaw is a page as well."""
+        """Add the headers that every answer has; an unforeseen error is a page as well."""
         try:
             answer = await call_next(request)
         except Exception as why:  # noqa: BLE001 - an odd record of a job takes no page away
@@ -118,8 +120,8 @@ class _StreamPages:
         views = [row for row in rows if isinstance(row, JobView)]
         started = any(view.reading.asked or view.newest is not None for view in views)
         now = min((view.reading.now for view in views), default=self._clock.wall())
-        asked = request.query_params
-        listing = listing_of(rows, wanted=asked.get("show", ""), text=asked.get("job", "").strip())
+        query = request.query_params
+        listing = listing_of(rows, wanted=query.get("show", ""), text=query.get("job", "").strip())
         return self._renderer.page(
             request,
             project,
@@ -156,7 +158,7 @@ class _StreamPages:
             charts=charts_of(view, {} if drivers is None else drivers.batches),
             drivers=drivers,
             unread=unread,
-            requests=[one for one in possible(view) if one is not StreamRequest.LIMITS],
+            requests=[request_kind for request_kind in possible(view) if request_kind is not StreamRequest.LIMITS],
             newest_batches=view.batches[: -_NEWEST - 1 : -1],
             reports=has_reports(reports_of(project, job)),
         )
@@ -187,12 +189,16 @@ class _StreamPages:
         view = self._view(project, job)
         if isinstance(view, Broken):
             return self._renderer.broken(request, project, view)
-        asked = ask_of(view, name, batch)
-        if asked is None:
+        request_asked = ask_of(view, name, batch)
+        if request_asked is None:
             gone = Trouble(what="This stream does not allow this request now.", remedy=f"Look at {job} again.")
             return self._renderer.broken(request, project, Broken(job, gone), status=404)
-        title = f"{asked.word} {job}" if asked.batch is None else f"{asked.word} batch {asked.batch:,} of {job}"
-        return self._renderer.page(request, project, "ask.html", here="ask", title=title, view=view, ask=asked)
+        title = (
+            f"{request_asked.word} {job}"
+            if request_asked.batch is None
+            else f"{request_asked.word} batch {request_asked.batch:,} of {job}"
+        )
+        return self._renderer.page(request, project, "ask.html", here="ask", title=title, view=view, ask=request_asked)
 
     def _view(self, project: Project, job: str) -> JobView | Broken:
         return self._remembered.get((project.root, job), lambda: look(project, job, self._clock))

@@ -1,7 +1,7 @@
 """Give the newest batches of a job as series over time: how long they took, rows, lag, watermark, size of state. Pure.
 
-What a Commit does not say, how long it was committed and published for and what the sources had left, the driver's
-own log tells of the batches of its newest generations.
+A Commit does not have the time to commit and to publish it, nor the rows that the sources had left. For the batches of
+the newest generations the driver's own log has them.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Chart:
     @property
     def data(self) -> str:
         """Return the picture as JSON."""
-        said = {"unit": self.unit, "stacked": self.stacked, "times": self.times, "batches": self.batches}
-        return json.dumps({**said, "series": [{"label": n, "values": v} for n, v in self.series.items()]})
+        facts = {"unit": self.unit, "stacked": self.stacked, "times": self.times, "batches": self.batches}
+        return json.dumps({**facts, "series": [{"label": n, "values": v} for n, v in self.series.items()]})
 
 
 def charts_of(view: JobView, spent: Mapping[int, Spent]) -> list[Chart]:
@@ -51,14 +51,14 @@ def charts_of(view: JobView, spent: Mapping[int, Spent]) -> list[Chart]:
     batches = [batch for batch in view.batches if not batch.kept.undone]
     if not batches:
         return []
-    found = [
+    charts = [
         _chart(batches, "took", "Batch duration by phase", "ms", _phases(batches, spent), stacked=True),
         _chart(batches, "rows", "Rows a batch", "rows", _rows(batches)),
         _chart(batches, "lag", "Rows left in the sources", "rows", _left(batches, spent)),
         _watermarks(view, batches),
         _chart(batches, "state", "Size of the state", "bytes", _sizes(batches)),
     ]
-    return [chart for chart in found if chart.series]
+    return [chart for chart in charts if chart.series]
 
 
 def _chart(
@@ -86,7 +86,7 @@ def _chart(
 def _phases(batches: Sequence[Batch], spent: Mapping[int, Spent]) -> dict[str, Values]:
     """Return milliseconds by phase; those of the Commit where the driver's log does not have the batch any more."""
     timings = [spent[n].timings if (n := batch.report.batch) in spent else batch.timings for batch in batches]
-    return {phase: tuple(one.get(phase) for one in timings) for phase in _PHASES}
+    return {phase: tuple(timing.get(phase) for timing in timings) for phase in _PHASES}
 
 
 def _rows(batches: Sequence[Batch]) -> dict[str, Values]:
@@ -97,9 +97,9 @@ def _rows(batches: Sequence[Batch]) -> dict[str, Values]:
         "quarantined": lambda batch: batch.quarantined,
         "held": lambda batch: batch.held,
     }
-    found = {name: tuple(float(count(batch)) for batch in batches) for name, count in counts.items()}
+    series = {name: tuple(float(count(batch)) for batch in batches) for name, count in counts.items()}
     # A line that never leaves the ground is noise, but for the two that every stream has.
-    return {name: values for name, values in found.items() if name in ("read", "output") or any(values)}
+    return {name: values for name, values in series.items() if name in ("read", "output") or any(values)}
 
 
 def _left(batches: Sequence[Batch], spent: Mapping[int, Spent]) -> dict[str, Values]:
@@ -107,7 +107,7 @@ def _left(batches: Sequence[Batch], spent: Mapping[int, Spent]) -> dict[str, Val
 
 
 def _watermarks(view: JobView, batches: Sequence[Batch]) -> Chart:
-    """Return how far each step's watermark lies behind the batch's time; with old data, the watermark itself."""
+    """Return the batch's time minus each step's watermark, in seconds; with old data, the watermark itself."""
     steps = dict.fromkeys(step for batch in batches for step in batch.report.watermarks)
     old = view.is_replay
     series: dict[str, Values] = {}
@@ -128,13 +128,13 @@ def _sizes(batches: Sequence[Batch]) -> dict[str, Values]:
 
 def _in_words(unit: str, series: Mapping[str, Values]) -> str:
     """Return the newest and the greatest value of each series, for who does not see the picture."""
-    found = []
+    sentences = []
     for name, values in series.items():
         known = [value for value in values if value is not None]
         words = _WORDS.get(unit)
         if words is not None:
-            found.append(f"{name} {words(known[-1])}, at most {words(max(known))}")
-    return "; ".join(found)
+            sentences.append(f"{name} {words(known[-1])}, at most {words(max(known))}")
+    return "; ".join(sentences)
 
 
 _WORDS: dict[str, Callable[[float], str]] = {

@@ -1,8 +1,8 @@
 """Read the end of what a stream's drivers have written: their events, their complaints, and how long phases took.
 
-A supervisor that starts drivers here has both files of each in `_logs/JOB/` of the control root; of a driver that
-somebody started by hand, and of one on another machine, there is none. Files are read from their end, some bytes of
-each, whatever they have grown to.
+A supervisor that starts drivers here has both files of each in `_logs/JOB/` of the control root. A driver that somebody
+started by hand has none, nor has one on another machine. Only some bytes at the end of each file are read, however
+large it is.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Spent:
 class DriverLog:
     """The end of the newest driver's log. `traceback` is of the error that ended it, None where none did.
 
-    `batches` are those that this driver and the ones before it have told of.
+    `batches` are those that this driver and the ones before it have logged.
     """
 
     generation: int
@@ -80,13 +80,13 @@ def _end_of(path: Path, most: int) -> bytes:
 
 
 def _batches(events: list[dict[str, Any]]) -> dict[int, Spent]:
-    found = {}
+    batches = {}
     for event in events:
         batch, timings = event.get("batch"), event.get("timings")
         if event.get("event") == "batch.committed" and isinstance(batch, int) and isinstance(timings, dict):
-            known = {str(name): ms for name, said in timings.items() if (ms := finite(said)) is not None}
-            found[batch] = Spent(known, _sum(event.get("rows_left")))
-    return found
+            known = {str(name): ms for name, value in timings.items() if (ms := finite(value)) is not None}
+            batches[batch] = Spent(known, _sum(event.get("rows_left")))
+    return batches
 
 
 def _sum(left: object) -> int | None:
@@ -96,6 +96,6 @@ def _sum(left: object) -> int | None:
 
 
 def _line(event: Mapping[str, Any]) -> str:
-    """Return an event as a line for people: what is empty, and what stands elsewhere on the page, is left out."""
+    """Return an event as a line for people, without empty fields and those that the page shows elsewhere."""
     facts = " ".join(f"{name}={value}" for name, value in event.items() if name not in _OWN and value not in (None, {}))
     return f"{event.get('timestamp', '')} {event.get('level', '')} {event.get('event', '')} {facts}".strip()

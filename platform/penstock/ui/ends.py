@@ -1,4 +1,4 @@
-"""Say where a job stands in each of its sources, and what each of its sinks shows. Pure."""
+"""Compute a job's position in each of its sources, and what each of its sinks shows. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["SinkEnd", "SourceEnd", "sinks_of", "sources_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceEnd:
-    """One source behind the newest batch: its offsets in words, its newest event time, and the rows it has left.
+    """One source after the newest batch: its offsets in words, its newest event time, and the rows it has left.
 
-    `idle` of its `partitions` bring no rows and hold no watermark back. `left` is None where it cannot be told.
+    `idle` of its `partitions` bring no rows and hold no watermark back. `left` is None where it is unknown.
     """
 
     name: str
@@ -44,8 +44,8 @@ class SinkEnd:
 def sources_of(commit: Commit | None, left: object) -> tuple[SourceEnd, ...]:
     """Return the sources of the Commit in force; `left` is what the driver's record says of their rows."""
     rows = left if isinstance(left, Mapping) else {}
-    found = {} if commit is None else commit.sources
-    return tuple(_source(name, said, rows.get(name)) for name, said in found.items())
+    sources = {} if commit is None else commit.sources
+    return tuple(_source(name, progress, rows.get(name)) for name, progress in sources.items())
 
 
 def sinks_of(commit: Commit | None, published: Mapping[str, int], tables: object) -> tuple[SinkEnd, ...]:
@@ -65,16 +65,16 @@ def sinks_of(commit: Commit | None, published: Mapping[str, int], tables: object
     )
 
 
-def _source(name: str, said: SourceProgress, left: object) -> SourceEnd:
-    known = [one.highest for one in said.partitions.values() if one.highest is not None]
+def _source(name: str, progress: SourceProgress, left: object) -> SourceEnd:
+    known = [partition.highest for partition in progress.partitions.values() if partition.highest is not None]
     return SourceEnd(
         name=name,
-        offsets=", ".join(f"{key} {_short(value)}" for key, value in said.position.items()),
+        offsets=", ".join(f"{key} {_short(value)}" for key, value in progress.position.items()),
         highest=max(known, default=None),
-        partitions=len(said.partitions),
-        idle=sum(one.idle or one.gone for one in said.partitions.values()),
+        partitions=len(progress.partitions),
+        idle=sum(partition.idle or partition.gone for partition in progress.partitions.values()),
         left=left if isinstance(left, int) and not isinstance(left, bool) else None,
-        ended=said.ended,
+        ended=progress.ended,
     )
 
 

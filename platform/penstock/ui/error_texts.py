@@ -31,9 +31,9 @@ class Trouble:
         return cls(what=f"{type(error).__name__}: {error}", code="PEN-000", remedy="This is an error in Penstock.")
 
     @classmethod
-    def told(cls, said: Mapping[str, Any] | None) -> Trouble | None:
+    def told(cls, record: Mapping[str, Any] | None) -> Trouble | None:
         """Return what a status record says of an error."""
-        if said is None:
+        if record is None:
             return None
-        words = {name: str(said[name]) for name in ("code", "where", "remedy") if said.get(name)}
-        return cls(what=str(said.get("what")), **words)
+        words = {name: str(record[name]) for name in ("code", "where", "remedy") if record.get(name)}
+        return cls(what=str(record.get("what")), **words)

@@ -52,13 +52,13 @@ def has_reports(folder: Path) -> bool:
     return find_report(folder, INDEX) is not None
 
 
-def find_report(folder: Path, asked: str) -> ReportFile | None:
+def find_report(folder: Path, path: str) -> ReportFile | None:
     """Return the file that a path names below a job's folder of reports, None where none may be served.
 
-    Pages are .html; what they are made of, style and pictures, is served below `docs/` alone. Neither a hidden name
-    nor a way out of the folder, by `..` or by a symbolic link, leads anywhere.
+    Pages are .html; their style and pictures are served below `docs/` alone. Neither a hidden name nor a way out of the
+    folder, by `..` or by a symbolic link, leads anywhere.
     """
-    parts = asked.split("/")
+    parts = path.split("/")
     if parts[-1] == "":
         parts[-1] = INDEX
     if not all(_NAME.fullmatch(part) for part in parts):
@@ -68,10 +68,10 @@ def find_report(folder: Path, asked: str) -> ReportFile | None:
     if kind is None:
         return None
     try:
-        found = folder.joinpath(*parts).resolve(strict=True)
+        file = folder.joinpath(*parts).resolve(strict=True)
         # The root may be reached by a link; nothing below it may be one.
         home = folder.parents[1].resolve(strict=True) / folder.parent.name / folder.name
-        return ReportFile(found, kind) if found.is_relative_to(home) and found.is_file() else None
+        return ReportFile(file, kind) if file.is_relative_to(home) and file.is_file() else None
     except (OSError, RuntimeError):  # RuntimeError: links that lead round in a circle
         return None
 
@@ -79,10 +79,10 @@ def find_report(folder: Path, asked: str) -> ReportFile | None:
 def docs_pages(folder: Path) -> list[DocsPage]:
     """Return Great Expectations' pages in a job's folder of reports: the newest run first, then the last by name."""
     docs = folder / _DOCS
-    found = []
+    pages = []
     for path in docs.glob("validations/*/*/*/*.html"):
-        said = path.relative_to(docs).as_posix()
-        if find_report(folder, f"{_DOCS}/{said}") is not None:
-            _, suite, run, _, _ = said.split("/")
-            found.append(DocsPage(path.stem, run, suite, said))
-    return sorted(found, key=lambda page: (page.run, page.name), reverse=True)
+        name = path.relative_to(docs).as_posix()
+        if find_report(folder, f"{_DOCS}/{name}") is not None:
+            _, suite, run, _, _ = name.split("/")
+            pages.append(DocsPage(path.stem, run, suite, name))
+    return sorted(pages, key=lambda page: (page.run, page.name), reverse=True)

@@ -39,13 +39,13 @@ class Flow:
     box: tuple[int, int] = (_WIDE, _HIGH)
 
 
-def flow_of(said: object) -> Flow | None:
+def flow_of(steps: object) -> Flow | None:
     """Return the picture of what a driver's record says of its job, None where it says nothing that can be drawn."""
-    if not isinstance(said, list) or not 0 < len(said) <= _MOST:
+    if not isinstance(steps, list) or not 0 < len(steps) <= _MOST:
         return None
-    if not all(isinstance(one, Mapping) and isinstance(one.get("reads"), list) for one in said):
+    if not all(isinstance(step, Mapping) and isinstance(step.get("reads"), list) for step in steps):
         return None
-    reads = [[p for p in one["reads"] if isinstance(p, int) and 0 <= p < len(said)] for one in said]
+    reads = [[p for p in step["reads"] if isinstance(p, int) and 0 <= p < len(steps)] for step in steps]
     levels = _levels(reads)
     if levels is None:
         return None
@@ -58,7 +58,7 @@ def flow_of(said: object) -> Flow | None:
     for level, row in rows.items():
         left = (width - len(row) * (_WIDE + _GAP) + _GAP) // 2
         corners.update({place: (left + at * (_WIDE + _GAP), level * (_HIGH + _FALL)) for at, place in enumerate(row)})
-    nodes = [_node(one, *corners[place]) for place, one in enumerate(said)]
+    nodes = [_node(step, *corners[place]) for place, step in enumerate(steps)]
     words = [
         f"{nodes[place].name} reads {' and '.join(nodes[p].name for p in row)}"
         for place, row in enumerate(reads)
@@ -74,20 +74,20 @@ def flow_of(said: object) -> Flow | None:
 
 
 def _levels(reads: Sequence[Sequence[int]]) -> list[int] | None:
-    """Return how far below the sources each step stands; None where steps read each other in a circle."""
+    """Return each step's distance from the sources; None where steps read each other in a circle."""
     levels = [0] * len(reads)
     for _ in reads:
-        found = [1 + max((levels[above] for above in row), default=-1) for row in reads]
-        if found == levels:
+        deeper = [1 + max((levels[above] for above in row), default=-1) for row in reads]
+        if deeper == levels:
             return levels
-        levels = found
+        levels = deeper
     return None
 
 
-def _node(said: Mapping[str, object], x: int, y: int) -> Node:
-    kind = str(said.get("kind", ""))
+def _node(step: Mapping[str, object], x: int, y: int) -> Node:
+    kind = str(step.get("kind", ""))
     kind = _WORDS.get(kind, kind)
-    name = str(said.get("name") or kind)
+    name = str(step.get("name") or kind)
     shown = name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…"
     return Node(name=name, shown=shown, kind=kind if name != kind else "", x=x, y=y)
 

@@ -18,11 +18,11 @@ _SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _KIB = 1024
 
 
-def finite(said: object) -> float | None:
-    """Return what a record says as a number, None where it is none that can be counted with."""
-    if not isinstance(said, int | float) or isinstance(said, bool):
+def finite(value: object) -> float | None:
+    """Return a record's value as a float, None where it is no number or beyond a float's range."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    return float(said) if abs(said) <= sys.float_info.max else None
+    return float(value) if abs(value) <= sys.float_info.max else None
 
 
 def number(value: float) -> str:
@@ -43,12 +43,12 @@ def span(micros: int) -> str:
     if micros < _SECOND:
         return "under a second"
     at = next(i for i, (_, unit) in enumerate(_UNITS) if micros >= unit)
-    said = []
+    words = []
     for noun, unit in _UNITS[at : at + 2]:
         count, micros = divmod(micros, unit)
         if count:
-            said.append(quantity(count, noun))
-    return " ".join(said)
+            words.append(quantity(count, noun))
+    return " ".join(words)
 
 
 def size(count: float) -> str:
@@ -62,4 +62,4 @@ def size(count: float) -> str:
 
 def counted(counts: dict[str, int]) -> str:
     """Return counts by name: `3 passed, 1 failed`."""
-    return ", ".join(f"{n:,} {what}" for what, n in counts.items())
+    return ", ".join(f"{n:,} {name}" for name, n in counts.items())

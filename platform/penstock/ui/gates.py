@@ -52,20 +52,22 @@ def gates_of(commits: Sequence[Commit]) -> list[Gate]:
     units: dict[str, Counter[str]] = {}
     rows: dict[str, Counter[str]] = {}
     for commit in commits:
-        for said in commit.verdicts:
-            outcome = "published" if said.get("action") == "publish" else str(said.get("action"))
-            units.setdefault(str(said.get("check")), Counter())[f"{said.get('status')}, {outcome}"] += 1
+        for verdict in commit.verdicts:
+            outcome = "published" if verdict.get("action") == "publish" else str(verdict.get("action"))
+            units.setdefault(str(verdict.get("check")), Counter())[f"{verdict.get('status')}, {outcome}"] += 1
         for name, counts in commit.accounting.items():
             kind, _, check = name.partition(":")
             if kind == "check":
-                rows.setdefault(check, Counter()).update({what: counts.get(what, 0) for what in _KINDS})
+                rows.setdefault(check, Counter()).update(
+                    {kind_of_row: counts.get(kind_of_row, 0) for kind_of_row in _KINDS}
+                )
     totals = {
         name.partition(":")[2]: counts for name, counts in commits[-1].totals.items() if name.startswith("check:")
     }
     return [
         Gate(
             check=check,
-            rows={what: totals.get(check, rows.get(check, {})).get(what, 0) for what in _KINDS},
+            rows={kind_of_row: totals.get(check, rows.get(check, {})).get(kind_of_row, 0) for kind_of_row in _KINDS},
             units=dict(units.get(check, {})),
             kept=len(commits),
             in_all=check in totals,
@@ -77,9 +79,9 @@ def gates_of(commits: Sequence[Commit]) -> list[Gate]:
 def read_reported(path: Path) -> Reported:
     """Return what the newest reports have noted; of a file that is not there, or odd, nothing."""
     try:
-        said: Any = json.loads(path.read_text())
-        runs = [(str(r["verdict"]), int(r["at"]), int(r["windows"]), int(r["failed"])) for r in said["runs"]]
-        checks = [(int(one["windows"]), int(one["failed"])) for one in said["checks"]]
+        noted: Any = json.loads(path.read_text())
+        runs = [(str(r["verdict"]), int(r["at"]), int(r["windows"]), int(r["failed"])) for r in noted["runs"]]
+        checks = [(int(check["windows"]), int(check["failed"])) for check in noted["checks"]]
     except (OSError, ArithmeticError, ValueError, KeyError, TypeError, RecursionError):
         return Reported()
     if not runs:

@@ -20,7 +20,7 @@ _ORDER = {tone: place for place, tone in enumerate(SHOWN)}
 class Listing:
     """The jobs that are shown, and totals of all: `counts` by word, `rate` rows a second, `left` rows, `held` batches.
 
-    `wanted` is the word that is asked for, None for all, and `text` a part of a job's name.
+    `wanted` is the requested word, None for all, and `text` a part of a job's name.
     """
 
     rows: tuple[JobView | Broken, ...]
@@ -36,9 +36,9 @@ class Listing:
 def listing_of(rows: Sequence[JobView | Broken], *, wanted: str, text: str) -> Listing:
     """Return the jobs whose name has a text in it and whose state is as wanted, those in trouble first."""
     views = [row for row in rows if isinstance(row, JobView)]
-    asked = wanted if wanted in SHOWN.values() else None
+    tone = wanted if wanted in SHOWN.values() else None
     counts = Counter(SHOWN[tone_of(row)] for row in rows)
-    shown = [row for row in rows if text.lower() in row.job and asked in (None, SHOWN[tone_of(row)])]
+    shown = [row for row in rows if text.lower() in row.job and tone in (None, SHOWN[tone_of(row)])]
     return Listing(
         rows=tuple(sorted(shown, key=lambda row: (_ORDER[tone_of(row)], row.job))),
         jobs=len(rows),
@@ -46,11 +46,11 @@ def listing_of(rows: Sequence[JobView | Broken], *, wanted: str, text: str) -> L
         rate=sum(view.rate or 0.0 for view in views),
         left=sum(view.rows_left or 0 for view in views),
         held=sum(len(view.reading.status.held) for view in views),
-        wanted=asked,
+        wanted=tone,
         text=text,
     )
 
 
 def tone_of(row: JobView | Broken) -> Tone:
-    """Return how a job stands; one that cannot be read is in trouble."""
+    """Return the tone of a job's state; a job that cannot be read is in trouble."""
     return row.tone if isinstance(row, JobView) else Tone.BAD

@@ -53,10 +53,10 @@ _STATE_TONES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Hold what was read of one job, by the functions that the commands use.
+    """The facts of one job, read by the functions that the commands use.
 
-    `asked` says whether anybody ever asked anything of the stream; `history` are its kept records, oldest first;
-    `kept` and `commits` go together, oldest first. `in_force` is the Commit that the job goes on from, and `published`
+    `asked` says whether anybody ever asked anything of the stream. `history` are its kept records, oldest first.
+    `kept` and `commits` go together, oldest first. `in_force` is the Commit that the job resumes from, and `published`
     the newest batch that each sink is known to show.
     """
 
@@ -98,8 +98,8 @@ class Unit:
 class Batch:
     """One kept batch.
 
-    `timings` are milliseconds by phase as the Commit says them, `took` all of them, None where it says none; `failed`
-    counts units, `quarantined` rows; `state` is the size of each step's state in bytes.
+    `timings` are milliseconds by phase in the Commit, and `took` is their sum, None where it has none. `failed` counts
+    units, `quarantined` counts rows, and `state` is the size of each step's state in bytes.
     """
 
     report: BatchReport
@@ -163,8 +163,8 @@ class Judged:
 class JobView:
     """What the pages show of a job. Times are microseconds since 1970, durations microseconds.
 
-    `rows_left` is None where a source does not know what it still has; `delay` is how far the watermark of the step
-    that is furthest behind lies before now, None without one.
+    `rows_left` is None where a source does not know what it still has. `delay` is now minus the lowest watermark of a
+    step, None without one.
     """
 
     reading: Reading
@@ -269,16 +269,16 @@ def _watermark(marks: Mapping[str, int | None], now: int) -> tuple[int | None, i
     return least, None if least >= END_OF_TIME else now - least
 
 
-def _judged(batches: Sequence[Batch], told: object) -> Judged | None:
+def _judged(batches: Sequence[Batch], record: object) -> Judged | None:
     """Return the newest verdicts of the batches that were read; else those that the driver's record tells of."""
     for batch in reversed(batches):
         if batch.report.verdicts:
             return Judged(batch.report.batch, batch.report.verdicts)
-    if not isinstance(told, Mapping) or not isinstance(told.get("batch"), int):
+    if not isinstance(record, Mapping) or not isinstance(record.get("batch"), int):
         return None
-    verdicts = told.get("verdicts")
+    verdicts = record.get("verdicts")
     counts = {str(k): n for k, n in verdicts.items() if isinstance(n, int)} if isinstance(verdicts, Mapping) else {}
-    return Judged(told["batch"], counts) if counts else None
+    return Judged(record["batch"], counts) if counts else None
 
 
 def _rows_left(left: object) -> int | None:
@@ -288,17 +288,17 @@ def _rows_left(left: object) -> int | None:
 
 
 def _units(commit: Commit) -> Iterator[Unit]:
-    for said in commit.verdicts:
-        results = said.get("results")
+    for verdict in commit.verdicts:
+        results = verdict.get("results")
         rules = [r for r in results if isinstance(r, Mapping)] if isinstance(results, list) else []
-        end = said.get("unit")
-        rows = said.get("rows")
+        end = verdict.get("unit")
+        rows = verdict.get("rows")
         yield Unit(
             batch=commit.batch,
-            check=str(said.get("check")),
+            check=str(verdict.get("check")),
             end=end if isinstance(end, int) else None,
-            status=str(said.get("status")),
-            action=str(said.get("action")),
+            status=str(verdict.get("status")),
+            action=str(verdict.get("action")),
             rows=rows if isinstance(rows, int) else 0,
             failed=tuple(str(r.get("rule")) for r in rules if r.get("success") is False),
         )
@@ -306,12 +306,12 @@ def _units(commit: Commit) -> Iterator[Unit]:
 
 def _newest_units(commits: Sequence[Commit]) -> list[Unit]:
     """Return the units judged last, newest first: by batch, and in one by the end of the window."""
-    found: list[Unit] = []
+    units: list[Unit] = []
     for commit in reversed(commits):
-        found += sorted(_units(commit), key=lambda unit: -1 if unit.end is None else unit.end, reverse=True)
-        if len(found) >= _NEWEST_UNITS:
+        units += sorted(_units(commit), key=lambda unit: -1 if unit.end is None else unit.end, reverse=True)
+        if len(units) >= _NEWEST_UNITS:
             break
-    return found[:_NEWEST_UNITS]
+    return units[:_NEWEST_UNITS]
 
 
 _NO_STEPS = frozenset({"source", "filter", "check", "batches"})
@@ -327,7 +327,7 @@ def _steps(reading: Reading) -> Iterator[Step]:
         for name, counts in commit.accounting.items():
             kind, _, step = name.partition(":")
             if kind not in _NO_STEPS:
-                totals.update({(step, what): n for what, n in counts.items()})
+                totals.update({(step, count): n for count, n in counts.items()})
     for name, mark in reading.status.watermarks.items():
         yield Step(
             name=name,
@@ -343,7 +343,7 @@ def _steps(reading: Reading) -> Iterator[Step]:
 
 def _changes(history: Sequence[tuple[int, Stream]]) -> list[Change]:
     """Return where phase, generation or reason changed, newest first."""
-    found: list[Change] = []
+    changes: list[Change] = []
     for _, stream in history:
         change = Change(
             at=stream.since,
@@ -352,6 +352,6 @@ def _changes(history: Sequence[tuple[int, Stream]]) -> list[Change]:
             reason=stream.reason,
             by=stream.asked_by,
         )
-        if not found or found[-1] != change:
-            found.append(change)
-    return found[: -_NEWEST_CHANGES - 1 : -1]
+        if not changes or changes[-1] != change:
+            changes.append(change)
+    return changes[: -_NEWEST_CHANGES - 1 : -1]

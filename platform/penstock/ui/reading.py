@@ -56,27 +56,31 @@ class Broken:
 
 
 def read_streams(project: Project, clock: Clock) -> list[JobView | Broken]:
-    """Return how each job of the project stands, by name; of each log only its end is read."""
+    """Return the state of each job of the project, by name; of each log only its end is read."""
     read = partial(_read, project, clock=clock, newest=_TAIL, history=False)
     return [_or_broken(job, partial(read, job)) for job in project.job_names()]
 
 
 def look(project: Project, job: str, clock: Clock) -> JobView | Broken:
-    """Return how one job stands, with the history of its stream, or why that cannot be told."""
+    """Return the state of one job, with the history of its stream, or why it cannot be read."""
     return _or_broken(job, lambda: _read(project, job, clock=clock, newest=NEWEST, history=True))
 
 
 def read_restart(project: Project, job: str) -> RestartFacts | Broken:
-    """Return what a restart of a job can begin from, and what it would undo, or why that cannot be told."""
+    """Return what a restart of a job can begin from, and what it would undo, or why that cannot be read."""
     return _or_broken(job, lambda: _read_restart(project, job))
 
 
 def read_gates(project: Project, job: str, newest: int) -> list[Gate] | Broken:
-    """Return what the gates of a job have decided, as the newest of its batches tell, or why that cannot be told."""
+    """Return the decisions of a job's gates in the newest batches, or why they cannot be read."""
 
     def found() -> list[Gate]:
         log = job_log(project.settings(job).root / job)
-        return [] if log is None else gates_of([one.commit for one in recover(log, Damage.LIST, newest=newest).kept])
+        return (
+            []
+            if log is None
+            else gates_of([checkpoint.commit for checkpoint in recover(log, Damage.LIST, newest=newest).kept])
+        )
 
     return _or_broken(job, found)
 
@@ -92,10 +96,10 @@ def reports_of(project: Project, job: str) -> Path:
 
 
 class Remembered:
-    """Keep what was read for a moment, so that many who look cost as much as one.
+    """Keeps the result of a read for a moment, so that many readers cost as much as one.
 
-    It is kept for a second, and for five times as long as reading it took: reading again and again takes a sixth of a
-    processor at most, however large a log is. Who asks while it is read waits for that reading.
+    It is kept for a second, and for five times as long as the read took. So repeated reads take a sixth of a processor
+    at most, however large a log is. A caller during a read waits for its result.
     """
 
     def __init__(self, tells: Callable[[], float] = time.monotonic) -> None:
@@ -113,10 +117,10 @@ class Remembered:
             begun = self._tells()
             if begun < until:
                 return known  # type: ignore[no-any-return]
-            found = read()
+            answer = read()
             ended = self._tells()
-            self._known[key] = (ended + max(_FRESH, _SHARE * (ended - begun)), found)
-            return found
+            self._known[key] = (ended + max(_FRESH, _SHARE * (ended - begun)), answer)
+            return answer
 
 
 def _or_broken(job: str, read: Callable[[], Read]) -> Read | Broken:
@@ -132,11 +136,11 @@ def _or_broken(job: str, read: Callable[[], Read]) -> Read | Broken:
 def _read_restart(project: Project, job: str) -> RestartFacts:
     settings = project.settings(job)
     _, conf = load_settings(project.root, job, code=project.code)
-    found = kept_checkpoints(settings, job)
+    known = kept_checkpoints(settings, job)
     folder, tables = settings.root / job, tuple(conf.tables)
-    if found is None:
+    if known is None:
         return RestartFacts(job=job, folder=folder, recovered=None, tables=tables)
-    kept, recovered = found
+    kept, recovered = known
     commit = recovered.commit
     return RestartFacts(
         job=job,
@@ -144,7 +148,7 @@ def _read_restart(project: Project, job: str) -> RestartFacts:
         recovered=recovered,
         kept=kept,
         released=HeldRecords(control_store(settings.root, make=False), job).released_of(
-            one.batch for one in recovered.kept if one.commit.held
+            checkpoint.batch for checkpoint in recovered.kept if checkpoint.commit.held
         ),
         steps=tuple(sorted(commit.state)) if commit is not None else (),
         tables=tables,
@@ -153,8 +157,8 @@ def _read_restart(project: Project, job: str) -> RestartFacts:
 
 def _read(project: Project, job: str, *, clock: Clock, newest: int, history: bool) -> JobView:
     settings = project.settings(job)
-    found = kept_checkpoints(settings, job, newest=newest)
-    kept, recovered = found if found is not None else ([], None)
+    known = kept_checkpoints(settings, job, newest=newest)
+    kept, recovered = known if known is not None else ([], None)
     status = read_status(settings, job, clock, recovered=recovered)
     stream, asked, supervised, changes = Stream(), False, False, list[tuple[int, Stream]]()
     if is_there(settings.root):
@@ -174,7 +178,7 @@ def _read(project: Project, job: str, *, clock: Clock, newest: int, history: boo
             limits=Limits(rows=settings.limits.rows),
             history=changes,
             kept=kept,
-            commits=[one.commit for one in recovered.kept] if recovered is not None else [],
+            commits=[checkpoint.commit for checkpoint in recovered.kept] if recovered is not None else [],
             in_force=recovered.commit if recovered is not None else None,
             published=recovered.known if recovered is not None else {},
             saves=recovered.saves.batches if recovered is not None else {},

@@ -39,7 +39,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Airflow:
-    """The Airflow that the pages are shown in, by its path; gives the addresses that lead there."""
+    """The Airflow around the pages, by its path; gives the addresses that lead there."""
 
     base: str
 
@@ -123,8 +123,8 @@ class Renderer:
             return row, Markup(template.render(row=row, **facts))  # noqa: S704 - escaped by the template
         except Exception as why:  # noqa: BLE001 - a record that nobody foresaw is this job's trouble
             log.warning("ui.job_not_shown", job=row.job, reason=f"{type(why).__name__}: {why}")
-            found = Broken(row.job, Trouble.of(why))
-            return found, Markup(template.render(row=found, **facts))  # noqa: S704
+            broken = Broken(row.job, Trouble.of(why))
+            return broken, Markup(template.render(row=broken, **facts))  # noqa: S704
 
     def broken(self, request: Request, project: Project, broken: Broken, status: int = 503) -> Response:
         """Return the page of a job that cannot be shown."""

@@ -42,11 +42,11 @@ class ReportPages:
         return self._renderer.page(request, project, "reports.html", here="reports", title="Reports", listed=listed)
 
     def report(self, request: Request, job: str, path: str) -> Response:
-        """Serve a page of a job's reports, or a file that one is made of; no script runs in any."""
+        """Serve a page of a job's reports, or a file that a page needs; no script runs in any."""
         project = self._find()
         folder = reports_of(project, job)
-        found = find_report(folder, path)
-        if found is None:
+        file = find_report(folder, path)
+        if file is None:
             missing = Broken(job, Trouble(what="There is no such report."))
             return self._renderer.broken(request, project, missing, status=404)
         if path.endswith("/") or not path:  # so that what the page names is looked for beside it
@@ -58,9 +58,9 @@ class ReportPages:
                 request, project, "docs.html", here="docs", title=title, job=job, listed=docs_pages(folder)
             )
         policy = {"Content-Security-Policy": f"{NOTHING}; {_LOOKS}"}
-        if found.path.suffix != ".html":
-            return FileResponse(found.path, media_type=found.type, headers=policy)
-        text = found.path.read_text(encoding="utf-8", errors="replace")
+        if file.path.suffix != ".html":
+            return FileResponse(file.path, media_type=file.type, headers=policy)
+        text = file.path.read_text(encoding="utf-8", errors="replace")
         index = path == INDEX
         gates = self._gates(project, job, NEWEST) if index else []
         bar = self._renderer.text(request, "report_bar.html", job=job, deep=not index, gates=gates)
@@ -69,5 +69,5 @@ class ReportPages:
 
     def _gates(self, project: Project, job: str, newest: int) -> list[Gate]:
         """Return what the gates of a job decided; nothing where its log cannot be read, as the page of the job says."""
-        found = self._remembered.get((project.root, job, newest), lambda: read_gates(project, job, newest))
-        return [] if isinstance(found, Broken) else found
+        gates = self._remembered.get((project.root, job, newest), lambda: read_gates(project, job, newest))
+        return [] if isinstance(gates, Broken) else gates

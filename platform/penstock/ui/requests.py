@@ -29,7 +29,7 @@ _SAYS = {
 class Ask:
     """One request: its DAG, what it does, its command, and the field that it has beside the job, None for none.
 
-    `rows` are the held rows by sink of the `batch` that is decided on, as far as the pages have read its Commit.
+    `rows` are the held rows by sink of the `batch` to decide, as far as the pages have read its Commit.
     """
 
     request: Request
@@ -52,22 +52,22 @@ class Ask:
 
 
 def possible(view: JobView) -> tuple[Request, ...]:
-    """Return what can be asked of the stream as it stands; what is decided on a held batch stands beside that."""
-    found: list[Request] = []
+    """Return the requests that the stream's state allows, without the decisions on held batches."""
+    requests: list[Request] = []
     if view.stream.wants_driver:
-        found += [Request.STOP, Request.DRAIN, Request.SUSPEND]
+        requests += [Request.STOP, Request.DRAIN, Request.SUSPEND]
     elif view.runs:  # by hand: the supervisor knows nothing to drain, and would start a driver of its own for it
-        found.append(Request.STOP)
+        requests.append(Request.STOP)
     if view.stream.phase is Phase.SUSPENDED:
-        found.append(Request.RESUME)
+        requests.append(Request.RESUME)
     if view.newest is not None:
-        found.append(Request.SAVE)
-    return (*found, Request.LIMITS)
+        requests.append(Request.SAVE)
+    return (*requests, Request.LIMITS)
 
 
 def ask_of(view: JobView, name: str, batch: str) -> Ask | None:
     """Return a request by its name, None for what is none or cannot be asked now; `batch` is of those that decide."""
-    request = next((one for one in Request if one.value == name), None)
+    request = next((candidate for candidate in Request if candidate.value == name), None)
     if request is None or not (request in _DECIDES or request in possible(view)):
         return None
     if request not in _DECIDES:
@@ -77,7 +77,7 @@ def ask_of(view: JobView, name: str, batch: str) -> Ask | None:
     held = [number for number in view.reading.status.held if str(number) == batch]
     if not held:
         return None
-    rows = next((dict(one.report.held) for one in view.batches if one.report.batch == held[0]), None)
+    rows = next((dict(candidate.report.held) for candidate in view.batches if candidate.report.batch == held[0]), None)
     line = shlex.join(["penstock", "held", view.job, request.value, batch])
     return Ask(request=request, dag=DAGS[request], says=_SAYS[request], command=line, batch=held[0], rows=rows)
 

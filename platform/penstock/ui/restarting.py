@@ -1,4 +1,4 @@
-"""Say what a restart would do before it is asked for: which rows come again in which sink, and the command. Pure."""
+"""Preview a restart: which sinks would get which rows a second time, and the command. Pure."""
 
 from __future__ import annotations
 
@@ -64,16 +64,16 @@ class Wanted:
     note: str = ""
 
     @classmethod
-    def of(cls, asked: _Asked) -> Wanted:
+    def of(cls, query: _Asked) -> Wanted:
         """Read the fields from the address of the page."""
         return cls(
-            start=asked.get("start", LAST),
-            truncate=asked.get("truncate", "") != "",
-            partitions=asked.get("partitions", "").strip(),
-            state=tuple(said for said in asked.getlist("state") if said),
-            drop=tuple(said for said in asked.getlist("drop") if said),
-            rows=asked.get("rows", "").strip(),
-            note=asked.get("note", "").strip(),
+            start=query.get("start", LAST),
+            truncate=query.get("truncate", "") != "",
+            partitions=query.get("partitions", "").strip(),
+            state=tuple(text for text in query.getlist("state") if text),
+            drop=tuple(text for text in query.getlist("drop") if text),
+            rows=query.get("rows", "").strip(),
+            note=query.get("note", "").strip(),
         )
 
     def options(self) -> StartOptions | None:
@@ -81,30 +81,30 @@ class Wanted:
         for step in self.drop:
             if not is_name(step):
                 raise ValueError(f"{step!r} is no name of a step")
-        found = StartOptions(
+        options = StartOptions(
             partitions=_count(self.partitions, "partitions"),
             state=parse_state(self.state),
             truncate_sinks=self.truncate,
             drop=self.drop,
         )
-        return None if found == StartOptions() else found
+        return None if options == StartOptions() else options
 
     def words(self) -> str:
         """Return the arguments of `penstock restart` that say the same."""
-        said = [] if self.start == LAST else ["--from", self.start]
+        arguments = [] if self.start == LAST else ["--from", self.start]
         options = self.options()
-        said += [] if options is None else options.words()
+        arguments += [] if options is None else options.words()
         rows = _count(self.rows, "rows")
-        said += [] if rows is None else ["--rows", str(rows)]
-        return shlex.join([*said, *([f"--note={self.note}"] if self.note else [])])
+        arguments += [] if rows is None else ["--rows", str(rows)]
+        return shlex.join([*arguments, *([f"--note={self.note}"] if self.note else [])])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What a restart would do. With `trouble` it would be refused, and the rest says nothing.
 
-    `undone` are the batches that it goes back behind, `read` the rows that they have read. `found` is what sinks got
-    of them, None where it goes back behind nothing.
+    `undone` are the batches that it rewinds past, `read` the rows that they have read. `found` is what sinks got of
+    them, None where it rewinds past none.
     """
 
     wanted: Wanted
@@ -119,7 +119,7 @@ class Plan:
 
 
 def starts_of(facts: RestartFacts) -> Iterator[tuple[str, str]]:
-    """Yield what a stream can begin from, and how a person reads it; the beginning of all stands apart."""
+    """Yield what a stream can begin from, and how a person reads it; the start without state is not among them."""
     yield LAST, "where it left off"
     for batch in list(reversed(facts.kept))[:_OFFERED]:
         if batch.restorable:
@@ -135,28 +135,28 @@ def plan_of(facts: RestartFacts, wanted: Wanted) -> Plan:
         start = begins_from(wanted.start, wanted.options())
         words = wanted.words()
         recovered = facts.recovered
-        found = None
+        superseded = None
         if start.goes_back and recovered is None:
             raise ValueError("there is no checkpoint yet to restore")
         for batch in facts.kept:
             if batch.report.batch == start.batch and batch.trouble is not None:
                 raise ValueError(f"batch {start.batch} cannot be restored: {batch.trouble}")
         if start.restore and recovered is not None:
-            found = find_superseded(recovered, start, facts.folder, released=facts.released)
+            superseded = find_superseded(recovered, start, facts.folder, released=facts.released)
     except ValueError as why:
         return Plan(wanted=wanted, trouble=Trouble(what=str(why), remedy="Choose otherwise."))
     except PenstockError as why:
         return Plan(wanted=wanted, trouble=Trouble.of(why))
-    undone = [] if found is None or recovered is None else _undone(recovered, found.batch)
+    undone = [] if superseded is None or recovered is None else _undone(recovered, superseded.batch)
     return Plan(
         wanted=wanted,
         back_to=_shown_start(facts, wanted.start),
         undone=len(undone),
         read=sum(report.rows for report in undone),
-        found=found,
+        found=superseded,
         command=f"penstock restart {facts.job} {words}".rstrip(),
-        sinks=_told(found.sinks) if found is not None else {},
-        again=_told(found.again) if found is not None else {},
+        sinks=_by_sink(superseded.sinks) if superseded is not None else {},
+        again=_by_sink(superseded.again) if superseded is not None else {},
     )
 
 
@@ -168,14 +168,14 @@ def _shown_start(facts: RestartFacts, start: str) -> str:
 
 
 def _undone(recovered: Recovered, target: int | None) -> list[BatchReport]:
-    """Return the batches in force after the one that it goes back to."""
+    """Return the batches in force after the target of the restore."""
     before = undone_by_restore(recovered)
     kept = [kept.commit for kept in recovered.kept if kept.batch not in before]
     return [BatchReport.of(commit) for commit in kept if target is None or commit.batch > target]
 
 
-def _told(sinks: Sequence[SinkRows]) -> dict[str, str]:
-    return {one.sink: f"{quantity(one.rows, 'row')} of {quantity(len(one.batches), 'batch')}" for one in sinks}
+def _by_sink(sinks: Sequence[SinkRows]) -> dict[str, str]:
+    return {sink.sink: f"{quantity(sink.rows, 'row')} of {quantity(len(sink.batches), 'batch')}" for sink in sinks}
 
 
 def _count(text: str, noun: str) -> int | None:

@@ -1,7 +1,7 @@
 """Fit a report's file into the pages: a way back above it, and of Great Expectations' pages what works without scripts.
 
-Those load their style, a logo and scripts from the internet, which the policy of the pages forbids; without them
-buttons are dead, and what is folded away could never be opened.
+Those load their style, a logo and scripts from the internet, which the policy of the pages forbids. Without scripts
+their buttons do nothing, and folded sections could never be opened.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ ul.nav, ol.breadcrumb { list-style: none; display: flex; flex-wrap: wrap; gap: .
 
 def with_bar(text: str, bar: str) -> str:
     """Return a page with something at its top; `bar` is HTML that is safe."""
-    found = _BODY.search(text) or _START.match(text)
-    end = found.end() if found is not None else 0
+    body = _BODY.search(text) or _START.match(text)
+    end = body.end() if body is not None else 0
     return f"{text[:end]}{bar}{text[end:]}"
 
 
