@@ -12,7 +12,7 @@ __all__ = ["start_supervisor", "without_airflow"]
 
 _OF_AIRFLOW = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_")
 _STARTED: list[subprocess.Popen[bytes]] = []
-"""Kept, because Python warns of a process that is let go while it runs; these are meant to outlive us."""
+"""Kept, because Python warns when a Popen of a running process is collected; these are meant to outlive us."""
 
 
 def without_airflow(environment: Mapping[str, str]) -> dict[str, str]:

@@ -49,15 +49,23 @@ class CommandResult(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """Ask something of a stream.
+    """A request to a stream.
 
-    `id` stays the same over the tries of one command. `generation` is the one that is meant, None for whatever runs,
-    or, with `meant_at`, for what ran then or was begun by the same run of a DAG: it ends nothing that is newer.
-    With `revives` an id that was answered counts again where the stream has failed since; what it restores is restored
-    once all the same, because the driver asks the log for the id.
-    `start`, `options` and `available_now` are of START and RESTART. `limits` are of START, RESTART and LIMITS; None
-    leaves them as they are, but for LIMITS, where it gives them back to the configuration. A START of a stream that
-    runs sets limits and note, and begins nothing.
+    A START of a stream that runs sets limits and note, and begins nothing.
+
+    Attributes:
+        verb: What the command asks for.
+        id: Stays the same over the tries of one command.
+        generation: The generation that the command is for; None for the current one. With `meant_at`, None means the
+            generation of that time, or one that the same run of a DAG began, and nothing newer.
+        start: Where a START or RESTART begins.
+        options: Its options; None for none.
+        available_now: Whether it ends when what is there is processed.
+        limits: Of START, RESTART and LIMITS. None leaves them; with LIMITS it restores the configuration's.
+        note: A person's remark; None for none.
+        revives: Whether an answered id counts once more where the stream has failed since. Its restore still happens
+            once, because the driver looks for the id in the log.
+        meant_at: When the command was meant, microseconds since 1970.
     """
 
     verb: Verb
@@ -148,9 +156,9 @@ def _changed(stream: Stream, command: Command, now: int) -> Stream | None:
 def _started(stream: Stream, command: Command, now: int) -> Stream | None:
     if stream.wants_driver:
         if command.start != "last" or command.options is not None:
-            said = [] if command.start == "last" else ["--from", command.start]
-            said += [] if command.options is None else command.options.words()
-            raise _refused(command.verb, stream, f"it runs, and {' '.join(said)} needs a new start: use restart")
+            words = [] if command.start == "last" else ["--from", command.start]
+            words += [] if command.options is None else command.options.words()
+            raise _refused(command.verb, stream, f"it runs, and {' '.join(words)} needs a new start: use restart")
         if stream.wish is Wish.DRAIN:
             raise _refused(command.verb, stream, "it ends when it is drained: start it then, or use restart")
         if command.available_now != stream.available_now:
@@ -170,10 +178,10 @@ def _drained(stream: Stream, command: Command, now: int) -> Stream | None:
 
 
 def _begun(stream: Stream, command: Command, now: int, wish: Wish) -> Stream:
-    """Return the stream with a generation of its own; RESUME goes on with what it was suspended with.
+    """Return the stream with a generation of its own; RESUME keeps the start and options of the suspended one.
 
-    That is also a restore, which a driver that was launched for it may not have come to; one that was done, the log
-    answers by the command's id.
+    They may include a restore that no driver has reached yet. If one has, the log has the command's id, and the restore
+    is not repeated.
     """
     resumes = command.verb is Verb.RESUME
     restores = resumes and begins_from(stream.start, stream.options).restore
@@ -211,8 +219,8 @@ def _ended(stream: Stream, wish: Wish, phase: Phase, now: int) -> Stream | None:
 
 
 def _remember(stream: Stream, command: Command) -> Stream:
-    said = Answered(id=command.id, verb=command.verb.value, generation=stream.generation)
-    return stream.having(answered=(*stream.answered, said)[-_REMEMBERED:])
+    answered = Answered(id=command.id, verb=command.verb.value, generation=stream.generation)
+    return stream.having(answered=(*stream.answered, answered)[-_REMEMBERED:])
 
 
 def _refused(verb: Verb, stream: Stream, why: str) -> CommandRefused:

@@ -75,31 +75,31 @@ class StreamControl:
         """
         now = self.clock.wall()
         # Before the record is written: the driver that runs would be ended for a start that must fail.
-        found = self.newest()
-        over = command.generation is not None and not found.is_of(command.generation)
-        if command.verb in (Verb.START, Verb.RESTART) and not over and generation_of(found, command.id) is None:
+        newest = self.newest()
+        over = command.generation is not None and not newest.is_of(command.generation)
+        if command.verb in (Verb.START, Verb.RESTART) and not over and generation_of(newest, command.id) is None:
             self._refuse_unkept(command)
-        stream, outcome = self.records.update(lambda found: fold(found, command, now))
+        stream, outcome = self.records.update(lambda newest: fold(newest, command, now))
         known = generation_of(stream, command.id)
         return Asked(stream, outcome, stream.generation if known is None else known)
 
     def ends_driver(self, command: Command) -> bool:
         """Return whether a command would end a driver and start another in its place, which is to be checked first."""
-        found = self.newest()
-        if command.verb is not Verb.RESTART or fold(found, command, self.clock.wall())[1] is not CommandResult.DONE:
+        stream = self.newest()
+        if command.verb is not Verb.RESTART or fold(stream, command, self.clock.wall())[1] is not CommandResult.DONE:
             return False
         # A driver that was started by hand has no place in the record, and is ended by a restart as well.
-        return found.driver is not None or self._beats()
+        return stream.driver is not None or self._beats()
 
     def newest(self) -> Stream:
-        """Return the stream as it stands."""
+        """Return the stream's newest record."""
         return self.records.newest()
 
     def wait(self, generation: int, until: Callable[[Stream], bool], *, through: Collection[Phase] = ()) -> Stream:
         """Wait until the stream that a generation is of is as wanted; for ever, as long as it is supervised.
 
-        Raises StreamFailed where it came to another end, and SupervisorAbsent where nobody supervises it. A stream that
-        a later command has begun anew is returned as it is. `through` are phases at rest that are no end to who waits.
+        Raises StreamFailed where it came to another end, and SupervisorAbsent where nobody supervises it. After a later
+        command has restarted the stream, returns it as it is. `through` are final phases at which waiting continues.
         """
         silence = self.silence()
         while True:
@@ -123,17 +123,17 @@ class StreamControl:
 
     def _beats(self) -> bool:
         """Return whether a driver that runs gave a sign of life not long ago, by the wall clocks of both machines."""
-        found = StatusRecords(self.store, self.job).newest()
-        at = found.body.get("at") if found is not None and found.body.get("state") == "running" else None
+        record = StatusRecords(self.store, self.job).newest()
+        at = record.body.get("at") if record is not None and record.body.get("state") == "running" else None
         return isinstance(at, int) and self.clock.wall() - at < 2 * PATIENCE * 1_000_000
 
     def _refuse_unkept(self, command: Command) -> None:
-        start, found = begins_from(command.start, command.options), job_log(self.root / self.job)
-        if found is not None:
-            refuse_ended(found, survey(found))
+        start, log = begins_from(command.start, command.options), job_log(self.root / self.job)
+        if log is not None:
+            refuse_ended(log, survey(log))
         if not (start.goes_back or start.rewrites):
             return
-        if found is None:
+        if log is None:
             target = f"to restore {start.target} from" if start.goes_back else "yet, so there is no state to rewrite"
             raise CannotRestore(f"there is no checkpoint {target}", where=shown(self.root))
-        start.commit(recover(found, Damage.LIST), self.root / self.job)
+        start.commit(recover(log, Damage.LIST), self.root / self.job)

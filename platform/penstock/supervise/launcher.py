@@ -46,7 +46,7 @@ class Launcher(Protocol):
         """
 
     def look(self, job: str, slot: DriverSlot, logs: Path) -> Look:
-        """Return whether a driver lives; UNKNOWN where that cannot be told, never a guess."""
+        """Return whether a driver lives; UNKNOWN where the launcher cannot know, never a guess."""
 
     def kill(self, handle: Handle) -> bool:
         """End a driver and all that belongs to it; of one that is gone, what it left behind. May be called again.

@@ -1,7 +1,7 @@
 """Decide what to do about a stream, from its record and what was seen of its driver. Pure: no process, no clock.
 
-`step` is called again and again. It returns the stream as it should stand, and what to do once that is written;
-whoever finds the record changed meanwhile drops both and looks again, so an action always follows from the newest.
+The supervisor calls `step` at each tick. It returns the stream's next record, and what to do once that is written. If
+the record has changed meanwhile, the supervisor drops both and looks again. So actions always follow from the newest.
 """
 
 from __future__ import annotations
@@ -26,11 +26,17 @@ _OUT_OF_SIGHT = "it gives no sign of life, and its machine cannot be looked at"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How patient a supervisor is; microseconds, but for the budget, which is failures an hour.
+    """The patience of a supervisor, in microseconds.
 
-    `start_within`: from a start to the driver's first sign of life. `deadline`: the longest that a progress mark may
-    stand still; after that long again the driver is killed. `stop_within`: from a stop to the end of the driver.
-    `silent`: for how long a driver on another machine may give no sign of life before a newer one takes its place.
+    Attributes:
+        backoff: The pause before the first restart; each further failure doubles it.
+        backoff_max: The longest pause.
+        failures: The budget: failures an hour.
+        healthy_after: How long a driver must run to count as healthy.
+        deadline: The longest that a progress mark may stay the same. After that long again the driver is killed.
+        start_within: From a start to the driver's first sign of life.
+        stop_within: From a stop to the end of the driver.
+        silent: How long a driver on another machine may give no sign of life before a newer one replaces it.
     """
 
     backoff: int
@@ -79,12 +85,16 @@ class Exit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """The newest status record of a driver: its `generation`, and for how long (microseconds) its mark has stood.
+    """The newest status record of a driver.
 
-    `still_for` counts from the last record or the last step of its loop, whichever is longer ago; a driver that waits
-    for rows steps. `silent_for` counts from the last record. `works`: it has published a batch, or has waited;
-    before that it is only being started. `proved`: it has published a batch, or there was none to do; before that
-    nothing is known of its code but that it could be loaded.
+    Attributes:
+        generation: The driver's generation.
+        still_for: Microseconds since the last record or the last step of its loop, whichever is longer ago. A driver
+            that waits for rows steps.
+        works: Whether it has published a batch or has waited; before that it is still starting.
+        proved: Whether it has published a batch, or there was none to do. Before that nothing is known of its code but
+            that it loads.
+        silent_for: Microseconds since the last record.
     """
 
     generation: int
@@ -284,7 +294,7 @@ def _failed(stream: Stream, ended: Exit, policy: Policy, now: int) -> Stream:
 
 # --- a driver to be started --------------------------------------------------------------------
 def _waits(stream: Stream, policy: Policy, now: int) -> bool:
-    """Return whether a pause is not over; one that ends far in the future was made before the clock went back."""
+    """Return whether a pause is not over; one that ends far in the future is from before the clock was set back."""
     return stream.until is not None and now < stream.until <= now + policy.backoff_max
 
 
@@ -308,7 +318,7 @@ def _delay(policy: Policy, streak: int) -> int:
 
 
 def _passed(since: int, span: int, now: int) -> bool:
-    """Return whether a span has passed; a clock that went back lengthens it, and never ends it early."""
+    """Return whether a span has passed; setting the clock back lengthens it, and never ends it early."""
     return now - since > span
 
 

@@ -11,7 +11,7 @@ __all__ = ["policy_of"]
 _LEAST_SILENCE = 10.0
 """Seconds; a heartbeat is due every two, and its way through storage that others use as well may take some."""
 _SPARE = 15.0
-"""Seconds beside its deadline in which a driver that was told to stop hears of it and leaves Spark."""
+"""Seconds beyond its deadline that a driver has to notice a stop and to leave Spark."""
 
 
 def policy_of(settings: Settings) -> Policy:

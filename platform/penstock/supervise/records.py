@@ -20,7 +20,7 @@ _KEEP = 100
 """Old records that are kept: the history of a stream."""
 _TRIES = 100
 _KIND = "streams"
-Told = TypeVar("Told")
+Answer = TypeVar("Answer")
 
 
 class StreamRecords:
@@ -31,54 +31,54 @@ class StreamRecords:
         self._job = job
 
     def newest(self) -> Stream:
-        """Return the stream as it stands; one that nobody ever asked for anything stands stopped."""
-        found = self._records.newest()
-        return Stream() if found is None else self._read(found)
+        """Return the stream's newest record; a stream without any is stopped."""
+        record = self._records.newest()
+        return Stream() if record is None else self._read(record)
 
     def history(self) -> list[tuple[int, Stream]]:
         """Return the kept records that can be read, oldest first, with their numbers."""
         known = []
-        for found in self._records.kept():
+        for record in self._records.kept():
             with suppress(CheckpointCorrupt):
-                known.append((found.seq, self._read(found)))
+                known.append((record.seq, self._read(record)))
         return known
 
     def number(self) -> int:
         """Return the number of the newest record, -1 where there is none: it grows with each change."""
         return self._records.tail()
 
-    def update(self, change: Callable[[Stream], tuple[Stream, Told]]) -> tuple[Stream, Told]:
-        """Write what `change` makes of the newest record, asking it again as long as others are faster.
+    def update(self, change: Callable[[Stream], tuple[Stream, Answer]]) -> tuple[Stream, Answer]:
+        """Write what `change` makes of the newest record, calling it again as long as others are faster.
 
-        Returns the stream that then stands and what `change` told beside it; nothing is written where it changes
-        nothing. Raises CommitUnknown when it cannot be told whether the record was written.
+        Returns the newest record and the answer of `change`; nothing is written where it changes nothing. Raises
+        CommitUnknown when it is unknown whether the record was written.
         """
         for _ in range(_TRIES):
             tail = self._records.tail()
             before = self.newest()
-            after, told = change(before)
+            after, answer = change(before)
             if after == before:
-                return before, told
+                return before, answer
             # What drivers of an older version do not know is said only where it means something.
             unsaid = {name for name in ("saves", "unsaves", "options") if not getattr(after, name)}
-            said = after.model_dump(mode="json", exclude=unsaid)
-            if self._records.put_after(tail, said):
+            body = after.model_dump(mode="json", exclude=unsaid)
+            if self._records.put_after(tail, body):
                 if (tail + 1) % _KEEP == 0:
-                    with suppress(StorageUnavailable):  # the change stands; the next hundred tidy up
+                    with suppress(StorageUnavailable):  # the change is written; the next hundred tidy up
                         self._records.prune(_KEEP)
-                return after, told
+                return after, answer
         raise CommitUnknown("others kept writing the stream's record", where=self._job)
 
     def replace(self, before: Stream, after: Stream) -> bool:
-        """Write `after` if `before` still stands; return whether it was written."""
-        wrote, stands = self.update(lambda found: (after, True) if found == before else (found, False))
-        return stands and wrote == after
+        """Write `after` if `before` is still the newest record; return whether it was written."""
+        wrote, is_current = self.update(lambda newest: (after, True) if newest == before else (newest, False))
+        return is_current and wrote == after
 
-    def _read(self, found: NumberedRecord) -> Stream:
+    def _read(self, record: NumberedRecord) -> Stream:
         try:
-            return Stream.model_validate_json(found.text())
+            return Stream.model_validate_json(record.text())
         except ValidationError as why:
-            path = f"_control/{_KIND}/{self._job}/{found.seq:012d}"
+            path = f"_control/{_KIND}/{self._job}/{record.seq:012d}"
             raise corrupt(path, f"not a stream's record: {why.errors()[0]['msg']}") from None
 
 

@@ -1,9 +1,9 @@
 """Make the requests that a person makes of a stream, one function each: for commands, Airflow's tasks and programs.
 
-Each takes the `StreamControl` of the stream and an id that stays the same over the tries of one request (`Command.id`),
-and returns at once with what became of it: the supervisor and the driver carry it out, and `StreamControl.wait` waits
-for that. `saving.save` names a checkpoint, and returns once that is done. Held batches are released and discarded by
-`penstock held`, which loads the job (SEMANTICS 11.5).
+Each takes the `StreamControl` of the stream and an id that stays the same over the tries of one request (`Command.id`).
+It returns the outcome at once. The supervisor and the driver carry the request out, and `StreamControl.wait` waits for
+that. `saving.save` names a checkpoint, and returns once that is done. `penstock held`, which loads the job, releases
+and discards held batches (SEMANTICS 11.5).
 
 `DAGS` names the DAG that makes the same request from Airflow's trigger form, and from the pages.
 """

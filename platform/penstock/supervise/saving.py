@@ -33,7 +33,7 @@ def save(control: StreamControl, by: str | None, name: str, *, patience: float) 
     """Name the newest checkpoint, by the driver that runs or in its place, and return its Commit once the log says so.
 
     `patience` is seconds of silence after which the holder of the log counts as dead (`takeover_after`).
-    A request that comes again under its id, if it has one, finds the name it has given.
+    A repeated request with the same id, if it has one, finds the name it has given.
     Raises CannotSave, and JobError for what is no name.
     """
     log = job_log(control.root / control.job)
@@ -63,8 +63,8 @@ def unsave(control: StreamControl, name: str, *, patience: float) -> None:
 
 
 def _until(control: StreamControl, log: Log, name: str, patience: float, *, wanted: bool) -> None:
-    """Have a name given or deleted, whoever does it."""
-    asked: float | None = None
+    """Have the driver give or delete a name, or do it in its place."""
+    asked_at: float | None = None
     clock = control.clock
     do = save_at_rest if wanted else unsave_at_rest
     try:
@@ -80,8 +80,8 @@ def _until(control: StreamControl, log: Log, name: str, patience: float, *, want
             try:
                 do(log, name, me, watch.may_take_over)
             except HolderAlive:
-                if asked is None or clock.monotonic() - asked > _AGAIN:
-                    asked = clock.monotonic()
+                if asked_at is None or clock.monotonic() - asked_at > _AGAIN:
+                    asked_at = clock.monotonic()
                     control.records.update(partial(_asking, name=name, at=clock.wall(), wanted=wanted))
                 clock.sleep(_POLL)  # until the batch that runs is done
             except (CannotSave, Fenced):
@@ -97,12 +97,12 @@ def _names(recovered: Recovered) -> Collection[str]:
 
 def _asking(stream: Stream, *, name: str, at: int | None, wanted: bool) -> tuple[Stream, None]:
     asks = stream.saves if wanted else stream.unsaves
-    others = {known: asked for known, asked in asks.items() if known != name}
+    others = {known: since for known, since in asks.items() if known != name}
     return stream.having(**{"saves" if wanted else "unsaves": others if at is None else {**others, name: at}}), None
 
 
 def _remembering(stream: Stream, by: str) -> Stream:
     if generation_of(stream, by) is not None:
         return stream
-    said = Answered(id=by, verb=Request.SAVE.value, generation=stream.generation)
-    return stream.having(answered=(*stream.answered, said)[-_REMEMBERED:])
+    answered = Answered(id=by, verb=Request.SAVE.value, generation=stream.generation)
+    return stream.having(answered=(*stream.answered, answered)[-_REMEMBERED:])

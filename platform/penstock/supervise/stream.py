@@ -1,6 +1,6 @@
-"""Hold what is wanted of a stream and what became of it: one record that commands and the supervisor take turns at.
+"""The record of a stream, with what is wanted of it and the outcome; commands and the supervisor write it in turns.
 
-Records are numbered and each follows from the one before (`records.StreamRecords`), so a command and the supervisor
+Records are numbered and each follows from the one before (`records.StreamRecords`). So a command and the supervisor
 cannot both act on the same state: one of them gets the number, the other looks again.
 Times are UTC microseconds since 1970.
 """
@@ -30,13 +30,13 @@ class Wish(Enum):
 
 
 class Phase(Enum):
-    """How a stream stands (DESIGN 11)."""
+    """The phase of a stream (DESIGN 11)."""
 
     SUBMITTING = "SUBMITTING"
     """A driver is being started and has not said anything yet."""
     RUNNING = "RUNNING"
     UNHEALTHY = "UNHEALTHY"
-    """The driver lives, and its progress mark stands still."""
+    """The driver lives, and its progress mark does not change."""
     BACKOFF = "BACKOFF"
     """The driver failed; the next one starts at `until`."""
     PAUSED = "PAUSED"
@@ -56,9 +56,9 @@ class Phase(Enum):
 
 
 class Limits(Record):
-    """What bounds a batch; a running driver hears of a change before its next batch.
+    """The limits of a batch; a running driver reads a change before its next batch.
 
-    `rows`: the most that a batch reads of each source; None for as much as the source gives.
+    `rows` is the most that a batch reads of each source; None for as much as the source gives.
     """
 
     rows: Annotated[int, Field(ge=1)] | None = None
@@ -78,16 +78,16 @@ class StartOptions(Record):
 
     @property
     def of_older_code(self) -> StartOptions | None:
-        """Return what an older version of the code can still do: its partitions and its steps are those of before."""
+        """Return the options for an older version of the code, which has its own partitions and steps."""
         kept = StartOptions(state=self.state, truncate_sinks=self.truncate_sinks)
         return None if kept == StartOptions() else kept
 
     def words(self) -> list[str]:
         """Return the arguments of `penstock run` that say so."""
-        said = [] if self.partitions is None else ["--partitions", str(self.partitions)]
-        said += [word for step, table in self.state.items() for word in ("--state", f"{step}={table}")]
-        said += ["--truncate-sinks"] if self.truncate_sinks else []
-        return said + [word for step in self.drop for word in ("--drop", step)]
+        arguments = [] if self.partitions is None else ["--partitions", str(self.partitions)]
+        arguments += [word for step, table in self.state.items() for word in ("--state", f"{step}={table}")]
+        arguments += ["--truncate-sinks"] if self.truncate_sinks else []
+        return arguments + [word for step in self.drop for word in ("--drop", step)]
 
 
 def begins_from(start: str, options: StartOptions | None) -> RestoreTarget:
@@ -101,8 +101,8 @@ def begins_from(start: str, options: StartOptions | None) -> RestoreTarget:
 class DriverSlot(Record):
     """A driver that was started, or is being started: `handle` is None until the launcher has answered.
 
-    `handle` is the launcher's own: what it needs to watch and kill the driver; `host` is where the supervisor runs
-    that starts it, `version` the code that it runs.
+    `handle` is the launcher's own: what it needs to watch and kill the driver. `host` is the machine of the supervisor
+    that starts it, and `version` the code that it runs.
     `foreign` is a driver that somebody else started and that holds the job.
     """
 
@@ -132,8 +132,8 @@ class Stream(Record):
     `first` where the log had seen later ones; None before it was started.
     `command` is the id of the command that began it; its restore, if `start` and `options` are one, is done once.
     `asked_by` is the id of the command that the wish in force came with, at `asked_at`.
-    `limits` is None where nobody set any: then the configuration's hold. `saves` are names that the newest checkpoint
-    is to have, and has not yet, with the time at which that was asked for; `unsaves` those that are to be deleted.
+    `limits` is None where nobody set any: then the configuration's hold. `saves` are the requested names that the
+    newest checkpoint does not have yet, with the time of the request; `unsaves` are names to delete.
     `version` names the code that runs, None for "take the newest"; `stable` the last that was healthy long enough.
     """
 
@@ -188,5 +188,5 @@ class Stream(Record):
 
     @property
     def is_over(self) -> bool:
-        """Return whether the stream has come to an end and no newer start was asked for."""
+        """Return whether the stream has come to an end and no newer start is wanted."""
         return self.phase.is_final

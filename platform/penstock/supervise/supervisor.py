@@ -1,7 +1,7 @@
 """Make what runs what is wanted, for the streams of one control root (DESIGN 11).
 
-The supervisor holds nothing that cannot be found again: all it decides on is in the streams' records and in what it
-sees, so one that is killed is replaced by another, which finds the drivers alive.
+The supervisor has no state of its own: it decides by the streams' records and by what it sees. So another one can
+replace a killed supervisor, and finds the drivers alive.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Supervisor:
     def tick(self) -> None:
         """Look at every stream once, and do what follows; as a standby, only watch the lease.
 
-        Storage that does not answer is told once and asked again at the next tick; drivers go on meanwhile. So is
-        whatever a stream's records lead to that nobody foresaw: it ends the care for no other stream (F77).
+        Storage that does not answer is logged once and tried again at the next tick; drivers keep running meanwhile.
+        The same holds for an unforeseen error of one stream's records: it never stops the work on others (F77).
         """
         try:
             leads = self._lease.hold(wall=self.clock.wall(), monotonic=self.clock.monotonic())
@@ -92,7 +92,7 @@ class Supervisor:
             self._troubled.pop("", None)
 
     def leave(self) -> None:
-        """Give the lease back; the drivers go on without a supervisor."""
+        """Give the lease back; the drivers keep running without a supervisor."""
         self._lease.leave(wall=self.clock.wall())
 
     def streams(self) -> dict[str, Stream]:
@@ -182,10 +182,10 @@ class Supervisor:
             return
         log.info("driver.launched", job=job, generation=slot.generation, version=version, **handle)
 
-        def noted(found: Stream) -> tuple[Stream, None]:
-            if found.driver is None or found.driver.generation != slot.generation:
-                return found, None
-            return found.having(driver=slot.model_copy(update={"handle": handle})), None
+        def noted(newest: Stream) -> tuple[Stream, None]:
+            if newest.driver is None or newest.driver.generation != slot.generation:
+                return newest, None
+            return newest.having(driver=slot.model_copy(update={"handle": handle})), None
 
         records.update(noted)
 
@@ -228,17 +228,17 @@ class Supervisor:
         holder = self._lease.holder()
         log.info("supervisor.stands_by", root=shown(self.root), holder=holder.place if holder is not None else None)
 
-    def _tell_record(self, job: str, said: str) -> None:
-        if self._ignored.get(job) != said:
-            self._ignored[job] = said
-            log.warning("supervisor.record_ignored", job=job, reason=said)
+    def _tell_record(self, job: str, reason: str) -> None:
+        if self._ignored.get(job) != reason:
+            self._ignored[job] = reason
+            log.warning("supervisor.record_ignored", job=job, reason=reason)
 
     def _trouble(self, job: str, why: Exception) -> None:
         known = isinstance(why, PenstockError | OSError)
-        said = str(why) if known else f"unexpected {type(why).__name__}: {why}"
-        if self._troubled.get(job) != said:
-            self._troubled[job] = said
-            log.warning("supervisor.trouble", job=job or None, reason=said)
+        reason = str(why) if known else f"unexpected {type(why).__name__}: {why}"
+        if self._troubled.get(job) != reason:
+            self._troubled[job] = reason
+            log.warning("supervisor.trouble", job=job or None, reason=reason)
 
 
 def _versions_of(stream: Stream) -> set[str]:

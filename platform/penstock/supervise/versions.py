@@ -1,7 +1,7 @@
-"""Keep the code that streams were started with: a copy of `jobs/` and `conf/` for each content that ran.
+"""Keep the code of streams: a copy of `jobs/` and `conf/` for each content that has run.
 
-A stream runs what was there when it was started, whatever is edited meanwhile; a restart takes what is there then.
-So a driver that died is started again with the same code, and what ran well before can run again (DESIGN 11).
+A stream runs the code of its start, whatever is edited meanwhile; a restart takes the code of that time. So the
+supervisor restarts a dead driver with the same code, and can roll back to code that ran well (DESIGN 11).
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Versions:
 
     def prune(self, used: Collection[str]) -> None:
         """Delete all but the newest few and those in use."""
-        found = sorted((p for p in self._folder.glob("[!.]*") if p.is_dir()), key=lambda p: p.stat().st_mtime)
-        for old in found[:-_KEPT]:
+        versions = sorted((p for p in self._folder.glob("[!.]*") if p.is_dir()), key=lambda p: p.stat().st_mtime)
+        for old in versions[:-_KEPT]:
             if old.name not in used:
                 shutil.rmtree(old, ignore_errors=True)
 

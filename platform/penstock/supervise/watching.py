@@ -1,7 +1,7 @@
 """Look at the drivers of a control root: their processes, their heartbeats, and who holds their logs.
 
-Whoever may write in the control root may write a record that is well-formed and senseless. One is named and counts as
-no record: the driver's own before it stays in force, so that it ends nothing (F77).
+Anyone with access to the control root may write a record that is well-formed and senseless. Such a record is logged and
+ignored: the driver's own record before it stays in force, so that it ends nothing (F77).
 """
 
 from __future__ import annotations
@@ -101,43 +101,45 @@ class Watch:
         return Seen(life=look.life, exit=look.exit, handle=look.handle or handle, beat=beat, holder=holder, rival=rival)
 
     def _status(self, job: str) -> _Status | None:
-        """Return the newest status, None where there is none that makes sense; note how long it has stood."""
-        found = StatusRecords(self.store, job).newest()
-        if found is None:
+        """Return the newest status, None where there is none that makes sense; note for how long it is the newest."""
+        record = StatusRecords(self.store, job).newest()
+        if record is None:
             return None
         now = self.clock.monotonic()
         pulse = self._pulses.get(job)
-        if pulse is None or pulse.number != found.seq:
-            pulse = _Pulse(found.seq, silent=0.0, looked=now, moved=pulse is not None)
-        # Storage that stood still silenced driver and supervisor alike: only time that was looked at counts.
+        if pulse is None or pulse.number != record.seq:
+            pulse = _Pulse(record.seq, silent=0.0, looked=now, moved=pulse is not None)
+        # Storage that hung silenced driver and supervisor alike: only time between two looks counts.
         silent = pulse.silent + min(now - pulse.looked, _LOOKED_AT)
         self._pulses[job] = pulse._replace(silent=silent, looked=now)
         try:
-            return _Status.model_validate(found.body)
+            return _Status.model_validate(record.body)
         except ValidationError as why:
             wrong = why.errors()[0]
             key = ".".join(map(str, wrong["loc"]))
-            self.tell(job, f"status record {found.seq} is ignored: {key} makes no sense: {wrong['msg']}")
+            self.tell(job, f"status record {record.seq} is ignored: {key} makes no sense: {wrong['msg']}")
             return None
 
     def _last_of(self, job: str, driver: DriverSlot, status: _Status | None, *, is_first: bool) -> _Status | None:
-        """Return the newest status of a driver: whatever somebody else writes after it is no end of it (F77).
+        """Return the newest status of a driver; a record that another process writes after it does not end it (F77).
 
-        At its first look at a job a supervisor has seen none, so it reads the records before the newest. One that a
-        person started has no generation of its own: whoever writes after it may well have taken its place.
+        At its first look at a job a supervisor has seen none, so it reads the records before the newest. A driver that
+        a person started has no generation of its own: a later writer may well have taken its place.
         """
         known = [status, self._lasts.pop(job, None)]
         if driver.foreign and status is not None:
             known = [status]
         elif is_first:
             known += [_read(record.body) for record in reversed(StatusRecords(self.store, job).recent(_EARLIER))]
-        found = next((one for one in known if one is not None and _is_of(one, driver)), None)
-        if found is not None:
-            self._lasts[job] = found
-        return found
+        status_of_driver = next(
+            (candidate for candidate in known if candidate is not None and _is_of(candidate, driver)), None
+        )
+        if status_of_driver is not None:
+            self._lasts[job] = status_of_driver
+        return status_of_driver
 
     def _beat(self, job: str, driver: DriverSlot, status: _Status) -> Beat:
-        """Return how long the driver's mark has stood, by our own clock and by its."""
+        """Return how long the driver's mark has not changed, by our own clock and by its."""
         stepped = status.stage.since if status.stage is not None else status.at
         waited = status.waits_since if status.waits_since is not None else status.at
         silent_for = int(self._pulses[job].silent * 1_000_000)
@@ -150,10 +152,10 @@ class Watch:
         )
 
     def _holder(self, job: str) -> Holder:
-        found = job_log(self.root / job)
-        if found is None:
+        log = job_log(self.root / job)
+        if log is None:
             return Holder()
-        view = survey(found)
+        view = survey(log)
         generation = view.takeover.generation if view.takeover is not None else 0
         return Holder(handle=_handle_of(view.holder), generation=generation)
 
@@ -190,12 +192,12 @@ def _is_of(status: _Status, driver: DriverSlot) -> bool:
     return status.generation == driver.generation
 
 
-def _same(one: Handle | None, other: Handle | None) -> bool:
+def _same(handle: Handle | None, other: Handle | None) -> bool:
     """Return whether two handles are of one process; a launcher's has more in it, and an older one no namespace."""
-    if one is None or other is None:
+    if handle is None or other is None:
         return False
-    spaces = one.get("namespace"), other.get("namespace")
-    return all(one.get(key) == other.get(key) for key in ("host", "pid", "start")) and (
+    spaces = handle.get("namespace"), other.get("namespace")
+    return all(handle.get(key) == other.get(key) for key in ("host", "pid", "start")) and (
         spaces[0] == spaces[1] or not all(spaces)
     )
 

@@ -1,7 +1,7 @@
-"""Tell people, through a webhook, when a stream is in trouble, and when it is well again.
+"""Post to a webhook when a stream is in trouble, and when it is well again.
 
-Alerts come from the records of the streams, which the supervisor writes, and not from whoever waits for a stream.
-How far they were told is written down after the post, so each comes at least once, and none is lost with a supervisor.
+Alerts come from the records of the streams, which the supervisor writes, and not from commands that wait for a stream.
+The poster writes its cursor after each post, so alerts are at-least-once, and none is lost with a supervisor.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ class AlertPoster(Poster):
 
     def post_news(self, job: str) -> None:
         """Post the steps into trouble, and out of it."""
-        told = Records(self.store, "alerts", job)
+        cursor = Records(self.store, "alerts", job)
         streams = StreamRecords(self.store, job)
-        found = told.newest()
+        newest = cursor.newest()
         history = streams.history()
         if not history:
             return
-        if found is None:
+        if newest is None:
             # What happened before anybody listened is history; whether it is in trouble now, is not.
             before = history[-1][0] - 1 if self.first_look(job) else -1
-            told.put({"record": before, "phase": None, "trouble": False})
-            found = told.newest()
-            assert found is not None
-        at = _Told(int(found.body["record"]), found.body["phase"], trouble=bool(found.body["trouble"]))
+            cursor.put({"record": before, "phase": None, "trouble": False})
+            newest = cursor.newest()
+            assert newest is not None
+        at = _Cursor(int(newest.body["record"]), newest.body["phase"], trouble=bool(newest.body["trouble"]))
         if history[-1][0] <= at.record:
             return
         for number, stream in history:
@@ -59,33 +59,33 @@ class AlertPoster(Poster):
             alert, after = _next(job, number, stream, at)
             if alert is not None:
                 self.post(alert)
-                told.put({"record": after.record, "phase": after.phase, "trouble": after.trouble})
+                cursor.put({"record": after.record, "phase": after.phase, "trouble": after.trouble})
                 log.info("alert.posted", job=job, phase=alert["phase"])
             at = after
-        told.put({"record": at.record, "phase": at.phase, "trouble": at.trouble})
-        told.prune()
+        cursor.put({"record": at.record, "phase": at.phase, "trouble": at.trouble})
+        cursor.prune()
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """How far alerts have come: the number of a record, its phase, and whether the last that was told is trouble."""
+class _Cursor:
+    """How far alerts have come: the number of a record, its phase, and whether the last alert is of trouble."""
 
     record: int
     phase: str | None
     trouble: bool
 
 
-def _next(job: str, number: int, stream: Stream, at: _Told) -> tuple[dict[str, Any] | None, _Told]:
-    """Return what to tell of a record, if anything, and how far that is.
+def _next(job: str, number: int, stream: Stream, at: _Cursor) -> tuple[dict[str, Any] | None, _Cursor]:
+    """Return the alert for a record, None for none, and the cursor after it.
 
-    Told is every step into another kind of trouble, and the first record that says that it runs, or has finished,
-    after trouble.
+    There is one for every step into another kind of trouble, and for the first record after trouble that says that the
+    stream runs or has finished.
     """
     phase = stream.phase
     stays = phase.value == at.phase
     news = not stays and (phase in _TROUBLE or (at.trouble and phase in _WELL))
     trouble = phase in _TROUBLE if news else at.trouble
-    return (_alert(job, stream) if news else None), _Told(number, phase.value, trouble)
+    return (_alert(job, stream) if news else None), _Cursor(number, phase.value, trouble)
 
 
 def _alert(job: str, stream: Stream) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Post that windows were closed and published, as events of an Airflow asset (DESIGN 11).
 
-How far it was posted is written down for each job after the post, so an event comes at least once; job, step and batch
-tell two of the same apart. A stream never waits for it.
+The poster writes a cursor for each job after the post, so events are at-least-once. Consumers recognise duplicates by
+job, step and batch. A stream never waits for an event.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = structlog.get_logger()
 _CONNECT, _ANSWER = 3.0, 15.0
 _HELD = "hold"
 _MOST_WAITING = 1_000
-"""Events that are kept for a job while nobody takes them; older ones are let go."""
+"""Events that are kept for a job while Airflow does not accept them; older ones are dropped."""
 _LOG_FILE = re.compile(r"(\d{20})\.json")
 
 
@@ -46,7 +46,7 @@ class Assets(Protocol):
     """Where events of assets go."""
 
     def post(self, uri: str, extra: dict[str, Any]) -> bool:
-        """Post one event; False where nobody knows the asset. Raises OSError where that cannot be told."""
+        """Post one event; False where nobody knows the asset. Raises OSError where that is unknown."""
 
 
 @dataclass(kw_only=True)
@@ -59,28 +59,28 @@ class AssetPoster(Poster):
     def post_news(self, job: str) -> None:
         """Write down what is to be said of new batches, then post it, one event after the other."""
         cursors = Records(self.store, "assets", job)
-        found = cursors.newest()
+        cursor = cursors.newest()
         newest = _published_to(self.root / job, self.store, job)
         held = HeldRecords(self.store, job)
-        known = found.body.get("uuid") if found is not None else None
+        known = cursor.body.get("uuid") if cursor is not None else None
         uuid = held.uuid() or known
-        if found is not None and known not in (None, uuid):
+        if cursor is not None and known not in (None, uuid):
             # Another checkpoint of the name, which counts its batches from 0: the cursor speaks of none of them.
-            cursors.put({"batch": -1, "released": [], "waiting": found.body["waiting"], "uuid": uuid})
-            found = cursors.newest()
-        if found is None:
+            cursors.put({"batch": -1, "released": [], "waiting": cursor.body["waiting"], "uuid": uuid})
+            cursor = cursors.newest()
+        if cursor is None:
             # What was published before anybody listened is history, and not news.
             old = self.first_look(job)
             history = {"batch": newest if old else -1, "released": held.released() if old else []}
             cursors.put({**history, "waiting": [], "uuid": uuid})
-            found = cursors.newest()
-        assert found is not None
-        after, waiting = int(found.body["batch"]), list(found.body["waiting"])
-        told = found.body.get("released")
-        late = held.released(but=told) if told is not None else []
+            cursor = cursors.newest()
+        assert cursor is not None
+        after, waiting = int(cursor.body["batch"]), list(cursor.body["waiting"])
+        known_releases = cursor.body.get("released")
+        late = held.released(but=known_releases) if known_releases is not None else []
         # A cursor of an earlier version says nothing of them: what was released before is history as well.
-        released = [*told, *late] if told is not None else held.released()
-        if newest > after or late or told is None:
+        released = [*known_releases, *late] if known_releases is not None else held.released()
+        if newest > after or late or known_releases is None:
             # Fixed before it is posted, so that what comes twice is the same twice, and kept though commits are purged.
             fresh: list[dict[str, Any]] = []
             for before, commits in _stretches(self.root / job, after, newest) if newest > after else ():
@@ -100,8 +100,8 @@ class AssetPoster(Poster):
 
     def _tables(self, job: str) -> dict[str, int]:
         """Return the version of each Delta table that the job's driver names, by path."""
-        found = StatusRecords(self.store, job).newest()
-        paths = (found.body.get("tables") or {}) if found is not None else {}
+        record = StatusRecords(self.store, job).newest()
+        paths = (record.body.get("tables") or {}) if record is not None else {}
         return {str(path): version for path in paths.values() if (version := _version(Path(path))) is not None}
 
 
@@ -150,12 +150,12 @@ def _events_of_release(job: str, batch: int, ruling: HeldDecision | None) -> Ite
 
 def _published_to(folder: Path, store: CheckpointStore, job: str) -> int:
     """Return the newest batch that every sink is known to show, -1 for none."""
-    found = job_log(folder)
-    if found is None:
+    log = job_log(folder)
+    if log is None:
         return -1
-    view = survey(found)
+    view = survey(log)
     known = -1
-    for _, entry in found.entries_back(view.tail):
+    for _, entry in log.entries_back(view.tail):
         if isinstance(entry, Release | Commit):
             known = min(entry.published.values(), default=-1)
             break
@@ -171,12 +171,12 @@ def _stretches(folder: Path, after: int, newest: int) -> list[tuple[Commit | Non
 
     A restore begins a stretch: its windows follow those of a batch long before. What was purged is not there.
     """
-    found = job_log(folder)
-    assert found is not None
+    log = job_log(folder)
+    assert log is not None
     stretches: list[tuple[Commit | None, list[Commit]]] = []
     back: list[Commit] = []
     before: Commit | None = None
-    for _, entry in found.entries_back(found.find_tail()):
+    for _, entry in log.entries_back(log.find_tail()):
         if isinstance(entry, Commit):
             if entry.batch <= after:
                 before = entry
@@ -195,7 +195,7 @@ def _stretches(folder: Path, after: int, newest: int) -> list[tuple[Commit | Non
 def _version(table: Path) -> int | None:
     """Return the version of a Delta table, by the names in its log."""
     names = (_LOG_FILE.fullmatch(path.name) for path in (table / "_delta_log").glob("*.json"))
-    return max((int(found.group(1)) for found in names if found), default=None)
+    return max((int(match.group(1)) for match in names if match), default=None)
 
 
 class AirflowAssets:
@@ -214,8 +214,8 @@ class AirflowAssets:
         """
         with self._session() as http:
             if uri not in self._ids:
-                found = self._call(http, "GET", "/api/v2/assets", params={"uri_pattern": uri})["assets"]
-                named = [asset["id"] for asset in found if asset["uri"] == uri]
+                assets = self._call(http, "GET", "/api/v2/assets", params={"uri_pattern": uri})["assets"]
+                named = [asset["id"] for asset in assets if asset["uri"] == uri]
                 if not named:
                     return False
                 self._ids[uri] = named[0]
@@ -238,8 +238,8 @@ class AirflowAssets:
         return answer.json()
 
     def _login(self, http: Any) -> str:
-        said = {"username": self._airflow.user, "password": self._airflow.password.read().get_secret_value()}
-        answer = http.post(f"{self._airflow.url}/auth/token", json=said, timeout=(_CONNECT, _ANSWER))
+        login = {"username": self._airflow.user, "password": self._airflow.password.read().get_secret_value()}
+        answer = http.post(f"{self._airflow.url}/auth/token", json=login, timeout=(_CONNECT, _ANSWER))
         if not answer.ok:
             raise OSError(f"Airflow answered the login of {self._airflow.user!r} with {answer.status_code}")
         return str(answer.json()["access_token"])

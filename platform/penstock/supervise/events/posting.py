@@ -25,7 +25,7 @@ class Poster(ABC):
     _troubled: dict[str, str] = field(default_factory=dict)
 
     def look(self) -> None:
-        """Post what is new; what cannot be posted now is told once, and posted later."""
+        """Post what is new; a failure is logged once, and a later call posts the rest."""
         try:
             jobs = supervised_jobs(self.store)
         except (PenstockError, OSError) as why:

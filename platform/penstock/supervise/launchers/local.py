@@ -41,7 +41,7 @@ _STORAGE = (StorageFull.code, StorageUnavailable.code, CommitUnknown.code)
 _DYING = 20.0
 """Seconds that killed processes have to be gone."""
 _TAIL = 64 * 2**10
-"""Bytes at the end of a driver's events in which its last words are looked for."""
+"""Bytes at the end of a driver's events that are searched for its last one."""
 _KEPT_LOGS = 20
 _SCRATCH = "penstock-driver-"
 _SIGNALLED = 128
@@ -90,14 +90,14 @@ class LocalLauncher:
     def look(self, job: str, slot: DriverSlot, logs: Path) -> Look:
         """Return whether the driver's process runs."""
         if not self._is_here({"host": slot.host} if slot.handle is None else slot.handle):
-            # It cannot be looked at; what it has said at its end stands where all machines see it.
-            said = None if slot.foreign else read_exit(logs, slot.generation, None)
-            return Look(Life.UNKNOWN) if said in (None, Exit()) else Look(Life.GONE, said)
+            # Its process is out of sight; all machines see the folder in which it logs how it ends.
+            ending = None if slot.foreign else read_exit(logs, slot.generation, None)
+            return Look(Life.UNKNOWN) if ending in (None, Exit()) else Look(Life.GONE, ending)
         if slot.handle is None:
-            found = self._find(job, slot.generation, logs.parent.parent)
-            if found is None:
+            handle = self._find(job, slot.generation, logs.parent.parent)
+            if handle is None:
                 return Look(Life.GONE, Exit(error="it was never started"))
-            return Look(Life.RUNS, handle=found)
+            return Look(Life.RUNS, handle=handle)
         pid, start = int(str(slot.handle["pid"])), str(slot.handle["start"])
         child = self._children.get(pid)
         if (child is None or child.poll() is None) and process_runs(pid, start):
@@ -188,12 +188,12 @@ def read_exit(logs: Path, generation: int, code: int | None) -> Exit:
         if event.get("event") == "run.ended":
             return Exit(code=0, finished=event.get("ending") == "finished")
         if event.get("event") == "run.failed":
-            said = str(event.get("code"))
+            code_of_error = str(event.get("code"))
             return Exit(
                 code=_number(event.get("exit_code")),
-                error=f"{said} {event.get('what')}" + (f" ({event['where']})" if event.get("where") else ""),
-                storage=said in _STORAGE,
-                judged=said == GateStopped.code,
+                error=f"{code_of_error} {event.get('what')}" + (f" ({event['where']})" if event.get("where") else ""),
+                storage=code_of_error in _STORAGE,
+                judged=code_of_error == GateStopped.code,
             )
     if code is None or code < 0 or code > _SIGNALLED:  # spark-submit tells of a signal to its child as a shell does
         return Exit()
@@ -210,9 +210,9 @@ def _last_events(path: Path) -> Iterator[dict[str, Any]]:
     yield from events_of(tail)
 
 
-def events_of(said: bytes) -> Iterator[dict[str, Any]]:
+def events_of(output: bytes) -> Iterator[dict[str, Any]]:
     """Yield the events among the lines that a driver has written; Java and others write there as well."""
-    for line in said.decode("utf-8", "replace").splitlines():
+    for line in output.decode("utf-8", "replace").splitlines():
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):  # what a job prints may be anything

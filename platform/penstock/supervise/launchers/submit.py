@@ -1,8 +1,8 @@
 """Start drivers of a cluster by `spark-submit`: standalone, YARN or Kubernetes, in client mode (decision 34).
 
-The driver runs on the supervisor's machine and only its executors on the cluster, so it is found, watched and ended
-like the driver of a local master: as a process. What it leaves on the cluster when it is killed, the cluster ends
-itself, because executors do not outlive the connection to their driver.
+The driver runs on the supervisor's machine, and only its executors run on the cluster. So the launcher finds, watches
+and ends it like the driver of a local master: as a process. The cluster ends the executors of a killed driver itself,
+because they do not outlive the connection to it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def submit_environment() -> dict[str, str]:
 
 def _spark() -> Path:
     """Return the folder of the Spark that pip has installed: a driver's Python and its JVM must be of one version."""
-    found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
         raise EnvironmentUnfit("pyspark is not installed")
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
