@@ -54,13 +54,13 @@ class StreamOperator(BaseOperator):
 
     def _wait(self, generation: int, reached: Callable[[Stream], bool], through: Collection[Phase] = ()) -> Stream:
         """Wait, and log each phase; a stream that came to another end is for a person, and no try helps."""
-        told: Phase | None = None
+        shown_phase: Phase | None = None
 
         def look(stream: Stream) -> bool:
-            nonlocal told
-            if stream.phase is not told:
+            nonlocal shown_phase
+            if stream.phase is not shown_phase:
                 self.log.info("%s is %s: %s", self.job, stream.phase.value, stream.reason or "")
-                told = stream.phase
+                shown_phase = stream.phase
             return reached(stream)
 
         begun = False
@@ -84,7 +84,7 @@ class StreamOperator(BaseOperator):
         return True
 
     def _give_up(self, why: SupervisorAbsent) -> NoReturn:
-        """Fail, at once and for good: what was asked stands, and the next run finds it."""
+        """Fail, at once and for good: the request stays in force, and the next run finds it."""
         raise AirflowFailException(str(why)) from why
 
     def _wait_without_worker(
@@ -92,7 +92,7 @@ class StreamOperator(BaseOperator):
     ) -> NoReturn:
         """Defer until a trigger fires; where the last one found no supervisor, start one or give up first.
 
-        `kept` comes again with `begun`, which says that this task has started a supervisor before.
+        The resumed method gets `kept` and `begun`, which says that this task has started a supervisor before.
         """
         absent = event.get("absent") if isinstance(event, dict) else None
         if absent and not self._control().is_supervised():
@@ -123,7 +123,7 @@ class AskingOperator(StreamOperator):
     def _when_so(
         self, context: Context, said: dict[str, Any], *, event: Any = None, begun: bool = False
     ) -> dict[str, Any]:
-        """Return what a task says once the stream is as was asked, or has been begun anew by a newer command."""
+        """Return a task's result once the stream is as requested, or a newer command has restarted it."""
         generation, reached = int(said["generation"]), awaited(self.until)
         if not self.deferrable:
             return self._outcome(self._wait(generation, lambda found: found.phase in reached), said, context)

@@ -48,7 +48,7 @@ class RunsPenstock:
         if NAME.fullmatch(self.job) is None:  # a template may have made of it what the command takes for an option
             raise AirflowFailException(f"{self.job!r} is not the name of a job")
         line = [self.python or sys.executable, "-m", "penstock", *words, "--json", "--project", self.project]
-        told: list[str] = []
+        complaints: list[str] = []
         with subprocess.Popen(  # noqa: S603 - our own command, and no shell
             line,
             stdin=subprocess.DEVNULL,
@@ -60,27 +60,29 @@ class RunsPenstock:
             self._process = process
             assert process.stderr is not None
             assert process.stdout is not None
-            listening = threading.Thread(target=self._pass_on, args=(process.stderr, told), daemon=True)
+            listening = threading.Thread(target=self._pass_on, args=(process.stderr, complaints), daemon=True)
             listening.start()
             try:
-                said = process.stdout.read()
+                output = process.stdout.read()
             except BaseException:  # such as the task's own timeout; leaving the block waits for the end
                 self.on_kill()
                 raise
             listening.join()
         if process.returncode in (EXIT_PERSON, _WRONG_COMMAND):
-            raise AirflowFailException("\n".join(told) or f"{line} ended with {process.returncode}")
+            raise AirflowFailException("\n".join(complaints) or f"{line} ended with {process.returncode}")
         if process.returncode:
-            raise AirflowException("\n".join(told) or f"{line} ended with {process.returncode}")
-        answers = [json.loads(one) for one in said.splitlines() if one.startswith("{")]
+            raise AirflowException("\n".join(complaints) or f"{line} ended with {process.returncode}")
+        answers = [
+            json.loads(line_of_output) for line_of_output in output.splitlines() if line_of_output.startswith("{")
+        ]
         if not answers and words[0] != "report":
-            raise AirflowException("\n".join(told) or f"{line} has said nothing")
+            raise AirflowException("\n".join(complaints) or f"{line} has said nothing")
         return answers
 
-    def _pass_on(self, lines: Any, told: list[str]) -> None:
+    def _pass_on(self, lines: Any, complaints: list[str]) -> None:
         for line in lines:
             text = line.rstrip()
-            told[:] = [*told, text][-20:]
+            complaints[:] = [*complaints, text][-20:]
             self.log.info("%s", text)
 
 

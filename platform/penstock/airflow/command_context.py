@@ -37,13 +37,13 @@ def control_of(project: str, job: str) -> StreamControl:
 def command_id(context: Context) -> str:
     """Return the id of what a task asks: the same for every try, and after a clear (DESIGN 11)."""
     ti = context["ti"]
-    said = f"{ti.dag_id}/{ti.run_id}/{ti.task_id}"
+    name = f"{ti.dag_id}/{ti.run_id}/{ti.task_id}"
     if ti.map_index is not None and ti.map_index >= 0:
-        said = f"{said}/{ti.map_index}"
-    if is_id(said):
-        return said
+        name = f"{name}/{ti.map_index}"
+    if is_id(name):
+        return name
     # A run may be named by whoever triggers it; tasks of one run are still to be told from those of others.
-    return "/".join(hashlib.sha256(part.encode()).hexdigest() for part in (ti.dag_id, ti.run_id, said))
+    return "/".join(hashlib.sha256(part.encode()).hexdigest() for part in (ti.dag_id, ti.run_id, name))
 
 
 def run_started_at(context: Context) -> int | None:
@@ -107,11 +107,11 @@ def options_of(
         tables = parse_state(words)
     except ValueError as why:
         raise AirflowFailException(str(why)) from None
-    said = StartOptions(
+    options = StartOptions(
         partitions=int(number) if number else None, state=tables, truncate_sinks=truncate_sinks, drop=tuple(dropped)
     )
-    return None if said == StartOptions() else said
+    return None if options == StartOptions() else options
 
 
-def _words(said: Sequence[str] | str | None) -> list[str]:
-    return said.split() if isinstance(said, str) else list(said or ())
+def _words(names: Sequence[str] | str | None) -> list[str]:
+    return names.split() if isinstance(names, str) else list(names or ())

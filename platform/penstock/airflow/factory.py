@@ -2,9 +2,9 @@
 
 Parsing reads the configuration, and what stores say within one budget (`form_values`); it imports nothing of Spark.
 
-What can be restored is offered by the form and not enforced by it: a worker parses the file anew for every try, and a
-batch that was kept when the run was triggered may be purged by then. What is enforced is the form of the words; the
-task says which batches there are if the one that was picked is gone.
+The form offers what can be restored and does not enforce it. A worker parses the file for every try, and a batch that
+was kept when the run was triggered may be purged by then. The form enforces the syntax of the words. If the picked
+batch is gone, the task says which batches there are.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def restart_dag(file: str) -> DAG:
     project = project_of(file)
     jobs = configured(project)
     starts, placing = offered(project, jobs), placing_of(project)
-    kept = {f"{job} {start}": f"{job}: {said}" for job in jobs for start, said in starts[job].items()}
+    kept = {f"{job} {start}": f"{job}: {label}" for job in jobs for start, label in starts[job].items()}
     with new_dag(
         "restart_from_checkpoint",
         "Checks the restart, ends the driver of the stream after its batch, starts it again from what is picked, and "
@@ -140,7 +140,7 @@ def report_dag(file: str) -> DAG:
 
 
 def upkeep_dag(file: str) -> DAG:
-    """Return the DAG `checkpoint_upkeep`: once a day all that jobs can go back to is read and checked."""
+    """Return the DAG `checkpoint_upkeep`: once a day it reads and checks all that jobs can restore."""
     project = project_of(file)
     jobs = configured(project)
     with new_dag(
@@ -164,8 +164,8 @@ def _pick(jobs: list[str]) -> Any:
     def pick(params: Any = None, triggering_asset_events: Any = None) -> list[str]:
         if params and params.get("job"):
             return [str(params["job"])]
-        told = {asset.name.removesuffix("_windows") for asset in (triggering_asset_events or {})}
-        return [job for job in jobs if job in told] or jobs
+        reported = {asset.name.removesuffix("_windows") for asset in (triggering_asset_events or {})}
+        return [job for job in jobs if job in reported] or jobs
 
     return pick()
 

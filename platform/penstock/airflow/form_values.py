@@ -1,8 +1,8 @@
 """Find what the forms of a project can offer, within one budget for a DAG file, whatever its stores do.
 
-A thread of its own asks the stores, so that a disk or a NameNode that does not answer keeps nobody waiting longer than
-the budget. What was found is kept in a file of this machine: a job whose store does not answer in time is offered what
-it was offered before, so its DAG neither goes nor changes.
+A thread of its own asks the stores, so that parsing never waits longer than the budget for a disk or a NameNode that
+does not answer. A file of this machine keeps the values. A job whose store does not answer in time has the values of
+before, so its DAG neither vanishes nor changes.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ Starts = dict[str, str]
 def offered(project: Project, jobs: list[str], *, budget: float = BUDGET) -> dict[str, Starts]:
     """Return, for each job, what its stream can start from and how a form says it.
 
-    Saved checkpoints are offered always, kept batches of streams at rest alone: with each batch of one that runs its
-    DAG would be another, and Airflow keeps every version of a DAG.
+    Forms offer saved checkpoints always, and kept batches only of streams at rest. Each batch of a running stream would
+    change its DAG, and Airflow keeps every version of a DAG.
     """
     file = _cache(project)
     before = _read(file)
@@ -83,15 +83,15 @@ def _kept(root: Path, job: str) -> Starts:
     if log is None:
         return {}
     newest_named = list(newest_saves(log).items())[:_OFFERED]
-    kept = {f"saved={name}": f"saved as {name}: {_said(one)}" for name, one in newest_named}
+    kept = {f"saved={name}": f"saved as {name}: {_said(commit)}" for name, commit in newest_named}
     stream = StreamRecords(control_store(root, make=False), job).newest()
     if stream.driver is not None or stream.wants_driver:
         return kept
-    return {**kept, **{f"batch={one.batch}": _said(one) for one in newest_commits(log, _OFFERED)}}
+    return {**kept, **{f"batch={commit.batch}": _said(commit) for commit in newest_commits(log, _OFFERED)}}
 
 
-def _said(one: Recent) -> str:
-    return f"batch {one.batch}, {datetime.fromtimestamp(one.time / 1_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+def _said(commit: Recent) -> str:
+    return f"batch {commit.batch}, {datetime.fromtimestamp(commit.time / 1_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 # --- what was found before -------------------------------------------------------------------------
@@ -114,7 +114,8 @@ def _read(file: Path) -> dict[str, Starts]:
 
 def _is_sound(known: object) -> bool:
     return isinstance(known, dict) and all(
-        isinstance(starts, dict) and all(isinstance(said, str) for said in starts.values()) for starts in known.values()
+        isinstance(starts, dict) and all(isinstance(label, str) for label in starts.values())
+        for starts in known.values()
     )
 
 

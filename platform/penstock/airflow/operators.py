@@ -119,12 +119,12 @@ class RestartStream(StartStream, AskingOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask, then wait until the stream runs; say so where it never came to that."""
         generation = generation_of(self.generation)
-        said = self._begin(context, generation=generation)
-        if said["outcome"] == CommandResult.STALE.value and generation is not None:
+        answer = self._begin(context, generation=generation)
+        if answer["outcome"] == CommandResult.STALE.value and generation is not None:
             raise AirflowSkipException(f"nothing was restarted: generation {generation} of {self.job} is over")
-        if said["outcome"] == CommandResult.STALE.value:
+        if answer["outcome"] == CommandResult.STALE.value:
             raise AirflowFailException(f"nothing was restarted: {_newer(self._control().newest())}")
-        return self._when_so(context, said)
+        return self._when_so(context, answer)
 
     def _outcome(self, stream: Stream, said: dict[str, Any], context: Context) -> dict[str, Any]:
         asked = int(said["generation"])
@@ -251,14 +251,14 @@ def _newer(stream: Stream) -> str:
     return f"{stream.command} has started generation {stream.first}"
 
 
-def generation_of(said: object) -> int | None:
+def generation_of(value: object) -> int | None:
     """Return what a template gave; raises AirflowFailException for what is no generation."""
-    if said in (None, "", "None"):
+    if value in (None, "", "None"):
         return None
-    if not str(said).isdecimal():
-        raise AirflowFailException(f"{str(said)!r} is not a generation")
-    return int(str(said))
+    if not str(value).isdecimal():
+        raise AirflowFailException(f"{str(value)!r} is not a generation")
+    return int(str(value))
 
 
-def _is_true(said: object) -> bool:
-    return said is True or str(said).lower() in ("true", "restart", "1")
+def _is_true(value: object) -> bool:
+    return value is True or str(value).lower() in ("true", "restart", "1")

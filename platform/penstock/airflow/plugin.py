@@ -1,4 +1,4 @@
-"""Put the pages into Airflow: in its navigation, behind its login, and behind a button of each task that has a stream.
+"""Put the pages into Airflow: in its navigation, after its login, with a button at each task that has a stream.
 
 Airflow finds this through the entry point `airflow.plugins` of the installed package.
 Every process of Airflow loads it, tasks as well, so what only the API server needs is imported when that asks for it.
@@ -37,7 +37,7 @@ def _base() -> str:
 
 def _all(kind: type[BaseOperator]) -> list[type[BaseOperator]]:
     """Return the operators of a kind, its own and what derives from it: Airflow compares classes by name."""
-    return [kind, *(found for each in kind.__subclasses__() for found in _all(each))]
+    return [kind, *(derived for each in kind.__subclasses__() for derived in _all(each))]
 
 
 class StreamLink(BaseOperatorLink):

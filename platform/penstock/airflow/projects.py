@@ -27,9 +27,9 @@ def project_of_pages() -> Project:
 
     Raises ConfigError where there is none.
     """
-    said = _said()
-    if said is not None:
-        return said
+    project = _said()
+    if project is not None:
+        return project
     wrong = None
     for folder in _folders():
         try:
@@ -55,8 +55,8 @@ def refuse_root_of_bundle(root: Path) -> None:
 
 
 def _said() -> Project | None:
-    said = conf.get("penstock", "project", fallback="")
-    return find_project(given=Path(said)) if said else None
+    configured = conf.get("penstock", "project", fallback="")
+    return find_project(given=Path(configured)) if configured else None
 
 
 def _folders() -> list[Path]:

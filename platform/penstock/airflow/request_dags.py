@@ -50,10 +50,12 @@ def _request_dag(request: Request, project: str, jobs: list[str], placing: Airfl
     operator, about = _ABOUT[request]
     fields = _fields(request)
     with new_dag(DAGS[request], about, {"job": job_param(jobs), **fields}, defaults=commands(placing)) as dag:
-        said: dict[str, Any] = {name: f"{{{{ params.{name} or '' }}}}" for name in ("job", *fields) if name != "batch"}
-        said |= {"batch": "{{ params.batch }}"} if "batch" in fields else {}
-        said |= waits(placing) if issubclass(operator, AskingOperator) else {}
-        operator(task_id=request.value, project=project, **said)
+        arguments: dict[str, Any] = {
+            name: f"{{{{ params.{name} or '' }}}}" for name in ("job", *fields) if name != "batch"
+        }
+        arguments |= {"batch": "{{ params.batch }}"} if "batch" in fields else {}
+        arguments |= waits(placing) if issubclass(operator, AskingOperator) else {}
+        operator(task_id=request.value, project=project, **arguments)
     return dag
 
 

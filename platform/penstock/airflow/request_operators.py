@@ -46,8 +46,8 @@ class StopStream(AskingOperator):
         """Ask, and wait until it is so."""
         generation = generation_of(self.generation)
         asked = self._ask(context, Command(verb=self.verb, id=command_id(context), generation=generation))
-        said = {"job": self.job, "generation": asked.generation, "outcome": asked.outcome.value}
-        return said if asked.outcome is CommandResult.STALE else self._when_so(context, said)
+        answer = {"job": self.job, "generation": asked.generation, "outcome": asked.outcome.value}
+        return answer if asked.outcome is CommandResult.STALE else self._when_so(context, answer)
 
 
 class DrainStream(StopStream):
@@ -129,9 +129,9 @@ class _HeldOperator(PenstockOperator):
         number = str(self.batch).strip()
         if not number.isdecimal():
             raise AirflowFailException(f"{number!r} is not the number of a batch")
-        said = self._penstock("held", self.job, self.decision, number)[-1]
-        self.log.info("%s: batch %s: %s, rows %s", self.job, said["batch"], said["decision"], said["rows"])
-        return said
+        answer = self._penstock("held", self.job, self.decision, number)[-1]
+        self.log.info("%s: batch %s: %s, rows %s", self.job, answer["batch"], answer["decision"], answer["rows"])
+        return answer
 
 
 class ReleaseHeld(_HeldOperator):

@@ -38,9 +38,9 @@ def placing_of(project: Project, job: str | None = None) -> AirflowDefaults:
 
 def default_args(placing: AirflowDefaults) -> dict[str, Any]:
     """Return the `default_args` of a DAG: a few tries, and what the configuration says."""
-    said = {"owner": placing.owner, "queue": placing.queue, **dict(placing.default_args)}
-    found = {name: _value(value) for name, value in said.items() if value is not None}
-    return {"retries": TRIES, "retry_delay": RETRY, **found}
+    settings = {"owner": placing.owner, "queue": placing.queue, **dict(placing.default_args)}
+    filled = {name: _value(value) for name, value in settings.items() if value is not None}
+    return {"retries": TRIES, "retry_delay": RETRY, **filled}
 
 
 def commands(placing: AirflowDefaults) -> dict[str, Any]:
@@ -60,13 +60,18 @@ def follows(placing: AirflowDefaults) -> dict[str, Any]:
     Workers are renewed and storage has bad hours in the life of a stream.
     """
     tries = max(_TRIES_OF_A_LIFE, placing.default_args.retries or 0)
-    found = {"priority_weight": placing.priority or 1, "retries": tries, "execution_timeout": None, **waits(placing)}
-    return found if placing.pool is None else {**found, "pool": placing.pool}
+    arguments = {
+        "priority_weight": placing.priority or 1,
+        "retries": tries,
+        "execution_timeout": None,
+        **waits(placing),
+    }
+    return arguments if placing.pool is None else {**arguments, "pool": placing.pool}
 
 
-def _value(said: Any) -> Any:
+def _value(value: Any) -> Any:
     """Return an argument as Airflow takes it."""
-    return timedelta(microseconds=said.micros) if isinstance(said, Duration) else said
+    return timedelta(microseconds=value.micros) if isinstance(value, Duration) else value
 
 
 def _said_to_airflow() -> bool | None:
@@ -74,5 +79,5 @@ def _said_to_airflow() -> bool | None:
 
     The file cannot be asked: Airflow writes its own default, false, into each airflow.cfg that it makes.
     """
-    said = "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE" in os.environ
-    return conf.getboolean("operators", "default_deferrable") if said else None
+    is_set = "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE" in os.environ
+    return conf.getboolean("operators", "default_deferrable") if is_set else None

@@ -27,7 +27,7 @@ _AWAITED = {
 
 
 def awaited(until: str) -> tuple[Phase, ...]:
-    """Return the phases that are waited for."""
+    """Return the phases that end a wait."""
     return _AWAITED[until]
 
 
@@ -37,10 +37,10 @@ def through(until: str) -> tuple[Phase, ...]:
 
 
 class StreamTrigger(BaseTrigger):
-    """Fire once the stream that began with generation `first` is where it is waited for, over, or begun anew.
+    """Fires once the stream that began with generation `first` is in an awaited phase, is over, or was restarted.
 
-    It fires as well where nobody supervises, and says so and no more: the task looks at the record itself. When it is
-    cancelled nothing happens to the stream.
+    It fires as well where nobody supervises, and says so and no more: the task looks at the record itself. Cancelling
+    it does nothing to the stream.
     """
 
     def __init__(self, *, project: str, job: str, first: int, until: str) -> None:
@@ -48,7 +48,7 @@ class StreamTrigger(BaseTrigger):
         self.project, self.job, self.first, self.until = project, job, first, until
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what makes the trigger anew, in the triggerer."""
+        """Return the class and the arguments from which the triggerer makes the trigger."""
         facts = {"project": self.project, "job": self.job, "first": self.first, "until": self.until}
         return ("penstock.airflow.triggers.StreamTrigger", facts)
 

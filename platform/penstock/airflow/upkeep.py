@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["CheckpointUpkeep", "QualityReport"]
 
 _MOST_REPORTS = 100
-"""Reports that one try makes: of a backlog that is longer, the next run goes on with the rest."""
+"""Reports that one try makes: the next run makes the rest of a longer backlog."""
 
 
 class QualityReport(PenstockOperator):
@@ -40,35 +40,36 @@ class QualityReport(PenstockOperator):
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Make reports until nothing waits; a try again counts what earlier ones have made."""
-        found: list[dict[str, Any]] = []
+        reports: list[dict[str, Any]] = []
         base = hashlib.sha256(command_id(context).encode()).hexdigest()[:16]
         for number in range(_MOST_REPORTS):
             words = ["report", self.job, "--if-any", "--run", f"{base}-{number}"]
             words += ["--check", self.check] if self.check else []
             words += ["--newest", str(self.newest)] if self.newest else []
             made = self._penstock(*words)
-            for one in made:
-                self.log.info("%(check)s: %(verdict)s, %(windows)s windows, %(failed)s failed; %(page)s", one)
-            found += [one for one in made if one["windows"] or not number]
-            if not any(one["more"] for one in made):
+            for report in made:
+                self.log.info("%(check)s: %(verdict)s, %(windows)s windows, %(failed)s failed; %(page)s", report)
+            reports += [report for report in made if report["windows"] or not number]
+            if not any(report["more"] for report in made):
                 break
-        if self.fail and any(one["verdict"] == "failed" for one in found):
+        if self.fail and any(report["verdict"] == "failed" for report in reports):
             raise AirflowFailException(
-                "windows failed: " + ", ".join(sorted({one["check"] for one in found if one["verdict"] == "failed"}))
+                "windows failed: "
+                + ", ".join(sorted({report["check"] for report in reports if report["verdict"] == "failed"}))
             )
-        return found
+        return reports
 
 
 class CheckpointUpkeep(PenstockOperator):
-    """Read all that a job can go back to, and sweep what drivers and reports have left; fails where it finds damage.
+    """Read all that a job can restore, and sweep what drivers and reports have left; fails where it finds damage.
 
-    Returns a dict with what was read: batches, files, bytes, problems.
+    Returns a dict with the counts of what it read: batches, files, bytes, problems.
     """
 
     template_fields: Sequence[str] = ("job", "project")
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Verify."""
-        found = self._penstock("upkeep", self.job)[0]
-        self.log.info("%(job)s: %(batches)s batches, %(files)s files, %(bytes)s bytes, all read", found)
-        return found
+        facts = self._penstock("upkeep", self.job)[0]
+        self.log.info("%(job)s: %(batches)s batches, %(files)s files, %(bytes)s bytes, all read", facts)
+        return facts
