@@ -15,7 +15,7 @@ __all__ = ["BATCH", "EVENT", "FiredTimer", "OnError", "State", "Timeout", "event
 
 
 def __getattr__(name: str) -> Any:
-    """Find `read`, which users look for here: it reads whole jobs, and so stands above the state's own layer."""
+    """Find `read`, which users look for here; its module is in `runtime`, because it reads whole jobs."""
     if name == "read":
         return getattr(import_module("penstock.runtime.inspect.state_reader"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -48,8 +48,8 @@ def compact(reader: StateReader, plan: CompactionPlan, part: Part) -> Merged:
     Rows of one group and hash are never split; when they alone exceed the budget they are merged all the same.
     """
     bound = _bound(reader, plan)
-    found = [reader.rows(plan.part, run, None, bound) for run in plan.inputs]
-    tables = [table for table in found if table is not None]
+    merged_runs = [reader.rows(plan.part, run, None, bound) for run in plan.inputs]
+    tables = [table for table in merged_runs if table is not None]
     if not tables:
         return Merged(pa.table({GROUP: pa.array([], pa.int64()), HASH: pa.array([], pa.int64())}), bound)
     # Not the columns of the newest of these rows: runs behind them, and rows merged before, may have newer ones.

@@ -1,12 +1,12 @@
 """Choose which runs of a chain are merged next, within the bytes that a batch may rewrite.
 
-Runs are sorted into size classes, each four times the one before; `FAN` neighbours of a class are merged into one run,
-as in size-tiered compaction of log-structured merge trees (O'Neil et al. 1996; Apache Cassandra's SizeTiered).
+Runs are sorted into size classes, each four times the one before, and `FAN` neighbours of a class are merged into one
+run. That is size-tiered compaction of log-structured merge trees (O'Neil et al. 1996; Apache Cassandra's SizeTiered).
 A small run between large ones counts as large, since only neighbours can be merged.
 
-A merge too large for one batch goes on over several, one (group, hash) range at a time. Several are under way at once,
-and the one with the fewest bytes left for each run it removes goes first (Smith 1956: that keeps the chain shortest
-on average), so a long merge of old runs does not keep small new ones waiting.
+A merge too large for one batch continues over several, one (group, hash) range at a time. Several merges may be under
+way. The one with the fewest bytes left for each run it removes goes first, which keeps the chain shortest on average
+(Smith 1956). So a long merge of old runs does not keep small new ones waiting.
 Bytes left over shorten a chain above `COMFORTABLE` runs, by merges that end in the same batch.
 
 docs/state-segments.md says what chain lengths follow, and where a budget of four times the bytes written cannot hold
@@ -34,7 +34,7 @@ COMFORTABLE = 10
 SMALLEST_CLASS = 4_096
 LEAST_BUDGET = 4_096
 LEAST_PIECE = 2**18
-"""Bytes for which a merge that does not end yet is carried on, unless they are half of all that the batch may merge."""
+"""The fewest bytes worth a step of an unfinished merge, unless they are half of the batch's budget."""
 AT_ONCE = 32 * 2**20
 """Bytes that one plan reads at most: merging holds them in memory a few times over."""
 

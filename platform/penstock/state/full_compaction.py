@@ -59,7 +59,7 @@ def fold(
         files = writer.publish().files
     sync_folder(reader.folder)
     chains = {
-        part: (Run(manifest.chain(part)[0].number, manifest.batch, found),) for part, found in pieces.items() if found
+        part: (Run(manifest.chain(part)[0].number, manifest.batch, piece),) for part, piece in pieces.items() if piece
     }
     folded = {part: [stamp(run) for run in chain] for part, chain in manifest.chains.items()}
     base = replace(manifest, chains=chains, sizes=files, facts={FOLDED: folded})

@@ -64,5 +64,5 @@ def groups_in(steps: Steps) -> Ints:
 
 def joined(arrays: Iterable[Ints]) -> Ints:
     """Return the arrays one after another; without any, an empty array."""
-    found = list(arrays)
-    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+    listed = list(arrays)
+    return np.concatenate(listed) if listed else np.empty(0, dtype=np.int64)

@@ -1,7 +1,7 @@
 """Hash key columns as Spark's `xxhash64` does, so that rows that Spark never saw find the state of their keys.
 
-XXH64 by Yann Collet, with seed 42; of several columns each is hashed with the hash of those before it as its seed, and
-a null leaves that as it is (Spark's HashExpression). State outlives plans, so not a bit may differ from Spark's.
+XXH64 by Yann Collet, with seed 42. The seed of each further column is the hash of those before it, and a null leaves
+that hash as it is (Spark's HashExpression). State outlives plans, so not a bit may differ from Spark's.
 """
 
 from __future__ import annotations
@@ -122,50 +122,50 @@ def _of_bytes(column: pa.Array, seeds: Words) -> Words:
     ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
     first, last = ends[0], ends[-1]  # the array may be a small part of a buffer that holds a whole file
     at, lengths = ends[:-1] - first, np.diff(ends)
-    given = np.zeros(last - first + _WORD, np.uint8)  # the last word of all may be looked at beyond its end
+    text = np.zeros(last - first + _WORD, np.uint8)  # the last word of all may be looked at beyond its end
     if data is not None:
-        given[: last - first] = np.frombuffer(data, np.uint8)[first:last]
+        text[: last - first] = np.frombuffer(data, np.uint8)[first:last]
     hashes = seeds + _P5 + lengths.astype(np.uint64)
     left = lengths.copy()
     long = np.flatnonzero(lengths >= _STRIPE)
     if len(long):
-        hashes[long] = _striped(given, at, left, long, seeds[long]) + lengths[long].astype(np.uint64)
+        hashes[long] = _striped(text, at, left, long, seeds[long]) + lengths[long].astype(np.uint64)
     while len(rows := np.flatnonzero(left >= _WORD)):
-        hashes[rows] = _with_word(hashes[rows], _words(given, at[rows]))
+        hashes[rows] = _with_word(hashes[rows], _words(text, at[rows]))
         at[rows] += _WORD
         left[rows] -= _WORD
     rows = np.flatnonzero(left >= _HALF)
-    hashes[rows] = _with_half(hashes[rows], _words(given, at[rows]) & np.uint64(0xFFFFFFFF))
+    hashes[rows] = _with_half(hashes[rows], _words(text, at[rows]) & np.uint64(0xFFFFFFFF))
     at[rows] += _HALF
     left[rows] -= _HALF
     while len(rows := np.flatnonzero(left > 0)):
-        hashes[rows] = _rotated(hashes[rows] ^ (given[at[rows]].astype(np.uint64) * _P5), 11) * _P1
+        hashes[rows] = _rotated(hashes[rows] ^ (text[at[rows]].astype(np.uint64) * _P5), 11) * _P1
         at[rows] += 1
         left[rows] -= 1
     return _mixed(hashes)
 
 
-def _striped(given: Bytes, at: Ints, left: Ints, rows: npt.NDArray[np.intp], seeds: Words) -> Words:
-    """Return what the whole stripes of 32 bytes of these rows make of their seeds; `at` and `left` move behind them."""
+def _striped(text: Bytes, at: Ints, left: Ints, rows: npt.NDArray[np.intp], seeds: Words) -> Words:
+    """Return the hashes of these rows' whole stripes of 32 bytes; `at` and `left` move past the stripes."""
     lanes = [seeds + _P1 + _P2, seeds + _P2, seeds.copy(), seeds - _P1]
     going = np.arange(len(rows))
     while len(going):
         for number, lane in enumerate(lanes):
-            word = _words(given, at[rows[going]] + _WORD * number)
+            word = _words(text, at[rows[going]] + _WORD * number)
             lane[going] = _rotated(lane[going] + word * _P2, 31) * _P1
         at[rows[going]] += _STRIPE
         left[rows[going]] -= _STRIPE
         going = going[left[rows[going]] >= _STRIPE]
     first, second, third, fourth = lanes
-    found = _rotated(first, 1) + _rotated(second, 7) + _rotated(third, 12) + _rotated(fourth, 18)
+    mixed = _rotated(first, 1) + _rotated(second, 7) + _rotated(third, 12) + _rotated(fourth, 18)
     for lane in lanes:
-        found = (found ^ (_rotated(lane * _P2, 31) * _P1)) * _P1 + _P4
-    return found
+        mixed = (mixed ^ (_rotated(lane * _P2, 31) * _P1)) * _P1 + _P4
+    return mixed
 
 
-def _words(given: Bytes, at: Ints) -> Words:
+def _words(text: Bytes, at: Ints) -> Words:
     """Return the eight bytes that begin at each place, the first as the lowest."""
-    every = np.lib.stride_tricks.sliding_window_view(given, _WORD)
+    every = np.lib.stride_tricks.sliding_window_view(text, _WORD)
     return np.ascontiguousarray(every[at]).view("<u8").ravel()
 
 

@@ -79,7 +79,7 @@ class State:
     def update(self, values: Mapping[str, Any] = _NO_VALUES, /, **columns: Any) -> None:
         """Set columns of the state; what is not named stays as it is, and is null in new state.
 
-        Raises StateMisused behind `remove`, while the key times out, for a column that the state has not, and for a
+        Raises StateMisused after `remove`, while the key times out, for a column that the state has not, and for a
         value that is not named.
         """
         self._refuse_gone("update")
@@ -87,11 +87,11 @@ class State:
         if not isinstance(values, Mapping):
             named = next(iter(self._columns))
             raise StateMisused(f"update takes columns by name, as update({named}=...), and got {values!r:.80}")
-        given = {**values, **columns}
-        unknown = next((name for name in given if name not in self._columns), None)
+        changes = {**values, **columns}
+        unknown = next((name for name in changes if name not in self._columns), None)
         if unknown is not None:
             raise StateMisused(f"the state has no column {unknown!r}; it has {', '.join(self._columns)}")
-        self._values = {**(self._values or dict.fromkeys(self._columns)), **self._copied(given)}
+        self._values = {**(self._values or dict.fromkeys(self._columns)), **self._copied(changes)}
         self._touched = True
 
     def remove(self) -> None:
@@ -107,13 +107,13 @@ class State:
         self._deadline = None
 
     def is_timing_out(self) -> bool:
-        """Return whether this call is the key's last: its state is removed behind it."""
+        """Return whether this call is the key's last: its state is removed after it."""
         return self._timing_out
 
     def set_timer(self, at: datetime, clock: TimerClock = EVENT) -> None:
         """Have the function called once for this key, without a row, when the clock is at or past `at`.
 
-        It fires behind the batch's rows, timers of a key in the order of their times. One that is set while another
+        It fires after the batch's rows, timers of a key in the order of their times. A timer that is set while another
         fires must be later than that.
         """
         if not isinstance(clock, TimerClock):
@@ -167,13 +167,13 @@ class State:
         """Return whether the state was changed, what it is now, its deadline, and the timers that were set."""
         return self._touched, self._values, self._deadline, self._timers
 
-    def _refuse_gone(self, what: str) -> None:
+    def _refuse_gone(self, call: str) -> None:
         if self._gone:
-            raise StateMisused(f"{what} came behind remove in one call")
+            raise StateMisused(f"{call} came behind remove in one call")
 
-    def _refuse_timing_out(self, what: str) -> None:
+    def _refuse_timing_out(self, call: str) -> None:
         if self._timing_out:
-            raise StateMisused(f"{what} came while the key times out: its state is removed behind this call")
+            raise StateMisused(f"{call} came while the key times out: its state is removed behind this call")
 
 
 def as_datetime(micros: int) -> datetime:
@@ -181,8 +181,8 @@ def as_datetime(micros: int) -> datetime:
     return _EPOCH + min(max(micros, _FIRST), _LAST) * _MICRO
 
 
-def as_micros(at: object, what: str) -> int:
+def as_micros(at: object, label: str) -> int:
     """Return an aware datetime as microseconds since 1970; raises StateMisused for anything else."""
     if not isinstance(at, datetime) or at.tzinfo is None:
-        raise StateMisused(f"{what} is set for an aware datetime, not {at!r}")
+        raise StateMisused(f"{label} is set for an aware datetime, not {at!r}")
     return (at - _EPOCH) // _MICRO

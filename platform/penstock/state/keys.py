@@ -1,7 +1,7 @@
 """Tell which state partition a key belongs to, and whether two keys are the same.
 
 Hashes are made elsewhere (`xxhash64` of the normalised key columns, signed 64 bits); here they are only compared.
-Equal hashes do not make equal keys, so whoever finds a row by its hash compares the key columns as well.
+Equal hashes do not make equal keys, so every lookup by hash compares the key columns as well.
 Nulls equal nulls and NaN equals NaN, as in Spark's grouping (SEMANTICS 3.4).
 """
 
@@ -35,19 +35,21 @@ def check_partition(hashes: Ints, partition: int, partitions: int, *, step: str)
     """Raise `WrongPartition` unless every hash belongs to this partition."""
     wrong = int(np.count_nonzero(partition_of(hashes, partitions) != partition))
     if wrong:
-        what = f"{wrong} of {len(hashes)} rows of step {step!r} are not those of partition {partition} of {partitions}"
-        raise WrongPartition(what, step=step, partition=partition, rows=wrong)
+        problem = (
+            f"{wrong} of {len(hashes)} rows of step {step!r} are not those of partition {partition} of {partitions}"
+        )
+        raise WrongPartition(problem, step=step, partition=partition, rows=wrong)
 
 
 def equal_keys(left: Sequence[pa.Array], at: Ints, right: Sequence[pa.Array], where: Ints) -> Bools:
     """Compare key columns pairwise: row `at[i]` of the left with row `where[i]` of the right.
 
-    The columns of both sides stand in the same order and have the same types; no columns make every pair equal.
+    Both sides have the same columns in the same order; without columns every pair is equal.
     Raises TypeError where types differ.
     """
     same = np.ones(len(at), dtype=np.bool_)
-    for one, other in zip(left, right, strict=True):
-        same &= equal_at(one, at, other, where)
+    for mine, theirs in zip(left, right, strict=True):
+        same &= equal_at(mine, at, theirs, where)
     return same
 
 
@@ -58,10 +60,10 @@ def equal_at(left: pa.Array, at: Ints, right: pa.Array, where: Ints) -> Bools:
     dtype = _fixed_width(left.type)
     if dtype is None:
         return _equal_values(left.take(pa.array(at)), right.take(pa.array(where)))
-    one, other = _numbers(left, dtype)[at], _numbers(right, dtype)[where]
-    same: Bools = one == other
+    mine, theirs = _numbers(left, dtype)[at], _numbers(right, dtype)[where]
+    same: Bools = mine == theirs
     if dtype.kind == "f":
-        same |= np.isnan(one) & np.isnan(other)
+        same |= np.isnan(mine) & np.isnan(theirs)
     if left.null_count or right.null_count:
         valid, also = _valid(left)[at], _valid(right)[where]
         same = (same & valid & also) | ~(valid | also)
@@ -104,7 +106,7 @@ def _equal_values(left: pa.Array, right: pa.Array) -> Bools:
     same: Bools
     if pa.types.is_nested(left.type) or pa.types.is_null(left.type):
         pairs = zip(left.to_pylist(), right.to_pylist(), strict=True)
-        same = np.fromiter((canonical(one) == canonical(other) for one, other in pairs), np.bool_, len(left))
+        same = np.fromiter((canonical(value) == canonical(other) for value, other in pairs), np.bool_, len(left))
         return same
     same = pc.equal(left, right).fill_null(False).to_numpy(zero_copy_only=False)  # noqa: FBT003 - Arrow's signature
     if left.null_count and right.null_count:

@@ -28,7 +28,7 @@ __all__ = ["FOLDED", "Manifest", "ManifestRef", "Run", "stamp"]
 
 KIND = "manifest"
 FOLDED = "folded"
-"""The fact of a base that says what runs it was folded from, by part."""
+"""The fact of a base that names the runs it contains, by part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Manifest:
         return self.chains.get(part, ())
 
     def append(self, ref: SegmentRef, *parts: str) -> Manifest:
-        """Add the rows of a segment as newest runs: of the parts named, or of all it has; not merged rows."""
+        """Add the rows of a segment as newest runs, of the parts named or of all it has, but no merged rows."""
         chains = dict(self.chains)
         number = self.next_run
         for part in parts or [part for part in ref.parts if MERGED not in part]:
@@ -120,7 +120,7 @@ class Manifest:
         return self.drop(part).append(ref, part) if part in ref.parts else self.drop(part)
 
     def drop(self, *parts: str) -> Manifest:
-        """Let all rows of these parts go."""
+        """Drop all rows of these parts."""
         return self._with({part: chain for part, chain in self.chains.items() if part not in parts}, self.sizes)
 
     def with_floor(self, group: int, *parts: str) -> Manifest:
@@ -146,7 +146,7 @@ class Manifest:
     def merged(
         self, part: str, inputs: Collection[int], bound: Bound | None, rows: PartRef | None, batch: int
     ) -> Manifest:
-        """Take note that the rows below a bound of some runs have been merged into `rows`, after those of before.
+        """Record that the rows below a bound of some runs have been merged into `rows`, after those already merged.
 
         `inputs` are the numbers of runs that follow one another; a bound of None means that all their rows are merged.
         """
@@ -169,11 +169,11 @@ class Manifest:
         return self._with(chains, self.sizes, next_run=max(self.next_run, number + 1))
 
     def rebased(self, base: Manifest) -> Manifest:
-        """Put the runs of a base in place of those that it was folded from; `batch` stays, as no row changes.
+        """Replace the runs that a base contains by the base; `batch` stays, as no row changes.
 
         A part whose old runs are gone meanwhile, because all its rows were replaced or died, has nothing of the base.
-        Raises `StateError` where a run that was folded has been merged since, of however few rows: they would be in
-        the base and in what they were merged into.
+        Raises `StateError` where a run in the base has been merged since, of however few rows: they would be in the
+        base and in the merged run.
         """
         chains = {}
         folded = base.facts.get(FOLDED, {})
@@ -196,7 +196,7 @@ class Manifest:
     @property
     def version(self) -> int:
         """Return the version of the format: 2 where a part appends, of which a reader of version 1 knows nothing."""
-        kinds = {said["merge"] for said in self.facts.get(PARTS, {}).values()}
+        kinds = {described["merge"] for described in self.facts.get(PARTS, {}).values()}
         return 2 if Merge.APPEND in kinds else 1
 
     @property
@@ -256,15 +256,15 @@ class Manifest:
 
 def _live(runs: Collection[Run], floor: Bound | None) -> tuple[Run, ...]:
     """Leave out pieces whose rows are all dead, and runs without pieces."""
-    found = []
+    live = []
     for run in runs:
         least = max((bound for bound in (floor, run.low) if bound is not None), default=None)
         if least is not None and run.pieces[0].last < least:
             pieces = tuple(piece for piece in run.pieces if piece.last >= least)
             run = replace(run, pieces=pieces)  # noqa: PLW2901 - the rest of it
         if run.pieces:
-            found.append(run)
-    return tuple(found)
+            live.append(run)
+    return tuple(live)
 
 
 def _row(piece: Piece, names: Mapping[str, int]) -> list[Any]:

@@ -81,23 +81,23 @@ class Part:
     def described(self) -> dict[str, Any]:
         """Return all but the function as JSON values; what is as usual is left out."""
         trim = None if self.trim is None else {name: getattr(self.trim, name) for name in Trim.__slots__}
-        said = {"merge": self.merge.value, "identity": list(self.identity), "trim": trim, "table": self.table}
-        return {name: value for name, value in said.items() if value is not None}
+        description = {"merge": self.merge.value, "identity": list(self.identity), "trim": trim, "table": self.table}
+        return {name: value for name, value in description.items() if value is not None}
 
     @classmethod
-    def read(cls, name: str, said: Mapping[str, Any], combine: Combine | None = None) -> Self:
-        """Return the part that `described` said; `combine` is what a part of kind COMBINE merges by.
+    def read(cls, name: str, description: Mapping[str, Any], combine: Combine | None = None) -> Self:
+        """Return the part that `described` described; `combine` is what a part of kind COMBINE merges by.
 
         Raises KeyError, TypeError and ValueError for what it never says.
         """
-        merge = Merge(said["merge"])
+        merge = Merge(description["merge"])
         return cls(
             name=name,
-            identity=tuple(said["identity"]),
+            identity=tuple(description["identity"]),
             merge=merge,
             combine=combine if merge is Merge.COMBINE else None,
-            trim=None if said.get("trim") is None else Trim(**said["trim"]),
-            table=said.get("table"),
+            trim=None if description.get("trim") is None else Trim(**description["trim"]),
+            table=description.get("table"),
         )
 
 

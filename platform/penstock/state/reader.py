@@ -42,7 +42,7 @@ _LEAST, _MOST = -(2**63), 2**63 - 1
 class StateReader:
     """The state of one partition after a batch, read by memory map.
 
-    What is read costs memory for what is asked for, never for what the state holds.
+    A read takes memory for the rows it returns, never for all that the state holds.
     Whatever is scanned is as `adapt` makes it.
     All methods raise `StateMissing` for a file that is gone and `CheckpointCorrupt` for one that is not as written.
     """
@@ -76,11 +76,17 @@ class StateReader:
     ) -> tuple[Bools, pa.Table]:
         """Find the newest row of each key, in a part where a newer row of a key hides the older.
 
-        `hashes` (int64) must be sorted; `keys` has one row for each, and its columns are the key columns of the part,
-        of the same types; there may be none. Different keys of one hash are told apart.
-        Returns which keys were found, and a table with one row for each key: nulls where it was not found.
-        The table has the columns of `schema`, or else those of the part without keys, group, hash and tombstone mark.
-        A key whose newest row is a tombstone is not found.
+        A key whose newest row is a tombstone is not found. Different keys may have one hash.
+
+        Args:
+            part: The part's name.
+            hashes: int64, sorted: the hash of each key.
+            keys: A row for each hash, with the key columns of the part, of the same types; there may be none.
+            group: The group of the rows, the same for all keys.
+            schema: The columns to return; None for those of the part without keys, group, hash and tombstone mark.
+
+        Returns:
+            Which keys were found, and a table with one row for each key: nulls where it was not found.
         """
         if schema is None:
             stored = self.schema(part)
@@ -124,7 +130,7 @@ class StateReader:
         low, high = (None if group is None else start_of_group(group) for group in groups)
         columns = [keys.column(name).combine_chunks() for name in part.identity]
         stored, adapt = self.schema(part.name), self.adapt.parts.get(part.name)
-        found: list[pa.Table] = []
+        tables: list[pa.Table] = []
         places: list[Ints] = []
         for run in self.manifest.chain(part.name):
             for span in self.spans(part.name, run, low, high, hashes):
@@ -133,12 +139,12 @@ class StateReader:
                     taken = pa.Table.from_batches([span.block.rows.take(pa.array(rows))])
                     taken = taken if adapt is None else adapt(taken, span.block.generation)
                     assert stored is not None
-                    found.append(conform(taken, stored))
+                    tables.append(conform(taken, stored))
                     places.append(mine)
-        if not found:
+        if not tables:
             empty = pa.schema([]) if stored is None else stored
             return joined(()), (empty if schema is None else schema).empty_table()
-        rows, place = pa.concat_tables(found).combine_chunks(), np.concatenate(places)
+        rows, place = pa.concat_tables(tables).combine_chunks(), np.concatenate(places)
         if part.trim is not None:
             live = self._live(part.trim, rows, place, hashes, keys.select(part.identity))
             rows, place = rows.filter(pa.array(live)), place[live]
@@ -173,21 +179,21 @@ class StateReader:
 
     def groups(self, part: str) -> Ints:
         """Return the distinct groups that have rows, ascending; tombstones count as rows."""
-        found = []
+        groups = []
         for run in self.manifest.chain(part):
             least = self._least(part, run, None)
             for piece in run.pieces:
                 if piece.groups is not None and (least is None or piece.first >= least):
-                    found.append(groups_in(piece.groups))
+                    groups.append(groups_in(piece.groups))
                 else:
-                    found.extend(distinct(b.groups[a:z]) for b, a, z in self._spans_of(piece, least, None))
-        return np.unique(joined(found))
+                    groups.extend(distinct(b.groups[a:z]) for b, a, z in self._spans_of(piece, least, None))
+        return np.unique(joined(groups))
 
     def first_group(self, part: str, at_least: int | None = None) -> int | None:
         """Return the least group, not below `at_least`, that has rows; None where none has. Tombstones count."""
         low = None if at_least is None else start_of_group(at_least)
-        found = (next(self.spans(part, run, low, None), None) for run in self.manifest.chain(part))
-        return min((int(span.block.groups[span.start]) for span in found if span is not None), default=None)
+        spans = (next(self.spans(part, run, low, None), None) for run in self.manifest.chain(part))
+        return min((int(span.block.groups[span.start]) for span in spans if span is not None), default=None)
 
     def rows(
         self, part: str, run: Run, low: Bound | None, high: Bound | None, schema: pa.Schema | None = None
@@ -199,14 +205,14 @@ class StateReader:
             return None
         if part in self.adapt.parts:
             adapt = self.adapt.parts[part]
-            found = [
+            tables = [
                 adapt(pa.Table.from_batches([rows]), span.block.generation)
                 for rows, span in zip(batches, spans, strict=True)
             ]
-            adapted = pa.concat_tables(found)
+            adapted = pa.concat_tables(tables)
             return adapted if schema is None else conform(adapted, schema)
         if any(not batch.schema.equals(batches[0].schema) for batch in batches[1:]):
-            # A merge over several batches that went on behind a change of schema.
+            # A merge over several batches that continued after a change of schema.
             newest = self.schema(part) if schema is None else schema
             assert newest is not None
             return pa.concat_tables([conform(pa.Table.from_batches([batch]), newest) for batch in batches])
@@ -298,5 +304,5 @@ class StateReader:
             return open_section(self.folder, piece, self.manifest.sizes[piece.file])
         except StateMissing as error:
             batch = self.manifest.batch
-            what = f"{error.what}, which the manifest of batch {batch} names"
-            raise StateMissing(what, where=error.where, path=error.where, batch=batch) from error
+            problem = f"{error.what}, which the manifest of batch {batch} names"
+            raise StateMissing(problem, where=error.where, path=error.where, batch=batch) from error

@@ -100,8 +100,8 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
             try:
                 column = column.cast(field.type)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                what = f"state column {field.name!r} is stored as {column.type} and cannot be read as {field.type}"
-                raise StateError(what, column=field.name) from error
+                problem = f"state column {field.name!r} is stored as {column.type} and cannot be read as {field.type}"
+                raise StateError(problem, column=field.name) from error
         columns.append(column)
     return pa.table(columns, schema=schema)
 

@@ -1,9 +1,11 @@
 """Read segments by memory map, and check every byte that is read once a process.
 
 Maps stay open between batches: a worker that comes back to a partition finds them mapped, parsed and checked.
-What is kept is the files of the newest manifest seen of each folder; a file changed on disk is mapped and checked anew.
+Kept are the files of the newest manifest of each folder that the process has seen. A file that changed on disk is
+mapped and checked again.
 
-Of a copy of a file on HDFS bytes are brought when they are first read: that they are not here yet, the checksum tells.
+A copy of a file on HDFS fetches bytes when they are first read: a checksum that does not match means that they are not
+here yet.
 """
 
 from __future__ import annotations
@@ -133,9 +135,9 @@ class Section:
     def _check_version(self, facts: dict[str, Any]) -> None:
         version = facts["version"]
         if isinstance(version, int) and version > FORMAT_VERSION:
-            what = f"segment format {version}; this Penstock reads up to {FORMAT_VERSION}"
+            problem = f"segment format {version}; this Penstock reads up to {FORMAT_VERSION}"
             raise FormatTooNew(
-                what, where=shown(self._path), path=shown(self._path), found=version, known=FORMAT_VERSION
+                problem, where=shown(self._path), path=shown(self._path), found=version, known=FORMAT_VERSION
             )
 
 
@@ -221,7 +223,7 @@ def retain(folder: Path, sizes: Mapping[str, int]) -> None:
 
 
 def forget() -> None:
-    """Let all maps go; what is read next is mapped and checked anew."""
+    """Close all maps; the next reads map and check their files again."""
     with _lock:
         _open.clear()
         _count(-_mapped)

@@ -5,8 +5,8 @@ A section holds rows of one *part* of the state, cut into *blocks* (record batch
 A segment of one part is thus a plain Arrow file; of several, `Piece.offset` and `Piece.size` say where each lies.
 
 Every byte of a section is under a checksum (crc32, which zlib computes at several GB/s).
-Each block has its own, checked when the block is first touched; they stand in the section's schema metadata.
-What is before and after the blocks (schema, block list, footer) has one, checked when the section is opened; it stands
+Each block has its own, checked when the block is first touched; the section's schema metadata has them.
+The bytes before and after the blocks (schema, block list, footer) have one, checked when the section is opened. It is
 in the `Piece`, and so in the manifest.
 """
 

@@ -1,6 +1,6 @@
 """Write what a batch changed in one partition: its rows, merges within the budget, and the new manifest.
 
-This is the one place where a partition's state advances, so the bounds of compaction hold for whoever uses it.
+This is the one place where a partition's state advances, so the bounds of compaction hold for every caller.
 """
 
 from __future__ import annotations
@@ -29,12 +29,15 @@ __all__ = ["Change", "Written", "manifest_name", "write_changes", "write_manifes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Say what a batch changes in a partition.
+    """The changes of a batch in a partition.
 
-    `append`: by part, rows to add. `replace`: by part, all rows it has from now on.
-    `floors`: by part, the group below which rows are dead from now on.
-    `facts`: in place of the former ones; None leaves them.
     A table need not be sorted; one without rows adds nothing, or empties the part it replaces.
+
+    Attributes:
+        append: By part, rows to add.
+        replace: By part, all rows it has from now on.
+        floors: By part, the group below which rows are dead from now on.
+        facts: The operator's facts, in place of the former ones; None leaves them.
     """
 
     append: Mapping[str, pa.Table] = field(default_factory=dict)

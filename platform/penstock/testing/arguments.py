@@ -20,7 +20,7 @@ class AskedFor(FixedInterval):
     at: int | None = None
 
     def next(self, zero: int, last: int | None, now: int) -> Tick:
-        """Return the time that was asked for, or else the next multiple."""
+        """Return the time that the test sets, or else the next multiple."""
         if self.at is None or (last is not None and last >= self.at):
             return FixedInterval.next(self, zero, last, now)
         behind = zero if last is None else last
@@ -59,15 +59,15 @@ def said(at: int) -> str:
 
 
 def checked_time(at: int, driver: Driver, zero: int, interval: int | None) -> int:
-    """Return a batch time that was asked for; raises JobError where the driver cannot have it.
+    """Return the batch time that a test sets; raises JobError where the driver cannot have it.
 
     `zero` is the zero time of a job that has had no batch, `interval` that of the job, None where it has none.
     """
     zero = zero if driver.zero is None else driver.zero
     least, name = (zero, "zero time") if driver.last_time is None else (driver.last_time, "last one")
     if at <= least:
-        what = f"the batch time {said(at)} is not later than the {name}, {said(least)}"
-        raise JobError(what, where=str(user_site()))
+        problem = f"the batch time {said(at)} is not later than the {name}, {said(least)}"
+        raise JobError(problem, where=str(user_site()))
     if interval is not None and (at - zero) % interval:
         raise JobError(
             f"the batch time {said(at)} is not the zero time {said(zero)} plus a multiple of the job's interval, "

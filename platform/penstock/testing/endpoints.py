@@ -42,7 +42,7 @@ def with_late_sinks(job: Job) -> tuple[Job, dict[str, str]]:
 
 
 def hand_over(old: Job, new: Job) -> None:
-    """Let memory sources and sinks of the new job go on where those of the old one with the same names stand."""
+    """Give memory sources and sinks of the new job the rows and positions of the old job's ones of the same name."""
     known = {(type(n), n.name): n for n in _ends(old)}
     for node in _ends(new):
         match node, known.get((type(node), node.name)):

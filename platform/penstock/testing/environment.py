@@ -52,4 +52,6 @@ def session_of_tests() -> SparkSession:
 def _is_installed(folder: str) -> bool:
     """Return whether workers find the modules of a folder by themselves, and where it belongs among the others."""
     own = [sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
-    return any(Path(folder).is_relative_to(one) for one in [*own, *site.getsitepackages(), site.getusersitepackages()])
+    return any(
+        Path(folder).is_relative_to(path) for path in [*own, *site.getsitepackages(), site.getusersitepackages()]
+    )

@@ -31,13 +31,13 @@ class Feed:
         cls, sources: Mapping[str, MemorySource], rows: Mapping[str, Sequence[Any]] | None, watermark: Marks
     ) -> Feed:
         """Return what is to be fed; raises UnknownName, and JobError for rows of a source that has ended."""
-        said = watermark if isinstance(watermark, Mapping) else dict.fromkeys(sources, watermark)
-        marks = {name: micros(mark) for name, mark in said.items() if mark is not None}
-        given = {name: list(listed) for name, listed in (rows or {}).items()}
-        refuse_unknown([*given, *said], sources)
-        if over := sorted(name for name in given if sources[name].ended):
+        watermarks = watermark if isinstance(watermark, Mapping) else dict.fromkeys(sources, watermark)
+        marks = {name: micros(mark) for name, mark in watermarks.items() if mark is not None}
+        fed = {name: list(listed) for name, listed in (rows or {}).items()}
+        refuse_unknown([*fed, *watermarks], sources)
+        if over := sorted(name for name in fed if sources[name].ended):
             raise JobError(f"source {over[0]!r} has ended and takes no more rows", where=str(user_site()))
-        return cls(sources, given, marks)
+        return cls(sources, fed, marks)
 
     def give(self) -> None:
         """Feed a chunk, with rows or without, to every source that has not ended."""
@@ -50,5 +50,5 @@ class Feed:
 def refuse_unknown(names: Iterable[str], sources: Mapping[str, MemorySource]) -> None:
     """Raise UnknownName for what is no memory source."""
     if unknown := sorted(set(names) - sources.keys()):
-        what = f"{unknown[0]!r} is not a MemorySource of the job; there is {list(sources)}"
-        raise UnknownName(what, where=str(user_site()))
+        problem = f"{unknown[0]!r} is not a MemorySource of the job; there is {list(sources)}"
+        raise UnknownName(problem, where=str(user_site()))

@@ -120,8 +120,8 @@ class Harness:
         feed = Feed.checked(self._memory_sources(), rows, watermark)
         if self._driver().owned is None and (feed.rows or at is not None or watermark is not None):
             raise JobError("nothing is left to do, and the driver has ended; call restart() first", where=_here())
-        asked = None if at is None else checked_time(micros(at), self._driver(), self._zero, self.job.interval)
-        self._ask(asked)
+        batch_time = None if at is None else checked_time(micros(at), self._driver(), self._zero, self.job.interval)
+        self._ask(batch_time)
         feed.give()
         self._fresh, self._cut_short = {}, True
         with self._watched():
@@ -144,7 +144,7 @@ class Harness:
         return self._returned()
 
     def end(self, *sources: str) -> None:
-        """End memory sources: no rows come after those that were fed; the next `batch` or `run` ends them."""
+        """End memory sources after the rows that were fed; the next `batch` or `run` ends them."""
         known = self._memory_sources()
         refuse_unknown(sources, known)
         for name in sources:
@@ -242,8 +242,8 @@ class Harness:
         run = self._running()
         for node in run.graph.sinks:
             if node.name == self._late.get(name):
-                found: list[Row] = node.sink.rows(app=run.driver.app(node.name))
-                return found
+                rows: list[Row] = node.sink.rows(app=run.driver.app(node.name))
+                return rows
         raise UnknownName(f"no window sends late rows to {name!r}; there is {list(self._late)}", where=_here())
 
     # --- inside ------------------------------------------------------------------------------
@@ -378,8 +378,8 @@ class Harness:
         self._running()
 
     def _ended(self) -> JobError:
-        what = f"the driver ended with {type(self._failure).__name__}: {self._failure}; call restart() first"
-        error = JobError(what, where=_here())
+        problem = f"the driver ended with {type(self._failure).__name__}: {self._failure}; call restart() first"
+        error = JobError(problem, where=_here())
         error.__cause__ = self._failure
         return error
 

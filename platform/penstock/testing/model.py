@@ -71,11 +71,11 @@ class ModelBatch:
 def windows_at(time: int, window: TimeWindow) -> list[tuple[int, int]]:
     """Return every window that holds a time, by the definition: s <= t < s + size, s = offset modulo every."""
     start = time - (time - window.offset) % window.every
-    found = []
+    windows = []
     while start + window.size > time:
-        found.append((start, start + window.size))
+        windows.append((start, start + window.size))
         start -= window.every
-    return found[::-1]
+    return windows[::-1]
 
 
 @dataclass(slots=True)
@@ -112,8 +112,8 @@ class WindowModel:
             else:
                 counted += 1
                 partly += len(held) < len(windows)
-                for found in held:
-                    self._held.setdefault(found, []).append(row)
+                for window in held:
+                    self._held.setdefault(window, []).append(row)
         closed = sorted((w for w in self._held if close is not None and w[1] <= close), key=lambda w: w[1])
         windows_closed = [keyed for w in closed for keyed in self._keyed(w, self._held.pop(w))]
         return ModelBatch(windows_closed, late_rows, counted, partly, nowhere)
@@ -187,8 +187,8 @@ def _mean(values: Sequence[Any]) -> Expected:
     return Expected(total.value / len(values), total.slack / len(values))
 
 
-def _spread(given: Sequence[Any], kind: AggregateKind) -> Expected:
-    values = [float(v) for v in given]
+def _spread(inputs: Sequence[Any], kind: AggregateKind) -> Expected:
+    values = [float(v) for v in inputs]
     sample = kind in (AggregateKind.VAR_SAMP, AggregateKind.STDDEV_SAMP)
     root = kind in (AggregateKind.STDDEV_POP, AggregateKind.STDDEV_SAMP)
     if len(values) <= sample:

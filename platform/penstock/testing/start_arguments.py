@@ -1,4 +1,4 @@
-"""What a test asks to go back to."""
+"""The checkpoint from which a test restarts a job."""
 
 from __future__ import annotations
 
