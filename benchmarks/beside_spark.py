@@ -47,16 +47,16 @@ def run_p1(spark: SparkSession, *, quick: bool) -> list[Claim]:
         if quick
         else Turns(warm_engine=130, warm_peer=4, rounds=4, engine=31, peer=6)
     )
-    with report("P1 sliding windows") as found:
+    with report("P1 sliding windows") as results:
         for kind, column in (("long", "v"), ("double", "d")):
             with scratch() as root:
                 sliding = query(column, "60 seconds", "1 second")
                 job = sliding_job(column, root / "table")
                 what = f"{kind} sums, 100,000 rows a batch, {KEYS:,} keys"
                 sides = _duel(spark, given, root, job, sliding, discard, turns)
-                show(found, what, given.rows, sides)
-                found.claim(Claim(f"P1, {kind} sums, times Structured Streaming", sides.ratio, 8, "x"))
-    return found.claims
+                show(results, what, given.rows, sides)
+                results.claim(Claim(f"P1, {kind} sums, times Structured Streaming", sides.ratio, 8, "x"))
+    return results.claims
 
 
 def run_p6(spark: SparkSession, *, quick: bool) -> list[Claim]:
@@ -66,22 +66,22 @@ def run_p6(spark: SparkSession, *, quick: bool) -> list[Claim]:
         if quick
         else Turns(warm_engine=200, warm_peer=20, rounds=5, engine=33, peer=13)
     )
-    with report("P6 whole batch into Delta") as found:
+    with report("P6 whole batch into Delta") as results:
         for rows in (100, 100_000):
             given = Input(rows=rows, keys=KEYS, step=10_000_000)
             with scratch() as root:
                 job = tumbling_job("d", root / "ours")
                 sides = _duel(spark, given, root, job, query("d", "10 seconds"), to_delta(root / "peers"), turns)
                 what = f"{rows:,} rows a batch"
-                show(found, what, given.rows, sides)
+                show(results, what, given.rows, sides)
                 outside = statistics.median(batch.outside for batch in sides.batches)
-                found.claim(
+                results.claim(
                     Claim(f"P6, {rows:,} rows, times Structured Streaming into Delta", sides.ratio, 3, "x"),
                     Claim(
                         f"P6, {rows:,} rows, outside the call that runs the Spark job", outside, 30, " ms", at_most=True
                     ),
                 )
-    return found.claims
+    return results.claims
 
 
 def _duel(
@@ -103,7 +103,7 @@ def _duel(
         engine.close()
 
 
-def show(found: Report, what: str, rows_a_batch: int, sides: Duel) -> None:
+def show(results: Report, what: str, rows_a_batch: int, sides: Duel) -> None:
     """Print both sides, the engine's batch taken apart, and the ratios."""
     rows = []
     for name, turns in (("Penstock", sides.engine), ("Structured Streaming", sides.peer)):
@@ -112,12 +112,12 @@ def show(found: Report, what: str, rows_a_batch: int, sides: Duel) -> None:
         rows.append(
             (name, len(times), median, statistics.fmean(times), percentile(times, 0.9), rows_a_batch / median * 1000)
         )
-    found.table(what, COLUMNS, rows)
-    found.table(f"a batch of Penstock taken apart: {what}", PARTS, sides.parts)
+    results.table(what, COLUMNS, rows)
+    results.table(f"a batch of Penstock taken apart: {what}", PARTS, sides.parts)
     by_round = ", ".join(f"{ratio:.1f}" for ratio in sides.ratios)
-    found.numbers[f"{what}: ratios"] = {
+    results.numbers[f"{what}: ratios"] = {
         "medians": sides.ratio,
         "means": sides.ratio_of_means,
         "by round": sides.ratios,
     }
-    found.note(f"ratio of medians {sides.ratio:.1f} (by round {by_round}), of means {sides.ratio_of_means:.1f}")
+    results.note(f"ratio of medians {sides.ratio:.1f} (by round {by_round}), of means {sides.ratio_of_means:.1f}")

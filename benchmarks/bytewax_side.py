@@ -45,10 +45,10 @@ def bytewax_ms(given: Input, root: Path, *, warm: int, batches: int) -> float:
             stack.callback(process.kill)
             processes.append(process)
         # Where one of them dies the other waits for it.
-        said = [process.communicate(timeout=_PATIENCE)[0].splitlines() for process in processes]
+        reports = [process.communicate(timeout=_PATIENCE)[0].splitlines() for process in processes]
     if any(process.returncode for process in processes):
         raise RuntimeError("Bytewax ended with an error, which it has printed")
-    times = list(_came_out([[json.loads(line) for line in lines if line.startswith("{")] for lines in said]))
+    times = list(_came_out([[json.loads(line) for line in lines if line.startswith("{")] for lines in reports]))
     wanted = warm * given.rows
     began = next(at for at, rows in times if rows >= wanted)
     ended, rows = times[-1]
@@ -56,10 +56,10 @@ def bytewax_ms(given: Input, root: Path, *, warm: int, batches: int) -> float:
     return (ended - began) * 1000 * given.rows / (rows - next(n for at, n in times if at == began))
 
 
-def _came_out(said: Sequence[Sequence[dict[str, float]]]) -> Iterator[tuple[float, float]]:
+def _came_out(reports: Sequence[Sequence[dict[str, float]]]) -> Iterator[tuple[float, float]]:
     """Yield when so many rows had come out of all workers together."""
-    lines = sorted((line["at"], worker, line["rows"]) for worker, lines in enumerate(said) for line in lines)
-    rows = [0.0] * len(said)
+    lines = sorted((line["at"], worker, line["rows"]) for worker, lines in enumerate(reports) for line in lines)
+    rows = [0.0] * len(reports)
     for at, worker, count in lines:
         rows[worker] = count
         yield at, sum(rows)
@@ -86,5 +86,5 @@ def _plain() -> dict[str, str]:
 def _ports() -> list[int]:
     """Return a free port for each worker."""
     with ExitStack() as stack:
-        found = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(WORKERS)]
-        return [one.getsockname()[1] for one in found]
+        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(WORKERS)]
+        return [listener.getsockname()[1] for listener in listeners]

@@ -41,34 +41,36 @@ def run_cluster(_spark: SparkSession, *, quick: bool) -> list[Claim]:
 
     Each worker has its copies of the state in a folder of its own, as on machines of their own.
     """
-    with report("P3 to P5 on a cluster, on HDFS") as found, scratch() as root:
+    with report("P3 to P5 on a cluster, on HDFS") as results, scratch() as root:
         server = HdfsServer(root.resolve() / "hdfs", java=("-Xmx512m",))  # it lives for half an hour
         cache = root.resolve() / "cache"
         apart = words_to_mount(APART, cache)
         if apart is None:
-            found.note("unshare(1) does not work here: both workers keep their copies in one folder, and fetch nothing")
+            results.note(
+                "unshare(1) does not work here: both workers keep their copies in one folder, and fetch nothing"
+            )
         (root / "hdfs").mkdir()
         (root / "cluster").mkdir()
         cluster: Cluster | None = None
         try:
             server.start()
             cluster = Cluster(root.resolve() / "cluster", workers=2, cores=1, memory="3g", before=apart or ())
-            said = root.resolve() / "claims.json"
+            answer = root.resolve() / "claims.json"
             urls = [cluster.url, server.url("ours"), f"{server.rpc}/checkpoints/peer"]
-            words = [*urls, str(cache), str(said), *(["quick"] * quick)]
+            words = [*urls, str(cache), str(answer), *(["quick"] * quick)]
             around = {**os.environ, "HADOOP_USER_NAME": SUPERUSER}  # the peer's; the engine says who it is in its URL
             subprocess.run([sys.executable, "-m", "benchmarks.cluster", *words], env=around, check=True)
-            told = json.loads(said.read_text())
+            measured = json.loads(answer.read_text())
         finally:
             if cluster is not None:
                 cluster.end()
             server.end()
-        found.numbers.update(told["numbers"])
-        found.claim(*(Claim(**one) for one in told["claims"]))
-    return found.claims
+        results.numbers.update(measured["numbers"])
+        results.claim(*(Claim(**claim) for claim in measured["claims"]))
+    return results.claims
 
 
-def main(master: str, ours: str, peers: str, kept: str, said: str, *, quick: bool) -> None:
+def main(master: str, ours: str, peers: str, kept: str, answer: str, *, quick: bool) -> None:
     """Run all in a session on the cluster, with copies of the state kept in a folder, and write down what was found."""
     settings = {
         **ROCKSDB,
@@ -79,29 +81,31 @@ def main(master: str, ours: str, peers: str, kept: str, said: str, *, quick: boo
         "spark.locality.wait": "3s",  # Spark's own, as the peer has it everywhere; Penstock's is shorter
     }
     spark = open_session("penstock-bench", master=master, jars=Path(".jars"), settings=settings, modules=[Path.cwd()])
-    found = Report("cluster")
+    results = Report("cluster")
     try:
         for name, keys, transform, turns, goal in _duels(quick=quick):
             given = Input(rows=TOUCHED, keys=keys, step=MILLION)
             place = f"{name}-{keys}"
             root = root_of(f"{ours}-{place}", cache=kept)
             sides = keyed_duel(spark, given, transform, turns, checkpoints=root, peer_at=f"{peers}-{place}")
-            show(found, f"{name} on two workers and HDFS, 100,000 touched of {keys:,} keys", TOUCHED, sides)
-            found.claim(Claim(f"{name} on two workers and HDFS, {keys:,} keys, times the peer", sides.ratio, goal, "x"))
-            _tell_fetched(found, sides.batches, f"{name}, {keys:,} keys")
+            show(results, f"{name} on two workers and HDFS, 100,000 touched of {keys:,} keys", TOUCHED, sides)
+            results.claim(
+                Claim(f"{name} on two workers and HDFS, {keys:,} keys, times the peer", sides.ratio, goal, "x")
+            )
+            _tell_fetched(results, sides.batches, f"{name}, {keys:,} keys")
         # The peer of the last, P4, is that of the same function row by row as well.
         rows_root = root_of(f"{ours}-rows", cache=kept)
-        batches = row_by_row(found, spark, given, warm=30, batches=21, checkpoints=rows_root)
-        _tell_fetched(found, batches, "P4 row by row")
-        found.claim(
+        batches = row_by_row(results, spark, given, warm=30, batches=21, checkpoints=rows_root)
+        _tell_fetched(results, batches, "P4 row by row")
+        results.claim(
             Claim("P4 row by row on two workers and HDFS, times the peer", sides.peer_ms / _ms(batches), 25, "x")
         )
-        _sizes(found, spark, ours, kept, quick=quick)
-        _cold(found, spark, ours, kept)
+        _sizes(results, spark, ours, kept, quick=quick)
+        _cold(results, spark, ours, kept)
     finally:
         spark.stop()
-    claims = [asdict(claim) for claim in found.claims]
-    Path(said).write_text(json.dumps({"numbers": found.numbers, "claims": claims}, default=float))
+    claims = [asdict(claim) for claim in results.claims]
+    Path(answer).write_text(json.dumps({"numbers": results.numbers, "claims": claims}, default=float))
 
 
 def _duels(*, quick: bool) -> list[tuple[str, int, Callable[[DataFrame], DataFrame], Turns, float]]:
@@ -120,30 +124,30 @@ def _ms(batches: list[BatchTime]) -> float:
     return statistics.median(batch.whole for batch in batches)
 
 
-def _tell_fetched(found: Report, batches: list[BatchTime], what: str) -> None:
+def _tell_fetched(results: Report, batches: list[BatchTime], what: str) -> None:
     """Say what the measured batches had to fetch: a partition is not always computed where it was the time before."""
     fetched = [batch.commit.written.get("fetched", 0) / MIB for batch in batches]
-    found.numbers[f"{what}: MiB fetched"] = fetched
-    often = sum(one > 0 for one in fetched)
-    found.note(f"{what}: {sum(fetched):.1f} MiB of state fetched, in {often} of {len(fetched)} batches")
+    results.numbers[f"{what}: MiB fetched"] = fetched
+    often = sum(count > 0 for count in fetched)
+    results.note(f"{what}: {sum(fetched):.1f} MiB of state fetched, in {often} of {len(fetched)} batches")
 
 
-def _sizes(found: Report, spark: SparkSession, ours: str, kept: str, *, quick: bool) -> None:
+def _sizes(results: Report, spark: SparkSession, ours: str, kept: str, *, quick: bool) -> None:
     """Compare the time of a batch at 50M keys with that at 1M."""
     few, many = MILLION, (5 if quick else 50) * MILLION
     medians = []
     for keys in (few, many):
         with scratch() as place:
             root = root_of(f"{ours}-p5-{keys}", cache=kept)
-            batches = with_keys(found, spark, keys, place / "table", root)
-        _tell_fetched(found, batches, f"P5, {keys:,} keys")
+            batches = with_keys(results, spark, keys, place / "table", root)
+        _tell_fetched(results, batches, f"P5, {keys:,} keys")
         medians.append(_ms(batches))
-        found.note(f"P5, {keys:,} keys: {medians[-1]:,.0f} ms a batch")
+        results.note(f"P5, {keys:,} keys: {medians[-1]:,.0f} ms a batch")
     name = f"P5 on two workers and HDFS, {many:,} keys against {few:,}"
-    found.claim(Claim(name, medians[1] / medians[0], 1.3, "x", at_most=True))
+    results.claim(Claim(name, medians[1] / medians[0], 1.3, "x", at_most=True))
 
 
-def _cold(found: Report, spark: SparkSession, ours: str, kept: str) -> None:
+def _cold(results: Report, spark: SparkSession, ours: str, kept: str) -> None:
     """Say what a batch takes, and fetches, where no copy was kept: each one as the first on a new machine."""
     given = Input(rows=TOUCHED, keys=MILLION, step=MILLION)
     root = root_of(f"{ours}-cold", cache=kept)
@@ -160,7 +164,7 @@ def _cold(found: Report, spark: SparkSession, ours: str, kept: str) -> None:
             fetched.append(batch.commit.written.get("fetched", 0) / MIB)
         engine.close()
     rows = list(zip(range(1, 6), times, fetched, strict=True))
-    found.table("batches without any copy kept", ("batch", "ms", "MiB fetched"), rows)
+    results.table("batches without any copy kept", ("batch", "ms", "MiB fetched"), rows)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def run_data_checkpoints(spark: SparkSession, *, quick: bool) -> list[Claim]:
     warm, timed = keys // TOUCHED + 10, 4 * EVERY
     given.prepare(warm + timed)
     policy = DataCheckpointPolicy(schedule=EveryBatches(EVERY), make=HelperProcess)
-    with report("data checkpoints") as found, scratch() as root:
+    with report("data checkpoints") as results, scratch() as root:
         engine = EngineSide(spark, given, keyed_job(root / "table"), root / "checkpoints", data=policy)
         data = engine.run.driver.data
         engine.batches(warm)
@@ -47,7 +47,7 @@ def run_data_checkpoints(spark: SparkSession, *, quick: bool) -> list[Claim]:
                 beside.append(batch.whole)
             elif not (before or after):
                 alone.append(batch.whole)
-        said = data.said()["last"]
+        newest = data.said()["last"]
         engine.close()
         medians = {
             "none made": statistics.median(alone),
@@ -55,12 +55,12 @@ def run_data_checkpoints(spark: SparkSession, *, quick: bool) -> list[Claim]:
             "standing on it": statistics.median(standing) if standing else float("nan"),
         }
         counts = {"none made": len(alone), "one made beside it": len(beside), "standing on it": len(standing)}
-        found.table(
+        results.table(
             f"{keys:,} keys",
             ("batches with", "number", "median, ms"),
             [(n, counts[n], round(m)) for n, m in medians.items()],
         )
-        found.note(f"the newest is of batch {said['batch'] if said else 'none'}")
+        results.note(f"the newest is of batch {newest['batch'] if newest else 'none'}")
         ratio = medians["one made beside it"] / medians["none made"]
-        found.claim(Claim("a batch beside a data checkpoint, times one without", ratio, 1.1, "x", at_most=True))
-    return found.claims
+        results.claim(Claim("a batch beside a data checkpoint, times one without", ratio, 1.1, "x", at_most=True))
+    return results.claims

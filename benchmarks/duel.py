@@ -77,14 +77,14 @@ def duel(engine: EngineSide, peer: SparkSide, turns: Turns) -> Duel:
     """Warm both sides up, then let them run in turn."""
     engine.batches(turns.warm_engine)
     peer.batches(turns.warm_peer)
-    found = Duel()
+    sides = Duel()
     for _ in range(turns.rounds):
         batches = engine.batches(turns.engine)[1:]
-        found.parts = batch_parts(batches, spark_parts(engine.spark, engine.run.graph.name, batches))
-        found.batches.extend(batches)
-        found.engine.append([batch.whole for batch in batches])
-        found.peer.append(peer.batches(turns.peer)[1:])
-    return found
+        sides.parts = batch_parts(batches, spark_parts(engine.spark, engine.run.graph.name, batches))
+        sides.batches.extend(batches)
+        sides.engine.append([batch.whole for batch in batches])
+        sides.peer.append(peer.batches(turns.peer)[1:])
+    return sides
 
 
 def percentile(values: Sequence[float], share: float) -> float:

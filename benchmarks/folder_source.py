@@ -88,4 +88,4 @@ class NumberedFilesInTask(TaskReader):
 
 
 def _facts(paths: list[Path]) -> list[list[int]]:
-    return [[found.st_size, found.st_mtime_ns] for found in (path.stat() for path in paths)]
+    return [[stat.st_size, stat.st_mtime_ns] for stat in (path.stat() for path in paths)]

@@ -32,13 +32,13 @@ def run_harness(_spark: SparkSession, *, quick: bool) -> list[Claim]:
     windows = rows.key_by("k").window("w", Sliding(minutes(2), every=minutes(1)).drop_late())
     windows.aggregate(n=agg.count(), total=agg.sum("v")).write("out", MemorySink())
     took = []
-    with report("the Harness") as found, scratch() as root, Harness(job, root / "checkpoint") as harness:
+    with report("the Harness") as results, scratch() as root, Harness(job, root / "checkpoint") as harness:
         for batch in range(warm + BATCHES):
             given = [{"k": f"k{i}", "t": 10 * batch + i, "v": i} for i in range(5)]
             began = time.perf_counter()
             harness.batch({"rows": given}, follow=False)
             took.append((time.perf_counter() - began) * 1_000)
         level = took[warm:]
-        found.note(f"a batch of five rows: first {took[0]:.0f} ms, then warm {min(level):.0f} to {max(level):.0f} ms")
-        found.claim(Claim("a batch of five rows in the Harness", statistics.median(level), 500, " ms", at_most=True))
-    return found.claims
+        results.note(f"a batch of five rows: first {took[0]:.0f} ms, then warm {min(level):.0f} to {max(level):.0f} ms")
+        results.claim(Claim("a batch of five rows in the Harness", statistics.median(level), 500, " ms", at_most=True))
+    return results.claims

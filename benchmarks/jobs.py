@@ -117,12 +117,12 @@ def keyed_job(
     def build(source: NumberedFiles) -> Job:
         job = Job("keyed", partitions=partitions)
         keyed = job.source("rows", source).select("k", "v").key_by("k")
-        said: dict[str, Any] = {"state": TOTALS, "output": f"k long, {TOTALS}"}
-        said |= {"unbounded": True} if idle_for is None else {"timeout": idle(seconds(idle_for))}
+        arguments: dict[str, Any] = {"state": TOTALS, "output": f"k long, {TOTALS}"}
+        arguments |= {"unbounded": True} if idle_for is None else {"timeout": idle(seconds(idle_for))}
         if held is not None:
-            said["initial"] = lambda: _every_key(held)
+            arguments["initial"] = lambda: _every_key(held)
         step = keyed.map_with_state_arrow if form == "arrow" else keyed.map_with_state
-        step("totals", totals if form == "arrow" else total, **said).write("out", Delta(table))
+        step("totals", totals if form == "arrow" else total, **arguments).write("out", Delta(table))
         return job
 
     return build

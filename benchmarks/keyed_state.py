@@ -35,14 +35,14 @@ GIB = 1 << 30
 
 def run_p3(spark: SparkSession, *, quick: bool) -> list[Claim]:
     """P3: count and sum by key, 100,000 touched of 1M and of 10M keys; the peer's output is thrown away."""
-    with report("P3 keyed aggregate") as found:
+    with report("P3 keyed aggregate") as results:
         for keys in (MILLION,) if quick else (MILLION, 10 * MILLION):
             full = keys // TOUCHED  # batches until every key has state
             turns = Turns(warm_engine=full + 20, warm_peer=full + 4, rounds=2 if quick else 3, engine=11, peer=6)
             sides = keyed_duel(spark, Input(rows=TOUCHED, keys=keys, step=MILLION), grouped, turns)
-            show(found, f"100,000 touched of {keys:,} keys", TOUCHED, sides)
-            found.claim(Claim(f"P3, {keys:,} keys, times Structured Streaming", sides.ratio, 3, "x"))
-    return found.claims
+            show(results, f"100,000 touched of {keys:,} keys", TOUCHED, sides)
+            results.claim(Claim(f"P3, {keys:,} keys, times Structured Streaming", sides.ratio, 3, "x"))
+    return results.claims
 
 
 def run_p4(spark: SparkSession, *, quick: bool) -> list[Claim]:
@@ -54,24 +54,24 @@ def run_p4(spark: SparkSession, *, quick: bool) -> list[Claim]:
     given = Input(rows=TOUCHED, keys=MILLION, step=MILLION)
     full = MILLION // TOUCHED
     turns = Turns(warm_engine=full + 40, warm_peer=1 if quick else full + 1, rounds=1, engine=41, peer=3)
-    with report("P4 state functions") as found:
+    with report("P4 state functions") as results:
         sides = keyed_duel(spark, given, processed, turns)
-        show(found, "vectorised, 100,000 touched of 1,000,000 keys", TOUCHED, sides)
-        found.claim(Claim("P4, vectorised, times transformWithState", sides.ratio, 60, "x"))
-        batches = row_by_row(found, spark, given, warm=full + 20, batches=turns.engine)
+        show(results, "vectorised, 100,000 touched of 1,000,000 keys", TOUCHED, sides)
+        results.claim(Claim("P4, vectorised, times transformWithState", sides.ratio, 60, "x"))
+        batches = row_by_row(results, spark, given, warm=full + 20, batches=turns.engine)
         rows_ms = statistics.median(batch.whole for batch in batches)
-        found.note(f"row by row {rows_ms:,.0f} ms a batch, the peer {sides.peer_ms:,.0f}")
-        found.claim(Claim("P4, row by row, times transformWithState", sides.peer_ms / rows_ms, 25, "x"))
+        results.note(f"row by row {rows_ms:,.0f} ms a batch, the peer {sides.peer_ms:,.0f}")
+        results.claim(Claim("P4, row by row, times transformWithState", sides.peer_ms / rows_ms, 25, "x"))
         with scratch() as root:
             other_ms = bytewax_ms(given, root, warm=full + 2, batches=turns.engine - 1)
         mean_ms = statistics.fmean(batch.whole for batch in batches)  # as of Bytewax only the whole is known
-        found.note(f"on average {mean_ms:,.0f} ms, Bytewax on two workers {other_ms:,.0f} ms for the rows of a batch")
-        found.claim(Claim("P4, row by row, times Bytewax", other_ms / mean_ms, 1, "x"))
-    return found.claims
+        results.note(f"on average {mean_ms:,.0f} ms, Bytewax on two workers {other_ms:,.0f} ms for the rows of a batch")
+        results.claim(Claim("P4, row by row, times Bytewax", other_ms / mean_ms, 1, "x"))
+    return results.claims
 
 
 def row_by_row(
-    found: Report, spark: SparkSession, given: Input, *, warm: int, batches: int, checkpoints: Path | None = None
+    results: Report, spark: SparkSession, given: Input, *, warm: int, batches: int, checkpoints: Path | None = None
 ) -> list[BatchTime]:
     """Run the function that is called for each row, and return all batches behind the warm ones but the first."""
     given.prepare(warm + batches)
@@ -80,7 +80,7 @@ def row_by_row(
         engine.batches(warm)
         timed = engine.batches(batches)[1:]
         engine.close()
-    _parts(found, spark, engine, timed, "row by row")
+    _parts(results, spark, engine, timed, "row by row")
     return timed
 
 
@@ -91,26 +91,26 @@ def run_p5(spark: SparkSession, *, quick: bool) -> list[Claim]:
     """
     sizes = (MILLION, 5 * MILLION) if quick else (MILLION, 50 * MILLION)
     medians: list[float] = []
-    with report("P5 size of the state") as found:
+    with report("P5 size of the state") as results:
         for keys in sizes:
             with scratch() as root:
                 began = time.monotonic()
                 subprocess.run([sys.executable, "-m", "benchmarks.load", str(root), str(keys)], check=True)
                 loaded = time.monotonic() - began
                 memory = _Memory()
-                batches = with_keys(found, spark, keys, root / "table", root / "checkpoints", after_batch=memory.look)
+                batches = with_keys(results, spark, keys, root / "table", root / "checkpoints", after_batch=memory.look)
             medians.append(statistics.median(batch.whole for batch in batches))
             held = f"workers {memory.most / GIB:.2f} GiB"
-            found.note(f"{keys:,} keys: {medians[-1]:,.0f} ms a batch, loaded in {loaded:.0f} s, {held}")
-        found.claim(
+            results.note(f"{keys:,} keys: {medians[-1]:,.0f} ms a batch, loaded in {loaded:.0f} s, {held}")
+        results.claim(
             Claim(f"P5, {sizes[1]:,} keys against {sizes[0]:,}", medians[1] / medians[0], 1.3, "x", at_most=True),
             Claim(f"memory of the Python workers at {sizes[1]:,} keys", memory.most / GIB, 1, " GiB", at_most=True),
         )
-    return found.claims
+    return results.claims
 
 
 def with_keys(
-    found: Report,
+    results: Report,
     spark: SparkSession,
     keys: int,
     table: Path,
@@ -126,7 +126,7 @@ def with_keys(
     engine.batches(30)
     timed = engine.batches(21)[1:]
     engine.close()
-    _parts(found, spark, engine, timed, f"{keys:,} keys")
+    _parts(results, spark, engine, timed, f"{keys:,} keys")
     return timed
 
 
@@ -137,7 +137,7 @@ def run_expiry(spark: SparkSession, *, quick: bool) -> list[Claim]:
     turns, each = 3, 8
     given.prepare(held + 10 + turns * each)
     took: dict[str, list[float]] = {"expiring": [], "kept": []}
-    with report("expiry") as found, scratch() as root:
+    with report("expiry") as results, scratch() as root:
         engines = {}
         for name, idle_for in (("expiring", held), ("kept", 10 * held)):
             clock = _Stepped()
@@ -150,7 +150,7 @@ def run_expiry(spark: SparkSession, *, quick: bool) -> list[Claim]:
             for name, engine in engines.items():
                 batches = engine.batches(each)[1:]
                 took[name] += [batch.whole for batch in batches]
-                _parts(found, spark, engine, batches, name)
+                _parts(results, spark, engine, batches, name)
         for engine in engines.values():
             engine.close()
         medians = {name: statistics.median(times) for name, times in took.items()}
@@ -158,12 +158,12 @@ def run_expiry(spark: SparkSession, *, quick: bool) -> list[Claim]:
         times = (
             f"{medians['expiring']:.0f} ms with {share:.0f}% of them expiring a batch, {medians['kept']:.0f} with none"
         )
-        found.note(f"{held * TOUCHED:,} keys: {times}")
+        results.note(f"{held * TOUCHED:,} keys: {times}")
         ratio = medians["expiring"] / medians["kept"]
-        found.claim(
+        results.claim(
             Claim(f"expiry of {share:.0f}% of {held * TOUCHED:,} keys against none", ratio, 2, "x", at_most=True)
         )
-    return found.claims
+    return results.claims
 
 
 class _Stepped(SystemClock):
@@ -214,6 +214,6 @@ def keyed_duel(
             engine.close()
 
 
-def _parts(found: Report, spark: SparkSession, engine: EngineSide, batches: list[BatchTime], what: str) -> None:
+def _parts(results: Report, spark: SparkSession, engine: EngineSide, batches: list[BatchTime], what: str) -> None:
     parts = batch_parts(batches, spark_parts(spark, engine.run.graph.name, batches))
-    found.table(f"a batch of Penstock taken apart: {what}", PARTS, parts)
+    results.table(f"a batch of Penstock taken apart: {what}", PARTS, parts)

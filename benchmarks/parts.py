@@ -51,14 +51,14 @@ def spark_parts(spark: SparkSession, name: str, batches: Sequence[BatchTime]) ->
     wanted = {f"{name} batch {batch.commit.batch}" for batch in batches}
     store = spark._jsparkSession.sharedState().statusStore()  # noqa: SLF001 - no public way
     executions = store.executionsList()
-    found = []
+    rows = []
     # From the newest: a job of the same name may have run before in this session.
     for number in reversed(range(executions.size())):
         execution = executions.apply(number)
         if execution.description() in wanted:
             wanted.remove(execution.description())
-            found.append(_parts_of(context.statusStore(), store, execution))
-    return found
+            rows.append(_parts_of(context.statusStore(), store, execution))
+    return rows
 
 
 def batch_parts(batches: Sequence[BatchTime], jobs: Sequence[SparkParts]) -> list[tuple[str, float]]:
@@ -107,9 +107,9 @@ def _parts_of(jobs: Any, store: Any, execution: Any) -> SparkParts:
     return SparkParts(job=wall, tasks=tasks, python=python, starting=starting)
 
 
-def _millis(said: str) -> float:
+def _millis(text: str) -> float:
     """Read the total out of what Spark shows: "12 ms", or of several tasks a line of words and "1.2 s (…)"."""
-    amount = _AMOUNT.search(said)
+    amount = _AMOUNT.search(text)
     return float(amount[1].replace(",", "")) * _MILLIS[amount[2]] if amount else 0.0
 
 

@@ -43,8 +43,8 @@ class Claim:
 
     def __str__(self) -> str:
         bound = "at most" if self.at_most else "at least"
-        said = f"{self.name}: {self.found:,.2f}{self.unit}, to be {bound} {self.goal:g}{self.unit}"
-        return said + ("" if self.holds else " -- MISSED")
+        text = f"{self.name}: {self.found:,.2f}{self.unit}, to be {bound} {self.goal:g}{self.unit}"
+        return text + ("" if self.holds else " -- MISSED")
 
 
 @dataclass(slots=True)

@@ -89,7 +89,7 @@ def run_restart(_spark: SparkSession, *, quick: bool) -> list[Claim]:
     given = given_of(keys)
     batches = full + (kills + 1) * (BETWEEN + 3)
     given.prepare(batches)
-    with report("P8 restart after kill -9") as found, scratch() as root:
+    with report("P8 restart after kill -9") as results, scratch() as root:
         (root / "peer").mkdir()
         show_files(given, root / "peer" / "watched", range(batches))
         lives: dict[str, list[_Life]] = {side: [] for side in SIDES}
@@ -99,13 +99,13 @@ def run_restart(_spark: SparkSession, *, quick: bool) -> list[Claim]:
             for side, name in SIDES.items():
                 life = _live(side, root, keys, BETWEEN)
                 lives[side].append(life)
-                told = f"{life.back:,.0f} ms, {life.whole:,.0f} with its start; load {os.getloadavg()[0]:.1f}"
-                found.note(f"{name}: back in {told}")
-        _show(found, keys, lives)
-    return found.claims
+                line = f"{life.back:,.0f} ms, {life.whole:,.0f} with its start; load {os.getloadavg()[0]:.1f}"
+                results.note(f"{name}: back in {line}")
+        _show(results, keys, lives)
+    return results.claims
 
 
-def _show(found: Report, keys: int, lives: Mapping[str, Sequence[_Life]]) -> None:
+def _show(results: Report, keys: int, lives: Mapping[str, Sequence[_Life]]) -> None:
     back = {side: statistics.median(life.back for life in lives[side]) for side in SIDES}
     whole = {side: statistics.median(life.whole for life in lives[side]) for side in SIDES}
     rows = [
@@ -114,16 +114,16 @@ def _show(found: Report, keys: int, lives: Mapping[str, Sequence[_Life]]) -> Non
     ]
     what = f"{keys:,} keys, killed in a batch: from the session to the first new commit"
     columns = ("side", "kills", "median ms", "least", "most", "from the start of the process")
-    found.table(what, columns, rows)
+    results.table(what, columns, rows)
     for side, parts in (("penstock", _OURS), ("peer", _PEERS)):
         taken = [(name, _median_of(lives[side], keys_of)) for name, keys_of in parts]
-        found.table(f"{SIDES[side]} taken apart", ("part", "median"), [*taken, ("the whole", back[side])])
+        results.table(f"{SIDES[side]} taken apart", ("part", "median"), [*taken, ("the whole", back[side])])
     by_kill = [peer.back / ours.back for ours, peer in zip(lives["penstock"], lives["peer"], strict=True)]
     ratio = back["peer"] / back["penstock"]
-    found.numbers["ratios"] = {"medians": ratio, "by kill": by_kill, "processes": whole["peer"] / whole["penstock"]}
-    found.note(f"ratio of medians {ratio:.1f} (by kill {', '.join(f'{one:.1f}' for one in by_kill)})")
-    found.note(f"from the start of the process {whole['peer'] / whole['penstock']:.1f}")
-    found.claim(Claim(f"P8, {keys:,} keys, times Structured Streaming's restart", ratio, 3, "x"))
+    results.numbers["ratios"] = {"medians": ratio, "by kill": by_kill, "processes": whole["peer"] / whole["penstock"]}
+    results.note(f"ratio of medians {ratio:.1f} (by kill {', '.join(f'{of_kill:.1f}' for of_kill in by_kill)})")
+    results.note(f"from the start of the process {whole['peer'] / whole['penstock']:.1f}")
+    results.claim(Claim(f"P8, {keys:,} keys, times Structured Streaming's restart", ratio, 3, "x"))
 
 
 def _ends(values: Iterator[float]) -> tuple[float, float]:
@@ -137,8 +137,8 @@ def _median_of(lives: Sequence[_Life], names: Sequence[str]) -> float:
 
 def _live(side: str, root: Path, keys: int, batches: int) -> _Life:
     """Start a side, let it commit so many batches, and kill it in the middle of the next."""
-    with _process(side, root / side, keys) as (life, said):
-        for line in said:
+    with _process(side, root / side, keys) as (life, output):
+        for line in output:
             what, at = line["what"], line["at"]
             if what == "commit":
                 life.commits.append(at)

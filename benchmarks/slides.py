@@ -27,7 +27,7 @@ def run_p14(spark: SparkSession, *, quick: bool) -> list[Claim]:
     given = Input(rows=keys, keys=keys, step=1_000_000)
     warm, timed = SLIDES + 10, 2 * SLIDES + 5
     given.prepare(warm + timed)
-    with report("P14 worst slide") as found, scratch() as root:
+    with report("P14 worst slide") as results, scratch() as root:
         side = EngineSide(spark, given, sliding_job("d", root / "table"), root / "checkpoints")
         side.batches(warm)
         batches = side.batches(timed)
@@ -38,7 +38,7 @@ def run_p14(spark: SparkSession, *, quick: bool) -> list[Claim]:
             (what, statistics.median(all_), percentile(all_, 0.9), max(all_))
             for what, all_ in (("batch, ms", times), ("state written, MiB", written))
         ]
-        found.table(f"{keys:,} keys, {timed} slides", ("", "median", "p90", "worst"), rows)
+        results.table(f"{keys:,} keys, {timed} slides", ("", "median", "p90", "worst"), rows)
         for what, median, _, worst in rows:
-            found.claim(Claim(f"P14, worst {what}, times the median", worst / median, 3, "x", at_most=True))
-    return found.claims
+            results.claim(Claim(f"P14, worst {what}, times the median", worst / median, 3, "x", at_most=True))
+    return results.claims

@@ -49,7 +49,7 @@ def run_steady(spark: SparkSession, *, quick: bool) -> list[Claim]:
     warm, batches = (100, 500) if quick else (2_000, 5_000)
     given.prepare(warm + batches)
     policy = DataCheckpointPolicy(schedule=EveryBatches(EVERY), make=HelperProcess)
-    with report("5,000 batches") as found, scratch() as root:
+    with report("5,000 batches") as results, scratch() as root:
         side = EngineSide(spark, given, sliding_job("v", root / "table"), root / "checkpoints", data=policy)
         side.batches(warm)
         seen: list[dict[str, float]] = []
@@ -63,25 +63,25 @@ def run_steady(spark: SparkSession, *, quick: bool) -> list[Claim]:
         side.close()
         kinds = list(dict.fromkeys(kind for look in seen for kind in look))
         shown = range(0, len(seen), max(1, len(seen) // SHOWN))
-        found.table(
+        results.table(
             "after so many batches",
             ("batches", *(str((look + 1) * EVERY) for look in shown)),
             [(kind, *(round(seen[look].get(kind, 0.0), 1) for look in shown)) for kind in kinds],
         )
         trends = {kind: Trend.of([look[kind] for look in seen]) for kind in JUDGED}
         for kind, trend in trends.items():
-            found.note(f"{kind}: {trend.level:,.1f}, {trend}")
-        found.numbers["looks"] = seen
-        found.numbers["trends"] = {kind: str(trend) for kind, trend in trends.items()}
-        found.note("the log keeps every slot after the newest multiple of 4,096, two a batch, and then begins anew")
-        found.note(f"compaction: median {statistics.median(ratios):.2f} of its budget of 4x written + 1 MiB")
+            results.note(f"{kind}: {trend.level:,.1f}, {trend}")
+        results.numbers["looks"] = seen
+        results.numbers["trends"] = {kind: str(trend) for kind, trend in trends.items()}
+        results.note("the log keeps every slot after the newest multiple of 4,096, two a batch, and then begins anew")
+        results.note(f"compaction: median {statistics.median(ratios):.2f} of its budget of 4x written + 1 MiB")
         for kind, trend in trends.items():
-            found.claim(Claim(f"{kind}: growth that noise does not explain", trend.surely, 2, "%", at_most=True))
-        found.claim(
+            results.claim(Claim(f"{kind}: growth that noise does not explain", trend.surely, 2, "%", at_most=True))
+        results.claim(
             Claim("slots of the log, the most", max(look[SLOTS] for look in seen), 4_096 + 300, at_most=True),
             Claim("compaction, the most of 4x bytes written + 1 MiB", max(ratios), 1.0, at_most=True),
         )
-    return found.claims
+    return results.claims
 
 
 def worker_memory() -> int:
@@ -105,7 +105,7 @@ def _is_below(process: int, parents: Mapping[int, int]) -> bool:
 def _rewritten(batches: Sequence[BatchTime]) -> list[float]:
     """Return what compaction rewrote in each batch, as a share of what it may: 4x the bytes written and 1 MiB."""
     written = [batch.commit.written for batch in batches]
-    return [one["rewritten"] / (4 * one["segments"] + MIB) for one in written if one.get("segments")]
+    return [counts["rewritten"] / (4 * counts["segments"] + MIB) for counts in written if counts.get("segments")]
 
 
 def _memory(spark: SparkSession) -> dict[str, float]:
@@ -132,19 +132,19 @@ def _beside_heap(spark: SparkSession) -> int:
 
 def _status(process: Path, line: str) -> int:
     """Return what a line of a process's status says; sizes in bytes."""
-    found = re.search(rf"^{line}:\s+(\d+)( kB)?$", (process / "status").read_text(encoding="utf-8"), re.MULTILINE)
-    return int(found[1]) * (1024 if found[2] else 1) if found else 0
+    match = re.search(rf"^{line}:\s+(\d+)( kB)?$", (process / "status").read_text(encoding="utf-8"), re.MULTILINE)
+    return int(match[1]) * (1024 if match[2] else 1) if match else 0
 
 
 def _files(checkpoint: Path) -> dict[str, float]:
     """Return how many files of each kind a checkpoint has."""
-    found: Counter[str] = Counter()
+    files: Counter[str] = Counter()
     for path in checkpoint.rglob("*"):
         if path.is_file():
             top, *folders = path.relative_to(checkpoint).parts[:-1] or (".",)
             inside = next((name for name in folders if name.startswith("_")), path.suffix or "no suffix")
-            found[SLOTS if top == "log" else f"files: {top} {inside}"] += 1
-    return {FILES: found.total() - found[SLOTS], **dict(sorted(found.items()))}
+            files[SLOTS if top == "log" else f"files: {top} {inside}"] += 1
+    return {FILES: files.total() - files[SLOTS], **dict(sorted(files.items()))}
 
 
 def _plan_size(side: EngineSide) -> int:

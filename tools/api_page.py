@@ -52,8 +52,8 @@ _MODULE_OF_TYPE = re.compile(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z_])")
 
 def names_of(module: str) -> tuple[str, ...]:
     """Return the public names of a module; modules among them have a section of their own."""
-    found = importlib.import_module(module)
-    names = MODULES[module] or tuple(sorted(found.__all__, key=str.lower))
+    imported = importlib.import_module(module)
+    names = MODULES[module] or tuple(sorted(imported.__all__, key=str.lower))
     return tuple(name for name in names if f"{module}.{name}" not in MODULES)
 
 
@@ -66,13 +66,13 @@ class _Plain(str):
 
 def signature_of(thing: Any, name: str) -> str:
     """Return how a function or class is called; types without the modules that they come from."""
-    found = inspect.signature(thing)
+    signature = inspect.signature(thing)
     shown = [
-        one.replace(annotation=_annotation(one.annotation), default=_default(one.default))
-        for one in found.parameters.values()
-        if one.name != "self"
+        parameter.replace(annotation=_annotation(parameter.annotation), default=_default(parameter.default))
+        for parameter in signature.parameters.values()
+        if parameter.name != "self"
     ]
-    result = inspect.Signature.empty if inspect.isclass(thing) else _annotation(found.return_annotation)
+    result = inspect.Signature.empty if inspect.isclass(thing) else _annotation(signature.return_annotation)
     return _MODULE_OF_TYPE.sub("", name + str(inspect.Signature(shown, return_annotation=result)))
 
 

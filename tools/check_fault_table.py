@@ -121,8 +121,8 @@ def judge(table: Table, marks: Mapping[str, Iterable[Mark]]) -> tuple[dict[str, 
     tests: dict[str, list[str]] = defaultdict(list)
     problems = []
     daily = set()
-    for name, found in marks.items():
-        for mark in found:
+    for name, of_test in marks.items():
+        for mark in of_test:
             if mark.number not in table.faults:
                 problems.append(f"{name}:{mark.line}: {mark.number} is not in tools/faults.toml")
             elif mark.test is None:

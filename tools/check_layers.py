@@ -104,14 +104,14 @@ def wrong_specs(source: Path) -> Iterator[str]:
 
 def modules_imported(text: str, module: str, known: Collection[str]) -> set[str]:
     """Return which of the known modules a module imports; `from a import b` is an import of `a.b` where that is one."""
-    found = {one.target for one in imports_of(text, module)}
+    targets = {imported.target for imported in imports_of(text, module)}
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and not node.level and node.module:
             inner = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= inner
+            targets |= inner
             if inner <= {*known}:
-                found.discard(node.module)
-    return (found & {*known}) - {module}
+                targets.discard(node.module)
+    return (targets & {*known}) - {module}
 
 
 def circle(graph: Mapping[str, set[str]]) -> str | None:
@@ -129,16 +129,16 @@ def folder_graph(graph: Mapping[str, set[str]], folders: Collection[str]) -> dic
     def home(module: str) -> str:
         return module if module in folders else module.rpartition(".")[0]
 
-    found: dict[str, set[str]] = {}
+    edges: dict[str, set[str]] = {}
     for module, targets in graph.items():
         if module in FRONTS:
             continue
         own = home(module)
         others = {home(target) for target in targets}
-        found.setdefault(own, set()).update(
+        edges.setdefault(own, set()).update(
             other for other in others if not f"{own}.".startswith(f"{other}.") and not other.startswith(f"{own}.")
         )
-    return found
+    return edges
 
 
 def folder_of(module: str, folders: frozenset[str]) -> str | None:
@@ -169,7 +169,10 @@ def wrong_imports(module: str, text: str, folders: frozenset[str]) -> list[str]:
     """Say which imports of one module do not point downwards, and where they may not point."""
     try:
         own = folder_of(module, folders)
-        targets = [(found.line, found.target, folder_of(found.target, folders)) for found in imports_of(text, module)]
+        targets = [
+            (imported.line, imported.target, folder_of(imported.target, folders))
+            for imported in imports_of(text, module)
+        ]
     except LookupError as unknown:
         return [f"{module}: {unknown} has no place in the table of tools/check_layers.py; give it one"]
     if own is None:
@@ -192,8 +195,8 @@ def circles(source: Path) -> list[str]:
         name: modules_imported(path.read_text(), f"{name}.__init__" if name in packages else name, paths) - {name}
         for name, path in paths.items()
     }
-    found = {"modules": circle(graph), "folders": circle(folder_graph(graph, packages))}
-    return [f"{what} import each other in a circle: {words}" for what, words in found.items() if words is not None]
+    by_kind = {"modules": circle(graph), "folders": circle(folder_graph(graph, packages))}
+    return [f"{what} import each other in a circle: {words}" for what, words in by_kind.items() if words is not None]
 
 
 def main() -> int:

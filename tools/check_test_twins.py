@@ -22,8 +22,8 @@ FRONTS = ("__init__.py", "__main__.py")
 
 def modules(paths: Iterable[Path]) -> set[Path]:
     """Return the modules of the package among paths from the root, by path from the package."""
-    found = {path.relative_to(PACKAGE) for path in paths if path.is_relative_to(PACKAGE) and path.suffix == ".py"}
-    return {path for path in found if path.name not in FRONTS}
+    in_package = {path.relative_to(PACKAGE) for path in paths if path.is_relative_to(PACKAGE) and path.suffix == ".py"}
+    return {path for path in in_package if path.name not in FRONTS}
 
 
 def twins(module: Path) -> tuple[Path, Path]:

@@ -51,8 +51,8 @@ def vendored(name: str, content: bytes) -> str | None:
     """Say what is wrong with a file that is somebody else's: it is not as they published it, or nobody noted it."""
     if not name.startswith(_UPLOT):
         return None
-    found = hashlib.sha256(content).hexdigest()
-    return None if VENDORED.get(name) == found else f"{name}: not the published file, its sha256 is {found}"
+    digest = hashlib.sha256(content).hexdigest()
+    return None if VENDORED.get(name) == digest else f"{name}: not the published file, its sha256 is {digest}"
 
 
 def length_of(name: str, text: str) -> tuple[str | None, str | None]:

@@ -60,8 +60,10 @@ class Screen:
         if not self.console.is_terminal:
             yield
             return
-        said = (TextColumn("{task.percentage:>3.0f}%  {task.fields[said]}"), TimeElapsedColumn())
-        self._bar = Progress(TextColumn("  {task.description}"), BarColumn(bar_width=26), *said, console=self.console)
+        columns = (TextColumn("{task.percentage:>3.0f}%  {task.fields[said]}"), TimeElapsedColumn())
+        self._bar = Progress(
+            TextColumn("  {task.description}"), BarColumn(bar_width=26), *columns, console=self.console
+        )
         self._bar.add_task("Spark starts", total=ROWS, said="")
         try:
             with self._bar:
@@ -193,19 +195,19 @@ def _compare(screen: Screen, story: LogStory, killed: LogStory) -> list[str]:
     counted = {
         kind: {n: story.accounting[kind].get(n, 0) for n in wanted} for kind, wanted in expected.accounting.items()
     }
-    for name, found, wanted in (
+    for name, shown, wanted in (
         ("row accounting", counted, expected.accounting),
         ("verdicts", story.verdicts, expected.verdicts),
     ):
-        if found != wanted:
-            problems.append(f"{name}: {found} and not {wanted}")
+        if shown != wanted:
+            problems.append(f"{name}: {shown} and not {wanted}")
     rows = [
         ("batches", story.batches, expected.batches),
         ("window rows published", len(tables["published"]), len(expected.published)),
         ("window rows in quarantine", len(tables["quarantined"]), len(expected.quarantined)),
         ("late departures", len(tables["late"]), len(expected.late)),
     ]
-    rows += [(f"windows: verdict {said}", story.verdicts[said], n) for said, n in expected.verdicts.items()]
+    rows += [(f"windows: verdict {verdict}", story.verdicts[verdict], n) for verdict, n in expected.verdicts.items()]
     screen.say(f"{'':<28}{'Penstock':>10}{'pandas':>10}")
     for name, ours, theirs in rows:
         screen.say(f"{name:<28}{ours:>10,}{theirs:>10,}{'' if ours == theirs else '  <-'}")
@@ -222,10 +224,12 @@ def _reported(screen: Screen) -> list[str]:
     from penstock.quality.reports.results import Results
     from penstock.quality.reports.summary import runs
 
-    (found,) = runs(Results(REPORTS / "results").read())
-    screen.say(f"{found.check}: {found.verdict}; {found.windows} windows, {found.failed} failed, {found.noted} noted")
-    screen.say(f"its page: {(REPORTS / 'runs' / f'{found.id}.html').relative_to(ROOT)}")
-    return [] if found.windows == WINDOWS else [f"the report judged {found.windows} windows and not {WINDOWS}"]
+    (report,) = runs(Results(REPORTS / "results").read())
+    screen.say(
+        f"{report.check}: {report.verdict}; {report.windows} windows, {report.failed} failed, {report.noted} noted"
+    )
+    screen.say(f"its page: {(REPORTS / 'runs' / f'{report.id}.html').relative_to(ROOT)}")
+    return [] if report.windows == WINDOWS else [f"the report judged {report.windows} windows and not {WINDOWS}"]
 
 
 def _say_where(screen: Screen) -> None:

@@ -20,26 +20,26 @@ def differences(expected: Expected, tables: Mapping[str, pd.DataFrame], *, suite
 
     `tables` maps published, quarantined and late to what a run wrote; `suite` is the name that its rules begin with.
     """
-    found = {name: _in_micros(table) for name, table in tables.items()}
-    yield from _compare_windows("published", expected.published, found["published"])
+    in_micros = {name: _in_micros(table) for name, table in tables.items()}
+    yield from _compare_windows("published", expected.published, in_micros["published"])
     quarantined = expected.quarantined.assign(rules=expected.quarantined["rules"].map(tuple))
-    held_back = found["quarantined"]
+    held_back = in_micros["quarantined"]
     if {"_rules", "_batch"} <= {*held_back.columns}:
         places = held_back["_rules"].map(lambda names: tuple(_place(name, suite) for name in names))
         held_back = held_back.drop(columns=["_rules", "_batch"]).assign(rules=places, batch=held_back["_batch"])
     yield from _compare_windows("quarantined", quarantined, held_back, ["rules", "batch"])
-    yield from _compare_late(expected.late, found["late"])
+    yield from _compare_late(expected.late, in_micros["late"])
 
 
-def _compare_windows(name: str, expected: pd.DataFrame, found: pd.DataFrame, also: Sequence[str] = ()) -> Iterator[str]:
+def _compare_windows(name: str, expected: pd.DataFrame, shown: pd.DataFrame, also: Sequence[str] = ()) -> Iterator[str]:
     exact = ["flights", "worst", *also]
     columns = [*WINDOW, "mean_delay", *exact]
-    if sorted(found.columns) != sorted(columns):
-        yield f"{name}: the columns are {sorted(found.columns)} and should be {sorted(columns)}"
+    if sorted(shown.columns) != sorted(columns):
+        yield f"{name}: the columns are {sorted(shown.columns)} and should be {sorted(columns)}"
         return
-    twice = found[found.duplicated(WINDOW)]
+    twice = shown[shown.duplicated(WINDOW)]
     yield from _first(f"{name}: published twice", twice[WINDOW])
-    both = expected[columns].merge(found.drop_duplicates(WINDOW), on=WINDOW, how="outer", indicator=True)
+    both = expected[columns].merge(shown.drop_duplicates(WINDOW), on=WINDOW, how="outer", indicator=True)
     yield from _first(f"{name}: missing", both.loc[both["_merge"] == "left_only", WINDOW])
     yield from _first(f"{name}: should not be there", both.loc[both["_merge"] == "right_only", WINDOW])
     shared = both[both["_merge"] == "both"]
@@ -52,14 +52,14 @@ def _compare_windows(name: str, expected: pd.DataFrame, found: pd.DataFrame, als
     yield from _first(f"{name}: mean_delay (expected, found)", wrong[[*WINDOW, "mean_delay_x", "mean_delay_y"]])
 
 
-def _compare_late(expected: pd.DataFrame, found: pd.DataFrame) -> Iterator[str]:
+def _compare_late(expected: pd.DataFrame, shown: pd.DataFrame) -> Iterator[str]:
     renamed = expected.rename(columns={"event_time": "_event_time", "watermark": "_watermark"})
     renamed = renamed.drop(columns=["row", "batch"]).assign(_step="hourly")
     renamed["time_hour"] = micros(pd.to_datetime(renamed["time_hour"], utc=True))
-    if sorted(renamed.columns) != sorted(found.columns):
-        yield f"late: the columns are {sorted(found.columns)} and should be {sorted(renamed.columns)}"
+    if sorted(renamed.columns) != sorted(shown.columns):
+        yield f"late: the columns are {sorted(shown.columns)} and should be {sorted(renamed.columns)}"
         return
-    wanted, got = Counter(_tuples(renamed)), Counter(_tuples(found[list(renamed.columns)]))
+    wanted, got = Counter(_tuples(renamed)), Counter(_tuples(shown[list(renamed.columns)]))
     for what, rows in (("missing", wanted - got), ("should not be there", got - wanted)):
         yield from _first(f"late: {what}", pd.DataFrame(list(rows.elements()), columns=renamed.columns))
 

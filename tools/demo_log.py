@@ -66,8 +66,8 @@ class LogStory:
         """Yield one line a kind of step: the whole and its parts."""
         for kind, (whole, parts) in _PARTS.items():
             counts = self.accounting[kind]
-            told = " + ".join(f"{counts.get(part, 0):,} {part.replace('_', ' ')}" for part in parts)
-            yield f"{kind}: {counts.get(whole, 0):,} = {told}"
+            summands = " + ".join(f"{counts.get(part, 0):,} {part.replace('_', ' ')}" for part in parts)
+            yield f"{kind}: {counts.get(whole, 0):,} = {summands}"
         yield f"of the counted, {self.accounting['window'].get('partly_late', 0):,} were late for some windows only"
 
 

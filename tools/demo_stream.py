@@ -157,8 +157,8 @@ class DemoStream:
             return
         with path.open("rb") as file:
             file.seek(self._read)
-            said = file.read()
-        whole = said[: said.rfind(b"\n") + 1]
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
         self._read += len(whole)
         yield from events_of(whole)
 

@@ -45,12 +45,12 @@ AREAS = {
 
 def leaves() -> list[type[errors.PenstockError]]:
     """Return the errors that can be raised, by code."""
-    found = [
+    classes = [
         kind
         for _, kind in inspect.getmembers(errors, inspect.isclass)
         if issubclass(kind, errors.PenstockError) and kind is not errors.PenstockError
     ]
-    return sorted(found, key=lambda kind: kind.code)
+    return sorted(classes, key=lambda kind: kind.code)
 
 
 def area_of(kind: type[errors.PenstockError]) -> str:

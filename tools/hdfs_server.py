@@ -186,11 +186,11 @@ class HdfsServer:
         dead = [process.args for process in (self.namenode, self.datanode) if process.poll() is not None]
         assert not dead, f"{dead} ended; see its log in {self.folder}"
         try:
-            told = self._told("FSNamesystemState")
+            state = self._told("FSNamesystemState")
             live = json.loads(self._told("NameNodeInfo")["LiveNodes"])
         except (OSError, ValueError, LookupError):  # nothing, or a page that has no figures yet
             return False
-        if told["FSState"] != "Operational":
+        if state["FSState"] != "Operational":
             return False
         # A DataNode that was killed is believed to live for minutes, where it was: the new one has other ports.
         return [_answers(node["infoAddr"]) for node in live.values()] == [True]
@@ -214,6 +214,6 @@ def _answers(address: str) -> bool:
 
 
 def _free_port() -> int:
-    with closing(socket.socket()) as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with closing(socket.socket()) as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

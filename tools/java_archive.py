@@ -43,12 +43,12 @@ with Harness(job, root=sys.argv[1]) as harness:
 def fits() -> str:
     """Return a text that is another where the Java, the Spark or the place of either is another."""
     java = java_command(os.environ) or ""
-    told = subprocess.run([java, "-version"], capture_output=True, check=False).stderr if java else b""
-    found = f"{sys.prefix}\n{java}\n".encode() + told
+    version = subprocess.run([java, "-version"], capture_output=True, check=False).stderr if java else b""
+    facts = f"{sys.prefix}\n{java}\n".encode() + version
     # What stands in folders of .jars is for servers that tests start; Spark loads none of it.
     for jars in (Path(sys.prefix).glob("**/*.jar"), FOLDER.glob("*.jar")):
-        found += "\n".join(sorted(map(str, jars))).encode()
-    return hashlib.sha256(found).hexdigest()
+        facts += "\n".join(sorted(map(str, jars))).encode()
+    return hashlib.sha256(facts).hexdigest()
 
 
 def make() -> bool:

@@ -34,10 +34,10 @@ def pinned(lock: str, name: str) -> str:
 
     LookupError where the lock has no such package.
     """
-    found = re.search(rf"^{re.escape(name)}==(?:.*\\\n)*.*\n?", lock, re.MULTILINE)
-    if found is None:
+    match = re.search(rf"^{re.escape(name)}==(?:.*\\\n)*.*\n?", lock, re.MULTILINE)
+    if match is None:
         raise LookupError(name)
-    return found.group()
+    return match.group()
 
 
 def version_of(requirement: str) -> str:

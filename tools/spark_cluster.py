@@ -46,8 +46,8 @@ class Cluster:
 
     def executors(self) -> list[int]:
         """Return the executors that run."""
-        found = [pid for process, _ in self._started for pid in session_members(process.pid)]
-        return [pid for pid in found if any("CoarseGrainedExecutorBackend" in word for word in argv_of(pid))]
+        pids = [pid for process, _ in self._started for pid in session_members(process.pid)]
+        return [pid for pid in pids if any("CoarseGrainedExecutorBackend" in word for word in argv_of(pid))]
 
     def workers(self) -> list[str]:
         """Return the workers that the master knows and that live."""
@@ -114,13 +114,13 @@ class Cluster:
     def _state(self) -> dict[str, Any]:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._page}/json/", timeout=60) as answer:
-                told: dict[str, Any] = json.load(answer)
-                return told
+                state: dict[str, Any] = json.load(answer)
+                return state
         except (OSError, ValueError):  # while it starts, a page of HTML stands there
             return {"workers": [], "activeapps": []} if self._started[-1][0].poll() is None else {}
 
 
 def _free_port() -> int:
-    with closing(socket.socket()) as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with closing(socket.socket()) as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

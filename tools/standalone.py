@@ -152,8 +152,8 @@ class Standalone:
 
     def tasks(self, dag: str, run: str) -> dict[str, tuple[str | None, int]]:
         """Return state and try of each task of a run."""
-        found = self.call("GET", f"/dags/{dag}/dagRuns/{run}/taskInstances")["task_instances"]
-        return {task["task_id"]: (task["state"], task["try_number"]) for task in found}
+        instances = self.call("GET", f"/dags/{dag}/dagRuns/{run}/taskInstances")["task_instances"]
+        return {task["task_id"]: (task["state"], task["try_number"]) for task in instances}
 
     def log(self, dag: str, run: str, task: str, attempt: int = 1, *, place: int = -1) -> str:
         """Return what a try of a task has logged; `place` is that of a mapped one."""
@@ -204,8 +204,8 @@ class Standalone:
 
     def _once(self, method: str, path: str, body: Any) -> httpx.Response:
         if self._token is None:
-            said = {"username": self.user, "password": self.password}
-            self._token = self._http.post("/auth/token", json=said).raise_for_status().json()["access_token"]
+            login = {"username": self.user, "password": self.password}
+            self._token = self._http.post("/auth/token", json=login).raise_for_status().json()["access_token"]
         headers = {"Authorization": f"Bearer {self._token}"}
         return self._http.request(method, f"/api/v2{path}", json=body, headers=headers)
 
@@ -240,6 +240,6 @@ class Standalone:
 
 
 def _free_port() -> int:
-    with contextlib.closing(socket.socket()) as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with contextlib.closing(socket.socket()) as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
