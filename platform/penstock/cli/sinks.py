@@ -42,7 +42,7 @@ def sinks_command(
         sinks = SinksAtRest(loaded.job.graph(), root / name / "staged", spark)
         try:
             if sink is None:
-                found = stands(sinks, recover(log, Damage.LIST), uuid, log)
+                found = stands(sinks, recover(log, Damage.LIST), uuid)
             else:
                 watch = HolderWatch(
                     look=lambda: survey(log),

@@ -136,4 +136,4 @@ class StreamControl:
         if log is None:
             target = f"to restore {start.target} from" if start.goes_back else "yet, so there is no state to rewrite"
             raise CannotRestore(f"there is no checkpoint {target}", where=shown(self.root))
-        start.commit(recover(log, Damage.LIST), self.root / self.job)
+        start.resolve(recover(log, Damage.LIST), self.root / self.job)

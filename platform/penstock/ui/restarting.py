@@ -142,7 +142,7 @@ def plan_of(facts: RestartFacts, wanted: Wanted) -> Plan:
             if batch.report.batch == start.batch and batch.trouble is not None:
                 raise ValueError(f"batch {start.batch} cannot be restored: {batch.trouble}")
         if start.restore and recovered is not None:
-            superseded = find_superseded(recovered, start, facts.folder, released=facts.released)
+            superseded = find_superseded(start.resolve(recovered, facts.folder), released=facts.released)
     except ValueError as why:
         return Plan(wanted=wanted, trouble=Trouble(what=str(why), remedy="Choose otherwise."))
     except PenstockError as why:

@@ -43,12 +43,12 @@ def compact(
     if recovered.problems or recovered.damaged:
         owned.not_compacted = owned.next_slot
         return None
-    return owned.append(compaction_of(log, recovered, owned, decided_on))
+    return owned.append(compaction_of(recovered, owned, decided_on))
 
 
-def compaction_of(log: Log, recovered: Recovered, owned: OwnedLog, decided_on: Callable[[int], bool]) -> Compaction:
+def compaction_of(recovered: Recovered, owned: OwnedLog, decided_on: Callable[[int], bool]) -> Compaction:
     """Return the entry that says where a job stands, as was read from its log."""
-    commands = recovered.commands if recovered.compaction is not None else old_commands(log)
+    commands = recovered.commands if recovered.compaction is not None else old_commands(recovered.log)
     held = dict(recovered.held.refs)
     batches = list(held)
     turn = owned.next_slot % max(1, len(batches))

@@ -44,7 +44,7 @@ class Damage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """Where the job stands.
+    """Where the job stands, as was read from its `log`.
 
     `commit`: the one whose state and positions are in force; after a Restore the restored one; None for empty.
     `committed_by`: the Takeover under which that Commit was written: its code version, its partitions.
@@ -69,6 +69,7 @@ class Recovered:
     `time`: the latest batch time, also of a batch that was given up; None for none.
     """
 
+    log: Log = field(compare=False, repr=False)
     tail: int
     last_takeover: Takeover | None
     commit: Commit | None
@@ -160,6 +161,7 @@ def _read_once(log: Log, damage: Damage, newest: int | None) -> Recovered:
     committed_by = _takeover_of(log, commit, problems if fixed is None else [])
     used = -1 if standing.used is None else standing.used
     return Recovered(
+        log=log,
         tail=walked.tail,
         last_takeover=_takeover_of(log, last, problems),
         commit=commit,

@@ -57,7 +57,7 @@ def refuse_lost_commit(engine: Engine, sinks: Sequence[str], app: AppOf, damaged
             )
 
 
-def missing_batches(sink_of: SinkOf, sink: str, app: str, recovered: Recovered, log: Log) -> list[Commit]:
+def missing_batches(sink_of: SinkOf, sink: str, app: str, recovered: Recovered) -> list[Commit]:
     """Return the kept Commits with rows that a sink was known to show and does not show, oldest first.
 
     Of batches below the floor the log does not say any more which had rows. A sink that cannot tell misses nothing, and
@@ -72,7 +72,7 @@ def missing_batches(sink_of: SinkOf, sink: str, app: str, recovered: Recovered, 
     had = [commit for commit in commits if commit.staged.get(sink)]
     seen = sink_of(sink).version(app) if had else None
     missing = [commit for commit in had if seen is None or commit.batch > seen]
-    return _gone_to(sink_of(sink).place, sink, missing, log, unsaid=seen is not None) if missing else []
+    return _gone_to(sink_of(sink).place, sink, missing, recovered.log, unsaid=seen is not None) if missing else []
 
 
 def _gone_to(place: str | None, sink: str, commits: Iterable[Commit], log: Log, *, unsaid: bool) -> list[Commit]:
@@ -93,13 +93,11 @@ def _gone_to(place: str | None, sink: str, commits: Iterable[Commit], log: Log, 
     return found
 
 
-def find_behind(
-    sink_of: SinkOf, names: Iterable[str], app: AppOf, recovered: Recovered, log: Log
-) -> dict[str, SinkBehind]:
+def find_behind(sink_of: SinkOf, names: Iterable[str], app: AppOf, recovered: Recovered) -> dict[str, SinkBehind]:
     """Return what is wrong with sinks that show less than the log says was published (SEMANTICS 9.5)."""
     found = {}
     for sink in names:
-        missing = missing_batches(sink_of, sink, app(sink), recovered, log)
+        missing = missing_batches(sink_of, sink, app(sink), recovered)
         if missing:
             said = ", ".join(f"{c.batch} ({_whether_there(sink_of(sink), c.staged[sink])})" for c in missing)
             seen = sink_of(sink).version(app(sink))

@@ -13,7 +13,6 @@ from typing import Protocol
 import structlog
 
 from penstock.checkpoint.log.entries import Commit
-from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Damage, Recovered
 from penstock.errors import CannotTruncate, CheckpointCorrupt, SinkAhead, SinkBehind
 from penstock.runtime.driver.engine import Engine
@@ -30,7 +29,6 @@ class Settling(Protocol):
     """The driver, as far as its sinks are settled: what it asks, and where it notes what it finds."""
 
     engine: Engine
-    log: Log
     sinks: tuple[str, ...]
     published: dict[str, int]
     damaged: CheckpointCorrupt | None
@@ -51,7 +49,7 @@ def settle_sinks(driver: Settling, recovered: Recovered, damage: Damage) -> Iter
     """
     engine, app = driver.engine, driver.app
     refuse_old_copy(engine, driver.sinks, app, recovered)
-    driver.behind = find_behind(engine.sink, driver.sinks, app, recovered, driver.log)
+    driver.behind = find_behind(engine.sink, driver.sinks, app, recovered)
     driver.published = dict(recovered.known)
     if driver.behind and damage is Damage.FAIL:
         raise next(iter(driver.behind.values()))

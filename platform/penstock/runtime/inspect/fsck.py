@@ -80,14 +80,14 @@ def verify(log: Log, folder: Path) -> Verified:
         after = recover(log, Damage.LIST)
         still = {kept.batch for kept in after.kept} | {*after.saves.batches.values()}
         found = [(batch, problem) for batch, problem in found if batch in still or batch >= after.floor]
-    back = way_back(log, before, folder, damaged={batch for batch, _ in found})
+    back = way_back(before, folder, damaged={batch for batch, _ in found})
     return Verified(
         batches=len(before.kept),
         files=len(read),
         size=sum(read.values()),
         findings=(
             *_metadata(log),
-            *_of_log(log, before, back),
+            *_of_log(before, back),
             *_of_state(before, found, back),
             *_of_snapshots(folder),
         ),
@@ -105,17 +105,17 @@ def _metadata(log: Log) -> Iterator[Finding]:
         yield Finding.of(why, means)
 
 
-def _of_log(log: Log, recovered: Recovered, back: str) -> Iterator[Finding]:
+def _of_log(recovered: Recovered, back: str) -> Iterator[Finding]:
     """Yield what is wrong with the log: gaps, breaches of the protocol, entries that nobody has given up."""
     for problem in recovered.problems:
         yield Finding.of(problem, f"the job does not start; {back}")
     told = {problem.where for problem in recovered.problems}  # which says more than that it cannot be read
     at_end = {damaged.slot for damaged in recovered.damaged}
     lost = f"the next start abandons it, if no sink shows that it was a batch; else {back}"
-    for slot, what in _entries(log):
+    for slot, what in _entries(recovered.log):
         if slot in at_end:
             yield Finding(what, lost)
-        elif log.path(slot) not in told:
+        elif recovered.log.path(slot) not in told:
             yield Finding(what, "nothing needs it, or a later restore supersedes it: it stops no job")
     for name, why in recovered.lost_saves.items():
         yield Finding(f"saved as {name}: {why}", "it cannot be restored, and no file of state is deleted any more")

@@ -26,8 +26,8 @@ from penstock.operators.protocol import LAYOUT, MAIN
 from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.slice_state import SLICES
 from penstock.operators.windows.window_evolution import reads
-from penstock.runtime.restore.target import RestoreTarget, parse_start
-from penstock.runtime.snapshots.catalog import find_snapshot, table_path, verify_snapshot
+from penstock.runtime.restore.target import LAST, RestoreTarget, parse_start
+from penstock.runtime.snapshots.catalog import Snapshot, table_path, verify_snapshot
 from penstock.state.full_compaction import live_rows
 from penstock.state.manifest import Manifest
 from penstock.state.manifest import ManifestRef as StateRef
@@ -59,10 +59,10 @@ def chunks(root: str | Path, job: str, step: str, *, at: int | str = "last") -> 
     """Yield the same, some MiB at a time; at least one table, which says what columns there are, if any are known."""
     folder = root_of(root) / job
     start = parse_start(f"batch={at}" if isinstance(at, int) else at)
-    commit = _commit(folder, start)
+    commit, snapshot = _found(folder, start)
     _refuse_unknown(commit, step)
-    if start.snapshot is not None:
-        found = find_snapshot(folder, start.snapshot).steps[step]
+    if snapshot is not None:
+        found = snapshot.steps[step]
         verify_snapshot(folder, found)
         yield from _of_snapshot([table_path(folder, step) / name for name in found.files])
         return
@@ -77,18 +77,17 @@ def chunks(root: str | Path, job: str, step: str, *, at: int | str = "last") -> 
 
 def stored_steps(root: str | Path, job: str) -> list[str]:
     """Return the steps that have state behind the newest batch."""
-    return sorted(_commit(root_of(root) / job, RestoreTarget()).state)
+    return sorted(_found(root_of(root) / job, LAST)[0].state)
 
 
-def _commit(folder: Path, start: RestoreTarget) -> Commit:
+def _found(folder: Path, start: RestoreTarget) -> tuple[Commit, Snapshot | None]:
     log = job_log(folder)
     if log is None:
         raise RootMissing("there is no checkpoint", where=shown(folder))
-    recovered = recover(log, Damage.LIST)
-    commit = start.commit(recovered, folder) if start.goes_back else None if start.restore else recovered.commit
-    if commit is None:
+    point = start.resolve(recover(log, Damage.LIST), folder)
+    if point.commit is None:
         raise CannotRestore("no batch is in force, and so there is no state", where=shown(folder))
-    return commit
+    return point.commit, point.snapshot
 
 
 def _refuse_unknown(commit: Commit, step: str) -> None:

@@ -338,16 +338,15 @@ def _look_first(
         if not start.restore:  # which closes it, and looks at the holder then
             raise
     if start.restore:
-        recovered = recover(log, Damage.LIST)
-        held = [kept.batch for kept in recovered.kept if kept.commit.held]
+        point = start.resolve(recover(log, Damage.LIST), folder)
+        held = [kept.batch for kept in point.recovered.kept if kept.commit.held]
         released = HeldRecords(control_store(folder.parent), folder.name).released_of(held)
 
         def app(sink: str) -> str:
             return f"{read_metadata(log.store).uuid}/{sink}"
 
         done = partial(was_truncated, graph, app)
-        found = find_superseded(recovered, start, folder, released=released, was_truncated=done)
         # Asked again by the owner of the log; what is refused here has not ended anybody, nor written an entry.
-        plan_truncation(graph, app, recovered, start, log, folder)
-        progress.superseded(found)
+        plan_truncation(graph, app, point)
+        progress.superseded(find_superseded(point, released=released, was_truncated=done))
     return start

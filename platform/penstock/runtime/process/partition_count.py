@@ -8,7 +8,6 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Damage, Recovered, partitions_of, recover
 from penstock.checkpoint.log.restore_queries import find_restore_by_command
 from penstock.checkpoint.roots import job_log
@@ -43,7 +42,7 @@ def partition_chooser(
                 # Where the newest entries are lost, a restore goes on from one of the others.
                 commits = [kept.commit for kept in reversed(found.kept)]
                 told = (one for one in (found.partitions, *(partitions_of(log, commit) for commit in commits)) if one)
-                return {**next(told, {}), **_gone_back_to(log, found, folder, start, command)}
+                return {**next(told, {}), **_gone_back_to(found, folder, start, command)}
         return {}
 
     def choose(step: str) -> int:
@@ -54,18 +53,14 @@ def partition_chooser(
     return choose
 
 
-def _gone_back_to(
-    log: Log, recovered: Recovered, folder: Path, start: RestoreTarget, command: str | None
-) -> Mapping[str, int]:
+def _gone_back_to(recovered: Recovered, folder: Path, start: RestoreTarget, command: str | None) -> Mapping[str, int]:
     """Return the partitions of the state that a start goes back to; of a snapshot it is written anew in any number."""
     if start.snapshot is not None or not start.goes_back:
         return {}
-    if command is not None and find_restore_by_command(log, command) is not None:
+    if command is not None and find_restore_by_command(recovered.log, command) is not None:
         return {}
     with suppress(PenstockError):
-        commit = start.commit(recovered, folder)
-        if commit is not None:
-            return (recovered.partitions if commit is recovered.commit else partitions_of(log, commit)) or {}
+        return start.resolve(recovered, folder).partitions
     return {}
 
 

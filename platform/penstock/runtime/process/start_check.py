@@ -59,12 +59,13 @@ def _judge(engine: SparkEngine, log: Log, start: RestoreTarget, drop: Collection
         engine.accept(recovered, drop)
         return
     uuid = read_metadata(log.store).uuid
-    plan_truncation(engine.graph, lambda sink: f"{uuid}/{sink}", recovered, start, log, folder)
-    commit = start.commit(recovered, folder)
+    point = start.resolve(recovered, folder)
+    plan_truncation(engine.graph, lambda sink: f"{uuid}/{sink}", point)
+    commit = point.commit
     if commit is None:
         engine.accept(replace(recovered, commit=None, partitions=None, last_published_commit=None), drop)
         return
-    plan = planned(start, commit, recovered, graph=engine.graph, log=log, folder=folder, drop=drop)
+    plan = planned(point, commit, engine.graph, drop)
     for rewrite in plan.rewrites:
         engine.plan_rewrite(rewrite, commit)
     engine.accept(with_partitions(recovered, plan.foreseen(commit, engine.graph)), drop)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.checkpoint.log.entries import Commit, Takeover
-from penstock.checkpoint.log.recovery import Damage, Recovered, takeover_of
+from penstock.checkpoint.log.entries import Restore
+from penstock.checkpoint.log.recovery import Damage, takeover_of
 from penstock.checkpoint.log.restore_queries import find_restore_by_command
 from penstock.errors import Fenced
 from penstock.runtime.driver.loop import Driver
@@ -14,7 +14,7 @@ from penstock.runtime.driver.stages import Hook
 from penstock.runtime.restore.compatibility import lost_rows, refuse
 from penstock.runtime.restore.log_gaps import close_gaps, refuse_gaps
 from penstock.runtime.restore.sink_truncation import plan_truncation
-from penstock.runtime.restore.state_rewrite import Restored, restored, with_partitions
+from penstock.runtime.restore.state_rewrite import restored, with_partitions
 from penstock.runtime.restore.target import RestoreTarget
 
 __all__ = ["restore"]
@@ -42,53 +42,42 @@ def _restore(driver: Driver, start: RestoreTarget) -> Iterator[Hook]:
     found = None
     try:
         refuse_gaps(recovered)
-        commit = start.commit(recovered, driver.janitor.root)
+        point = start.resolve(recovered, driver.janitor.root)
+        commit = point.commit
         if commit is not None:
             last = recovered.last_published_commit
             refuse_unpublished(driver.damaged, last, commit.batch)
             refuse_missing(driver.behind.values(), commit.batch)
             if last is not None and commit.batch >= last.batch:  # else they are computed again
                 refuse(lost_rows(driver.engine.graph, recovered))
-        truncate = plan_truncation(driver.engine.graph, driver.app, recovered, start, driver.log, driver.janitor.root)
+        truncate = plan_truncation(driver.engine.graph, driver.app, point)
         if commit is not None:
-            found = _found(driver, start, commit, recovered, owned.takeover)
+            found = restored(point, commit, driver.engine, owned.takeover, driver.settings)
+            driver.engine.accept(with_partitions(recovered, found), driver.settings.drop)
     except Fenced:
         raise
     except Exception:
         yield from driver.release()
         raise
     # One that stands in no slot that is kept, or has state of its own, the Restore must hold itself.
-    changed = found is not None and found.commit is not commit
-    held = found is not None and (start.rewrites or changed or not _stands(found.commit, start, recovered))
+    named = start.saved is None and any(kept.commit is commit for kept in recovered.kept)
+    held = found is not None and (start.rewrites or found.commit is not commit or not named)
     # Where the Takeover that fixed the partitions cannot be read, the Restore says them itself.
     known = found is not None and not held and takeover_of(driver.log, found.commit) is not None
-    partitions = {} if found is None or known else found.partitions
-    brought = None if found is None else found.commit
-    entry = start.entry(owned, brought, command, partitions, truncate, held=held)
+    entry = Restore(
+        epoch=owned.epoch,
+        writer=owned.writer,
+        command=command,
+        batch=None if found is None else found.commit.batch,
+        source="empty" if found is None else start.source,
+        saved=start.saved,
+        partitions=None if found is None or known else dict(found.partitions) or None,
+        commit=found.commit if found is not None and held else None,
+        truncate=truncate,
+    )
     yield Hook("Restore", "before", entry.batch)
     owned.append(entry)
     # It makes up for what sinks have lost, which nobody is to miss from here on.
     driver.published |= {sink: why.shown for sink, why in driver.behind.items()}
     yield Hook("Restore", "after", entry.batch)
     yield from driver.release()
-
-
-def _stands(commit: Commit, start: RestoreTarget, recovered: Recovered) -> bool:
-    """Return whether a Restore can name a Commit by its batch alone; a name may be let go of."""
-    return start.saved is None and any(kept.commit is commit for kept in recovered.kept)
-
-
-def _found(driver: Driver, start: RestoreTarget, commit: Commit, recovered: Recovered, takeover: Takeover) -> Restored:
-    """Return what a restore brings back, which the job's steps can go on from."""
-    found = restored(
-        start,
-        commit,
-        recovered,
-        engine=driver.engine,
-        log=driver.log,
-        folder=driver.janitor.root,
-        takeover=takeover,
-        settings=driver.settings,
-    )
-    driver.engine.accept(with_partitions(recovered, found), driver.settings.drop)
-    return found

@@ -19,7 +19,7 @@ from penstock.checkpoint.control_records import Records
 from penstock.checkpoint.log.entries import Commit, ManifestRef, Place, Record, Release, Restore
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import Metadata, open_or_create, read_metadata
-from penstock.checkpoint.log.recovery import Damage, partitions_of, recover
+from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.storage import format as fileformat
 from penstock.checkpoint.storage.durable_files import NewFile, make_folder, read_file, sync_folder
 from penstock.checkpoint.storage.filesystem import have_file, is_taken
@@ -63,11 +63,11 @@ def export_checkpoint(folder: Path, target: Path, start: RestoreTarget, *, job: 
         raise CannotCopy("the folder is there already", where=shown(target))
     log = Log(open_store(folder, make=False))
     recovered = recover(log, Damage.LIST)
-    commit = start.commit(recovered, folder) if start.goes_back else recovered.commit
+    point = start.resolve(recovered, folder)
+    commit = point.commit
     if commit is None:
         raise CannotCopy("no batch is committed, so there is nothing to export", where=shown(folder))
-    known = recovered.partitions if commit is recovered.commit else None
-    partitions = dict(known or partitions_of(log, commit) or {})
+    partitions = dict(point.partitions)
     if lost := commit.state.keys() - partitions.keys():
         raise CannotCopy(f"how many partitions step {min(lost)!r} has cannot be read any more", where=shown(folder))
     uuid = read_metadata(log.store).uuid

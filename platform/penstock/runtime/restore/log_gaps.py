@@ -28,7 +28,7 @@ def close_gaps(entries: Log, start: RestoreTarget, folder: Path, writer: str) ->
     missing = sorted({slot for problem in found.problems if isinstance(problem, LogGap) for slot in _slots(problem)})
     if not missing:
         return
-    start.commit(found, folder)
+    start.resolve(found, folder)
     begun = [*(kept.commit for kept in found.kept), *([found.pending] if found.pending is not None else [])]
     newest = max((entry.place.slot for entry in begun if entry.place is not None), default=-1)
     reason = "the entry is missing; a restore makes up for it"

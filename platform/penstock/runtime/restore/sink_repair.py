@@ -77,13 +77,13 @@ class SinkStand:
         return sum(file.rows for file in commit.staged[self.sink])
 
 
-def stands(sinks: SinksAtRest, recovered: Recovered, uuid: str, log: Log, names: Sequence[str] = ()) -> list[SinkStand]:
+def stands(sinks: SinksAtRest, recovered: Recovered, uuid: str, names: Sequence[str] = ()) -> list[SinkStand]:
     """Return how the sinks stand, or those of these names; one that the job has no longer can only wait."""
     known = [node.name for node in sinks.graph.sinks]
     found = []
     for sink in names or known:
         app = f"{uuid}/{sink}"
-        missing = missing_batches(sinks.sink, sink, app, recovered, log) if sink in known else []
+        missing = missing_batches(sinks.sink, sink, app, recovered) if sink in known else []
         waiting = recovered.to_publish(sink)
         if waiting is not None and sink in known and sinks.sink(sink).deduplicates:
             seen = sinks.sink(sink).version(app)
@@ -108,7 +108,7 @@ def redo(
     reason = f"sink {sink} was given batches again"
     with idle_log(log, identity, may_take_over, refusal=CannotSkip, reason=reason) as (owned, recovered):
         refuse_before_truncation(sinks.graph, lambda name: f"{uuid}/{name}", recovered, refusal=CannotSkip)
-        stand = stands(sinks, recovered, uuid, log, [sink])[0]
+        stand = stands(sinks, recovered, uuid, [sink])[0]
         for commit in stand.missing:
             sinks.sink(sink).verify(commit.staged[sink])
         for commit in stand.missing:
@@ -131,7 +131,7 @@ def skip(
     """
     reason = f"sink {sink} skips batches"
     with idle_log(log, identity, may_take_over, refusal=CannotSkip, reason=reason) as (owned, recovered):
-        stand = stands(sinks, recovered, uuid, log, [sink])[0]
+        stand = stands(sinks, recovered, uuid, [sink])[0]
         if not stand.behind:
             raise CannotSkip(f"sink {sink!r} shows all that the log has for it")
         rows = sum(map(stand.rows, stand.behind))

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import structlog
 
 from penstock.checkpoint.log.entries import Commit, Restore
-from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.errors import CannotRestore, CannotTruncate, CheckpointCorrupt, CheckpointError, NotFound
 from penstock.graph.graph import JobGraph
-from penstock.runtime.restore.target import RestoreTarget, find_superseded
+from penstock.runtime.restore.target import RestorePoint, find_superseded
 from penstock.sinks.base import Target, TruncatableSink
 
 __all__ = ["plan_truncation", "refuse_before_truncation", "was_truncated"]
@@ -26,27 +24,22 @@ __all__ = ["plan_truncation", "refuse_before_truncation", "was_truncated"]
 log = structlog.get_logger()
 
 
-def plan_truncation(
-    graph: JobGraph, app: Callable[[str], str], recovered: Recovered, start: RestoreTarget, entries: Log, folder: Path
-) -> dict[str, int]:
+def plan_truncation(graph: JobGraph, app: Callable[[str], str], point: RestorePoint) -> dict[str, int]:
     """Return the version of each sink's table that a restore is to put in force again; nothing if that is not wanted.
 
     Raises CannotTruncate for a sink that cannot, or must not; and without truncation CannotRestore for a batch whose
     rows an earlier restore has taken back, because they would be missing for good.
     """
-    commit = start.commit(recovered, folder)
-    done = partial(was_truncated, graph, app)
-    if not start.truncate:
-        _refuse_taken_back(entries, recovered, commit, done)
+    recovered, done = point.recovered, partial(was_truncated, graph, app)
+    if not point.target.truncate:
+        _refuse_taken_back(recovered, point.commit, done)
         return {}
     sinks = {node.name: node.sink for node in graph.sinks}
     # Held rows count as well: whether somebody has released them, the table itself tells.
-    told = find_superseded(
-        recovered, start, folder, released=[kept.batch for kept in recovered.kept], was_truncated=done
-    )
-    rows = {found.sink: found.rows for found in told.sinks}
+    superseded = find_superseded(point, released=[kept.batch for kept in recovered.kept], was_truncated=done)
+    rows = {sink.sink: sink.rows for sink in superseded.sinks}
     for name in [*sinks, *(name for name in rows if name not in sinks)]:
-        if not isinstance(sinks.get(name), TruncatableSink) and (name in rows or told.before is not None):
+        if not isinstance(sinks.get(name), TruncatableSink) and (name in rows or superseded.before is not None):
             which = "is not among the job's sinks any more" if name not in sinks else "takes nothing back"
             said = f"{rows[name]:,} rows" if name in rows else "rows that the log no longer counts"
             raise CannotTruncate(f"sink {name!r} {which}, and has {said} of later batches", sink=name)
@@ -54,7 +47,7 @@ def plan_truncation(
     for name, sink in sinks.items():
         if isinstance(sink, TruncatableSink):
             try:
-                version = sink.find_version(_target(app(name), recovered, commit))
+                version = sink.find_version(_target(app(name), point))
             except CannotTruncate as why:
                 raise CannotTruncate(f"sink {name!r}: {why.what}", where=why.where, sink=name) from why
             if version is not None:
@@ -62,7 +55,8 @@ def plan_truncation(
     return found
 
 
-def _target(app: str, recovered: Recovered, commit: Commit | None) -> Target:
+def _target(app: str, point: RestorePoint) -> Target:
+    recovered, commit = point.recovered, point.commit
     if commit is None:
         return Target(app=app, batch=None, slot=-1)
     # That of a snapshot may stand in the log of another checkpoint, which this one was copied from.
@@ -98,12 +92,10 @@ def refuse_before_truncation(
             raise refusal(f"sink {sink!r} is to take rows back, as a restore has asked for; start the job first")
 
 
-def _refuse_taken_back(
-    entries: Log, recovered: Recovered, commit: Commit | None, done: Callable[[Restore], bool]
-) -> None:
+def _refuse_taken_back(recovered: Recovered, commit: Commit | None, done: Callable[[Restore], bool]) -> None:
     if commit is None or commit.place is None:
         return
-    for restore in _restores_since(entries, recovered, commit.place.slot):
+    for restore in _restores_since(recovered, commit.place.slot):
         if restore.truncate and done(restore) and (restore.batch is None or restore.batch < commit.batch):
             back = "nothing" if restore.batch is None else f"batch {restore.batch}"
             sinks = ", ".join(restore.truncate)
@@ -114,7 +106,7 @@ def _refuse_taken_back(
             )
 
 
-def _restores_since(entries: Log, recovered: Recovered, slot: int) -> Iterator[Restore]:
+def _restores_since(recovered: Recovered, slot: int) -> Iterator[Restore]:
     """Yield the Restores behind the Commit in a slot, whatever else of the log cannot be read.
 
     Recovery has those behind the batches that are kept. Behind a saved one that is older, all that is left is looked
@@ -123,9 +115,9 @@ def _restores_since(entries: Log, recovered: Recovered, slot: int) -> Iterator[R
     if any(kept.slot <= slot for kept in recovered.kept):
         yield from (one for one in recovered.restores if one.place is not None and one.place.slot > slot)
         return
-    for number in entries.slots.listed():
+    for number in recovered.log.slots.listed():
         try:
-            entry = entries.read(number) if number > slot else None
+            entry = recovered.log.read(number) if number > slot else None
         except (CheckpointCorrupt, NotFound):
             continue
         if isinstance(entry, Restore):

@@ -9,17 +9,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from penstock.checkpoint.log.entries import Commit, ManifestRef, Place, Takeover
-from penstock.checkpoint.log.log import Log
-from penstock.checkpoint.log.recovery import Recovered, partitions_of
+from penstock.checkpoint.log.recovery import Recovered
 from penstock.errors import CannotRestore, PartitionsChanged
 from penstock.graph.graph import JobGraph
 from penstock.runtime.driver.engine import Engine, StepRewrite
 from penstock.runtime.driver.settings import DriverSettings
-from penstock.runtime.restore.target import RestoreTarget
-from penstock.runtime.snapshots.catalog import find_snapshot, verify_snapshot
+from penstock.runtime.restore.target import RestorePoint
+from penstock.runtime.snapshots.catalog import verify_snapshot
 from penstock.runtime.tasks.batch_context import BatchContext
 
 __all__ = ["Plan", "Restored", "planned", "restored", "with_partitions"]
@@ -54,41 +52,31 @@ class Plan:
         return Restored(commit.model_copy(update={"state": state}), self.partitions(graph, {*state, *made}))
 
 
-def planned(
-    start: RestoreTarget, commit: Commit, recovered: Recovered, *, graph: JobGraph, log: Log, folder: Path,
-    drop: Collection[str],
-) -> Plan:  # fmt: skip
-    """Return what a start rewrites and drops; raises CannotRestore and PartitionsChanged, and writes nothing."""
-    known = recovered.partitions if commit is recovered.commit else None
-    if known is None:
-        known = partitions_of(log, commit) or {}
+def planned(point: RestorePoint, commit: Commit, graph: JobGraph, drop: Collection[str]) -> Plan:
+    """Return what a start rewrites and drops of the state of a Commit; writes nothing.
+
+    Raises CannotRestore and PartitionsChanged.
+    """
+    known = point.partitions
     # What the job has no step for and is to be dropped: no start after this one has to say so again.
     gone = (commit.state.keys() - {step.name for step in graph.steps}) & set(drop)
-    return Plan(tuple(_rewrites(start, commit, graph, known, folder)), frozenset(gone), known)
+    return Plan(tuple(_rewrites(point, commit, graph, known)), frozenset(gone), known)
 
 
 def restored(
-    start: RestoreTarget,
-    commit: Commit,
-    recovered: Recovered,
-    *,
-    engine: Engine,
-    log: Log,
-    folder: Path,
-    takeover: Takeover,
-    settings: DriverSettings,
+    point: RestorePoint, commit: Commit, engine: Engine, takeover: Takeover, settings: DriverSettings
 ) -> Restored:
-    """Return what a start restores; state is written anew where it asks for that, durably, or dropped.
+    """Return what a start restores of a Commit; state is written anew where it asks for that, durably, or dropped.
 
     Raises CannotRestore and PartitionsChanged before anything is written, and what computing raises.
     """
     graph = engine.graph
-    plan = planned(start, commit, recovered, graph=graph, log=log, folder=folder, drop=settings.drop)
+    plan = planned(point, commit, graph, settings.drop)
     if not (plan.rewrites or plan.gone):
         return Restored(commit, plan.known)
     facts = BatchContext(
         # Not the batch of the Commit: what is named by one below the floor may be swept before the Restore stands.
-        batch=max(recovered.used, commit.batch),
+        batch=max(point.recovered.used, commit.batch),
         time=commit.time,
         epoch=takeover.epoch,
         run=uuid.uuid4().hex[:12],
@@ -96,7 +84,7 @@ def restored(
         late={},
         close=commit.watermarks_in,
         manifests={},
-        state_folder=str(folder / "state"),
+        state_folder=str(point.folder / "state"),
         staging={},
         row_cap=settings.row_cap,
     )
@@ -119,9 +107,8 @@ def restored(
     return Restored(commit.model_copy(update={**changed, **who}), partitions)
 
 
-def _rewrites(
-    start: RestoreTarget, commit: Commit, graph: JobGraph, kept: Mapping[str, int], folder: Path
-) -> Iterator[StepRewrite]:
+def _rewrites(point: RestorePoint, commit: Commit, graph: JobGraph, kept: Mapping[str, int]) -> Iterator[StepRewrite]:
+    start = point.target
     given = dict(start.state)
     steps = {step.name: step for step in graph.steps}
     if start.partitions not in (None, *(step.partitions for step in graph.steps)):
@@ -134,9 +121,9 @@ def _rewrites(
         raise CannotRestore(f"the job has no step {unknown[0]!r} with state; there is {sorted(steps)}")
     for table in given.values():
         _refuse_no_table(table)
-    snapshots = {} if start.snapshot is None else find_snapshot(folder, start.snapshot).steps
+    snapshots = {} if point.snapshot is None else point.snapshot.steps
     for found in snapshots.values():
-        verify_snapshot(folder, found)
+        verify_snapshot(point.folder, found)
     for name, step in steps.items():
         # Where no entry says the number any more, the state is not to be read as if it were the job's.
         was = kept.get(name)

@@ -5,16 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.checkpoint.log.entries import Commit, Restore
 from penstock.checkpoint.log.lineage import lineage
-from penstock.checkpoint.log.log import OwnedLog
-from penstock.checkpoint.log.recovery import Recovered, find_restorable
+from penstock.checkpoint.log.recovery import Recovered, find_restorable, partitions_of
 from penstock.errors import CannotRestore
 from penstock.graph.names import is_name
 
-__all__ = ["LAST", "RestoreTarget", "SinkRows", "Superseded", "find_superseded", "parse_start", "parse_state"]
+if TYPE_CHECKING:
+    from penstock.runtime.snapshots.catalog import Snapshot
+
+__all__ = [
+    "LAST",
+    "RestorePoint",
+    "RestoreTarget",
+    "SinkRows",
+    "Superseded",
+    "find_superseded",
+    "parse_start",
+    "parse_state",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +57,13 @@ class RestoreTarget:
         return self.snapshot is not None or self.partitions is not None or bool(self.state)
 
     @property
+    def source(self) -> Literal["snapshot", "saved", "batch"]:
+        """Return what kind of Commit a Restore to it names."""
+        if self.snapshot is not None:
+            return "snapshot"
+        return "batch" if self.saved is None else "saved"
+
+    @property
     def target(self) -> str:
         """Return in words what it goes back to."""
         if self.snapshot is not None:
@@ -66,54 +84,50 @@ class RestoreTarget:
             raise ValueError("--from empty begins with no state, so none can be written anew")
         return replace(self, restore=True, partitions=partitions, state=tuple(state.items()), truncate=truncate)
 
-    def commit(self, recovered: Recovered, folder: Path) -> Commit | None:
-        """Return the Commit that a restore brings back, None for nothing; `folder` is the job's checkpoint.
+    def resolve(self, recovered: Recovered, folder: Path) -> RestorePoint:
+        """Find what a start goes back to, once for all who ask; `folder` is the job's checkpoint.
 
         Raises CannotRestore where it is not kept.
         """
+        commit, snapshot = recovered.commit, None
         if self.snapshot is not None:
             # Imported here: files of DAGs read where to start, and must not load pyarrow.
             from penstock.runtime.snapshots.catalog import find_snapshot
 
-            return find_snapshot(folder, self.snapshot).commit
-        if self.goes_back:
-            return find_restorable(recovered, batch=self.batch, saved=self.saved)
-        if not self.rewrites:
-            return None
-        if recovered.commit is None:
+            snapshot = find_snapshot(folder, self.snapshot)
+            commit = snapshot.commit
+        elif self.goes_back:
+            commit = find_restorable(recovered, batch=self.batch, saved=self.saved)
+        elif self.restore and not self.rewrites:
+            commit = None
+        elif self.restore and commit is None:
             raise CannotRestore("no batch was committed yet, so there is no state to write anew")
-        return recovered.commit
-
-    def entry(
-        self,
-        owned: OwnedLog,
-        commit: Commit | None,
-        command: str | None,
-        partitions: Mapping[str, int],
-        truncate: Mapping[str, int],
-        *,
-        held: bool,
-    ) -> Restore:
-        """Return the entry that goes back to a Commit; `partitions` where nothing else that can be read fixes them.
-
-        `held`: no other entry has that Commit, so this one holds it. `truncate` are the versions of tables that are
-        to be in force again.
-        """
-        named: Literal["snapshot", "saved", "batch"] = "batch" if self.saved is None else "saved"
-        return Restore(
-            epoch=owned.epoch,
-            writer=owned.writer,
-            command=command,
-            batch=None if commit is None else commit.batch,
-            source="empty" if commit is None else "snapshot" if self.snapshot is not None else named,
-            saved=self.saved,
-            partitions=dict(partitions) or None,
-            commit=commit if held else None,
-            truncate=dict(truncate),
-        )
+        return RestorePoint(self, recovered, folder, commit, snapshot)
 
 
 LAST = RestoreTarget()
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePoint:
+    """Hold what a target means for a log: the `commit` that a start goes on from, None for nothing.
+
+    `folder` is the job's checkpoint, and `snapshot` is the data checkpoint that the target names.
+    """
+
+    target: RestoreTarget
+    recovered: Recovered
+    folder: Path
+    commit: Commit | None
+    snapshot: Snapshot | None = None
+
+    @property
+    def partitions(self) -> Mapping[str, int]:
+        """Return the partitions that the steps had in that state, as far as entries tell; may read the log."""
+        known = self.recovered.partitions if self.commit is self.recovered.commit else None
+        if known is None and self.commit is not None:
+            known = partitions_of(self.recovered.log, self.commit)
+        return known or {}
 
 
 def parse_start(text: str) -> RestoreTarget:
@@ -201,31 +215,28 @@ class Superseded:
 
 
 def find_superseded(
-    recovered: Recovered,
-    start: RestoreTarget,
-    folder: Path,
+    point: RestorePoint,
     *,
     released: Collection[int] = (),
     was_truncated: Callable[[Restore], bool] = lambda _: True,
 ) -> Superseded:
     """Return what sinks published after the batch that a start goes back to, or at all where that is none.
 
-    `folder` is the job's checkpoint, `released` are the held batches that a person has released: their rows were
-    published as well. `was_truncated` tells of a Restore with a truncation whether that was carried out.
-    Raises CannotRestore when the batch is not kept.
+    `released` are the held batches that a person has released: their rows were published as well. `was_truncated` tells
+    of a Restore with a truncation whether that was carried out.
     """
-    target = start.commit(recovered, folder)
-    batch = None if target is None else target.batch
+    recovered, truncate = point.recovered, point.target.truncate
+    batch = None if point.commit is None else point.commit.batch
     # What sinks show now, and what they showed behind that batch, are not the same once they have taken rows back.
     lines = lineage(recovered, [entry for entry in recovered.restores if entry.truncate and was_truncated(entry)])
     shown, then = lines.line(lines.newest), lines.line(batch)
     after = {number for number in shown if batch is None or number > batch}
     return Superseded(
         batch=batch,
-        sinks=_rows(recovered, shown - then if start.truncate else after, released),
+        sinks=_rows(recovered, shown - then if truncate else after, released),
         before=recovered.floor if recovered.floor > (-1 if batch is None else batch) + 1 else None,
-        truncate=start.truncate,
-        again=_rows(recovered, then - shown, released) if start.truncate else (),
+        truncate=truncate,
+        again=_rows(recovered, then - shown, released) if truncate else (),
     )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Collection
 from pathlib import Path
 
 from penstock.checkpoint.log.lineage import line_of
-from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.checkpoint.log.takeover import refuse_ended, survey
 from penstock.errors import CheckpointMoved, LogGap
@@ -17,13 +16,13 @@ __all__ = ["way_back"]
 _NAMED = 5
 
 
-def way_back(log: Log, recovered: Recovered, folder: Path, *, damaged: Collection[int]) -> str:
+def way_back(recovered: Recovered, folder: Path, *, damaged: Collection[int]) -> str:
     """Return in words what can be gone back to; `damaged` are batches whose state is not whole.
 
     Kept batches in the line that is in force, or else any that are kept; saved ones, and data checkpoints.
     """
     try:
-        refuse_ended(log, survey(log))
+        refuse_ended(recovered.log, survey(recovered.log))
     except CheckpointMoved as why:
         return why.what
     except LogGap:

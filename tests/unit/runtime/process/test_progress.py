@@ -47,7 +47,7 @@ def recovered():
 def run(progress, recovered):
     """Tell a whole run."""
     progress.starting({"checkpoint": "checkpoints/orders"})
-    progress.superseded(find_superseded(recovered, RestoreTarget(restore=True, batch=0), HERE))
+    progress.superseded(find_superseded(RestoreTarget(restore=True, batch=0).resolve(recovered, HERE)))
     progress.took_over(recovered, {"s": 100})
     for n in (1, 2):
         done = commit(1 + n, held={"out": [FILE]} if n == 2 else {}, **BATCH)

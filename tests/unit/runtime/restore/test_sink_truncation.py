@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -52,8 +53,8 @@ def published(table: Path) -> Path:
     return table
 
 
-def planned(log: Log, table: Path, start) -> dict[str, int]:
-    return plan_truncation(graph_of(table), lambda sink: f"uuid/{sink}", recover(log), start, log, table.parent)
+def planned(log: Log, table: Path, start: RestoreTarget) -> dict[str, int]:
+    return plan_truncation(graph_of(table), lambda sink: f"uuid/{sink}", start.resolve(recover(log), table.parent))
 
 
 def test_the_version_of_a_kept_batch_is_named(log: Log, tmp_path: Path) -> None:
@@ -68,9 +69,11 @@ def test_the_version_of_a_kept_batch_is_named(log: Log, tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", [None, Place(slot=5), Place(slot=700)])
 def test_a_commit_that_stands_elsewhere_is_no_measure(log: Log, tmp_path: Path, place: Place | None) -> None:
     """Of a snapshot that came with a copy of another checkpoint, say: the slots of its log are not those of this one."""
-    start = SimpleNamespace(truncate=True, commit=lambda recovered, folder: commit(1, place=place))
+    start = RestoreTarget(restore=True, batch=1, truncate=True)
+    point = replace(start.resolve(recover(log), tmp_path), commit=commit(1, place=place))
+    table = published(tmp_path / "out")
     with pytest.raises(CannotTruncate, match="batch 1 is neither kept nor saved"):
-        planned(log, published(tmp_path / "out"), start)
+        plan_truncation(graph_of(table), lambda sink: f"uuid/{sink}", point)
 
 
 def test_a_sink_that_is_gone_has_nothing_put_back(log: Log, tmp_path: Path) -> None:

@@ -13,13 +13,17 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import recover
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import CannotRestore
-from penstock.runtime.restore.target import LAST, RestoreTarget, find_superseded, parse_start
+from penstock.runtime.restore.target import LAST, RestoreTarget, Superseded, find_superseded, parse_start
 
 HERE = Path("no-snapshots")
 
 
 def back(batch: int) -> RestoreTarget:
     return RestoreTarget(restore=True, batch=batch)
+
+
+def superseded(log: Log, start: RestoreTarget) -> Superseded:
+    return find_superseded(start.resolve(recover(log), HERE))
 
 
 def file(rows: int) -> StagedFile:
@@ -65,7 +69,7 @@ def test_other_words_are_refused(text):
 
 def test_each_sink_is_named_with_the_batches_and_rows_after(log):
     """Of the batches after the restored one only."""
-    found = find_superseded(recover(log), back(1), HERE)
+    found = superseded(log, back(1))
     assert [(s.sink, s.batches, s.rows) for s in found.sinks] == [("a", (2, 3), 7), ("b", (2,), 10)]
     assert found.lines() == [
         "back to batch 1: these rows stay published, and will be published again under new batch ids",
@@ -83,7 +87,7 @@ def test_each_sink_is_named_with_the_batches_and_rows_after(log):
 
 def test_with_truncation_they_go_away(log):
     """And come again as the others do."""
-    found = find_superseded(recover(log), replace(back(1), truncate=True), HERE)
+    found = superseded(log, replace(back(1), truncate=True))
     assert found.lines() == [
         "back to batch 1: these rows go away from their sinks, and will be published again under new batch ids",
         "  a: 7 rows of 2 batches from 2 to 3",
@@ -99,9 +103,9 @@ def test_what_a_restore_has_taken_back_is_not_counted_until_another_brings_it_ag
     owned.append(Restore(epoch=owned.epoch, writer=owned.writer, batch=1, **said))
     owned.append(offsets(4, owned.epoch, owned.writer))
     owned.append(commit(4, owned.epoch, owned.writer, staged={"a": [file(4)]}))
-    found = find_superseded(recover(log), back(0), HERE)
+    found = superseded(log, back(0))
     assert [(s.sink, s.batches) for s in found.sinks] == [("a", (1, 4))]
-    found = find_superseded(recover(log), replace(back(3), truncate=True), HERE)
+    found = superseded(log, replace(back(3), truncate=True))
     assert [(s.sink, s.batches) for s in found.sinks] == [("a", (4,))]
     assert found.lines()[2:] == [
         "these rows, which an earlier restore has taken back, are in their sinks again",
@@ -112,27 +116,25 @@ def test_what_a_restore_has_taken_back_is_not_counted_until_another_brings_it_ag
 
 def test_going_back_to_nothing_leaves_all_behind(log):
     """Also what the log no longer counts."""
-    found = find_superseded(recover(log), RestoreTarget(restore=True), HERE)
+    found = superseded(log, RestoreTarget(restore=True))
     assert [(s.sink, s.rows) for s in found.sinks] == [("a", 10), ("b", 10)]
     owned = own(log)
     owned.append(offsets(4, 2))
     owned.append(commit(4, 2, floor=3))
-    found = find_superseded(recover(log), RestoreTarget(restore=True), HERE)
+    found = superseded(log, RestoreTarget(restore=True))
     assert [(s.sink, s.batches) for s in found.sinks] == [("a", (3,))]
     assert found.lines()[-1] == "  and the rows of batches 0 to 2, which the log no longer counts"
 
 
 def test_nothing_after_the_batch_is_said_too(log):
     """The newest batch has none after it."""
-    assert find_superseded(recover(log), back(3), HERE).lines() == [
-        "back to batch 3: no sink has published rows after it"
-    ]
+    assert superseded(log, back(3)).lines() == ["back to batch 3: no sink has published rows after it"]
 
 
 def test_a_batch_that_is_not_kept_is_refused_with_those_that_are(log):
     """Before anything is taken over."""
     with pytest.raises(CannotRestore, match="batches 0 to 3"):
-        find_superseded(recover(log), back(9), HERE)
+        superseded(log, back(9))
 
 
 def test_what_the_log_no_longer_counts_is_told_of_a_saved_batch_too(log):
@@ -143,6 +145,6 @@ def test_what_the_log_no_longer_counts_is_told_of_a_saved_batch_too(log):
     for batch in (4, 5):
         owned.append(offsets(batch, owned.epoch, owned.writer))
         owned.append(commit(batch, owned.epoch, owned.writer, floor=4))
-    found = find_superseded(recover(log), RestoreTarget(restore=True, saved="first"), HERE)
+    found = superseded(log, RestoreTarget(restore=True, saved="first"))
     assert (found.batch, found.sinks) == (0, ())
     assert found.lines()[-1] == "  and the rows of batches 1 to 3, which the log no longer counts"
