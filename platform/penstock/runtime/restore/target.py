@@ -85,7 +85,7 @@ class RestoreTarget:
         return replace(self, restore=True, partitions=partitions, state=tuple(state.items()), truncate=truncate)
 
     def resolve(self, recovered: Recovered, folder: Path) -> RestorePoint:
-        """Find what a start goes back to, once for all who ask; `folder` is the job's checkpoint.
+        """Find what a start restores, once for all who ask; `folder` is the job's checkpoint.
 
         Raises CannotRestore where it is not kept.
         """
@@ -110,7 +110,7 @@ LAST = RestoreTarget()
 
 @dataclass(frozen=True, slots=True)
 class RestorePoint:
-    """Hold what a target means for a log: the `commit` that a start goes on from, None for nothing.
+    """Hold what a target means for a log: the `commit` that a start resumes from, None for nothing.
 
     `folder` is the job's checkpoint, and `snapshot` is the data checkpoint that the target names.
     """
