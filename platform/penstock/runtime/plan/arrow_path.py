@@ -1,9 +1,9 @@
-"""Lead the rows of a source that no expression of SQL reads to their step within one Python task.
+"""Keep the rows of a source that no SQL expression reads within one Python task on their way to a step.
 
 Spark evaluates expressions in Java; a branch that has none but names of columns has nothing to do there. Its rows would
-cross into Java and back to be as they were, which took a fifth of a batch of 100,000 rows, and analysing and planning
-that took as much of a restart (decision 48). `plain_rows` says which branches these are; what it is not sure of goes
-through SQL, where the same names mean the same, and what is wrong with them is told.
+cross into Java and back unchanged. That took a fifth of a batch of 100,000 rows, and its analysis and planning a fifth
+of a restart (decision 48). `plain_rows` decides which branches these are. What it is not sure of goes through SQL,
+where the same names mean the same, and which reports what is wrong with them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from penstock.state.hashing import can_hash
 __all__ = ["ArrowBranch", "PlainProjection", "plain_rows"]
 
 _VALUES = {"case", "cast", "exists", "false", "interval", "not", "null", "true"}
-"""Words that mean something else to SQL where a column of that name is asked for."""
+"""Words that SQL does not read as the name of a column."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArrowBranch:
-    """Hold which columns of a source's rows a branch sees; stands where a `BranchFrame` does."""
+    """The columns of a source's rows that a branch sees; takes the place of a `BranchFrame`."""
 
     columns: pa.Schema
     """All columns of the source; each can be null."""

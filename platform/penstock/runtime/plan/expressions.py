@@ -1,6 +1,6 @@
 """Build the DataFrame of a job's batches from its plan: the only place where steps become Spark expressions.
 
-Analysed once; every batch executes a `select` of its frame, which plans anew but analyses nothing (FACTS 5).
+Spark analyses it once. Every batch executes a `select` of its frame, which Spark plans but does not analyse (FACTS 5).
 Everything a user can get wrong about columns, types and SQL shows here, before anything is written.
 """
 
@@ -55,19 +55,19 @@ def at_site(site: SourceLocation) -> Iterator[None]:
         why.where = why.where or str(site)
         raise
     except (AnalysisException, ParseException, PySparkTypeError, PySparkValueError) as why:
-        said = str(why.getMessage() if hasattr(why, "getMessage") else why).strip().splitlines()[0]
-        raise BadExpression(_without_hidden(said), where=str(site)) from None
+        message = str(why.getMessage() if hasattr(why, "getMessage") else why).strip().splitlines()[0]
+        raise BadExpression(_without_hidden(message), where=str(site)) from None
 
 
-def _without_hidden(said: str) -> str:
+def _without_hidden(message: str) -> str:
     """Return Spark's message with only the user's columns among those that it suggests, and without its SQL state."""
     names = [f"`{name}`" for name in ENVELOPE.names]
-    proposed = _PROPOSED.search(said)
+    proposed = _PROPOSED.search(message)
     if proposed is not None:
         kept = [n for n in proposed[2].split(", ") if n not in names and not n.lower().startswith(f"`{PREFIX}")]
         listed = f"{proposed[1]}[{', '.join(kept)}]." if kept else ""
-        said = f"{said[: proposed.start()]}{listed}{said[proposed.end() :]}"
-    return _STATE.sub("", said).strip()
+        message = f"{message[: proposed.start()]}{listed}{message[proposed.end() :]}"
+    return _STATE.sub("", message).strip()
 
 
 def quoted(name: str) -> str:
@@ -96,7 +96,7 @@ class BranchFrame:
     def alive(self, expression: str) -> Column:
         """Return the expression, evaluated only for rows that no filter has dropped and that are not in quarantine.
 
-        A row that was filtered must not fail an expression behind the filter, as `filter("v > 0")` then `1 / v` would.
+        A row that a filter drops must not fail a later expression, as `1 / v` would after `filter("v > 0")`.
         """
         from pyspark.sql import functions as F
 
@@ -200,17 +200,17 @@ def _select(current: BranchFrame, expressions: tuple[str, ...]) -> BranchFrame:
     same: set[str] = set()
     for expression in expressions:
         star = _STAR.search(expression) is not None
-        found = [c for c in current.frame.selectExpr(expression).columns if not (star and c in current.hidden)]
-        refuse_taken(found)
+        selected = [c for c in current.frame.selectExpr(expression).columns if not (star and c in current.hidden)]
+        refuse_taken(selected)
         if not star:
-            columns.append(current.alive(expression).alias(found[0]))
+            columns.append(current.alive(expression).alias(selected[0]))
         elif expression.lstrip().startswith("*"):
-            columns.extend(F.col(quoted(name)) for name in found)
+            columns.extend(F.col(quoted(name)) for name in selected)
         else:
             columns.append(F.expr(expression))  # the fields of a struct
-        names.extend(found)
-        if expression.lstrip().startswith("*") or expression.strip("` ") == found[0]:
-            same.update(found)
+        names.extend(selected)
+        if expression.lstrip().startswith("*") or expression.strip("` ") == selected[0]:
+            same.update(selected)
     lower = [name.lower() for name in names]
     twice = next((n for n in names if lower.count(n.lower()) > 1), None)
     if twice is not None:
@@ -249,8 +249,8 @@ def refuse_functions(frame: DataFrame, expressions: Iterable[str]) -> None:
 def _transform(current: BranchFrame, node: TransformNode) -> BranchFrame:
     from pyspark.sql import functions as F
 
-    given = current.frame.where(F.col(ROW_STATUS) == 0).drop(ROW_STATUS)
-    made = _called(node, given)
+    input_frame = current.frame.where(F.col(ROW_STATUS) == 0).drop(ROW_STATUS)
+    made = _called(node, input_frame)
     if not hasattr(made, "columns") or not hasattr(made, "withColumn"):
         raise JobError(f"transform {node.name!r} returned {type(made).__name__}, not a DataFrame", where=str(node.site))
     hidden = tuple(h for h in current.hidden if h != ROW_STATUS)
@@ -267,16 +267,16 @@ def _transform(current: BranchFrame, node: TransformNode) -> BranchFrame:
     return _next(current, made.select(*(quoted(name) for name in visible), *current.hidden), visible, [], ())
 
 
-def _called(node: TransformNode, given: DataFrame) -> Any:
+def _called(node: TransformNode, input_frame: DataFrame) -> Any:
     from pyspark.errors import PySparkException
 
     try:
-        return node.fn(given)
+        return node.fn(input_frame)
     except (PenstockError, PySparkException):
         raise
     except Exception as why:
-        said = f"transform {node.name!r} raised {type(why).__name__}: {why}"
-        raise UserFunctionError(said, where=str(node.site)) from why
+        problem = f"transform {node.name!r} raised {type(why).__name__}: {why}"
+        raise UserFunctionError(problem, where=str(node.site)) from why
 
 
 def _next(

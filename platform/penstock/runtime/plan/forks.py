@@ -1,8 +1,8 @@
 """Compute the branches of a fork side by side: Spark makes one wide row of each row that was read.
 
-What no branch changes is one column, whoever reads it; what a branch computes is a column of its own, and so is its
-fate where it filters. So a source is read once, its rows go to Java and back once, and a row that only some branches
-drop goes on in the others (decision 73).
+A column that no branch changes is there once, for all branches. A column that a branch computes is its own, and so is
+its column of fates where it filters. So a source is read once, and its rows go to Java and back once. A row that only
+some branches drop stays in the others (decision 73).
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class SideBySide:
         filters, prefix = branch.chain.filters, f"{PREFIX}b{self._ended}"
         self._ended += 1
         fate = self._fate if filters == self._start.filters else prefix
-        found = {name: self._common[name] for name in untouched}
-        for column in found.values():
+        common = {name: self._common[name] for name in untouched}
+        for column in common.values():
             fates = self._crossing.setdefault(column, [])
             self._crossing[column] = [*fates, fate] if filters and fates is not None else None
         own = {name: f"{prefix}_{number}" for number, name in enumerate(computed)}
@@ -65,7 +65,7 @@ class SideBySide:
         made = [*own.values(), *([fate] if fate == prefix else [])]
         self._carried += made
         self._crossing |= dict.fromkeys((*made, *hidden.values()))
-        return {**found, **own, **hidden}
+        return {**common, **own, **hidden}
 
     def frame(self) -> DataFrame:
         """Return the columns that cross for all branches."""

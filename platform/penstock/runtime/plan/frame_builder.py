@@ -67,7 +67,7 @@ class BuiltJob:
     sink_schemas: dict[str, pa.Schema] = field(default_factory=dict)
     gates: dict[str, CompiledGate] = field(default_factory=dict)
     checked_by: dict[str, str] = field(default_factory=dict)
-    """For each sink behind a check, and each sink of a check's quarantine, the check."""
+    """For each sink of checked rows, and each sink of a check's quarantine, the check."""
     judged: dict[str, Node | None] = field(default_factory=dict)
     """For each check the window step whose windows it judges one by one, None where it judges batches (11.1)."""
     steps: dict[str, Step] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class FrameBuilder:
         return end, tuple(specs)
 
     def _ingest(self, number: int, fork: Fork, end: SideBySide | End, specs: tuple[RouteSpec, ...]) -> DataFrame:
-        """Return what a fork of a source sends to the stages behind it."""
+        """Return what a fork of a source sends to the later stages."""
         emitter = self._emitter(0, number)
         task = ingest_task(specs, emitter)
         if isinstance(end, PlainProjection):
@@ -205,14 +205,14 @@ class FrameBuilder:
         if not isinstance(union, UnionNode):
             return
         types = current.types()
-        found = {name: types[name].simpleString() for name in current.visible}
-        known = self.unions.setdefault(id(union), found)
-        if list(known.items()) != list(found.items()):
-            said = " and ".join(", ".join(f"{name} {kind}" for name, kind in side.items()) for side in (known, found))
-            raise BadExpression(f"the streams of a union have other columns: {said}", where=str(union.site))
+        columns = {name: types[name].simpleString() for name in current.visible}
+        known = self.unions.setdefault(id(union), columns)
+        if list(known.items()) != list(columns.items()):
+            both = " and ".join(", ".join(f"{name} {kind}" for name, kind in side.items()) for side in (known, columns))
+            raise BadExpression(f"the streams of a union have other columns: {both}", where=str(union.site))
 
     def _emitter(self, number: int, branch: int = 0) -> Emitter:
-        """Return what turns the items of a branch of stage `number` into rows for the stage behind it."""
+        """Return the emitter that turns the items of a branch of stage `number` into rows for the next stage."""
         rest = self.plan.stages[number:]
         shuffle = next((s for s in rest if isinstance(s, Shuffle)), None)
         home = shuffle.partitions if shuffle is not None else 1
@@ -286,8 +286,8 @@ class FrameBuilder:
             taken = next((name for name in schema.names if name.lower() in (RULES, "_batch")), None)
             if taken is not None:
                 raise JobError(f"column {taken!r} has the name of one that check {check.name!r} adds in quarantine")
-            said = pa.schema([*schema, pa.field(RULES, pa.list_(pa.string())), pa.field("_batch", pa.int64())])
-            quarantine = self._outlet(self.plan.graph.quarantine_stream(check.name), said, check)
+            columns = pa.schema([*schema, pa.field(RULES, pa.list_(pa.string())), pa.field("_batch", pa.int64())])
+            quarantine = self._outlet(self.plan.graph.quarantine_stream(check.name), columns, check)
             if quarantine.lanes:
                 raise BadExpression(
                     f"the quarantine of check {check.name!r} is written as it is: which rows are in it is known only "
@@ -315,8 +315,8 @@ class FrameBuilder:
             try:
                 self.spark.range(1).selectExpr(sql).collect()
             except Exception as why:
-                said = next((line for line in str(why).splitlines() if line.strip()), type(why).__name__)
-                raise SuiteError(f"{rule}: Spark cannot compute it: {said}", where=where) from why
+                problem = next((line for line in str(why).splitlines() if line.strip()), type(why).__name__)
+                raise SuiteError(f"{rule}: Spark cannot compute it: {problem}", where=where) from why
 
     def _outlet(self, port: StepNode | SideNode | None, schema: pa.Schema, feeder: Node) -> Outlet:
         """Return where rows that `feeder` emits go; a side stream that the job does not use is None."""

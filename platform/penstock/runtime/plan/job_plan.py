@@ -168,8 +168,8 @@ def _direct_sinks(graph: JobGraph, node: Node) -> Iterator[SinkNode]:
 
 
 def _branches(graph: JobGraph, port: Node) -> list[Branch]:
-    """Return the branches of a port; leaves behind the same chain share one."""
-    found: dict[tuple[int, ...], tuple[tuple[Node, ...], list[Leaf]]] = {}
+    """Return the branches of a port; leaves after the same chain share one."""
+    by_chain: dict[tuple[int, ...], tuple[tuple[Node, ...], list[Leaf]]] = {}
 
     def walk(node: Node, chain: tuple[Node, ...]) -> None:
         sinks: list[SinkNode] = []
@@ -190,23 +190,23 @@ def _branches(graph: JobGraph, port: Node) -> list[Branch]:
             leaves(chain).append(SinkLeaf(tuple(sinks)))
 
     def leaves(chain: tuple[Node, ...]) -> list[Leaf]:
-        return found.setdefault(tuple(id(n) for n in chain), (chain, []))[1]
+        return by_chain.setdefault(tuple(id(n) for n in chain), (chain, []))[1]
 
     walk(port, ())
     inside = not isinstance(port, SourceNode)
-    if inside and () in found:
+    if inside and () in by_chain:
         # Sinks that take the rows of a port as they are need no hop: its rows are staged where they appear.
-        guarded = [leaf for leaf in found[()][1] if isinstance(leaf, StepLeaf) or leaf.check is not None]
-        found[()] = ((), guarded)
-    found = {key: branch for key, branch in found.items() if branch[1]}
-    branches = [Branch(port, chain, tuple(leaves), accounts=False) for chain, leaves in found.values()]
+        guarded = [leaf for leaf in by_chain[()][1] if isinstance(leaf, StepLeaf) or leaf.check is not None]
+        by_chain[()] = ((), guarded)
+    by_chain = {key: branch for key, branch in by_chain.items() if branch[1]}
+    branches = [Branch(port, chain, tuple(leaves), accounts=False) for chain, leaves in by_chain.values()]
     return branches if inside else _with_accounting(port, branches)
 
 
 def _with_accounting(source: Node, branches: list[Branch]) -> list[Branch]:
     """Return a source's branches with one of them counting its rows, and each filter counted by at least one.
 
-    A transform may drop rows or make more of them, so what stands before one is counted by a branch that ends there.
+    A transform may drop rows or make more of them, so a branch that ends before it counts the filters before it.
     """
     counted = {id(node) for branch in branches for node in _behind_transforms(branch.chain)}
     ends: dict[tuple[int, ...], tuple[Node, ...]] = {}
@@ -226,12 +226,12 @@ def _with_accounting(source: Node, branches: list[Branch]) -> list[Branch]:
 
 def _forks(source: SourceNode, branches: list[Branch]) -> Iterator[Fork]:
     """Yield the branches of a source by the transforms on their way, of which nobody knows which rows they give."""
-    found: dict[tuple[int, ...], list[Branch]] = {}
+    by_transforms: dict[tuple[int, ...], list[Branch]] = {}
     for branch in branches:
         rest = len(_behind_transforms(branch.chain))
         changed = branch.chain[: len(branch.chain) - rest]
-        found.setdefault(tuple(id(node) for node in changed), []).append(branch)
-    for together in found.values():
+        by_transforms.setdefault(tuple(id(node) for node in changed), []).append(branch)
+    for together in by_transforms.values():
         same = takewhile(
             lambda nodes: len({id(n) for n in nodes}) == 1, zip(*(b.chain for b in together), strict=False)
         )
@@ -239,7 +239,7 @@ def _forks(source: SourceNode, branches: list[Branch]) -> Iterator[Fork]:
 
 
 def _behind_transforms(chain: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Return the steps behind the last transform: the ones whose rows a branch can still count."""
+    """Return the steps after the last transform: the ones whose rows a branch can still count."""
     last = max((place for place, node in enumerate(chain) if isinstance(node, TransformNode)), default=-1)
     return chain[last + 1 :]
 

@@ -1,11 +1,10 @@
 """Bring the rows of each state partition to its task, on a cluster to the same machine each time.
 
-Left to itself, Spark runs a task behind a shuffle on any executor, another one in each batch. A machine that had the
-partition before keeps copies of its files (`checkpoint.mirror`), and its workers have them mapped and checked: all of
-that would be brought and done anew. Spark lets nobody say where such a task is to run, but prefers the machine that
-has a cached block which the task reads. So each partition has one, its home: a row of a cached frame, that is united
-with what the shuffle brings. Frames that are partitioned alike are united partition by partition, without another
-shuffle.
+Left to itself, Spark runs a task after a shuffle on any executor, another one in each batch. A machine that had the
+partition before keeps copies of its files (`checkpoint.mirror`), and its workers have them mapped and checked. Another
+machine would have to fetch, map and check them. Spark has no way to place such a task, but it prefers the machine with
+a cached block that the task reads. So each partition has such a block, its home: a row of a cached frame, in a union
+with the shuffled rows. Spark unites equally partitioned frames partition by partition, without another shuffle.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ class PartitionPlacement:
     def bring(self, frame: DataFrame, partitions: int) -> DataFrame:
         """Return the rows of a frame in so many partitions, each in that of its column `_pid`, modulo their number.
 
-        With homes there is one row more in each, of nulls, and one column more: without it behind the union, Spark
-        would take the sides to be partitioned in unknown ways. Frames that are brought have the same columns.
+        With homes each partition has one more row, of nulls, and one more column. Without the column in the union's
+        output, Spark would take the partitioning of the sides for unknown. All frames must have the same columns.
         """
         from pyspark.sql import functions as F
 
@@ -60,19 +59,19 @@ class PartitionPlacement:
     def settle(self) -> None:
         """Give the partitions homes if the executors are others than they were: a small Spark job for each number.
 
-        Not by the first batch: most would go where Python starts first. Of an executor that comes back nobody would
-        move there again, because its machine has none of the blocks.
+        The first batch does not settle: most partitions would go where Python starts first. Without this, none would
+        return to an executor that comes back, because its machine has none of the blocks.
         """
         if not self._rows:
             return
-        there = self._executors()
-        if there == self._settled:
+        executors = self._executors()
+        if executors == self._settled:
             return
         for rows in self._rows.values():
             rows.unpersist()
             rows.persist()
             rows.count()
-        self._settled = there
+        self._settled = executors
 
     def _executors(self) -> frozenset[str]:
         """Return host and port of all executors; a new one on the same host has another port."""
@@ -83,11 +82,11 @@ class PartitionPlacement:
 @lru_cache
 def numbers_of(partitions: int) -> tuple[int, ...]:
     """Return for each partition the least whole number that Spark's partitioning by hash puts into it."""
-    found: dict[int, int] = {}
+    numbers: dict[int, int] = {}
     for number in itertools.count():
-        found.setdefault(_hashed(number) % partitions, number)
-        if len(found) == partitions:
-            return tuple(found[partition] for partition in range(partitions))
+        numbers.setdefault(_hashed(number) % partitions, number)
+        if len(numbers) == partitions:
+            return tuple(numbers[partition] for partition in range(partitions))
     raise AssertionError
 
 

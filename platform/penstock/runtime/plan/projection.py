@@ -25,7 +25,7 @@ KEY = "_penstock_k"
 def map_in_arrow(frame: DataFrame, task: Callable[[Batches], Batches], schema: pa.Schema) -> DataFrame:
     """Run a function over the Arrow batches of each task, whatever the columns are named.
 
-    pyspark finds the columns it hands over by their names as if they were SQL, where a dot or a backtick means more.
+    pyspark selects the columns for Python by name as if the names were SQL, where a dot or a backtick means more.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 

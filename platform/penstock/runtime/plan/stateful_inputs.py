@@ -70,10 +70,10 @@ class StatefulInputs:
         number = sum(self._ways.values())
         keys = [end.add_key(f"{KEY}{number}_{key}", key) for key in columns]
         hashed = end.add_hash(f"_penstock_h{number}", keys)
-        leading = [(found, b.port) for b in self.plan.branches() for found in b.leaves if _leads_to(found, step)]
+        leading = [(reader, b.port) for b in self.plan.branches() for reader in b.leaves if _leads_to(reader, step)]
         # A row that comes several ways comes to the first input first, in whatever order the branches were planned.
         leading.sort(key=lambda way: way[0].side)
-        way = next(place for place, (found, _) in enumerate(leading) if found is leaf)
+        way = next(place for place, (reader, _) in enumerate(leading) if reader is leaf)
         self._ways[step.name] = self._ways.get(step.name, 0) + 1
         ports = [port for _, port in leading]
         reads = step.spec.reads(side)
@@ -166,11 +166,11 @@ class StatefulInputs:
 
     @cached_property
     def _depths(self) -> dict[int, int]:
-        found: dict[int, int] = {}
+        depths: dict[int, int] = {}
         for step in self.plan.graph.steps:  # which stands behind all that it reads from
             above = {id(node) for node in self.plan.graph.upstream(step)}
-            found[id(step)] = 1 + max((depth for known, depth in found.items() if known in above), default=0)
-        return found
+            depths[id(step)] = 1 + max((depth for known, depth in depths.items() if known in above), default=0)
+        return depths
 
     def _key_columns(self, step: StepNode, side: int, end: End) -> tuple[str, ...]:
         types, columns = end.chain.types(), step.keys[side]
@@ -181,9 +181,9 @@ class StatefulInputs:
             )
         return columns
 
-    def _key_types(self, step: StepNode, found: pa.Schema) -> pa.Schema:
+    def _key_types(self, step: StepNode, keys: pa.Schema) -> pa.Schema:
         """Return the key columns under the names of the first input; those of one key have one type in all inputs."""
-        named = pa.schema([field.with_name(name) for field, name in zip(found, step.keys[0], strict=True)])
+        named = pa.schema([field.with_name(name) for field, name in zip(keys, step.keys[0], strict=True)])
         if len(step.inputs) > 1 and self._keys.setdefault(step.name, named) != named:
             raise BadExpression(
                 f"the keys of the streams that step {step.name!r} reads have other types: "

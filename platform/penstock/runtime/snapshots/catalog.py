@@ -1,10 +1,10 @@
-"""Find the tables that data checkpoints write, and what their versions are of (DESIGN 5). No Spark.
+"""Find the tables of data checkpoints, and the batches of their versions (DESIGN 5). No Spark.
 
 Each stateful step has a Delta table, `snapshots/<step>` below the job's checkpoint: its whole state as of a batch.
-Beside Delta's own log there is a record for each version that is kept, `_penstock/<version>.json`: the Commit of that
-batch, and size and checksum of each file. So a version is all that is needed to go back to it, however much of the
-job's log was purged. Steps whose functions can set timers have a second table, `snapshots/<step>.timers`, whose files
-stand in the record too.
+Beside Delta's own log there is a record for each kept version, `_penstock/<version>.json`. It has the Commit of that
+batch, and the size and checksum of each file. So a version can be restored without the job's log, however much of that
+was purged. Steps whose functions can set timers have a second table, `snapshots/<step>.timers`, whose files are in the
+record too.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class SnapshotVersion(Record):
 
 
 def table_path(folder: Path, step: str, table: str = "") -> Path:
-    """Return where a table of a step stands below the job's checkpoint folder."""
+    """Return the folder of a step's table below the job's checkpoint folder."""
     return folder / "snapshots" / (f"{step}.{table}" if table else step)
 
 
@@ -86,28 +86,28 @@ def app_id(uuid: str, step: str, table: str = "") -> str:
 
 
 def write_record(folder: Path, record: SnapshotVersion) -> None:
-    """Write the record of a version, durably; behind it, the version can be gone back to."""
+    """Write the record of a version, durably; from then on the version can be restored."""
     place = table_path(folder, record.step) / _RECORDS / f"{record.version:012d}.json"
     write_whole(place, fileformat.encode(_KIND, record.model_dump(mode="json")))
 
 
 def versions(folder: Path, step: str) -> list[SnapshotVersion]:
     """Return the versions of a step's table that are kept and whose files are there, oldest first."""
-    found = (_read(path) for path in _records(folder, step))
-    return [one for one in found if isinstance(one, SnapshotVersion) and not _missing(folder, one)]
+    records = (_read(path) for path in _records(folder, step))
+    return [record for record in records if isinstance(record, SnapshotVersion) and not _missing(folder, record)]
 
 
 def snapshot_problems(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield the versions of all steps that are not as they were written, `STEP@VERSION`, and what is wrong."""
     for step in snapshot_steps(folder):
         for path in _records(folder, step):
-            found = _read(path)
+            record = _read(path)
             name = f"{step}@{int(path.stem)}"
-            if not isinstance(found, SnapshotVersion):
-                yield name, found.what
+            if not isinstance(record, SnapshotVersion):
+                yield name, record.what
                 continue
             try:
-                verify_snapshot(folder, found)
+                verify_snapshot(folder, record)
             except CheckpointCorrupt as why:
                 if size_of(path) is not None:  # else it was let go meanwhile
                     yield name, f"{why.what} ({why.where})"
@@ -117,7 +117,10 @@ def unreadable_tables(folder: Path) -> Iterator[tuple[Path, str]]:
     """Yield tables of snapshots whose own log does not show every version that is kept, and what is wrong."""
     for step in snapshot_steps(folder):
         kept = versions(folder, step)
-        wanted = {"": {one.version for one in kept}, TIMERS: {one.timers for one in kept if one.timers is not None}}
+        wanted = {
+            "": {record.version for record in kept},
+            TIMERS: {record.timers for record in kept if record.timers is not None},
+        }
         for table, numbers in wanted.items():
             path = table_path(folder, step, table)
             for number in sorted(numbers):
@@ -127,9 +130,9 @@ def unreadable_tables(folder: Path) -> Iterator[tuple[Path, str]]:
                     break
 
 
-def verify_snapshot(folder: Path, found: SnapshotVersion) -> None:
+def verify_snapshot(folder: Path, record: SnapshotVersion) -> None:
     """Read all files of a version; raises CheckpointCorrupt for the first that is not as it was written."""
-    for path, size, checksum in _named(folder, found):
+    for path, size, checksum in _named(folder, record):
         try:
             known = checked(path)
         except (FileNotFoundError, StateMissing):
@@ -138,14 +141,14 @@ def verify_snapshot(folder: Path, found: SnapshotVersion) -> None:
             raise corrupt(shown(path), "a file of the snapshot is not as it was written")
 
 
-def _named(folder: Path, found: SnapshotVersion) -> Iterator[tuple[Path, int, int]]:
-    for table, files in (("", found.files), ("timers", found.timer_files)):
+def _named(folder: Path, record: SnapshotVersion) -> Iterator[tuple[Path, int, int]]:
+    for table, files in (("", record.files), ("timers", record.timer_files)):
         for name, (size, checksum) in files.items():
-            yield table_path(folder, found.step, table) / name, size, checksum
+            yield table_path(folder, record.step, table) / name, size, checksum
 
 
-def _missing(folder: Path, found: SnapshotVersion) -> bool:
-    return any(size_of(path) != size for path, size, _ in _named(folder, found))
+def _missing(folder: Path, record: SnapshotVersion) -> bool:
+    return any(size_of(path) != size for path, size, _ in _named(folder, record))
 
 
 def _records(folder: Path, step: str) -> list[Path]:
@@ -176,18 +179,20 @@ def snapshot_steps(folder: Path) -> list[str]:
 
 
 def newest_snapshot(folder: Path) -> Commit | None:
-    """Return the Commit that the newest data checkpoint is of, None where there is none."""
-    found = snapshots_of(folder)
-    return next(iter(found[-1].values())).commit if found else None
+    """Return the Commit of the newest data checkpoint, None where there is none."""
+    snapshots = snapshots_of(folder)
+    return next(iter(snapshots[-1].values())).commit if snapshots else None
 
 
 def snapshots_of(folder: Path) -> list[dict[str, SnapshotVersion]]:
-    """Return the data checkpoints that can be gone back to, oldest first: those that every step's table has."""
+    """Return the data checkpoints that can be restored, oldest first: those that every step's table has."""
     by_batch: dict[tuple[int, str], dict[str, SnapshotVersion]] = {}
     for step in snapshot_steps(folder):
-        for found in versions(folder, step):
-            by_batch.setdefault((found.commit.batch, found.commit.writer), {})[step] = found
-    whole = [steps for steps in by_batch.values() if all(set(one.commit.state) <= set(steps) for one in steps.values())]
+        for version in versions(folder, step):
+            by_batch.setdefault((version.commit.batch, version.commit.writer), {})[step] = version
+    whole = [
+        steps for steps in by_batch.values() if all(set(record.commit.state) <= set(steps) for record in steps.values())
+    ]
     return sorted(whole, key=lambda steps: next(iter(steps.values())).commit.batch)
 
 
@@ -206,43 +211,45 @@ def find_snapshot(folder: Path, name: str) -> Snapshot:
     """
     step, _, version = name.rpartition("@")
     kept = snapshots_of(folder)
-    found = [
+    matching = [
         steps
         for steps in kept
-        if any(one.version == int(version) and (not step or one.step == step) for one in steps.values())
+        if any(record.version == int(version) and (not step or record.step == step) for record in steps.values())
     ]
-    if len(found) == 1:
-        return Snapshot(next(iter(found[0].values())).commit, found[0])
-    there = "; ".join(
+    if len(matching) == 1:
+        return Snapshot(next(iter(matching[0].values())).commit, matching[0])
+    listed = "; ".join(
         f"batch {next(iter(steps.values())).commit.batch}: "
-        + ", ".join(f"{s}@{one.version}" for s, one in steps.items())
+        + ", ".join(f"{s}@{record.version}" for s, record in steps.items())
         for steps in kept
     )
-    said = "is of several batches; name the step, as in snapshot=STEP@VERSION" if found else "is not kept"
-    raise CannotRestore(f"snapshot {name} {said}; there is {there or 'none'}", where=shown(folder / "snapshots"))
+    problem = "is of several batches; name the step, as in snapshot=STEP@VERSION" if matching else "is not kept"
+    raise CannotRestore(f"snapshot {name} {problem}; there is {listed or 'none'}", where=shown(folder / "snapshots"))
 
 
 def forget_old(folder: Path, steps: Collection[str], keep: int, *, epoch: int) -> None:
-    """Let go of all but the newest `keep` data checkpoints of these steps: records first, then files they alone had.
+    """Delete all but the newest `keep` data checkpoints of these steps: records first, then files they alone had.
 
-    One that was cut short, so that not all of its steps have it, is not counted; it goes as well.
+    An interrupted one, which not all of its steps have, is not counted and deleted too.
     """
-    # In the order they were made: behind a restore, batches of before it have greater ids.
-    counted = sorted(snapshots_of(folder), key=lambda steps: max(found.version for found in steps.values()))[-keep:]
+    # Sorted by version, the order of their making: after a restore, the batches before it have greater ids.
+    counted = sorted(snapshots_of(folder), key=lambda steps: max(snapshot.version for snapshot in steps.values()))[
+        -keep:
+    ]
     for step in steps:
-        wanted = {found[step].version for found in counted if step in found}
+        wanted = {snapshot[step].version for snapshot in counted if step in snapshot}
         places = _records(folder, step)
         old = [path for path in places if int(path.stem) not in wanted]
         if not old:
             continue
-        let_go = [one for path in old if isinstance(one := _read(path), SnapshotVersion)]
-        remove_files(old)
-        kept = [one for path in places if path not in old and isinstance(one := _read(path), SnapshotVersion)]
-        files = {one.version: one.files for one in kept}
-        gone = {name for one in let_go for name in one.files}
+        deleted = [version for path in old if isinstance(version := _read(path), SnapshotVersion)]
+        remove_files(old)  # before their files: a crash must leave no record without its files
+        kept = [version for path in places if path not in old and isinstance(version := _read(path), SnapshotVersion)]
+        files = {version.version: version.files for version in kept}
+        gone = {name for version in deleted for name in version.files}
         forget_files(table_path(folder, step), files, gone, epoch=epoch, step=step)
-        timers = {one.timers: one.timer_files for one in kept if one.timers is not None}
-        gone = {name for one in let_go for name in one.timer_files}
+        timers = {version.timers: version.timer_files for version in kept if version.timers is not None}
+        gone = {name for version in deleted for name in version.timer_files}
         forget_files(table_path(folder, step, TIMERS), timers, gone, epoch=epoch, step=step)
 
 

@@ -1,7 +1,7 @@
-"""Write the Delta tables of data checkpoints, and let go of what they do not need any more (DESIGN 5). No Spark.
+"""Write the Delta tables of data checkpoints, and delete files that they no longer need (DESIGN 5). No Spark.
 
-A table on HDFS is written through a copy of its log: delta-rs commits there, and what it has written is then carried
-over, data first, then the log's entries, each by exclusive create, so that of two drivers one writes a version.
+A table on HDFS is written through a local copy of its log, in which delta-rs commits. The new files are then carried to
+HDFS, data first, then the log's entries. Each is created exclusively, so that of two drivers one writes a version.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _GRACE = 3_600.0
 def working_copy(path: Path) -> Iterator[Path]:
     """Yield the folder to write to a table in: the table's own, or of one on HDFS one with a copy of its log.
 
-    Behind the block what was written to a copy is carried to HDFS. Raises AlreadyExists where another driver has
-    written the version; then nothing of it is in the table.
+    After the block the new files of a copy are carried to HDFS. Raises AlreadyExists where another driver has written
+    the version; then nothing of it is in the table.
     """
     if not is_on_hdfs(path):
         before = set(_written(path))
@@ -71,15 +71,19 @@ def working_copy(path: Path) -> Iterator[Path]:
             (copy / _LOG / entry.name).write_bytes(read_whole(entry))
         before = set(_written(copy))
         yield copy
-        # A summary of the log comes behind the entry that it sums up: until then it is another's to write.
-        for made in sorted(set(_written(copy)) - before, key=lambda one: (one.parts[0] == _LOG, _is_summary(one), one)):
+        # A summary of the log comes after the entry that it sums up: until then it is another's to write.
+        for made in sorted(
+            set(_written(copy)) - before, key=lambda written: (written.parts[0] == _LOG, _is_summary(written), written)
+        ):
             carry(copy / made, path / made)
 
 
 def _written(copy: Path) -> Iterator[Path]:
     """Yield the files in a working copy but the one that is changed in place: it only saves a listing."""
-    found = (Path(place, name) for place, _, names in os.walk(copy) for name in names)
-    return (one.relative_to(copy) for one in found if one.name != "_last_checkpoint" and not one.name.startswith("."))
+    files = (Path(place, name) for place, _, names in os.walk(copy) for name in names)
+    return (
+        file.relative_to(copy) for file in files if file.name != "_last_checkpoint" and not file.name.startswith(".")
+    )
 
 
 def _is_summary(file: Path) -> bool:
@@ -100,20 +104,20 @@ def log_problem(path: Path, version: int) -> str | None:
 
     try:
         with working_copy(path) as copy:
-            found: int = DeltaTable(copy, version=version).version()
+            newest: int = DeltaTable(copy, version=version).version()
     except (DeltaError, OSError) as why:
         return (str(why) or type(why).__name__).splitlines()[0]
-    return None if found == version else f"its log ends at version {found}"
+    return None if newest == version else f"its log ends at version {newest}"
 
 
 def is_ours(table: DeltaTable | None) -> bool:
-    """Return whether the newest commit of a table is a data checkpoint, or what was cleared away behind one."""
+    """Return whether the newest commit of a table is a data checkpoint, or the clean-up after one."""
     return table is not None and BATCH in table.history(1)[0]
 
 
 def refuse_newer(table: DeltaTable | None, epoch: int, step: str) -> None:
-    """Raise Fenced where a driver that took over has written the table: what is told here is of the past."""
-    newest = next((said for said in table.history(5) if EPOCH in said), None) if table is not None else None
+    """Raise Fenced where a driver of a later epoch has written the table."""
+    newest = next((commit for commit in table.history(5) if EPOCH in commit), None) if table is not None else None
     if newest is not None and int(newest[EPOCH]) > epoch:
         raise Fenced(f"a driver of epoch {newest[EPOCH]} has written the table of step {step!r}")
 
@@ -140,14 +144,14 @@ def checked(path: Path) -> tuple[int, int]:
 def forget_files(path: Path, kept: Mapping[int, Files], gone: Collection[str], *, epoch: int, step: str) -> None:
     """Delete the files of a table that neither its newest version needs nor one of those kept, and the log before them.
 
-    `kept` has the files of each version, `gone` names those of versions that are let go of. On HDFS, others that no
-    version names stay for an hour: another driver may be about to commit them.
+    `kept` has the files of each version, `gone` names those of deleted versions. On HDFS, other files that no version
+    names stay for an hour: another driver may be about to commit them.
     Raises Fenced where a driver that took over has written the table.
     """
     from deltalake import CommitProperties
 
-    # Listed before the table is looked at: what is committed after that is not in the list.
-    there = files_before(path, time.time() - _GRACE) if is_on_hdfs(path) else []
+    # Listed before the table is read: files that are committed after that are not in the list.
+    listed = files_before(path, time.time() - _GRACE) if is_on_hdfs(path) else []
     with working_copy(path) as copy:
         table = open_table(copy)
         if table is None:
@@ -155,9 +159,9 @@ def forget_files(path: Path, kept: Mapping[int, Files], gone: Collection[str], *
         refuse_newer(table, epoch, step)
         if is_on_hdfs(path):
             named = set(pa.table(table.get_add_actions())["path"].to_pylist()).union(*kept.values())
-            data = {file.relative_to(path).as_posix() for file in there if file.suffix == ".parquet"}
-            let_go = {name for name in {*data, *gone} - named if not name.startswith(_LOG)}
-            remove_files([path / name for name in sorted(let_go)])
+            data = {file.relative_to(path).as_posix() for file in listed if file.suffix == ".parquet"}
+            deleted = {name for name in {*data, *gone} - named if not name.startswith(_LOG)}
+            remove_files([path / name for name in sorted(deleted)])
         else:
             table.vacuum(
                 retention_hours=0,

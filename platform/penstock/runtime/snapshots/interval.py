@@ -60,18 +60,21 @@ def daly(cost: float, mtbf: float) -> float:
 def auto_interval(measured: Measured, recover_within: float) -> Interval:
     """Return the optimum, cut so that what was written since is read back within `recover_within`, and not too short.
 
-    A restart reads the base and the segments behind it, so the longer the interval, the more there is to read.
+    A restart reads the base and the later segments, so the longer the interval, the more there is to read.
     """
     # Of little state the cost is that of a process and a table, and says nothing of how fast bytes are read.
-    told = measured.cost is not None and measured.bytes is not None and measured.bytes >= _TELLING
-    rate = measured.bytes / measured.cost if told and measured.bytes and measured.cost else _GUESSED_RATE
+    is_measured = measured.cost is not None and measured.bytes is not None and measured.bytes >= _TELLING
+    rate = measured.bytes / measured.cost if is_measured and measured.bytes and measured.cost else _GUESSED_RATE
     cost = 1.0 + measured.state / rate if measured.cost is None else measured.cost
     mtbf = (measured.age + _PRIOR) / max(1, measured.starts)
     best = daly(cost, mtbf)
-    said = f"a data checkpoint of {cost:.1f} s and a failure in {mtbf / 3600:.1f} h make {best:.0f} s the optimum"
+    reason = f"a data checkpoint of {cost:.1f} s and a failure in {mtbf / 3600:.1f} h make {best:.0f} s the optimum"
     if measured.growth > 0 and best > (bound := recover_within * rate / measured.growth):
-        best, said = bound, f"{said}; {bound:.0f} s, so that a restart reads what came since in {recover_within:.0f} s"
+        best, reason = (
+            bound,
+            f"{reason}; {bound:.0f} s, so that a restart reads what came since in {recover_within:.0f} s",
+        )
     least = max(LEAST, cost / SHARE)
     if best < least:
-        best, said = least, f"{said}; {least:.0f} s, so that they take at most {SHARE:.0%} of the time"
-    return Interval(best, said)
+        best, reason = least, f"{reason}; {least:.0f} s, so that they take at most {SHARE:.0%} of the time"
+    return Interval(best, reason)

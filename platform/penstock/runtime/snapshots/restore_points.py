@@ -1,4 +1,4 @@
-"""Name what a job can really be gone back to: for people whose checkpoint is damaged."""
+"""List the checkpoints that can really be restored, for people whose checkpoint is damaged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAMED = 5
 
 
 def way_back(recovered: Recovered, folder: Path, *, damaged: Collection[int]) -> str:
-    """Return in words what can be gone back to; `damaged` are batches whose state is not whole.
+    """Return in words what can be restored; `damaged` are batches whose state is not whole.
 
     Kept batches in the line that is in force, or else any that are kept; saved ones, and data checkpoints.
     """
@@ -27,12 +27,12 @@ def way_back(recovered: Recovered, folder: Path, *, damaged: Collection[int]) ->
         return why.what
     except LogGap:
         pass  # which a restore makes up for
-    kept = [one.batch for one in recovered.kept if one.batch not in damaged]
+    kept = [commit.batch for commit in recovered.kept if commit.batch not in damaged]
     line = line_of(recovered)
     batches = [str(batch) for batch in kept if batch in line] or [str(batch) for batch in kept]
     names = [name for name, commit in recovered.saves.readable().items() if commit.batch not in damaged]
     bad = {name for name, _ in snapshot_problems(folder)}
-    snapshots = [{f"{step}@{one.version}" for step, one in steps.items()} for steps in snapshots_of(folder)]
+    snapshots = [{f"{step}@{table.version}" for step, table in steps.items()} for steps in snapshots_of(folder)]
     whole = [min(steps) for steps in snapshots if not steps & bad]
     ways = [f"--from batch=N to one of {', '.join(batches[-_NAMED:])}"] if batches else []
     ways += [f"--from saved=NAME to {', '.join(names)}"] if names else []

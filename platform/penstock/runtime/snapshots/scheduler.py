@@ -1,8 +1,8 @@
-"""Make data checkpoints beside the batches: decide when, have one made, and let the next batch stand on it (DESIGN 5).
+"""Make data checkpoints beside the batches: decide when, have one made, and rebase the next batch on it (DESIGN 5).
 
-One data checkpoint is of one batch and of all steps with state. While it is made the tasks leave the runs alone that
-are being folded. When it is there, the next batch puts the bases in their place, and its Commit says so; from then on
-nothing older is read. One that fails, or that a driver's end cuts short, changes nothing: its files are nobody's.
+A data checkpoint is of one batch and of all steps with state. While a helper makes it, tasks do not merge the runs that
+it folds. The next batch then replaces these runs by the bases, and its Commit says so; from then on nothing older is
+read. One that fails, or that a driver's end interrupts, changes nothing: no record names its files.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ class HelperProcess:
         from pyspark import cloudpickle
 
         self._folder = tempfile.TemporaryDirectory(prefix="penstock-snapshot-")
-        given, self._said = (Path(self._folder.name) / name for name in ("order", "answer"))
-        given.write_bytes(cloudpickle.dumps(replace(order, rest=_REST)))  # type: ignore[no-untyped-call]
+        order_file, self._said = (Path(self._folder.name) / name for name in ("order", "answer"))
+        order_file.write_bytes(cloudpickle.dumps(replace(order, rest=_REST)))  # type: ignore[no-untyped-call]
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
-            [sys.executable, "-m", "penstock.runtime.snapshots.writer", str(given), str(self._said)],
+            [sys.executable, "-m", "penstock.runtime.snapshots.writer", str(order_file), str(self._said)],
             stdin=subprocess.PIPE,  # it stays open: its end tells the process that we are gone
             stdout=subprocess.DEVNULL,  # what modules of the job print has no place in a driver's output
             start_new_session=True,  # Ctrl-C is for the driver, which ends it
@@ -93,15 +93,15 @@ class HelperProcess:
         code = self._process.poll()
         if code is None:
             return None
-        said = self._said.read_text() if self._said.is_file() else None
+        text = self._said.read_text() if self._said.is_file() else None
         self.end()
-        if said is None:
+        if text is None:
             return {"failed": f"its process ended with {code} and said nothing"}
-        found: Mapping[str, Any] = json.loads(said)
-        return found
+        parsed: Mapping[str, Any] = json.loads(text)
+        return parsed
 
     def end(self) -> None:
-        """Kill the process: what it has not told yet, nobody stands on."""
+        """Kill the process: no batch is based on a data checkpoint that it has not answered for."""
         self._process.kill()
         self._process.wait()
         if self._process.stdin is not None:
@@ -134,7 +134,7 @@ class DataCheckpoints:
         self._policy = policy
         self._helper: Helper | None = None
         self._of: Commit | None = None
-        """The Commit that one is being made of, or was made of and no batch stands on yet."""
+        """The Commit of the data checkpoint that is being made, or that no batch is based on yet."""
         self._taken: Taken | None = None
         self._last: Taken | None = None
         self._refs: dict[str, SnapshotRef] = {}
@@ -148,10 +148,10 @@ class DataCheckpoints:
         self.interval: Interval | None = None
 
     def adopt(self, recovered: Recovered) -> None:
-        """Begin where the log stands."""
+        """Begin from the log's state."""
         commit = recovered.commit
         self._refs = dict(commit.snapshots) if commit is not None else {}
-        # Also one that a driver made and had no batch left to stand on: another is not due at once.
+        # Also one that a driver made without a later batch: another is not due at once.
         newest = newest_snapshot(self._folder)
         if newest is not None and commit is not None and newest.batch <= commit.batch:
             self._tried = (newest.batch, newest.time)
@@ -184,15 +184,15 @@ class DataCheckpoints:
         return {**self._refs, **made}
 
     def pinned(self) -> set[int]:
-        """Return the batch whose files must stay, because they are read or stood on next."""
+        """Return the batches whose files must stay: a helper reads them, or the next batch is based on them."""
         return set() if self._of is None else {self._of.batch, self._named}
 
     # --- between batches ---------------------------------------------------------------------
 
     def look(self, commit: Commit | None, epoch: int, used: int) -> None:
-        """See whether one is made, and have the next made where it is due; `used` is the newest batch id.
+        """Take a finished data checkpoint, and begin the next where it is due; `used` is the newest batch id.
 
-        Whatever goes wrong with one is told, and ends nothing.
+        A failure is logged, and ends nothing.
         """
         try:
             if self._helper is not None:
@@ -203,7 +203,7 @@ class DataCheckpoints:
             self._made({"failed": f"{type(why).__name__}: {why}"})
 
     def committed(self, commit: Commit) -> None:
-        """Take note of a Commit: where it stands on a data checkpoint, that is done."""
+        """Record a Commit; one that is based on the data checkpoint completes it."""
         self._written += commit.written.get("segments", 0)
         self._written_since = commit.time if self._written_since is None else self._written_since
         if self._taken is not None and self._of is not None:
@@ -243,20 +243,20 @@ class DataCheckpoints:
         self._poll(self._helper)
 
     def _poll(self, helper: Helper) -> None:
-        said = helper.poll()
-        if said is None and time.monotonic() - self._began > self._policy.patience:
+        helper_answer = helper.poll()
+        if helper_answer is None and time.monotonic() - self._began > self._policy.patience:
             helper.end()
-            said = {"failed": f"it was not made in {self._policy.patience:,.0f} s"}
-        if said is not None:
-            self._made(said)
+            helper_answer = {"failed": f"it was not made in {self._policy.patience:,.0f} s"}
+        if helper_answer is not None:
+            self._made(helper_answer)
 
-    def _made(self, said: Mapping[str, Any]) -> None:
+    def _made(self, helper_answer: Mapping[str, Any]) -> None:
         self._helper = None
-        if "taken" in said:
-            self._taken = taken_of(said["taken"])
+        if "taken" in helper_answer:
+            self._taken = taken_of(helper_answer["taken"])
             log.info("data_checkpoint.made", batch=self._of and self._of.batch, seconds=round(self._taken.seconds, 3))
         else:
-            log.warning("data_checkpoint.failed", batch=self._of and self._of.batch, reason=said["failed"])
+            log.warning("data_checkpoint.failed", batch=self._of and self._of.batch, reason=helper_answer["failed"])
             self._of, self._since = None, {}
 
     def _is_due(self, commit: Commit) -> bool:

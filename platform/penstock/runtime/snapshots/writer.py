@@ -1,8 +1,8 @@
 """Make a data checkpoint: fold each step's segments, and show the same rows in its Delta table (DESIGN 5). No Spark.
 
-All of it is read from files that a Commit names, so it runs beside the batches that follow, in a process of its own
-with little claim to the processors: `python -m penstock.runtime.snapshots.writer ORDER ANSWER`, two files of the
-driver's own. It ends when its standard input does, which is when the driver has gone.
+The helper reads only files that a Commit names, so it runs beside the batches that follow. It is a process of its own
+at low priority: `python -m penstock.runtime.snapshots.writer ORDER ANSWER`, two files of the driver's. It ends when its
+standard input does, which is when the driver has gone.
 """
 
 from __future__ import annotations
@@ -63,12 +63,20 @@ NICE = 19
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotOrder:
-    """Say of what a data checkpoint is to be made; sent to another process of the same driver.
+    """The order of a data checkpoint, which the driver sends to its helper process.
 
-    `commit` is a Commit as JSON, `named` the batch id that new segments are named by: one that no sweep goes beyond.
-    `keep` is how many versions of each table stay readable. `since` has, for steps whose last data checkpoint this
-    driver has made, its batch: partitions that did not change behind it stay as they are.
-    `rest` is how long to rest behind each piece of work, as a multiple of what it took.
+    Attributes:
+        uuid: The checkpoint's id.
+        folder: The job's checkpoint folder.
+        commit: The Commit of the batch, as JSON.
+        named: The batch id in the names of new segments: one that no sweep goes beyond.
+        works: The steps with state, by name.
+        epoch: The driver's epoch.
+        run: The driver's run.
+        keep: How many versions of each table stay readable.
+        since: For steps whose last data checkpoint this driver has made, its batch. Partitions without later changes
+            stay as they are.
+        rest: How long to rest after each piece of work, as a multiple of the time it took.
     """
 
     uuid: str
@@ -190,11 +198,11 @@ class _StepWriter:
         from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
         batch, app = self.commit.batch, app_id(self.order.uuid, self.step, table)
-        there = open_table(copy)
-        known = None if there is None else there.transaction_version(app)
-        refuse_newer(there, self.order.epoch, self.step)
+        existing = open_table(copy)
+        known = None if existing is None else existing.transaction_version(app)
+        refuse_newer(existing, self.order.epoch, self.step)
         # Also where somebody has edited it: what did not change in the state may have there.
-        whole = known is None or self.order.since.get(self.step) != known or not is_ours(there)
+        whole = known is None or self.order.since.get(self.step) != known or not is_ours(existing)
         changed = [n for n, state in self.partitions.items() if whole or state.reader.manifest.batch > (known or 0)]
         schema = pa.schema([*storable(self.work.tables[table]), pa.field(PARTITION, pa.int32())])
         feed = _Feed(rows(changed), schema, self.order.rest)
@@ -208,7 +216,7 @@ class _StepWriter:
                 schema_mode="overwrite" if whole else None,
                 # Without a partition that changed there is a version all the same, which says of what batch it is.
                 predicate=None if whole else f"{PARTITION} IN ({', '.join(map(str, changed)) or -1})",
-                configuration=_SETTINGS if there is None else None,
+                configuration=_SETTINGS if existing is None else None,
                 commit_properties=CommitProperties(
                     custom_metadata={BATCH: str(batch), EPOCH: str(self.order.epoch), RUN: self.order.run},
                     app_transactions=[Transaction(app, batch)],
@@ -219,7 +227,7 @@ class _StepWriter:
                 raise feed.error from None
             raise
         # Not just the newest: another driver's may stand behind it.
-        made = next(said for said in DeltaTable(copy).history(5) if said.get(RUN) == self.order.run)
+        made = next(commit for commit in DeltaTable(copy).history(5) if commit.get(RUN) == self.order.run)
         return DeltaTable(copy, version=made["version"])
 
 
@@ -265,9 +273,11 @@ def answer(order: SnapshotOrder) -> dict[str, Any]:
         return {"failed": str(why) if isinstance(why, PenstockError) else f"{type(why).__name__}: {why}"}
 
 
-def taken_of(said: Mapping[str, Any]) -> Taken:
-    """Return what `answer` said was made."""
-    return Taken(steps={step: StepTaken(**made) for step, made in said["steps"].items()}, seconds=said["seconds"])
+def taken_of(answered: Mapping[str, Any]) -> Taken:
+    """Return the data checkpoint in an answer of the helper."""
+    return Taken(
+        steps={step: StepTaken(**made) for step, made in answered["steps"].items()}, seconds=answered["seconds"]
+    )
 
 
 def main() -> None:
@@ -278,11 +288,11 @@ def main() -> None:
     pa.set_cpu_count(1)
     # The driver writes nothing: what ends this wait is that it has gone, and then nobody wants the answer.
     threading.Thread(target=lambda: (sys.stdin.buffer.read(1), os._exit(1)), daemon=True).start()
-    given, said = Path(sys.argv[1]), Path(sys.argv[2])
-    order = cloudpickle.loads(given.read_bytes())
-    part = said.with_suffix(".part")
+    order_file, answer_file = Path(sys.argv[1]), Path(sys.argv[2])
+    order = cloudpickle.loads(order_file.read_bytes())
+    part = answer_file.with_suffix(".part")
     part.write_text(json.dumps(answer(order)))
-    part.rename(said)
+    part.rename(answer_file)
     os._exit(0)
 
 

@@ -91,13 +91,13 @@ class SparkEngine:
         self._prepared = True
 
     def accept(self, recovered: Recovered, drop: Collection[str] = ()) -> None:
-        """Raise what the first finding of `compare` says that forbids going on."""
+        """Raise the error of the first finding of `compare` that forbids the restart."""
         refuse(self.compare(recovered, drop))
 
     def compare(self, recovered: Recovered, drop: Collection[str] = ()) -> list[Finding]:
-        """Return what becomes of the job's steps, sources and sinks when it goes on from the state of the log (F51).
+        """Compare the job's steps, sources and sinks with the state of the log from which it resumes (F51).
 
-        Where there is no state yet, what it is to begin with is looked at, and BadExpression raised. Writes nothing.
+        Writes nothing. Where there is no state yet, raises BadExpression for initial state that does not fit.
         """
         if recovered.commit is None:
             self._initial = list(self._initial_frames())
@@ -128,14 +128,14 @@ class SparkEngine:
                 yield name, why
 
     def _stored(self, step: str, refs: Mapping[str, ManifestRef]) -> Stored:
-        work, found = self.built.steps[step], Evolution()
+        work, evolution = self.built.steps[step], Evolution()
         try:
             for partition, ref in refs.items():
                 state = PartitionState.open(self.state_folder, step, int(partition), ref.model_dump(), work=work)
-                found += work.evolution(state)
+                evolution += work.evolution(state)
         except (CheckpointCorrupt, StateMissing) as why:
             return why
-        return found
+        return evolution
 
     def _initial_frames(self) -> Iterator[DataFrame]:
         for node in self.graph.steps:
@@ -158,7 +158,7 @@ class SparkEngine:
             return self._collect(self._frame_of(facts), facts)
         # As if each key's last row had come at the job's zero time, when no watermark had been seen.
         before = replace(facts, time=facts.begins, close=dict.fromkeys(facts.close))
-        loaded = [said for frame in self._initial for said in self._collect(frame, before)]
+        loaded = [receipt for frame in self._initial for receipt in self._collect(frame, before)]
         return [*loaded, *self._collect(self._frame_of(facts), replace(facts, manifests=manifests(loaded)))]
 
     def _frame_of(self, facts: BatchContext) -> DataFrame:
@@ -168,32 +168,32 @@ class SparkEngine:
         return self.built.frame
 
     def _readers_of(self, spans: Mapping[str, Span | None]) -> dict[str, BatchReader]:
-        """Return what the job's frame takes the rows of sources from; without a span a source gives none."""
-        found: dict[str, BatchReader] = {}
+        """Return the readers of the job's sources in a batch; without a span a source gives no rows."""
+        readers: dict[str, BatchReader] = {}
         for name, reader in self.readers.items():
             if isinstance(reader, SplitReader):
-                found[name] = reader
+                readers[name] = reader
                 continue
             assert isinstance(reader, FrameReader), f"source {name!r} is read neither by tasks nor by Spark"
             span = spans.get(name)
-            found[name] = BatchFrame(reader.schema, None if span is None else reader.frame(span, self.spark))
-        return found
+            readers[name] = BatchFrame(reader.schema, None if span is None else reader.frame(span, self.spark))
+        return readers
 
     def rewrite(self, rewrite: StepRewrite, commit: Commit, facts: BatchContext) -> Sequence[Mapping[str, Any]]:
-        """Write a step's state anew, in as many partitions as the job says, and return the receipts."""
+        """Rewrite a step's state, in as many partitions as the job says, and return the receipts."""
         return self._collect(self.plan_rewrite(rewrite, commit), facts)
 
     def plan_rewrite(self, rewrite: StepRewrite, commit: Commit) -> DataFrame:
-        """Return the work that writes a step's state anew; raises where the step does not take what is there."""
+        """Return the frame that rewrites a step's state; raises where the step does not accept the old state."""
         node = next(step for step in self.graph.steps if step.name == rewrite.step)
         work = self.built.steps[rewrite.step]
         refuse_unfit(rewrite, work, commit, self.state_folder)
-        what = f"the state of step {node.name!r} that is to be gone on from"
+        label = f"the state of step {node.name!r} that is to be gone on from"
         state, partitions = str(self.state_folder), node.partitions
         with at_site(node.site):
             tables = rewritten_tables(rewrite, work, commit, self.spark, self.state_folder.parent)
             return loading_frame(
-                node.name, work, tables, folder=state, partitions=partitions, what=what, older=rewrite.table is None
+                node.name, work, tables, folder=state, partitions=partitions, what=label, older=rewrite.table is None
             )
 
     def _collect(self, frame: DataFrame, facts: BatchContext) -> Sequence[Mapping[str, Any]]:
@@ -222,14 +222,14 @@ class SparkEngine:
         A batch without rows has the verdict EMPTY where batches are judged, and no closed window none (11.1).
         """
         try:
-            found = self.built.gates[check].decide_units(Partial.from_json(p) for p in partials)
+            units = self.built.gates[check].decide_units(Partial.from_json(p) for p in partials)
         except PenstockError:
             raise
         except Exception as why:
             raise GateError(f"the gate of check {check!r} raised {type(why).__name__}: {why}") from why
-        if not found and self.built.judged[check] is None:
+        if not units and self.built.judged[check] is None:
             return [(None, Verdict(status=Status.EMPTY, rows=0))]
-        return [(unit.get(UNIT), verdict) for unit, verdict in found]
+        return [(unit.get(UNIT), verdict) for unit, verdict in units]
 
 
 _OURS = re.compile(r"penstock\.errors\.(?:\w+\.)?(\w+): (?:PEN-[A-Z]+-\d+ )?(.*)")
@@ -242,12 +242,12 @@ def _explained(why: Exception, batch: int, graph: JobGraph) -> PenstockError:
     text = str(why)
     if isinstance(why, Py4JNetworkError | ConnectionError) or "Java side" in text or "Answer from Java" in text:
         return EngineGone(f"batch {batch}: the Java process of Spark is gone")
-    found = _OURS.findall(text)
-    if found:
-        name, said = found[-1]
+    raised = _OURS.findall(text)
+    if raised:
+        name, message = raised[-1]
         kind = getattr(errors, name, ComputeFailed)
         # What is to be done is said once, by the error that is made of it.
-        return kind(f"batch {batch}: {said.strip().removesuffix(kind.remedy).rstrip(' .')}")
+        return kind(f"batch {batch}: {message.strip().removesuffix(kind.remedy).rstrip(' .')}")
     kind_name = type(why).__name__
     if kind_name == "PythonException":
         lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -259,9 +259,9 @@ def _explained(why: Exception, batch: int, graph: JobGraph) -> PenstockError:
         if of_the_engine([line.split('"')[1] for line in frames]):
             return ComputeFailed(f"batch {batch}: {last}", where=place[-1] if place else None)
         return UserFunctionError(f"batch {batch}: {last}", where=place[-1] if place else None)
-    said_of_value = data_exception(text)
-    if said_of_value is not None:
-        return UserFunctionError(f"batch {batch}: {said_of_value}", where=site_of(text, graph))
+    value_problem = data_exception(text)
+    if value_problem is not None:
+        return UserFunctionError(f"batch {batch}: {value_problem}", where=site_of(text, graph))
     if isinstance(why, Py4JError) or hasattr(why, "getCondition") or "spark" in type(why).__module__:
         return ComputeFailed(f"batch {batch}: {java_failure(text or kind_name)}")
     raise why

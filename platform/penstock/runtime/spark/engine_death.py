@@ -32,16 +32,16 @@ def naming_the_dead() -> Iterator[None]:
         raise
     except Exception as why:
         chain = _chain(why)
-        if any(_of_java(one) for one in chain) and _is_gone(chain):
+        if any(_of_java(link) for link in chain) and _is_gone(chain):
             raise EngineGone("the Java process of Spark has died") from why
         raise
 
 
 def _chain(why: BaseException) -> list[BaseException]:
-    found = [why]
-    while (before := found[-1].__cause__ or found[-1].__context__) is not None and before not in found:
-        found.append(before)
-    return found
+    chain = [why]
+    while (before := chain[-1].__cause__ or chain[-1].__context__) is not None and before not in chain:
+        chain.append(before)
+    return chain
 
 
 def _of_java(why: BaseException) -> bool:
@@ -52,10 +52,10 @@ def _is_gone(chain: list[BaseException]) -> bool:
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     running = getattr(getattr(context, "_gateway", None), "proc", None)
     if running is None:
-        return any(_died_at_start(one) for one in chain)
+        return any(_died_at_start(link) for link in chain)
     try:
-        cut = any(isinstance(one, ConnectionError | EOFError) for one in chain)
-        cut = cut or any(type(one).__name__ == "Py4JNetworkError" for one in chain)
+        cut = any(isinstance(link, ConnectionError | EOFError) for link in chain)
+        cut = cut or any(type(link).__name__ == "Py4JNetworkError" for link in chain)
         running.wait(_REAPED if cut else 0)
     except subprocess.TimeoutExpired:
         return False

@@ -20,13 +20,13 @@ _FRAGMENT = re.compile(r"== SQL \(line \d+, position \d+\) ==\n(.+?)\n\s*\^+", r
 
 def data_exception(text: str) -> str | None:
     """Return what was wrong with a value, in one line, None where Spark's message tells of something else."""
-    found = _CONDITION.search(text)
-    if found is None:
+    match = _CONDITION.search(text)
+    if match is None:
         return None
     # Nobody should turn ANSI off, which Spark proposes: wrong values would become null in silence.
-    said = re.sub(r" If necessary set .* to bypass this error\.", "", " ".join(found[1].split()))
+    problem = re.sub(r" If necessary set .* to bypass this error\.", "", " ".join(match[1].split()))
     fragment = _FRAGMENT.search(text)
-    return f"{said} In `{fragment[1]}`." if fragment else said
+    return f"{problem} In `{fragment[1]}`." if fragment else problem
 
 
 def of_the_engine(files: list[str]) -> bool:
@@ -41,8 +41,8 @@ def of_the_engine(files: list[str]) -> bool:
 def java_failure(text: str) -> str:
     """Return what a failure of Spark says in one line: its first words, and the cause at the bottom of it all."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = [line for line in lines if not line.startswith(("An error occurred while calling", "at ", "... "))]
-    first = said[0].removeprefix(": ") if said else lines[0]
+    messages = [line for line in lines if not line.startswith(("An error occurred while calling", "at ", "... "))]
+    first = messages[0].removeprefix(": ") if messages else lines[0]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     return first if not causes or causes[-1] in first else f"{first} Caused by {causes[-1]}"
 

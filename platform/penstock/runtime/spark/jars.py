@@ -83,16 +83,16 @@ def ivy_command(java: str, ivy_jar: Path, jars: Jars) -> list[str]:
 
 def are_there(jars: Jars) -> bool:
     """Return whether all jars are there and right; others may lie beside them."""
-    found = digests_of(jars.folder)
-    return all(found.get(name) == digest for name, digest in jars.wanted().items())
+    digests = digests_of(jars.folder)
+    return all(digests.get(name) == digest for name, digest in jars.wanted().items())
 
 
 def ensure(jars: Jars) -> list[str]:
     """Fetch what is missing or wrong, and return what is still not as it must be: nothing, when all is well."""
     with _alone_in(jars.folder):
-        said = None if are_there(jars) else fetch(jars)
+        output = None if are_there(jars) else fetch(jars)
         trouble = differences(jars.wanted(), digests_of(jars.folder))
-    return [*trouble, f"Ivy said:\n{said}"] if said and trouble else trouble
+    return [*trouble, f"Ivy said:\n{output}"] if output and trouble else trouble
 
 
 def fetch(jars: Jars) -> str | None:

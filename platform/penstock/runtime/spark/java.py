@@ -25,10 +25,10 @@ def java_major(text: str) -> int | None:
     Lines before it (`Picked up JAVA_TOOL_OPTIONS: …`) are passed over.
     Up to Java 8 the version was written 1.8.0_392; since Java 9 it is 17.0.15, and 21-ea for an early one.
     """
-    found = _VERSION.search(text)
-    if found is None:
+    match = _VERSION.search(text)
+    if match is None:
         return None
-    numbers = re.findall(r"\d+", found["version"])
+    numbers = re.findall(r"\d+", match["version"])
     if not numbers:
         return None
     old_scheme = numbers[0] == "1" and len(numbers) > 1

@@ -51,10 +51,10 @@ def properties_text(settings: Mapping[str, str]) -> str:
 
 
 def _secret(value: str, root: Path) -> str:
-    found = reference_of(value)
-    if found is None:
+    reference = reference_of(value)
+    if reference is None:
         return value
-    kind, where = found
+    kind, where = reference
     secret = Secret(env=where) if kind == "env" else Secret(file=root / where)
     return secret.read().get_secret_value()
 

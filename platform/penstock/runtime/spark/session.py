@@ -1,4 +1,4 @@
-"""Start Spark with the settings the engine stands on (FACTS 5), or say what is missing."""
+"""Start Spark with the settings that the engine needs (FACTS 5), or say what is missing."""
 
 from __future__ import annotations
 
@@ -81,15 +81,15 @@ def session_settings(
     modules: Sequence[Path] = (),
 ) -> dict[str, str]:
     """Return all settings of a session, `settings` last; what each argument means, `open_session` says."""
-    found = sorted(jars.glob("*.jar")) if jars is not None and jars.is_dir() else []
+    jar_files = sorted(jars.glob("*.jar")) if jars is not None and jars.is_dir() else []
     options = [f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"]
     if jars is not None and (jars / ARCHIVE).is_file():
         options += archive_options(jars)
     own = (settings or {}).get(_OPTIONS)
     chosen = {"spark.driver.memory": "2g", **_FIXED}
-    if found:
-        chosen["spark.jars"] = ",".join(str(j) for j in found)
-    if any(jar.name.startswith("delta-spark") for jar in found):
+    if jar_files:
+        chosen["spark.jars"] = ",".join(str(j) for j in jar_files)
+    if any(jar.name.startswith("delta-spark") for jar in jar_files):
         chosen |= _DELTA
     if not is_local(master):
         chosen |= _PLACED
@@ -142,9 +142,11 @@ def open_session(
     except (PySparkRuntimeError, FileNotFoundError) as why:
         raise EnvironmentUnfit(f"Spark did not start: {str(why).splitlines()[0]}") from why
     except Py4JError as why:
-        said = [line.strip() for line in str(why).splitlines() if "Exception" in line or "Error:" in line]
-        what = f"Spark did not start on {master}: {said[0].removeprefix(': ') if said else 'Java does not say why'}"
-        raise (EnvironmentUnfit if is_local(master) else ClusterUnavailable)(what) from why
+        causes = [line.strip() for line in str(why).splitlines() if "Exception" in line or "Error:" in line]
+        problem = (
+            f"Spark did not start on {master}: {causes[0].removeprefix(': ') if causes else 'Java does not say why'}"
+        )
+        raise (EnvironmentUnfit if is_local(master) else ClusterUnavailable)(problem) from why
 
 
 def _log_no_queries() -> None:

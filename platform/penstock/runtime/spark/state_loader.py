@@ -1,7 +1,7 @@
 """Write a step's state from tables, in a Spark job of its own: what it begins with, or what a restore rewrites.
 
-The tables are those of `Step.tables`, as a data checkpoint shows them: whoever writes such a table by hand, or
-takes that of an older batch, gives a step its state (SEMANTICS 7.3, 10.1).
+The tables are those of `Step.tables`, as a data checkpoint writes them. So a table that a person writes, or that of an
+older batch, can give a step its state (SEMANTICS 7.3, 10.1).
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def initial_frame(node: StepNode, work: Step, spark: SparkSession, folder: str) 
 
     with at_site(node.site):
         initial = node.spec.initial
-        given = spark.table(initial) if isinstance(initial, str) else initial()  # type: ignore[misc]
-        if not isinstance(given, DataFrame):
-            raise BadExpression(f"initial= of step {node.name!r} gave a {type(given).__name__}, not a DataFrame")
-        what = f"initial= of step {node.name!r}"
-        return loading_frame(node.name, work, {MAIN: given}, folder=folder, partitions=node.partitions, what=what)
+        frame = spark.table(initial) if isinstance(initial, str) else initial()  # type: ignore[misc]
+        if not isinstance(frame, DataFrame):
+            raise BadExpression(f"initial= of step {node.name!r} gave a {type(frame).__name__}, not a DataFrame")
+        label = f"initial= of step {node.name!r}"
+        return loading_frame(node.name, work, {MAIN: frame}, folder=folder, partitions=node.partitions, what=label)
 
 
 def loading_frame(
@@ -78,7 +78,7 @@ def loading_frame(
     from pyspark.sql import functions as F
 
     # A task for each partition of an empty table too: what is to be there is nothing then.
-    frames = [_typed(work, name, given, what, older=older) for name, given in tables.items()]
+    frames = [_typed(work, name, table, what, older=older) for name, table in tables.items()]
     frame = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
     placed = frame.withColumn(_PID, F.pmod(F.col(HASHED), F.lit(partitions)).cast("int"))
     routed = placed.repartitionById(partitions, F.col(_PID)).drop(_PID)
@@ -90,7 +90,7 @@ def loading_frame(
 def rewritten_tables(
     rewrite: StepRewrite, work: Step, commit: Commit, spark: SparkSession, folder: Path
 ) -> dict[str, DataFrame]:
-    """Return the tables that a step's state is written from anew; `folder` is the job's checkpoint.
+    """Return the tables from which a step's state is rewritten; `folder` is the job's checkpoint.
 
     A table of the user's takes the place of the main one: timers stay as they were.
     """
@@ -146,18 +146,20 @@ def _segments(step: str, work: Step, table: str, commit: Commit, spark: SparkSes
 
 
 def refuse_unfit(rewrite: StepRewrite, work: Step, commit: Commit, root: Path) -> None:
-    """Raise StepsChanged where a step cannot go on from what it is to be written from; `root` has all state.
+    """Raise StepsChanged where a step cannot resume from the source of its rewritten state; `root` has all state.
 
-    What is written carries the layout of the job as it is now, so nobody could tell it afterwards. Of a table of the
-    user's the columns count, which are looked at when it is read.
+    Rewritten state has the layout of the current code, so a difference would be invisible afterwards. Of a table of the
+    user's only the columns count, which are checked when it is read.
     """
     refused: tuple[str, ...] = ()
     if rewrite.snapshot is not None:
-        found = rewrite.snapshot
-        if TIMERS not in work.tables and any(_has_rows(root.parent, rewrite.step, name) for name in found.timer_files):
+        snapshot = rewrite.snapshot
+        if TIMERS not in work.tables and any(
+            _has_rows(root.parent, rewrite.step, name) for name in snapshot.timer_files
+        ):
             refused = ("timers wait in it, which only map_with_state fires",)
-        if found.files:
-            stored = pq.read_schema(have_file(table_path(root.parent, rewrite.step) / next(iter(found.files))))
+        if snapshot.files:
+            stored = pq.read_schema(have_file(table_path(root.parent, rewrite.step) / next(iter(snapshot.files))))
             wanted = {field.name: field for field in work.tables[MAIN]}
             kept = [f for f in stored.remove_metadata() if f.name not in {PARTITION, *_MOMENTS}]
             # An interval is microseconds there, and nobody else's column is.
@@ -165,7 +167,7 @@ def refuse_unfit(rewrite: StepRewrite, work: Step, commit: Commit, root: Path) -
             plain = pa.schema(
                 [wanted.get(f.name, f) if f.type == s.type else f for f, s in zip(kept, spans, strict=True)]
             )
-            refused += work.evolved(found.layout, found.keys, plain).refused
+            refused += work.evolved(snapshot.layout, snapshot.keys, plain).refused
     else:
         for partition, ref in commit.state.get(rewrite.step, {}).items():
             state = PartitionState.open(root, rewrite.step, int(partition), ref.model_dump(), work=work)
@@ -178,22 +180,22 @@ def _has_rows(folder: Path, step: str, file: str) -> bool:
     return bool(pq.read_metadata(have_file(table_path(folder, step, TIMERS) / file)).num_rows)
 
 
-def _typed(work: Step, table: str, given: DataFrame, what: str, *, older: bool) -> DataFrame:
+def _typed(work: Step, table: str, frame: DataFrame, what: str, *, older: bool) -> DataFrame:
     """Return a table with the columns and types that the step needs, and the hash of the keys."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
     wanted = from_arrow_schema(storable(work.tables[table]))
-    there = {name.lower(): name for name in given.columns}
+    present = {name.lower(): name for name in frame.columns}
     if older:
-        added = [f for f in wanted if f.name.lower() not in there and f.name not in work.keys.names]
-        given = given.withColumns({f.name: F.lit(None).cast(f.dataType) for f in added})
-        there |= {f.name.lower(): f.name for f in added}
-    fields = [f for f in wanted if f.name not in _MOMENTS or f.name in there]
-    missing = next((field.name for field in fields if field.name.lower() not in there), None)
+        added = [f for f in wanted if f.name.lower() not in present and f.name not in work.keys.names]
+        frame = frame.withColumns({f.name: F.lit(None).cast(f.dataType) for f in added})
+        present |= {f.name.lower(): f.name for f in added}
+    fields = [f for f in wanted if f.name not in _MOMENTS or f.name in present]
+    missing = next((field.name for field in fields if field.name.lower() not in present), None)
     if missing is not None:
-        raise BadExpression(f"{what} has no column {missing!r}; it has {', '.join(given.columns)}")
-    typed = given.select([F.col(quoted(there[f.name.lower()])).cast(f.dataType).alias(f.name) for f in fields])
+        raise BadExpression(f"{what} has no column {missing!r}; it has {', '.join(frame.columns)}")
+    typed = frame.select([F.col(quoted(present[f.name.lower()])).cast(f.dataType).alias(f.name) for f in fields])
     keys = {f.name: f.dataType for f in fields if f.name in work.keys.names}
     even = {name: normalised(name, kind) for name, kind in keys.items()}
     typed = typed.withColumns({name: column for name, column in even.items() if column is not None})
@@ -237,9 +239,9 @@ def _task(
 
 
 def _of_table(rows: pa.Table, name: str, work: Step) -> pa.Table:
-    found = rows.filter(pc.equal(rows[_TABLE], name))
+    matching = rows.filter(pc.equal(rows[_TABLE], name))
     fields = [field for field in work.tables[name] if field.name in rows.column_names]
-    named = found.select([*(field.name for field in fields), HASHED])
+    named = matching.select([*(field.name for field in fields), HASHED])
     return named.cast(pa.schema([*fields, pa.field(HASHED, pa.int64())]))
 
 
@@ -253,8 +255,8 @@ def _partition() -> int:
 
 def manifests(receipts: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return, by step and partition, the manifests of what was loaded."""
-    found: dict[str, dict[str, Any]] = {}
-    for said in receipts:
-        if said["manifest"] is not None:
-            found.setdefault(said["step"], {})[str(said["partition"])] = said["manifest"]
-    return found
+    loaded: dict[str, dict[str, Any]] = {}
+    for entry in receipts:
+        if entry["manifest"] is not None:
+            loaded.setdefault(entry["step"], {})[str(entry["partition"])] = entry["manifest"]
+    return loaded

@@ -1,4 +1,4 @@
-"""Prove that the executors of a cluster and the driver see the same folders, before anything of a job stands there."""
+"""Prove that the executors of a cluster and the driver see the same folders, before a job writes anything there."""
 
 from __future__ import annotations
 
@@ -115,17 +115,17 @@ def answer(folder: str) -> Answer:
 
 def judge(answers: Iterable[Answer]) -> None:
     """Raise NotShared for the first answer that tells of trouble, or whose file the driver does not see."""
-    for found in answers:
-        trouble = found.trouble
+    for answer in answers:
+        trouble = answer.trouble
         if trouble is None:
             try:
-                seen = read_whole(Path(found.folder, found.name))
+                seen = read_whole(Path(answer.folder, answer.name))
                 trouble = None if seen == _TOKEN else "a file that it has written has other bytes here"
             except CheckpointError as why:
                 trouble = f"the driver does not see a file that it has written: {why.what}"
         if trouble is not None:
-            where = shown(Path(found.folder).parent)
-            raise NotShared(f"not all machines see the same folder: on host {found.host}, {trouble}", where=where)
+            where = shown(Path(answer.folder).parent)
+            raise NotShared(f"not all machines see the same folder: on host {answer.host}, {trouble}", where=where)
 
 
 def _make(folder: Path) -> None:

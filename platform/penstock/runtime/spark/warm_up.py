@@ -1,4 +1,4 @@
-"""Do beside the first calls to Java what the driver would wait for behind them.
+"""Do work beside the first calls to Java that the driver would otherwise wait for after them.
 
 Spark's Python workers are forked from a process that takes a while to import what they need (decision 4), and that
 Spark starts with the first task in Python. A first batch would wait for it, with half of the machine idle until then.
@@ -23,7 +23,7 @@ __all__ = ["start_workers", "warm"]
 
 
 def warm(spark: SparkSession) -> None:
-    """Start the workers and import modules in threads, and go on; whatever is wrong, the first batch will say."""
+    """Start the workers and import modules in threads, and return at once; the first batch reports any error."""
 
     def run(work: Callable[[], object]) -> None:
         with suppress(Exception):
@@ -40,9 +40,9 @@ def _import() -> None:
 
 
 def start_workers(spark: SparkSession) -> set[int]:
-    """Run a task on each core, and return the processes that its workers were forked from.
+    """Run a task on each core, and return the parent processes of its workers.
 
-    Not by SQL, whose planner would take as long as what it is to be done beside.
+    It uses no SQL, whose planner would take as long as the calls it runs beside.
     """
     context = spark.sparkContext
     context.setJobDescription("start Python workers")

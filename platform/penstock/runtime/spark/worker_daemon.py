@@ -72,11 +72,11 @@ def release_memory() -> None:
 
 
 def forget_archives() -> None:
-    """Forget the importers of zip archives; one that is asked for again is made at once, of what is known of the file.
+    """Forget the importers of zip archives; Python makes one at once from the cached list of the archive's files.
 
-    Spark brings archives, its own and those of the job, and has each new worker look anew for modules in all places
-    that it knows: every package inside an archive is one, and would read its list of 1,800 files again. That took half
-    a second a worker.
+    Spark brings archives, its own and those of the job, and makes each new worker search all places it knows for
+    modules. Every package inside an archive is such a place, and would read the list of 1,800 files again. That took
+    half a second a worker.
     """
     for place, importer in list(sys.path_importer_cache.items()):
         if isinstance(importer, zipimporter):

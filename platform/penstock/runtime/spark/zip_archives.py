@@ -1,7 +1,7 @@
 """Find pyspark as files where Spark would have Python take it from an archive.
 
-Spark puts `pyspark.zip` before all else that a Python worker finds. Python keeps nothing it compiles of an archive, so
-each driver's first batch, and each executor's, waited half a second for pyspark to be compiled anew.
+Spark puts `pyspark.zip` before all other places of modules. Python keeps no compiled code of an archive, so each
+driver's first batch, and each executor's, waited half a second for the compilation of pyspark.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ _ARCHIVE = re.compile(r"(pyspark\.zip|py4j-(?P<version>.+)-src\.zip)")
 def without_archives(places: Sequence[str]) -> list[str]:
     """Return where to look for modules, without the archives of Spark's that have the same modules as files.
 
-    The archive of a pyspark that was installed as a package goes where just that package is found without it, the
-    archive of py4j where the same version is; neither makes a folder more of the others' than it was. Beside the
-    archive of a Spark that was unpacked are its modules: SPARK_HOME/python takes its place. An archive of which nothing
-    of this is true stays. The order of all others is kept.
+    - The archive of an installed pyspark is left out where the other places have just that package.
+    - The archive of py4j is left out where the other places have the same version.
+    - The archive of an unpacked Spark is replaced by its modules, SPARK_HOME/python.
+
+    Neither removal makes another folder the source of other modules. Every other archive stays, and so does the order.
     """
     plain = [place for place in places if not _ARCHIVE.fullmatch(Path(place).name)]
-    found: list[str] = []
+    kept: list[str] = []
     for place in places:
         named = _ARCHIVE.fullmatch(Path(place).name)
         if named is None:
-            found.append(place)
+            kept.append(place)
         elif named["version"]:
-            found += [] if _has_py4j(named["version"], plain) else [place]
+            kept += [] if _has_py4j(named["version"], plain) else [place]
         else:
-            found += _instead_of(Path(place), plain)
-    return found
+            kept += _instead_of(Path(place), plain)
+    return kept
 
 
 def _instead_of(archive: Path, plain: Sequence[str]) -> list[str]:
@@ -43,17 +44,17 @@ def _instead_of(archive: Path, plain: Sequence[str]) -> list[str]:
     python = archive.parent.parent
     if (python / "pyspark" / "__init__.py").is_file():
         return [str(python)]
-    installed, found = python.parent / "__init__.py", _found("pyspark", plain)
-    if found is not None and installed.is_file() and found.samefile(installed):
+    installed, package = python.parent / "__init__.py", _found("pyspark", plain)
+    if package is not None and installed.is_file() and package.samefile(installed):
         return []
     return [str(archive)]
 
 
 def _has_py4j(version: str, plain: Sequence[str]) -> bool:
-    found = _found("py4j", plain)
-    if found is None:
+    package = _found("py4j", plain)
+    if package is None:
         return False
-    place = str(found.parent.parent)
+    place = str(package.parent.parent)
     return version in [known.version for known in distributions(name="py4j", path=[place])]
 
 

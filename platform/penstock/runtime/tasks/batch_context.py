@@ -1,9 +1,9 @@
-"""Carry what a batch is to its tasks, as one local property, so that one plan serves every batch (FACTS 5).
+"""Carry the facts of a batch to its tasks, as one local property, so that one plan serves every batch (FACTS 5).
 
-A literal that varies with the batch would make Spark analyse, optimise and compile the plan anew.
+With a literal that varies by batch, Spark would analyse, optimise and compile the plan for each batch.
 
-Spark gives a property to every task. What grows with the state partitions would be as much again for each of them, so
-many references to state stand in a file, of which each task reads what is said of its own partition (decision 75).
+Spark gives a property to every task, so data that grows with the state partitions would be sent once for each of them.
+Many references to state are therefore in a file, of which each task reads those of its own partition (decision 75).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["PROPERTY", "BatchContext", "current_batch", "told"]
 PROPERTY = "penstock.batch"
 
 _MOST_TOLD = 4_096
-"""Bytes of references to state that every task is told. More stand in a file, which takes time on HDFS."""
+"""Bytes of references to state that go to every task. More of them go into a file, which takes time on HDFS."""
 
 Refs = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """Manifests, by step and partition."""
@@ -50,7 +50,7 @@ class BatchContext:
     """For each step and partition the manifest of the state before this batch."""
     state_folder: str
     staging: Mapping[str, str]
-    """For each sink the folder that its output files are staged in."""
+    """For each sink the folder in which tasks stage its output files."""
     begins: int | None = None
     """The job's zero time where no state is in force yet, None where one is."""
     reached: Mapping[str, int | None] = field(default_factory=dict)
@@ -100,13 +100,13 @@ class BatchContext:
         except (StateMissing, FileNotFoundError) as why:
             raise ComputeFailed("the file is gone that tells the tasks of their state", where=self.refs_file) from why
         let_go(path.parent, [path.name])  # those of the batches before
-        found: dict[str, list[Mapping[str, Any] | None]] = json.loads(record) if record else {}
-        return found
+        refs: dict[str, list[Mapping[str, Any] | None]] = json.loads(record) if record else {}
+        return refs
 
 
 @contextmanager
 def told(facts: BatchContext, folder: Path) -> Iterator[str]:
-    """Yield what the tasks of a batch are told, as a text whose length has a bound, whatever the partitions.
+    """Yield the facts of a batch for its tasks, as a text of bounded length, whatever the number of partitions.
 
     Inside the block `folder` may have a file beside it; one that a crash leaves is swept with what batches stage.
     """

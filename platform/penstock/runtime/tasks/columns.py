@@ -10,7 +10,7 @@ from penstock.runtime.tasks.transport import ENVELOPE
 __all__ = ["BAD_RECORD", "FUTURE", "NO_EVENT_TIME", "PREFIX", "TOO_FAR_AHEAD", "refuse_taken"]
 
 FUTURE = "_penstock_future"
-"""int64: the event time beyond which a row goes to quarantine, batch time + max_future; added by the reader."""
+"""int64: the event time beyond which a row goes to quarantine, which is batch time + max_future."""
 PREFIX = "_penstock_"
 """How the names of hidden columns begin, in any case."""
 BAD_RECORD, NO_EVENT_TIME, TOO_FAR_AHEAD = -1, -2, -3

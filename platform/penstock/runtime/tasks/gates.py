@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 
 RULES = "_rules"
 UNIT = "_penstock_unit"
-"""int64: the end of the window a row belongs to, microseconds; the unit of a check where windows are judged."""
+"""int64, microseconds: the end of the window of a row, which is the unit of a check that judges windows."""
 
 
 def stage_checked(alive: pa.Table, leaf: SinkLeafSpec, files: TaskFiles) -> Iterator[Item]:
@@ -70,7 +70,7 @@ def _stage_apart(rows: pa.Table, masks: Ints, leaf: SinkLeafSpec, files: TaskFil
         yield from files.stage(chosen, leaf.sinks, ordered=leaf.ordered, fails=fails, unit=at, check=leaf.check)
         if fails and leaf.quarantine is not None:
             n = chosen.num_rows
-            said = chosen.append_column(RULES, pa.array([list(fails)] * n, pa.list_(pa.string())))
-            said = said.append_column("_batch", pa.repeat(pa.scalar(files.facts.batch, pa.int64()), n))
+            quarantined = chosen.append_column(RULES, pa.array([list(fails)] * n, pa.list_(pa.string())))
+            quarantined = quarantined.append_column("_batch", pa.repeat(pa.scalar(files.facts.batch, pa.int64()), n))
             sinks, ordered = leaf.quarantine.sinks, leaf.quarantine.ordered
-            yield from files.stage(said, sinks, ordered=ordered, fails=fails, unit=at, check=leaf.check)
+            yield from files.stage(quarantined, sinks, ordered=ordered, fails=fails, unit=at, check=leaf.check)

@@ -49,7 +49,7 @@ class PartitionState:
     ) -> Self:
         """Open what a Commit names; without a reference the partition is empty.
 
-        With a `base`, which names the manifest of a fold, that stands in the place of what it was folded from.
+        With a `base`, the reference of a fold's manifest, the fold replaces the runs that it contains.
         Raises StateMissing and CheckpointCorrupt.
         """
         folder = root / step / str(partition)

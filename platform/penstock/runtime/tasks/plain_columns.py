@@ -20,12 +20,12 @@ __all__ = ["PlainColumns"]
 
 @dataclass(frozen=True, kw_only=True)
 class PlainColumns:
-    """Say what a task makes of the rows that it has read: the columns that are computed, and those that go on."""
+    """The columns that a task makes of the rows it has read: those it computes, and those it keeps."""
 
     event_time: str | None
     bounded_ahead: bool
     even: Mapping[str, str]
-    """Columns of floats with one NaN and one zero, each with the key column it is made of."""
+    """Columns of floats with one NaN and one zero, each with its key column."""
     hashes: Mapping[str, tuple[str, ...]]
     """Columns of hashes, each with the columns that are hashed."""
     kept: tuple[str, ...]

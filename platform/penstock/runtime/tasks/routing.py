@@ -68,7 +68,7 @@ def _account(table: pa.Table, fates: Ints, source: SourceSpec, facts: BatchConte
     most = np.full(len(names), np.iinfo(np.int64).min)
     np.maximum.at(most, places[timed], pc.fill_null(table[TIME], 0).to_numpy()[timed])
     seen = np.bincount(places[timed], minlength=len(names)) > 0
-    highest = {str(p): int(t) for p, t, there in zip(names, most, seen, strict=True) if there}
+    highest = {str(p): int(t) for p, t, has_time in zip(names, most, seen, strict=True) if has_time}
     reasons = {REASONS[code]: int((fates == code).sum()) for code in REASONS if (fates == code).any()}
     yield receipt("read", source=source.name, rows=read, highest=highest, quarantined=reasons)
     if reasons and source.quarantine.used:
@@ -76,7 +76,7 @@ def _account(table: pa.Table, fates: Ints, source: SourceSpec, facts: BatchConte
 
 
 def _timed(rows: pa.Table, spec: RouteSpec, step: str, event_time: str) -> pa.Table:
-    """Give the output of a vectorised step its order by the event times that were computed behind it.
+    """Give the output of a vectorised step its order by the event times that were computed after it.
 
     Raises EventTimeMissing for a row without one, where a step reads it.
     """
@@ -109,9 +109,9 @@ def _quarantined(rows: pa.Table, source: SourceSpec, facts: BatchContext) -> pa.
         rows[RAW],
         pa.repeat(pa.scalar(facts.batch, pa.int64()), n),
     ]
-    found = pa.table(columns, schema=QUARANTINE_SCHEMA)
+    quarantined = pa.table(columns, schema=QUARANTINE_SCHEMA)
     # For steps behind the quarantine, as rows of any other stream have them.
-    return found.append_column(TIME, rows[TIME]).append_column(ARRIVAL, _arrivals(rows, source.place))
+    return quarantined.append_column(TIME, rows[TIME]).append_column(ARRIVAL, _arrivals(rows, source.place))
 
 
 def _count_filters(fates: Ints, spec: RouteSpec) -> Iterator[Item]:

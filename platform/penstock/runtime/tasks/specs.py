@@ -1,4 +1,4 @@
-"""Hold what the Python stages of a batch are told when the plan is made: plain, picklable values."""
+"""The specifications of a batch's Python stages, which the plan makes: plain, picklable values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.time.arrival import ARRIVAL
 __all__ = ["AHEAD", "ROW_STATUS", "RouteSpec", "SinkLeafSpec", "SourceSpec", "StateSpec", "StepLeafSpec"]
 
 ROW_STATUS = "_penstock_fate"
-"""int32: 0 for a row that goes on, -1 to -3 for quarantine, k for a row that the branch's k-th filter dropped."""
+"""int32: 0 for a row that stays, -1 to -3 for quarantine, k for a row that the branch's k-th filter dropped."""
 
 AHEAD = "too far in the future"
 """Why a row beyond batch time + max_future is in quarantine (SEMANTICS 2.7)."""
@@ -53,12 +53,12 @@ class StepLeafSpec:
     hash_column: str
     visible: tuple[str, ...]
     outlets: Mapping[str, Outlet]
-    """Where the rows go that the map side puts out."""
+    """The outlets of rows that the map side emits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SinkLeafSpec:
-    """Say how rows are staged: for these sinks, and behind a check with what its gate decides on.
+    """How a task stages rows: for these sinks, and with a check for its gate.
 
     `ordered` are the sinks that want the order of arrival, those of the quarantine included; `order` as for a window.
     """
@@ -92,7 +92,7 @@ class RouteSpec:
     """The names of the branch's filters in order; None for one that another branch counts."""
     leaves: tuple[StepLeafSpec | SinkLeafSpec, ...]
     timed_by: tuple[str, str] | None = None
-    """The vectorised step whose output this is, and by what, where its event time is computed behind it."""
+    """The vectorised step whose output this is, and its event time, where that is computed after the step."""
     columns: Mapping[str, str] | None = None
     """For each column of the branch the one that crosses with the rows of all branches; None where they are its own."""
 
@@ -105,10 +105,10 @@ class StateSpec:
     sides: int
     partitions: int
     depth: int
-    """How many steps with state, this one included, stand on the longest way to here."""
+    """How many steps with state, this one included, are on the longest path from a source."""
     behind: tuple[str, ...]
-    """The steps that read what it puts out, at any distance."""
+    """The steps that read its output, at any distance."""
     counted_as: str
     work: Step
     outlets: Mapping[str, Outlet]
-    """Where the rows go that it puts out."""
+    """The outlets of the rows that it emits."""

@@ -71,22 +71,22 @@ class TaskFiles:
     ) -> Iterator[Item]:
         """Write the rows for each sink and yield the receipts; no rows, no file.
 
-        The files of `ordered` sinks tell where each row stands, which the table does where there are such sinks.
+        The files of `ordered` sinks have the order of arrival; where there are such sinks, so must the table.
         """
         if table.num_rows == 0:
             return
         plain = table.drop_columns([ARRIVAL]) if ARRIVAL in table.column_names else table
         for sink in sinks:
             rows = table if sink in ordered else plain
-            said = stage_table(rows, Path(self.facts.staging[sink]), self.name(".parquet"))
-            yield receipt("staged", sink=sink, check=check, file={**said, "fails": list(fails), "unit": unit})
+            file = stage_table(rows, Path(self.facts.staging[sink]), self.name(".parquet"))
+            yield receipt("staged", sink=sink, check=check, file={**file, "fails": list(fails), "unit": unit})
 
 
 def emit_to(table: pa.Table, outlet: Outlet, files: TaskFiles) -> Iterator[Item]:
     """Send the rows of a port where they go; `table` may have more columns than the sinks are given."""
     if table.num_rows == 0:
         return
-    told = [*outlet.schema.names, *([ARRIVAL] if outlet.ordered else [])]
-    yield from files.stage(table.select(told), outlet.sinks, ordered=outlet.ordered)
+    columns = [*outlet.schema.names, *([ARRIVAL] if outlet.ordered else [])]
+    yield from files.stage(table.select(columns), outlet.sinks, ordered=outlet.ordered)
     for lane in outlet.lanes:
         yield Item(lane, table)

@@ -145,9 +145,9 @@ class _PartitionBatch:
         return emit.rows.append_column(ARRIVAL, keys)
 
 
-def _earlier(one: int | None, other: int | None) -> int | None:
+def _earlier(first: int | None, other: int | None) -> int | None:
     """Return the earlier of two times, of which None is never."""
-    return min((time for time in (one, other) if time is not None), default=None)
+    return min((time for time in (first, other) if time is not None), default=None)
 
 
 def state_rows(work: Step, folder: Path, name: str, commit: Commit | None) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""Say how rows, partials and receipts travel between the Python stages of a batch.
+"""Encode rows, partials and receipts for their way between the Python stages of a batch.
 
-Between stages Spark carries few rows with a binary payload each, instead of many rows with many columns:
-the crossing between the JVM and Python is paid per payload (decision 0002).
+Between stages Spark carries few rows with a binary payload each, instead of many rows with many columns. So the
+crossing between the JVM and Python costs per payload, and not per row (decision 0002).
 Only the rows that Spark has to evaluate next travel as columns, beside the payloads.
 """
 
@@ -185,7 +185,7 @@ def cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 def _joined(payloads: Sequence[pa.Buffer]) -> pa.Array:
     """Return payloads as an array, with one copy of their bytes.
 
-    `pa.array` takes buffers as memoryviews only, and never lets go of one (Arrow 26): a worker would keep all it sends.
+    `pa.array` takes buffers as memoryviews only, and never frees one (Arrow 26): a worker would keep all it sends.
     """
     ends = pa.array(accumulate((payload.size for payload in payloads), initial=0), pa.int32())
     return pa.Array.from_buffers(
