@@ -23,7 +23,7 @@ __all__ = ["commands", "default_args", "follows", "placing_of", "waits"]
 
 TRIES = 3
 RETRY = timedelta(seconds=5)
-_TRIES_OF_A_LIFE = 100
+_TRIES_OF_A_LIFE = 100  # for a task that lives as long as its stream, through restarts of workers and storage
 _FIRST = 100
 """By how much commands go before what follows streams."""
 

@@ -34,7 +34,7 @@ from penstock.quality.verdict import Status, Verdict
 __all__ = ["HIDDEN_PREFIX", "CompiledGate", "CompiledRule", "compile_suite", "fails_mask"]
 
 HIDDEN_PREFIX = "_gate_"
-_MAX_BITS = 63
+_MAX_BITS = 63  # of an int64 mask, without its sign
 
 _NUMBERS = frozenset({Family.INTEGRAL, Family.FLOATING, Family.DECIMAL})
 _MOMENTS = frozenset({Family.DATE, Family.TIMESTAMP, Family.TIMESTAMP_NTZ})

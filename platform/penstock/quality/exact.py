@@ -18,8 +18,8 @@ __all__ = ["BINS", "bins_of", "rounded"]
 # frexp's mantissa has 53 bits and the smallest subnormal is 2**-1074 = 0.5 * 2**-1073, so mantissa * 2**53 is a
 # whole number whose weight is at least 2**-1126.
 _LEAST = 1126
-_BITS = 3
-_HALF = 26
+_BITS = 3  # a bin has 2**3 exponents
+_HALF = 26  # a mantissa is added in two halves, so that int64 has room for the sums
 BINS = (1024 - 53 + _LEAST >> _BITS) + 1
 
 

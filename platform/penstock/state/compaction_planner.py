@@ -25,12 +25,12 @@ from penstock.state.row_layout import Bound, start_of_group
 
 __all__ = ["AT_ONCE", "SLACK_BYTES", "CompactionPlan", "budget", "live_size", "plan_compaction"]
 
-SLACK_BYTES = 2**20
-FAN = 4
-SATURATED_FAN = 6
+SLACK_BYTES = 2**20  # merges in batches that write little: with it, chains stay at about 20 runs up to 1 GiB of state
+FAN = 4  # a row is rewritten once for each class of four times the size
+SATURATED_FAN = 6  # instead of FAN from SATURATED runs on
 SATURATED = 24
 """Chain length from which wider merges are made: the budget is what lacks, and they cost fewer bytes a run removed."""
-COMFORTABLE = 10
+COMFORTABLE = 10  # runs; the average of a chain within its budget
 SMALLEST_CLASS = 4_096
 LEAST_BUDGET = 4_096
 LEAST_PIECE = 2**18

@@ -18,7 +18,7 @@ Steps: TypeAlias = tuple[tuple[int, int, int], ...]
 """Progressions in ascending order: first, step, count."""
 
 MOST_GROUPS = 4_096
-MOST_STEPS = 64
+MOST_STEPS = 64  # progressions: with more, a manifest would grow by its groups
 MOST_STEP = 2**62
 
 

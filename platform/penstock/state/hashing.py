@@ -27,7 +27,7 @@ _P5 = np.uint64(0x27D4EB2F165667C5)
 _SEED = np.uint64(42)
 _STRIPE, _WORD, _HALF = 32, 8, 4
 """Bytes that a step takes at once."""
-_ALL = 1 << 30
+_ALL = 1 << 30  # more elements than an array has, so that printing leaves none out
 
 
 def can_hash(kind: pa.DataType) -> bool:

@@ -46,9 +46,9 @@ FACTS = b"penstock"
 """The key of the schema metadata under which a section says what it is, as JSON."""
 GENERATION = "generation"
 """What a section says of itself where its columns mean something else than at the beginning; no word where they do."""
-BLOCK_BYTES = 16 * 2**20
+BLOCK_BYTES = 16 * 2**20  # the unit of a checksum: a lookup checks the blocks it touches, and no others
 FILE_BYTES = 64 * 2**20
-_ALIGNMENT = 64
+_ALIGNMENT = 64  # as Arrow wants its buffers, which are mapped where they lie
 
 
 def write_segment(

@@ -21,7 +21,7 @@ __all__ = ["DriverLog", "Spent", "read_driver_log"]
 _EVENTS = 256 * 2**10
 _COMPLAINTS = 16 * 2**10
 _LINES = 40
-_GENERATIONS = 2
+_GENERATIONS = 2  # a driver that has just started has no batches in its own log yet
 _OWN = ("event", "level", "timestamp", "job", "traceback")
 
 

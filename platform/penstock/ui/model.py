@@ -19,7 +19,7 @@ from penstock.ui.formatting import finite
 __all__ = ["Batch", "Change", "JobView", "Judged", "Reading", "Step", "Tone", "Unit", "view_of"]
 
 _HOUR = 3_600_000_000
-_OLD = 48 * _HOUR
+_OLD = 48 * _HOUR  # of delay: beyond it a job reads old data, and its delay says nothing
 _NEWEST_UNITS = 20
 _NEWEST_CHANGES = 20
 _FINE = ("passed", "empty")

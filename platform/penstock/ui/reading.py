@@ -43,7 +43,7 @@ _TAIL = 8
 NEWEST = 200
 """Batches that are read for the page of one job."""
 _FRESH = 1.0
-_SHARE = 5.0
+_SHARE = 5.0  # times the duration of a read: repeated reads take a sixth of a processor at most
 Read = TypeVar("Read")
 
 

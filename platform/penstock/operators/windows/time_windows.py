@@ -47,6 +47,7 @@ _MADE = (RUNNING, FRONT, LATE, TOTAL, LATE_NEXT)
 OUTPUT_BYTES = 64 * 2**20
 """About how many bytes of output are made before they are sent on."""
 _FOLDED_BYTES = 512 * 2**20
+"""Bytes of deltas that are merged at once: an Arrow array of keys ends at 2 GiB (F75)."""
 
 Ints = npt.NDArray[np.int64]
 

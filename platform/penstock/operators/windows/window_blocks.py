@@ -36,7 +36,7 @@ __all__ = ["LEAST_SLIDES", "Blocks", "block_length", "sorted_front"]
 LEAST_SLIDES = 3
 """A window of fewer slides leaves none between the end of a block and the moment its suffixes are due."""
 BUILT = "built"
-_MOST_FRONTS = 64
+_MOST_FRONTS = 64  # pieces kept apart; more are merged, where one batch closes many windows
 _LEAST, _PAST = -(2**63), 2**63
 """The least hash, and what is past the greatest."""
 

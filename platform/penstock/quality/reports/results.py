@@ -44,7 +44,7 @@ SCHEMA = pa.schema(
         ("error", pa.string()),
     ]
 )
-_TRIES = 10
+_TRIES = 10  # of a commit that another report's commit overtakes
 _MANY_FILES = 50
 """Files from which on they are made one: each costs a millisecond whenever a page is made."""
 

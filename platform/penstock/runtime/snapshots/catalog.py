@@ -233,9 +233,7 @@ def forget_old(folder: Path, steps: Collection[str], keep: int, *, epoch: int) -
     An interrupted one, which not all of its steps have, is not counted and deleted too.
     """
     # Sorted by version, the order of their making: after a restore, the batches before it have greater ids.
-    counted = sorted(snapshots_of(folder), key=lambda steps: max(snapshot.version for snapshot in steps.values()))[
-        -keep:
-    ]
+    counted = sorted(snapshots_of(folder), key=lambda steps: max(step.version for step in steps.values()))[-keep:]
     for step in steps:
         wanted = {snapshot[step].version for snapshot in counted if step in snapshot}
         places = _records(folder, step)

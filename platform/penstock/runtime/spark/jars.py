@@ -20,7 +20,7 @@ from penstock.runtime.spark.java import java_command
 
 __all__ = ["Jars", "are_there", "delta_jars", "differences", "ensure", "read_digests"]
 
-_DIGEST_LENGTH = 64
+_DIGEST_LENGTH = 64  # a sha256 in hexadecimal
 _SAID = 12
 """The last lines of what Ivy says name what it could not find; those before are its search."""
 

@@ -96,8 +96,8 @@ def take_task(schema: pa.Schema) -> TaskFunction:
         for batch in batches:
             for payload in batch.column("_payload"):
                 with pa.ipc.open_stream(payload.as_buffer()) as rows:
-                    for found in rows:
-                        yield from pa.Table.from_batches([found]).cast(schema).to_batches()
+                    for sent in rows:
+                        yield from pa.Table.from_batches([sent]).cast(schema).to_batches()
 
     return run
 

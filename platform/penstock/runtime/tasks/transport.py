@@ -37,6 +37,7 @@ ENVELOPE = pa.schema([("_pid", pa.int32()), ("_port", pa.string()), ("_order", p
 CARRIER_DDL = "_pid int, _port string, _order long, _payload binary"
 
 _MOST_BYTES = 64 << 20
+"""About how many bytes of rows are in one payload at most."""
 BATCH_BYTES = 256 << 20
 """About how many bytes of rows are in one record batch at most: an array of Arrow ends at 2 GiB (F75)."""
 

@@ -34,6 +34,7 @@ ASKS_FOR_MORE = ("delta.constraints.", "delta.columnMapping.mode", "delta.enable
 Actions = Sequence[Mapping[str, Any]]
 """What a commit did to a table, as its file in `_delta_log` says it."""
 _TRIES = 10
+"""How often a commit is tried that another program's commit overtakes."""
 
 
 class _Whose(Enum):

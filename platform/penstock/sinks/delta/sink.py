@@ -38,7 +38,7 @@ __all__ = ["Delta"]
 
 log = structlog.get_logger()
 
-_TRIES = 10
+_TRIES = 10  # of a commit that another program's commit overtakes
 _EVERY = 100
 """As delta-rs has it where a table does not say."""
 _FOLDED = "_last_checkpoint"

@@ -44,7 +44,7 @@ _TAIL = 64 * 2**10
 """Bytes at the end of a driver's events that are searched for its last one."""
 _KEPT_LOGS = 20
 _SCRATCH = "penstock-driver-"
-_SIGNALLED = 128
+_SIGNALLED = 128  # a shell exits with 128 plus the number of the signal that ended its child
 
 
 class LocalLauncher:
