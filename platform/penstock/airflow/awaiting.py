@@ -28,7 +28,7 @@ __all__ = ["AskingOperator", "StreamOperator", "is_deferrable"]
 
 
 class StreamOperator(BaseOperator):
-    """What all have: a job, and the project that it is of."""
+    """An operator for one stream: it has a job and a project."""
 
     def __init__(self, *, job: str, project: str, **rest: Any) -> None:
         super().__init__(**rest)

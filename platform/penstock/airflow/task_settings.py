@@ -1,4 +1,4 @@
-"""Say where and how tasks run, from `[airflow]` of the configuration.
+"""Settings of where and how tasks run, from `[airflow]` of the configuration.
 
 A task that follows a stream lasts as long as the stream. It is deferred, so that it takes no worker slot, and so is the
 one that waits until a driver runs. Where a follower is not, `pool` bounds how many slots such tasks take. Commands wait

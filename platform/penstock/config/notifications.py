@@ -51,7 +51,7 @@ class AirflowLogin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventsSettings:
-    """Hold where events go: assets to an Airflow, alerts to a webhook, whose address is a secret itself."""
+    """Where events go: assets to an Airflow, alerts to a webhook, whose address is a secret itself."""
 
     airflow: AirflowLogin | None = None
     webhook: Secret | None = None

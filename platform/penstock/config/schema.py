@@ -180,7 +180,7 @@ class EventsSection(_Section):
 
 
 class SharedSections(_Section):
-    """What both files may say."""
+    """The sections that both files may have."""
 
     checkpoint: CheckpointSection = CheckpointSection()
     spark: SparkSection = SparkSection()

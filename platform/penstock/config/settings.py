@@ -38,7 +38,7 @@ _AIRFLOW_KEYS = tuple(AirflowSection.model_fields)
 
 
 class Settings(SharedSections):
-    """What is in force for one job: the environment, then the job's own file, the project's, and the defaults.
+    """The settings in force for one job: of the environment, then the job's own file, the project's, and the defaults.
 
     Attributes:
         root: The checkpoint root; of a root on HDFS the folder of this machine that stands for it.

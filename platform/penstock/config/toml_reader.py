@@ -41,7 +41,7 @@ _WANTED = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """Hold one thing that is wrong in a file; line 0 where no line can be named."""
+    """One thing that is wrong in a file; line 0 where no line can be named."""
 
     line: int
     what: str

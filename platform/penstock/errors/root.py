@@ -1,4 +1,4 @@
-"""Hold the root of all errors and the exit codes of commands (DESIGN 11)."""
+"""The root of all errors and the exit codes of commands (DESIGN 11)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Hold what the user says: jobs, streams, steps, windows and policies, as frozen values that know nothing of Spark."""
+"""The user's description of a job: streams, steps, windows and policies, as frozen values that do not know Spark."""

@@ -29,7 +29,7 @@ class AggregateKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """Hold one aggregate: its kind and the Spark SQL expression it reads, None for count of rows."""
+    """One aggregate: its kind and the Spark SQL expression it reads, None for count of rows."""
 
     kind: AggregateKind
     expression: str | None = None

@@ -1,4 +1,4 @@
-"""Say how long and how many, as types of their own: a bare int where one is meant is refused."""
+"""Lengths of time and numbers of rows, as types of their own: a bare int in their place is refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LONGEST = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, order=True)
 class Duration:
-    """Hold a length of time as an integer number of microseconds; `seconds(5)` and its like make one."""
+    """A length of time as an integer number of microseconds; `seconds(5)` and its like make one."""
 
     micros: int
 
@@ -55,7 +55,7 @@ class Duration:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Count:
-    """Hold a number of rows, at least one."""
+    """A number of rows, at least one."""
 
     rows: int
 

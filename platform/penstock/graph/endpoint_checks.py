@@ -1,4 +1,4 @@
-"""Tell what is no source or sink when a job is written, by names alone: the graph imports neither."""
+"""Check sources and sinks when a job is written, by the names of their methods: the graph imports neither."""
 
 from __future__ import annotations
 

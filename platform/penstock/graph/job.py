@@ -141,7 +141,7 @@ class Job:
 
 
 class Stream(StatefulSteps["Stream"]):
-    """Stand for rows in motion; each method returns a new stream and leaves this one as it is."""
+    """Rows in motion; each method returns a new stream and leaves this one as it is."""
 
     def __init__(self, job: Job, node: Node) -> None:
         self._job = job

@@ -1,4 +1,4 @@
-"""Hold the steps of a job as frozen values linked by their parents; none knows how it is computed."""
+"""The steps of a job as frozen values linked by their parents; none knows how it is computed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Node:
-    """Hold what every step has: the user's line. Two steps are equal only if they are the same object."""
+    """A step of a job, at a line of the user's. Two steps are equal only if they are the same object."""
 
     site: SourceLocation = field(default_factory=user_site)
 
@@ -124,7 +124,7 @@ class SinkNode(_OneParent):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SideNode(Node):
-    """Stand for a side output of a step, under a name that both know; one subclass for each kind."""
+    """A side output of a step, under a name that both know; one subclass for each kind."""
 
     name: str
 
@@ -142,7 +142,7 @@ class SideNode(Node):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LateNode(SideNode):
-    """Stand for the rows that came too late for the windows that name this stream."""
+    """The late data of the windows that name this side output."""
 
     kind: ClassVar[str] = "late"
     title: ClassVar[str] = "late rows {name}"
@@ -152,7 +152,7 @@ class LateNode(SideNode):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class QuarantineNode(SideNode):
-    """Stand for the rows that the check, source or state function of this name quarantined."""
+    """The rows that the check, source or state function of this name quarantined."""
 
     kind: ClassVar[str] = "quarantine"
     title: ClassVar[str] = "quarantine of {name}"
@@ -162,7 +162,7 @@ class QuarantineNode(SideNode):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SnapshotNode(SideNode):
-    """Stand for the whole state of the step of this name, after each batch (SEMANTICS 7.4)."""
+    """The whole state of the step of this name, after each batch (SEMANTICS 7.4)."""
 
     kind: ClassVar[str] = "snapshots"
     title: ClassVar[str] = "snapshots of {name}: its whole state after each batch, which costs a read of all of it"

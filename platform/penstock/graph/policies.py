@@ -8,7 +8,7 @@ __all__ = ["BadRecord", "LatenessRule", "OnEnd", "OnError", "OnFail"]
 
 
 class OnFail(Enum):
-    """Say what a failed check does to the rows (SEMANTICS 11.5)."""
+    """The effect of a failed check on the rows (SEMANTICS 11.5)."""
 
     WARN = "warn"
     DROP = "drop"
@@ -18,21 +18,21 @@ class OnFail(Enum):
 
 
 class LatenessRule(Enum):
-    """Say when a row is late (SEMANTICS 2.3): by its windows, or by the watermark whatever the window."""
+    """The rule for late rows (SEMANTICS 2.3): by their windows, or by the watermark whatever the window."""
 
     WINDOW = "window"
     WATERMARK = "watermark"
 
 
 class BadRecord(Enum):
-    """Say what happens to a record that does not fit the schema (SEMANTICS 9.3)."""
+    """The fate of a record that does not fit the schema (SEMANTICS 9.3)."""
 
     QUARANTINE = "quarantine"
     FAIL = "fail"
 
 
 class OnEnd(Enum):
-    """Say what the end of a bounded source means (SEMANTICS 2.1)."""
+    """The meaning of a bounded source's end (SEMANTICS 2.1)."""
 
     CLOSE = "close"
     KEEP_OPEN = "keep_open"

@@ -1,4 +1,4 @@
-"""Say how often a job makes a data checkpoint."""
+"""Schedules of data checkpoints."""
 
 from __future__ import annotations
 

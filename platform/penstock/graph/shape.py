@@ -1,4 +1,4 @@
-"""Say which step of a job reads which, in JSON values: what a driver's record tells pages that load no job."""
+"""Describe which step of a job reads which, as JSON values, for a driver's record: pages load no job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say when a key is forgotten, and which clock a timer goes by (SEMANTICS 7.2, 7.8)."""
+"""Timeouts, which set the state TTL of keys, and the clocks of timers (SEMANTICS 7.2, 7.8)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BATCH = TimerClock.BATCH
 
 @dataclass(frozen=True, slots=True)
 class Timeout:
-    """Say when a key times out: so many microseconds of batch time without a row, or by a deadline in event time.
+    """A key's timeout: so many microseconds of batch time without a row, or a deadline in event time.
 
     `idle(minutes(5)) | event_time()` is both, whichever comes first.
     """

@@ -28,7 +28,7 @@ class LateTo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeWindow:
-    """Hold windows [start, start + size) whose starts are `offset` plus the multiples of `every` from 1970.
+    """Windows [start, start + size) whose starts are `offset` plus the multiples of `every` from 1970.
 
     All in microseconds.
     A window without a late policy cannot be used: choose with `drop_late()` or `late_to(name)`.

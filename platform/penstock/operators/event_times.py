@@ -1,4 +1,4 @@
-"""Say which rows of a step's output lack the event time that another step needs."""
+"""Report the rows of a step's output without the event time that another step needs."""
 
 from __future__ import annotations
 

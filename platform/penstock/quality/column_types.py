@@ -25,7 +25,7 @@ class Family(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """Hold a column's Spark type: its simple name, its family, and the scale of a decimal."""
+    """A column's Spark type: its simple name, its family, and the scale of a decimal."""
 
     name: str
     family: Family

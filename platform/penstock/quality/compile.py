@@ -42,7 +42,7 @@ _MOMENTS = frozenset({Family.DATE, Family.TIMESTAMP, Family.TIMESTAMP_NTZ})
 
 @dataclass(frozen=True, slots=True)
 class CompiledGate(CompiledRules):
-    """Hold a suite compiled for the columns of one stream; it can be pickled and sent to tasks.
+    """A suite compiled for the columns of one stream; it can be pickled and sent to tasks.
 
     A gate compiled without columns says only that the suite is sound; using it on rows raises GateError.
     """

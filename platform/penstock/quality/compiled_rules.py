@@ -1,4 +1,4 @@
-"""Hold the rules of a suite, ready to run on the columns of one stream."""
+"""The rules of a suite, ready to run on the columns of one stream."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["CompiledRule", "CompiledRules"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledRule:
-    """Hold one rule ready to run.
+    """One rule ready to run.
 
     `name` is stable as long as the rule keeps its place: suite:position:type(column).
     A row rule has the `hidden` column that its `expression` fills; a critical one has a `bit` in `fails_mask`.
@@ -53,7 +53,7 @@ class CompiledRule:
 
 @dataclass(frozen=True, slots=True)
 class CompiledRules:
-    """Hold all rules of a gate; `typed` says whether the columns they run on are known."""
+    """All rules of a gate; `typed` says whether the columns they run on are known."""
 
     name: str
     rules: tuple[CompiledRule, ...]

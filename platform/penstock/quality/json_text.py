@@ -29,7 +29,7 @@ _WORD = re.compile(r"[A-Za-z]+")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Hold one JSON value: a scalar, a list of nodes, or a dict of nodes.
+    """One JSON value: a scalar, a list of nodes, or a dict of nodes.
 
     `where` says the place for errors: `file:line` where the text came from a file, otherwise a path of keys.
     """

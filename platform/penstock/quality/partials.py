@@ -1,4 +1,4 @@
-"""Hold what one task measured of its rows: a few numbers for each unit, which merge exactly in any order.
+"""The measurements of one task's rows: a few numbers for each unit, which merge exactly in any order.
 
 The layout, all of it Arrow, so that a batch that closes hundreds of windows costs a few vectorised calls:
 
@@ -31,7 +31,7 @@ _SUM_VALUES = ("high", "low")
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """Hold the measurements of some rows; `by` names the columns that tell units apart, none for one unit."""
+    """The measurements of some rows; `by` names the columns that tell units apart, none for one unit."""
 
     by: tuple[str, ...]
     units: pa.Table

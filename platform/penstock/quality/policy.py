@@ -1,4 +1,4 @@
-"""Say what becomes of a unit's rows, from its verdict and the job's policies (SEMANTICS 11.4 to 11.6)."""
+"""Decide the fate of a unit's rows, from its verdict and the job's policies (SEMANTICS 11.4 to 11.6)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Action", "Disposition", "OnFail", "disposition", "table_policy"]
 
 
 class Action(Enum):
-    """Say what the driver does with the rows of a unit."""
+    """The driver's action on the rows of a unit."""
 
     PUBLISH = "publish"
     DROP = "drop"

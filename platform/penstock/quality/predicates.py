@@ -148,7 +148,7 @@ def _member(value: Any, column: ColumnType, rule: Rule, label: str) -> str:
 
 
 def _text_fits(text: str, column: ColumnType) -> bool:
-    """Tell whether Spark can cast the text to the column's type without raising, and as it is read here."""
+    """Return whether Spark can cast the text to the column's type without raising, and as it is read here."""
     if column.family is Family.STRING:
         return True
     moment = parse_moment(text)

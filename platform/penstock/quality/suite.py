@@ -43,7 +43,7 @@ __all__ = ["EXPECTATIONS", "Kind", "Rule", "Severity", "Suite", "load_suite"]
 
 
 class Severity(Enum):
-    """Say what a failed rule means: critical decides, warning and info are recorded (SEMANTICS 11.4)."""
+    """The weight of a failed rule: critical decides, warning and info are recorded (SEMANTICS 11.4)."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -51,7 +51,7 @@ class Severity(Enum):
 
 
 class Kind(Enum):
-    """Say whether a rule judges each row by itself, or needs the whole unit."""
+    """Whether a rule judges each row by itself, or needs the whole unit."""
 
     ROW = "row"
     TABLE = "table"
@@ -59,7 +59,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Hold one expectation as it was written; `position` counts from 1 and `where` is its place in the file."""
+    """One expectation as it was written; `position` counts from 1 and `where` is its place in the file."""
 
     position: int
     type: str
@@ -78,7 +78,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Hold a suite: its name and its rules in the order of the file."""
+    """A suite: its name and its rules in the order of the file."""
 
     name: str
     rules: tuple[Rule, ...]

@@ -1,4 +1,4 @@
-"""Hold what a gate found: a result for each rule, and the verdict they make together."""
+"""The findings of a gate: a result for each rule, and the verdict they make together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Observed = int | float | dt.date | dt.datetime | None
 
 
 class Status(Enum):
-    """Say how a unit came through its gate; EMPTY when it held no row, and so was not judged (SEMANTICS 11.1)."""
+    """The result of a unit at its gate; EMPTY when it held no row, and so was not judged (SEMANTICS 11.1)."""
 
     PASSED = "passed"
     FAILED = "failed"

@@ -69,7 +69,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """Hold what a publisher is asked to make visible: the files that Commit `batch` names, under one app id.
+    """A request to a publisher: to make visible the files that Commit `batch` names, under one app id.
 
     `app` is `<checkpoint uuid>/<sink>`, and never that of another checkpoint or sink. Of one app the batches come in
     rising order, with gaps: a batch without rows for the sink may be left out.
@@ -83,7 +83,7 @@ class Publication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Say what a table is to show again: what `app` had published when `batch` was committed, at `slot` of the log.
+    """The content that a table is to show again: that of `app` when `batch` was committed, at `slot` of the log.
 
     A `batch` of None is the time before its first.
     """

@@ -15,7 +15,7 @@ __all__ = ["MemorySink"]
 
 
 class MemorySink(Sink):
-    """Hold published rows by app and batch, each batch's in order of arrival; outlives the driver, as a table would."""
+    """Published rows by app and batch, each batch's in order of arrival; outlives the driver, as a table would."""
 
     deduplicates = True
     in_order = True

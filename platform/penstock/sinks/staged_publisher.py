@@ -21,7 +21,7 @@ __all__ = ["StagedPublisher"]
 
 
 class StagedPublisher:
-    """Hold one sink for as long as somebody publishes to it.
+    """One sink for as long as somebody publishes to it.
 
     `folder` is the sink's own below the checkpoint; the tasks may write elsewhere, as `staging` says.
     `schema` is that of the rows; without it the staged files tell. `spark` is as in `Sink.open`.

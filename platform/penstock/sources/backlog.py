@@ -1,4 +1,4 @@
-"""Say what waits in the partitions of a source, and divide what one batch may read among them: pure functions.
+"""Count what waits in the partitions of a source, and divide what one batch may read among them: pure functions.
 
 A source says what it has (`Waiting`), and the engine says how far it reads (`Ends`). So limits, and the
 end of a bounded run, mean the same for every source, and none has to mind them.
@@ -24,7 +24,7 @@ class ReadLimit:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Say what waits in one partition: `next` <= `batch_end` <= `latest`, places in a unit of the source's own.
+    """The backlog of one partition: `next` <= `batch_end` <= `latest`, places in a unit of the source's own.
 
     Attributes:
         next: The first place that was not read.

@@ -110,7 +110,7 @@ class _spilled:  # noqa: N801 - a context manager
 
 @dataclass
 class _Run:
-    """Hold the next rows of a run."""
+    """The next rows of a run."""
 
     reader: pa.RecordBatchFileReader
     number: int
@@ -118,7 +118,7 @@ class _Run:
     held: pa.Table | None = None
 
     def fill(self) -> bool:
-        """Hold at least a row, and return whether there is one."""
+        """Read until there is at least a row, and return whether there is one."""
         while (self.held is None or not self.held.num_rows) and self.taken < self.reader.num_record_batches:
             self.held = pa.Table.from_batches([self.reader.get_batch(self.taken)])
             self.held = self.held.append_column(_RUN, pa.repeat(self.number, self.held.num_rows))

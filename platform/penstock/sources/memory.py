@@ -39,7 +39,7 @@ _TAKEN = "taken"
 
 
 class _Fed:
-    """Hold what was fed, and the folder of spooled spans, which goes with the last source that holds this."""
+    """The fed rows, and the folder of spooled spans, which goes with the last source that holds this."""
 
     def __init__(self) -> None:
         self.id = uuid.uuid4().hex
@@ -52,7 +52,7 @@ class _Fed:
 
 
 class MemorySource(Source):
-    """Hold rows that a test feeds, as chunks numbered from 0.
+    """Rows that a test feeds, as chunks numbered from 0.
 
     A position names the chunks that were read, so a restart or a restore reads the later ones again.
     `on_end` says whether all windows close at the end, where `end` makes one (SEMANTICS 2.1).
@@ -109,7 +109,7 @@ class MemorySource(Source):
         return self._fed.ended
 
     def end(self) -> None:
-        """Say that no rows come after those that were fed: the source is bounded from now on."""
+        """End the source after the rows that were fed: it is bounded from now on."""
         self._fed.ended = True
 
     def continue_from(self, other: MemorySource) -> None:

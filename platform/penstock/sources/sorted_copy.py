@@ -37,7 +37,7 @@ _UNUSED = 3600.0
 
 @dataclass(frozen=True)
 class SortedCopy:
-    """Hold where the pieces of a copy lie: offset, length in bytes, rows and checksum of each."""
+    """The places of the pieces of a copy: offset, length in bytes, rows and checksum of each."""
 
     path: Path
     schema: pa.Schema

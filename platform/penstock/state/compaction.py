@@ -32,7 +32,7 @@ _TRIES = 12
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Hold merged rows: all there are below `bound` in the runs of the plan, or all there are, where it is None.
+    """Merged rows: all there are below `bound` in the runs of the plan, or all there are, where it is None.
 
     `indivisible`: they are of one group and hash, so a smaller budget would not make them fewer.
     """

@@ -41,7 +41,7 @@ AT_ONCE = 32 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan:
-    """Say which runs of a part are to be merged, oldest first, as far as `budget_bytes` of them goes.
+    """The runs of a part to merge, oldest first, as far as `budget_bytes` of them goes.
 
     `oldest`: no older rows are in the chain, so tombstones have nothing left to hide.
     """

@@ -19,7 +19,7 @@ _MOST_GROUPS = 64
 
 
 def may_have(hashes: Ints, first: Bound, last: Bound) -> bool:
-    """Tell by group and hash of its first and last row whether a block or piece may have rows with these hashes.
+    """Return whether a block or piece may have rows with these hashes, by group and hash of its first and last row.
 
     `hashes` are sorted. One of several groups always may, because each group begins with its least hash.
     """

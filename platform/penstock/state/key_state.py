@@ -1,4 +1,4 @@
-"""What a state function is handed for a key: its state, and what it may do with it (SEMANTICS 7.1, 7.2, 7.8)."""
+"""The argument of a state function for a key: its state, and the calls that it allows (SEMANTICS 7.1, 7.2, 7.8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tell which state partition a key belongs to, and whether two keys are the same.
+"""Compute the state partition of a key, and compare keys.
 
 Hashes are made elsewhere (`xxhash64` of the normalised key columns, signed 64 bits); here they are only compared.
 Equal hashes do not make equal keys, so every lookup by hash compares the key columns as well.

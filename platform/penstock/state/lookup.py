@@ -17,7 +17,7 @@ _MOST = 2**63 - 1
 
 
 class Found:
-    """Hold a batch's keys, which of them are still looked for, and the rows found so far.
+    """A batch's keys, which of them are still looked for, and the rows found so far.
 
     `schema` has the columns to be returned.
     `pending` are the places, ascending, of keys that no run so far had a row of.

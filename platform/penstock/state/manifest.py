@@ -1,4 +1,4 @@
-"""Say which pieces of which files are the state of one partition: the manifest, one for each batch that changed it.
+"""The manifest: the pieces of files that are the state of one partition, one for each batch that changed it.
 
 For each part it holds a *chain* of runs, oldest first. A run is rows sorted by (`_group`, `_hash`), in one or more
 pieces. A run that is being merged into another carries a bound, `low`: its rows below it are dead, because they live
@@ -33,7 +33,7 @@ FOLDED = "folded"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Hold a sorted run of a chain.
+    """A sorted run of a chain.
 
     `number` names it within the manifest, `batch` is the last that wrote to it.
     `low` is the bound below which its rows are dead, None where none are; `into` the number of the run it is merged
@@ -68,7 +68,7 @@ class ManifestRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """Hold the state of one partition of a step after a batch.
+    """The state of one partition of a step after a batch.
 
     `keys` are the names of the step's key columns.
     `chains` holds the runs of each part, oldest first; a part without runs is not in it.
@@ -140,7 +140,7 @@ class Manifest:
         return replace(self, facts=dict(facts))
 
     def at(self, batch: int) -> Manifest:
-        """Say that this is the state after a batch."""
+        """Return this state as that after a batch."""
         return replace(self, batch=batch)
 
     def merged(

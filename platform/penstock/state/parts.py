@@ -1,4 +1,4 @@
-"""Say of each part of a state how its rows merge, and what makes two of them rows of the same.
+"""Describe for each part of a state how its rows merge, and by which columns two rows are of the same key.
 
 A part's *identity* are the columns that, beside `_group`, say whose a row is. How rows of one identity merge is the
 part's *merge kind*:
@@ -41,7 +41,7 @@ class Merge(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trim:
-    """Say which rows of a part that appends are over for their key.
+    """The rule for rows of an appending part that are over for their key.
 
     The part `part`, of kind LATEST and with the same identity, has a row for each key in group 0. Rows whose column
     `by` is below its column `floor` are over, and so are all rows of a key without such a row; null lets none go.

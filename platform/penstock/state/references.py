@@ -32,7 +32,7 @@ MERGED = "~"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Say where a section lies and what it holds.
+    """The place of a section, and its content.
 
     `head` and `tail` are the bytes before and after its blocks, `checksum` the crc32 of both.
     `first` and `last` are group and hash of its first and last row.
@@ -110,7 +110,7 @@ def file_name(name: str, number: int) -> str:
 
 
 def is_file_name(name: str) -> bool:
-    """Tell whether a segment's file can have this name; all others in a folder are never read (F15)."""
+    """Return whether a segment's file can have this name; all others in a folder are never read (F15)."""
     return _FILE.fullmatch(name) is not None
 
 
@@ -121,10 +121,10 @@ def batch_of(name: str) -> int | None:
 
 
 def is_segment_name(name: str) -> bool:
-    """Tell whether a segment can have this name: the batch in 12 digits, then what makes it unique."""
+    """Return whether a segment can have this name: the batch in 12 digits, then what makes it unique."""
     return _NAME.fullmatch(name) is not None
 
 
 def is_part_name(name: str) -> bool:
-    """Tell whether a part, or its merged rows, can have this name."""
+    """Return whether a part, or its merged rows, can have this name."""
     return _PART.fullmatch(name) is not None

@@ -40,7 +40,7 @@ MOST_FILES = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Hold a record batch of a section, checked, and views of its columns `_group`, `_hash` and `_deleted`.
+    """A record batch of a section, checked, and views of its columns `_group`, `_hash` and `_deleted`.
 
     `generation` is that of its columns, as in `Adapters`.
     """

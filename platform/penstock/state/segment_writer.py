@@ -155,7 +155,7 @@ class SegmentWriter:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Hold the bytes of a section that is not in a file yet."""
+    """The bytes of a section that is not in a file yet."""
 
     data: pa.Buffer
     piece: Piece

@@ -48,7 +48,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """Say what a batch left of a partition.
+    """The result of a batch in a partition.
 
     `ref` names the new manifest, `segment` the segment, which may have no files; both are None where nothing changed.
     `written` are the bytes of the batch's own rows, `rewritten` those of merged ones.

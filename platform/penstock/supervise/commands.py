@@ -22,7 +22,7 @@ _REMEMBERED = 200
 
 
 class Verb(Enum):
-    """What can be asked of a stream."""
+    """The requests that a stream accepts."""
 
     START = "start"
     RESTART = "restart"
@@ -37,7 +37,7 @@ _ENDING = (Verb.RESTART, Verb.STOP, Verb.DRAIN, Verb.SUSPEND)
 
 
 class CommandResult(Enum):
-    """What became of a command."""
+    """The outcome of a command."""
 
     DONE = "done"
     """It changed what is wanted."""

@@ -26,7 +26,7 @@ _POLL = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What became of a command: the stream after it, and the generation that it began or found."""
+    """The outcome of a command: the stream after it, and the generation that it began or found."""
 
     stream: Stream
     outcome: CommandResult

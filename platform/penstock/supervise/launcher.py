@@ -18,7 +18,7 @@ Handle = dict[str, JsonValue]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOrder:
-    """Say which driver to start: a job of a project, with the code of one version, as one generation."""
+    """An order to start a driver: a job of a project, with the code of one version, as one generation."""
 
     job: str
     project: Path
@@ -29,7 +29,7 @@ class LaunchOrder:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a launcher sees of a driver; `handle` where it had to be found."""
+    """A launcher's view of a driver; `handle` where it had to be found."""
 
     life: Life
     exit: Exit | None = None

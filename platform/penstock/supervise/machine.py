@@ -73,7 +73,7 @@ class Exit:
     judged: bool = False
 
     def __str__(self) -> str:
-        """Say it in words."""
+        """Return the action in words."""
         if self.error and self.code is None:
             return f"is gone: {self.error}"
         if self.error:
@@ -106,7 +106,7 @@ class Beat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """What a log's newest Takeover says; `handle` is None where the log was released, or has none."""
+    """The holder in a log's newest Takeover; `handle` is None where the log was released, or has none."""
 
     handle: dict[str, JsonValue] | None = None
     generation: int = 0
@@ -114,7 +114,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What one look at a stream showed; `handle` where its driver had to be found.
+    """The result of one look at a stream; `handle` where its driver had to be found.
 
     `rival` is a driver that lives and holds the log in the place of the stream's own, such as one that a person started
     with `--take-over`.
@@ -129,7 +129,7 @@ class Seen:
 
 
 class Action(Enum):
-    """What to do once the record is written."""
+    """An action of the supervisor once the record is written."""
 
     NOTHING = "nothing"
     LAUNCH = "launch"

@@ -117,7 +117,7 @@ class LeaseRecords:
 
 
 class LeaseWatch(LeaseRecords):
-    """Hold the lease of a control root, or stand by for it.
+    """Holds the lease of a control root, or stands by for it.
 
     The holder writes the next number again and again; who finds the number unmoved for `patience` seconds of the
     watcher's own clock writes it instead. A holder that finds its next number taken has lost the lease.

@@ -19,7 +19,7 @@ __all__ = ["Answered", "DriverSlot", "Limits", "Phase", "StartOptions", "Stream"
 
 
 class Wish(Enum):
-    """What a person, or Airflow, wants of a stream."""
+    """The wish of a person, or of Airflow, for a stream."""
 
     RUN = "RUN"
     DRAIN = "DRAIN"
@@ -65,7 +65,7 @@ class Limits(Record):
 
 
 class StartOptions(Record):
-    """What becomes of state and sinks where a stream begins; each means what the option of `penstock run` does.
+    """Options for state and sinks at a start; each has the meaning of the option of `penstock run`.
 
     The first three are done once for the command that began the stream, as a restore. What is to be dropped is said
     to every driver: until a batch is committed without it, none would start.

@@ -46,7 +46,7 @@ class _Stage(BaseModel):
 
 
 class _Status(BaseModel):
-    """What a supervisor reads in a driver's status; `waits_since` is when data or a due time began to wait."""
+    """A driver's status as a supervisor reads it; `waits_since` is when data or a due time began to wait."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 

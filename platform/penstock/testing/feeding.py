@@ -1,4 +1,4 @@
-"""What one call of a test feeds to the memory sources of a job."""
+"""The rows that one call of a test feeds to the memory sources of a job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Marks = float | datetime | Mapping[str, float | datetime] | None
 
 @dataclass(frozen=True)
 class Feed:
-    """Hold rows and watermarks by source; nothing is fed before `give`."""
+    """Rows and watermarks by source; nothing is fed before `give`."""
 
     sources: Mapping[str, MemorySource]
     rows: Mapping[str, list[Any]]

@@ -1,4 +1,4 @@
-"""Say in plain Python what time windows give: an oracle to compare an engine with, written from SEMANTICS 2 and 3 only.
+"""A model of time windows in plain Python: an oracle to compare an engine with, written from SEMANTICS 2 and 3 only.
 
 It keeps every row, computes every window from its rows alone, and is slow on purpose.
 Times are integer microseconds since 1970; None is the watermark at the beginning of time.
@@ -25,7 +25,7 @@ _SLACK = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Hold the value an aggregate must have, and how far from it a double may lie."""
+    """The value an aggregate must have, and how far from it a double may lie."""
 
     value: Any
     slack: float = 0.0
@@ -49,7 +49,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class ModelWindow:
-    """Hold one key of one window that closed: its bounds, the key's values and the aggregates by name."""
+    """One key of one window that closed: its bounds, the key's values and the aggregates by name."""
 
     start: int
     end: int
@@ -59,7 +59,7 @@ class ModelWindow:
 
 @dataclass(frozen=True, slots=True)
 class ModelBatch:
-    """Hold what a batch gives: the windows that closed, in the order of their ends, late rows, and the accounting."""
+    """The result of a batch: the windows that closed, in the order of their ends, late rows, and the accounting."""
 
     windows: Sequence[ModelWindow]
     late: Sequence[Row]

@@ -1,4 +1,4 @@
-"""Tell the time: injected everywhere, so that a test can say what time it is."""
+"""Clocks, injected everywhere, so that a test can set the time."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ END_OF_TIME = 2**63 - 1
 
 
 class PartitionTime(Protocol):
-    """Say how far event time is in one source partition; a Commit keeps it.
+    """The progress of event time in one source partition; a Commit keeps it.
 
     `highest` is the highest event time seen, `seen_at` the time of the batch that last brought a row.
     """
@@ -49,7 +49,7 @@ class PartitionTime(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """Hold a partition's progress after a batch."""
+    """A partition's progress after a batch."""
 
     highest: int | None
     seen_at: int | None
@@ -59,7 +59,7 @@ class Progressed:
 
 @dataclass(frozen=True, slots=True)
 class SourceTime:
-    """Hold what bounds a source's event time.
+    """The bounds of a source's event time.
 
     `said` is a watermark that the source itself reports, which then stands for its rows' times.
     """

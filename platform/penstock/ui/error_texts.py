@@ -1,4 +1,4 @@
-"""Say what is wrong, for a page: of an error, and of what a driver's record says of one. Pure."""
+"""Make texts of errors, and of errors in a driver's record, for pages. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Trouble"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """Say what is wrong, where, and what to do about it."""
+    """An error for a page: what is wrong, where, and what to do about it."""
 
     what: str
     code: str | None = None

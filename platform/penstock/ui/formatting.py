@@ -1,4 +1,4 @@
-"""Say numbers, sizes and durations as people read them. Pure."""
+"""Format numbers, sizes and durations for people. Pure."""
 
 from __future__ import annotations
 

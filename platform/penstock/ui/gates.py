@@ -1,4 +1,4 @@
-"""Say what the gates of a job have decided, beside what reports say of the windows that they let through. Pure."""
+"""Sum up the decisions of a job's gates, beside reports on the windows that passed. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say what the pages show of a job, as values: made from its records and its log. Pure, and without any layout."""
+"""The content of a job's pages as values, made from its records and its log. Pure, and without any layout."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """What the pages show of a job. Times are microseconds since 1970, durations microseconds.
+    """The content of a job's pages. Times are microseconds since 1970, durations microseconds.
 
     `rows_left` is None where a source does not know what it still has. `delay` is now minus the lowest watermark of a
     step, None without one.

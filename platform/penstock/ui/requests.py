@@ -1,4 +1,4 @@
-"""Say what may be asked of a stream beside a restart, what each request does, and its command. Pure."""
+"""List the requests to a stream beside a restart, with the effect and the command of each. Pure."""
 
 from __future__ import annotations
 

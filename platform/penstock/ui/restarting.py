@@ -28,7 +28,7 @@ _OFFERED = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartFacts:
-    """What was read of a job for its restart; `recovered` is None without a checkpoint.
+    """The facts of a job for its restart; `recovered` is None without a checkpoint.
 
     `kept` and `recovered.kept` go together, `released` are held batches that a person has released, `steps` those with
     state, `tables` the names that [tables] of the job's configuration has.
@@ -101,7 +101,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a restart would do. With `trouble` it would be refused, and the rest says nothing.
+    """The effect of a restart. With `trouble` it would be refused, and the rest says nothing.
 
     `undone` are the batches that it rewinds past, `read` the rows that they have read. `found` is what sinks got of
     them, None where it rewinds past none.

@@ -1,4 +1,4 @@
-"""Say that a function of the user's keeps state for each key (SEMANTICS 7)."""
+"""The step of a user's function that keeps state for each key (SEMANTICS 7)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ASIDE_OUTLET, SNAPSHOTS_OUTLET = "aside", "snapshots"
 
 
 class Form(Enum):
-    """Say how a state function is called: for each row, for the rows of a partition, or for each key."""
+    """How a state function is called: for each row, for the rows of a partition, or for each key."""
 
     ROWS = "map_with_state"
     ARROW = "map_with_state_arrow"

@@ -1,4 +1,4 @@
-"""Say that the rows of each key are aggregated by windows of event time (SEMANTICS 3)."""
+"""The step that aggregates the rows of each key by windows of event time (SEMANTICS 3)."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class TimeWindowMethods(StepMethods[Stream]):
 
 
 class WindowedStream(Generic[Stream]):
-    """Stand for windows without aggregates: `aggregate` says what to compute."""
+    """Windows without aggregates: `aggregate` says what to compute."""
 
     def __init__(self, rows: TimeWindowMethods[Stream], name: str, spec: TimeWindow, partitions: int) -> None:
         self._rows = rows

@@ -1,4 +1,4 @@
-"""Hold partial aggregates: a cell owns some columns, fills them from rows, and merges them by group.
+"""Partial aggregates: a cell owns some columns, fills them from rows, and merges them by group.
 
 Every cell is commutative and associative: rows may be merged in any order and any grouping.
 Cells know neither keys nor windows.

@@ -29,7 +29,7 @@ _Invertible = ValueCount | IntegerSum | DecimalSum
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundAggregate:
-    """Hold one aggregate whose input type is known.
+    """One aggregate whose input type is known.
 
     `source` is the input it reads (None for a count of rows), `columns` are the partials that give its result.
     """
@@ -72,7 +72,7 @@ class BoundAggregate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregatePlan:
-    """Hold the aggregates of a step, their inputs and their partials; a plain value that can be pickled.
+    """The aggregates of a step, their inputs and their partials; a plain value that can be pickled.
 
     `inputs` maps the columns that `reduce` reads to the Spark SQL expressions they hold, each expression once.
     `fields` are the columns of the partials, `_rows` first.

@@ -24,7 +24,7 @@ _SHIFT = np.int64(32)
 
 @dataclass(frozen=True, slots=True)
 class Wide:
-    """Hold integers of 128 bits: `low` the bits of the lower word, `high` the upper word, both int64.
+    """Integers of 128 bits: `low` the bits of the lower word, `high` the upper word, both int64.
 
     `high` None says that every number fits into `low`, read as a signed number.
     """

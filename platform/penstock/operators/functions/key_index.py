@@ -55,7 +55,7 @@ NONE = -(2**63)
 
 
 class StateSource(Protocol):
-    """What a batch reads of a partition's state."""
+    """The reads of a batch from a partition's state."""
 
     def lookup(self, part: str, hashes: Ints, keys: pa.Table, *, schema: pa.Schema) -> tuple[Bools, pa.Table]:
         """Return which keys have a row, and a row for each; hashes are sorted."""
@@ -69,7 +69,7 @@ class StateSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyState:
-    """Say what a step keeps for each key: key columns, state columns, and how keys time out."""
+    """The state of a step for each key: key columns, state columns, and how keys time out."""
 
     keys: pa.Schema
     columns: pa.Schema

@@ -20,7 +20,7 @@ _UNFIT = (ValueError, OverflowError, ArithmeticError, pa.ArrowException)
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """Stand for what has a value that no Python object can hold: in which column, and as Arrow prints it."""
+    """The place of a value that no Python object can hold: its column, and the value as Arrow prints it."""
 
     column: str
     shown: str

@@ -31,7 +31,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialLayout:
-    """Hold the layout of a step's partials, and merge tables of it.
+    """The layout of a step's partials; merges tables of it.
 
     `keys` are the key columns; there may be none.
     `schema` is all columns: slice, hash, keys, partials.

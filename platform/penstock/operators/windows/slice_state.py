@@ -59,7 +59,7 @@ class SliceSource(Protocol):
 
 
 class Slices:
-    """Hold the slices of the state and, once added, those of the batch."""
+    """The slices of the state and, once added, those of the batch."""
 
     def __init__(self, source: SliceSource, layout: PartialLayout) -> None:
         self._source = source
@@ -93,7 +93,7 @@ class Kept(NamedTuple):
 
 
 class Continued:
-    """What both strategies with a running aggregate share: where it ends, and the rows that came late into it.
+    """The base of both strategies with a running aggregate: its end, and the rows that came late into it.
 
     `_end` is the end of the last window made; the next window shares the slices of [`_end` + every - size, `_end`).
     When rows of it are in the state, that next window is due next, so a jump further finds nothing worth keeping.

@@ -176,7 +176,7 @@ def due_ends(live: Times, after: int | None, to: int | None, window: TimeWindow)
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Hold what became of each row before it is aggregated: boolean masks, one item a row.
+    """The fate of each row before aggregation: boolean masks, one item a row.
 
     A row is `late`, or in `no_window`, or else it counts.
     `partly_late` rows count, in those of their windows that are not forgotten.

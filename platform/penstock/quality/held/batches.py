@@ -31,7 +31,7 @@ __all__ = ["HeldBatch", "HeldPins", "discard", "held_app", "release", "undecided
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldBatch:
-    """What a Commit holds back: files by sink, and the checks that held them.
+    """A batch with rows that its Commit holds back: files by sink, and the checks that held them.
 
     `ruling` is a decision that was begun and not finished. `undone` says that a restore has rewound past the batch:
     later batches read its rows a second time. `windows` are those that the batch has closed; a list of held batches
@@ -198,7 +198,7 @@ def discard(
 
 
 class SessionOnDemand:
-    """Stand for a Spark session that is opened when something is asked of it: most sinks never do."""
+    """A Spark session that opens at its first use: most sinks never use it."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make

@@ -27,7 +27,7 @@ _KIND = "held"
 
 
 class Decision(Enum):
-    """Say what becomes of a held batch."""
+    """A decision on a held batch."""
 
     RELEASE = "release"
     DISCARD = "discard"
@@ -35,7 +35,7 @@ class Decision(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldDecision:
-    """Hold what was decided on a batch, whether it was carried out, and how many rows of each sink it concerns.
+    """The decision on a batch, whether it was carried out, and how many rows of each sink it concerns.
 
     `windows` are those that the batch has closed, as `batch_report.closed_windows` has them; a decision of an earlier
     version names none.

@@ -1,4 +1,4 @@
-"""Say where Great Expectations finds the same on pandas as on Spark (SEMANTICS 11.2).
+"""Decide where Great Expectations finds the same on pandas as on Spark (SEMANTICS 11.2).
 
 The reference is Spark. The engines differ: pandas takes NaN as missing, a sum over nothing passes there, it compares
 whole numbers exactly, adds in another order, and its regular expressions are Python's. A report is made by pandas

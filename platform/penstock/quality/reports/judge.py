@@ -29,7 +29,7 @@ _PLACE = "penstock_place"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What was found for one rule on one window.
+    """The result of one rule on one window.
 
     `unexpected` of the `considered` rows failed, for rules on rows. `observed` is a number that was compared, and
     `shown` what was compared where it is no number. `error` says why Great Expectations could not judge.

@@ -27,7 +27,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class ReportSuite:
-    """Hold a suite: its name and its expectations in the order of the file."""
+    """A suite: its name and its expectations in the order of the file."""
 
     name: str
     expectations: tuple[Expectation, ...]

@@ -45,7 +45,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleSummary:
-    """What became of one rule over some windows.
+    """The results of one rule over some windows.
 
     `worst` is the largest share of unexpected rows in a window. `shares` are one number a bucket, None for none: the
     mean share of unexpected rows, or the mean of what was observed where the rule is on a number. `low` and `high` are
@@ -72,7 +72,7 @@ class RuleSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """What one run found. Times are microseconds since 1970."""
+    """The result of one run. Times are microseconds since 1970."""
 
     id: str
     check: str
@@ -94,7 +94,7 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckHistory:
-    """What became of one check's windows, each as its newest report found it."""
+    """The results of one check's windows, each of its newest report."""
 
     check: str
     windows: int

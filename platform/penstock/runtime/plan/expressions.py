@@ -76,7 +76,7 @@ def quoted(name: str) -> str:
 
 
 class BranchFrame:
-    """Hold a DataFrame on its way along a branch: which of its columns the user sees, and how rows are counted."""
+    """A DataFrame on its way along a branch: which of its columns the user sees, and how rows are counted."""
 
     def __init__(
         self, frame: DataFrame, visible: tuple[str, ...], hidden: tuple[str, ...] = _KEPT, *, guarded: bool = False

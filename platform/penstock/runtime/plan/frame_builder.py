@@ -59,7 +59,7 @@ _HOP_HIDDEN = pa.schema([(TIME, pa.int64()), (ARRIVAL, pa.binary())])
 
 @dataclass(kw_only=True)
 class BuiltJob:
-    """Hold the frame that every batch runs, and what analysing it taught."""
+    """The frame that every batch runs, and the results of its analysis."""
 
     frame: DataFrame = field(init=False)
     homes: PartitionPlacement

@@ -55,7 +55,7 @@ Leaf = StepLeaf | SinkLeaf
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Hold the way from a port to leaves that read the same columns."""
+    """The way from a port to leaves that read the same columns."""
 
     port: Node
     chain: tuple[Node, ...]
@@ -66,7 +66,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Hold the branches of a source that are computed in one pass over its rows.
+    """The branches of a source that are computed in one pass over its rows.
 
     `stem` are the steps that all of them begin with, transforms included.
     """
@@ -101,7 +101,7 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """Hold the whole plan of a job's batches."""
+    """The whole plan of a job's batches."""
 
     graph: JobGraph
     ingest: tuple[Fork, ...]

@@ -24,7 +24,7 @@ __all__ = ["BatchFrame", "BatchReader", "SourceRows"]
 
 @dataclass(frozen=True)
 class BatchFrame:
-    """Hold the frame of a `FrameReader` for one batch; None where the batch reads nothing of it, and in analysis."""
+    """The frame of a `FrameReader` for one batch; None where the batch reads nothing of it, and in analysis."""
 
     schema: pa.Schema
     frame: DataFrame | None = None

@@ -198,7 +198,7 @@ def snapshots_of(folder: Path) -> list[dict[str, SnapshotVersion]]:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Hold a data checkpoint: the Commit that it is of, and the version of each step's table."""
+    """A data checkpoint: its Commit, and the version of each step's table."""
 
     commit: Commit
     steps: Mapping[str, SnapshotVersion]

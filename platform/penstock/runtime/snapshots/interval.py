@@ -21,7 +21,7 @@ _TELLING = 2**25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Hold what is known: bytes of state, seconds and bytes of the last data checkpoint, both None before the first.
+    """Measurements of a job: bytes of state, seconds and bytes of the last data checkpoint, both None before the first.
 
     `age` is how long the job exists, `starts` how many drivers it has had: all but the first are counted as failures,
     though some were stopped by a person. `growth` is the bytes of segments that batches write in a second.
@@ -37,7 +37,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Hold an interval and why it is that, in words for an operator."""
+    """An interval and why it is that, in words for an operator."""
 
     seconds: float
     why: str

@@ -111,7 +111,7 @@ class HelperProcess:
 
 @dataclass(frozen=True, kw_only=True)
 class DataCheckpointPolicy:
-    """Say when data checkpoints are made, how many versions are kept, and what makes them.
+    """When data checkpoints are made, how many versions are kept, and what makes them.
 
     `recover_within` is seconds: how long a restart may read what came since the last one, where the interval is chosen.
     `patience` is seconds as well: one that takes longer hangs, and is given up.

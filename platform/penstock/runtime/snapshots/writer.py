@@ -93,7 +93,7 @@ class SnapshotOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class StepTaken:
-    """Hold what was made of a step: the table's version, its rows and bytes, and the new base of each partition."""
+    """The data checkpoint of a step: the table's version, its rows and bytes, and the new base of each partition."""
 
     version: int
     rows: int
@@ -103,7 +103,7 @@ class StepTaken:
 
 @dataclass(frozen=True, kw_only=True)
 class Taken:
-    """Hold a data checkpoint: what was made of each step, and how many seconds that took."""
+    """A data checkpoint: that of each step, and how many seconds it took."""
 
     steps: Mapping[str, StepTaken]
     seconds: float

@@ -1,4 +1,4 @@
-"""Tell the death of Spark's Java process from all that fails because of it (F05)."""
+"""Detect the death of Spark's Java process in the errors that follow from it (F05)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tell a value that a user's expression cannot take from a failure of Spark, and find the expression's line (F48)."""
+"""Distinguish values that a user's expression cannot take from failures of Spark, and find the expression (F48)."""
 
 from __future__ import annotations
 

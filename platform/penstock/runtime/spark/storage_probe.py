@@ -36,7 +36,7 @@ _TOKEN = b"penstock: may be deleted\n"
 
 
 class Answer(NamedTuple):
-    """What one task found in one folder: the name of the file that it left there, or what went wrong."""
+    """The answer of one task on one folder: the name of the file that it left there, or what went wrong."""
 
     host: str
     folder: str

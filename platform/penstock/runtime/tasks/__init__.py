@@ -1,1 +1,1 @@
-"""What runs in Spark's tasks: rows, state, side outputs and staged files of one partition."""
+"""The code of Spark's tasks: rows, state, side outputs and staged files of one partition."""

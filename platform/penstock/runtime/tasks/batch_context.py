@@ -33,7 +33,7 @@ Refs = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 @dataclass(frozen=True, kw_only=True)
 class BatchContext:
-    """Hold everything a task needs to know about its batch. Times are microseconds; plain JSON throughout."""
+    """Everything a task needs to know about its batch. Times are microseconds; plain JSON throughout."""
 
     batch: int
     time: int

@@ -27,7 +27,7 @@ __all__ = ["PartitionState", "main_table"]
 
 
 class PartitionState:
-    """Hold the state of one partition as the last Commit left it."""
+    """The state of one partition as the last Commit left it."""
 
     def __init__(
         self, reader: StateReader | Callable[[], StateReader], work: StateLayout, *, rebased: bool = False

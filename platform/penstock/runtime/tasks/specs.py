@@ -21,7 +21,7 @@ AHEAD = "too far in the future"
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSpec:
-    """Say how a branch accounts for the rows of its source; None in a branch that does not."""
+    """How a branch accounts for the rows of its source; None in a branch that does not."""
 
     name: str
     place: int
@@ -31,7 +31,7 @@ class SourceSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class StepLeafSpec:
-    """Say how rows of a branch become what a step takes of its input `side`.
+    """How rows of a branch become what a step takes of its input `side`.
 
     `keys` maps the step's key columns, `inputs` each expression that the step reads, to columns of the branch.
     """
@@ -85,7 +85,7 @@ class SinkLeafSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class RouteSpec:
-    """Say what the Python stage at the end of a branch does."""
+    """The work of the Python stage at the end of a branch."""
 
     source: SourceSpec | None
     filters: tuple[str | None, ...]
@@ -99,7 +99,7 @@ class RouteSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class StateSpec:
-    """Say what the state stage does for one step."""
+    """The work of the state stage for one step."""
 
     step: str
     sides: int

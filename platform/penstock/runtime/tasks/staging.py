@@ -19,7 +19,7 @@ __all__ = ["Outlet", "TaskFiles", "emit_to"]
 
 @dataclass(frozen=True, kw_only=True)
 class Outlet:
-    """Say where the rows of a port go: to sinks as they are, and along lanes to hops.
+    """Where the rows of a port go: to sinks as they are, and along lanes to hops.
 
     `ordered` are the sinks that want the order of arrival; `place` is that of the port among all of the graph.
     """

@@ -57,7 +57,7 @@ class Carrier(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Hold one thing a stage passes on: rows of a port for a partition, or a receipt as JSON bytes."""
+    """One thing a stage passes on: rows of a port for a partition, or a receipt as JSON bytes."""
 
     port: str
     body: pa.Table | bytes

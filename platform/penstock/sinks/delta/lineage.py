@@ -1,4 +1,4 @@
-"""Tell from a Delta table's log which checkpoint has written to it, without knowing the checkpoint (F19)."""
+"""Find in a Delta table's log the checkpoint that has written to it, without knowing the checkpoint (F19)."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _TRIES = 10
 
 
 class _Whose(Enum):
-    """Say what a version of a table is to a target."""
+    """The relation of a table's version to a target."""
 
     THEN = "then"
     """The app's, and part of the table when the target's batch was committed."""

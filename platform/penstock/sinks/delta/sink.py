@@ -146,7 +146,7 @@ class Delta(CreatingSink, TruncatableSink):
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What is known of a table at its newest version: the newest batch of an app, and what a commit has to know."""
+    """A table at its newest version: the newest batch of an app, and the facts that a commit needs."""
 
     app: str
     seen: int | None

@@ -1,1 +1,1 @@
-"""Tell people and Airflow what happens to streams."""
+"""Post the events of streams to people and to Airflow."""
