@@ -230,7 +230,18 @@ def with_hidden(
     error: pa.Array | None = None,
     raw: pa.Array | None = None,
 ) -> pa.Table:
-    """Return the table with the hidden columns appended."""
+    """Append the hidden columns to rows that a source has read.
+
+    Args:
+        table: The visible columns.
+        partition: The source partition of each row (int32), or one for all.
+        positions: The place of each row in its partition (int64).
+        error: What is wrong with a bad record (string), null for others; None where there is none.
+        raw: The text of a bad record (string), null for others; None where there is none.
+
+    Returns:
+        The table with PARTITION, POSITION, ERROR and RAW appended.
+    """
     n = table.num_rows
     index = partition if isinstance(partition, pa.Array) else pa.repeat(pa.scalar(partition, pa.int32()), n)
     table = table.append_column(PARTITION, index).append_column(POSITION, positions)

@@ -36,7 +36,12 @@ def externally_sorted(
 ) -> Iterator[pa.Table]:
     """Yield the rows of tables in the order of `order`, nulls last, ties by their column ROW; memory is bounded.
 
-    Runs lie in `folder` until the last row was yielded, where there is more than one.
+    Args:
+        parts: The rows, with a column ROW.
+        order: Returns the sort key of each row of a table.
+        folder: Where runs are spilled, until the last row was yielded, if there is more than one.
+        most: About how many bytes are sorted at a time.
+        batch: How many rows of a run are read at a time.
     """
     with ExitStack() as files:
         runs: list[_Run] = []

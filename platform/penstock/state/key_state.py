@@ -154,7 +154,14 @@ class State:
         timing_out: bool = False,
         firing: tuple[int, TimerClock] | None = None,
     ) -> None:
-        """Begin a call with what the key has; microseconds."""
+        """Begin a call.
+
+        Args:
+            values: The key's state; None for a key without.
+            deadline: The key's deadline in event time, microseconds; None for none.
+            timing_out: Whether the key times out, so that its state is removed after the call.
+            firing: The timer that fires, microseconds and clock; None for another call.
+        """
         self._values = None if values is None else dict(values)
         self._deadline = deadline
         self._timing_out = timing_out

@@ -54,11 +54,22 @@ _ALIGNMENT = 64  # as Arrow wants its buffers, which are mapped where they lie
 def write_segment(
     folder: Path, name: str, parts: Mapping[str, pa.Table], *, step: str, partition: int, batch: int
 ) -> SegmentRef:
-    """Write a segment durably and return what names it; without rows in any part, no file is written.
+    """Write a segment durably; without rows in any part, no file is written.
 
-    Tables need not be sorted; see `sort_rows` for what columns they may have.
-    Part names match `[a-z][a-z0-9_]*`.
-    Raises `SegmentExists`, `StorageFull`, `StorageDenied`, `StorageUnavailable`; then nothing has the name.
+    Args:
+        folder: The folder of the partition's state.
+        name: The segment's name, as of `segment_name`.
+        parts: By part, rows in any order, with the columns that `sort_rows` allows. Part names match
+            `[a-z][a-z0-9_]*`.
+        step: The step's name.
+        partition: The state partition.
+        batch: The id of the batch.
+
+    Returns:
+        The reference of the segment, for the manifest.
+
+    Raises:
+        SegmentExists, StorageFull, StorageDenied, StorageUnavailable: Nothing has the name then.
     """
     with SegmentWriter(folder, name, step=step, partition=partition, batch=batch) as writer:
         for part, table in parts.items():

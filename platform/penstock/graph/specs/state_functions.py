@@ -240,10 +240,10 @@ class StateFunctionMethods(StepMethods[Stream]):
             with_key_time=with_key_time,
         )
 
-    def _function(self, name: str, fn: object, partitions: int | None, **said: Any) -> Stream:
+    def _function(self, name: str, fn: object, partitions: int | None, **fields: Any) -> Stream:
         if not callable(fn):
             raise JobError(f"step {name!r} needs a function, not {fn!r}", where=str(user_site()))
-        return self._step(name, StateFunction(fn=fn, **said), partitions)
+        return self._step(name, StateFunction(fn=fn, **fields), partitions)
 
 
 def _checked_ddl(text: object, what: str, name: str) -> str:

@@ -64,11 +64,14 @@ class Cell(Protocol):
         ...
 
     def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
-        """Aggregate rows into one partial a group; what a group without rows gets merges as nothing."""
+        """Aggregate rows into one partial a group; that of a group without rows merges as nothing.
+
+        `ids` is the group of each row (int64, from 0), `groups` how many groups there are.
+        """
         ...
 
     def merge(self, partials: Partials, ids: Ids, groups: int) -> Partials:
-        """Merge partials into one a group.
+        """Merge partials into one a group; `ids` is the group of each partial (int64, from 0).
 
         Cells with an exact inverse take a `sign` as well, 1 or -1 for each partial (int64): those of -1 are subtracted.
         """

@@ -148,10 +148,22 @@ def release(
 ) -> HeldDecision:
     """Publish a held batch and note it; what was published already stays as it is.
 
-    `staged` is the job's folder for sinks without one of their own; `spark` is a session, or what opens one when used.
-    `still_mine` raises Fenced once the log is another's, and is asked before the decision and before each sink.
-    Raises HeldDecided when it was discarded, or undone by a restore; CheckpointCorrupt when a file is not what its
-    Commit names, before anything is published.
+    Args:
+        records: The decisions on held batches.
+        held: The batch.
+        graph: The job's graph, for its sinks.
+        uuid: The id of the job's checkpoint.
+        staged: The job's folder of staged files, for sinks without one of their own.
+        spark: A session, or what opens one when used.
+        by: The process or user that decides, for people.
+        still_mine: Raises Fenced once another process owns the log; called before the decision and before each sink.
+
+    Returns:
+        The decision in force.
+
+    Raises:
+        HeldDecided: The batch was discarded, or a restore has undone it.
+        CheckpointCorrupt: A file is not what its Commit names; nothing is published then.
     """
     if held.undone and (held.ruling is None or held.is_begun):
         raise HeldDecided(f"a restore has gone back behind batch {held.batch}: its rows come again in later batches")

@@ -56,7 +56,11 @@ class HeldAsks:
     _answered: set[str] = field(default_factory=set)
 
     def ask(self, batch: int, decision: Decision, *, by: str, at: int, again: str | None = None) -> str:
-        """Ask, or ask `again` under the id of before; return the id. `by` names a process or a user, for people."""
+        """Request a decision on a batch, and return the id of the request.
+
+        `by` names a process or a user, for people; `at` is the time, microseconds since 1970. `again` is the id of an
+        earlier request, which this one repeats.
+        """
         name = again or secrets.token_hex(16)
         records = self._records()
         number = records.put({"ask": name, "batch": batch, "decision": decision.value, "by": by, "at": at})

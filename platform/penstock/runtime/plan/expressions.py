@@ -108,7 +108,18 @@ class BranchFrame:
 def source_frame(
     frame: DataFrame, visible: tuple[str, ...], *, event_time: str | None, bounded_ahead: bool, site: SourceLocation
 ) -> BranchFrame:
-    """Add event time and fate to what a source's reader yields (SEMANTICS 2.7, 2.9, 9.3)."""
+    """Add event time and fate to the rows of a source (SEMANTICS 2.7, 2.9, 9.3).
+
+    Args:
+        frame: The rows, with the hidden columns of a source.
+        visible: The columns that the user sees.
+        event_time: A Spark SQL expression that gives a timestamp; None for none.
+        bounded_ahead: Whether rows beyond the batch time + max_future go to quarantine.
+        site: The user's line, for errors.
+
+    Returns:
+        The branch, with TIME (int64 microseconds) and ROW_STATUS (int32).
+    """
     from pyspark.sql import functions as F
 
     columns = [quoted(name) for name in visible]

@@ -71,7 +71,13 @@ class TaskFiles:
     ) -> Iterator[Item]:
         """Write the rows for each sink and yield the receipts; no rows, no file.
 
-        The files of `ordered` sinks have the order of arrival; where there are such sinks, so must the table.
+        Args:
+            table: The rows, with ARRIVAL where there are `ordered` sinks.
+            sinks: The names of the sinks, each of which gets a file of its own.
+            ordered: The sinks whose files keep ARRIVAL, the order of arrival.
+            fails: The critical rules that all of these rows fail.
+            unit: The end of the window of these rows, microseconds; None where the check judges the batch.
+            check: The check that judges the rows; None for none.
         """
         if table.num_rows == 0:
             return
