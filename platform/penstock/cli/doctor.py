@@ -1,29 +1,27 @@
-"""Run `penstock doctor`: say what this machine and project lack, and fetch the jars of delta-spark."""
+"""`penstock doctor`: say what this machine and project lack, and fetch the jars of delta-spark."""
 
 from __future__ import annotations
 
-import json as jsonlib
 import os
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from packaging.requirements import Requirement
+import typer
 
-from penstock.checkpoint.roots import control_store
-from penstock.checkpoint.storage.hdfs_cache import shown
-from penstock.cli.outcome import outcome
-from penstock.config.settings import checkpoint_root, load_settings
+from penstock.cli.options import Debug, Json, ProjectFolder
+from penstock.cli.outcome import outcome, project_at, write_json
 from penstock.errors import EnvironmentUnfit, PenstockError
-from penstock.runtime.process.logging import configure_events
-from penstock.runtime.process.project import Project, find_project
-from penstock.runtime.spark.jars import are_there, delta_jars, ensure
-from penstock.runtime.spark.java import java_command, java_major, java_says, java_trouble
 
-__all__ = ["Finding", "doctor_command", "package_findings"]
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
+    from penstock.runtime.process.project import Project
+
+__all__ = ["Finding", "commands", "package_findings"]
+
+commands = typer.Typer(rich_markup_mode=None)
 _EXTRAS = {"airflow": "DAGs", "quality": "quality reports", "ui": "the pages of `penstock ui`"}
 """What people use, and for what; the other extras are for who develops Penstock."""
 
@@ -36,23 +34,32 @@ class Finding(NamedTuple):
     trouble: str = ""
 
 
-def doctor_command(*, json: bool, project: Path | None, debug: bool) -> None:
-    """Print the result of each check, a line each; end with 78 where something must be mended before a job can run."""
-    configure_events(json=False)
+@commands.command()
+def doctor(*, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
+    """Check what a job needs on this machine; fetch the jars of delta-spark into .jars.
+
+    Checks Java, packages and their extras, jars by their digests, the checkpoint root and the settings of every job.
+
+    \b
+    Examples:
+      penstock doctor
+    """  # noqa: D301 - click knows the character, not the two
     with outcome(debug=debug):
         findings: list[Finding] = []
-        for finding in _findings(find_project(given=project)):
+        for finding in _findings(project_at(project)):
             findings.append(finding)
             if not json:
                 print(f"{'not ok' if finding.trouble else 'ok':8}{finding.what}: {finding.trouble or finding.found}")
         if json:
-            print(jsonlib.dumps([finding._asdict() for finding in findings]))
+            write_json([finding._asdict() for finding in findings])
         bad = [finding.what for finding in findings if finding.trouble]
         if bad:
             raise EnvironmentUnfit(f"no job can run before this is mended: {', '.join(bad)}")
 
 
 def _findings(project: Project) -> Iterator[Finding]:
+    from penstock.runtime.spark.java import java_command, java_major, java_says, java_trouble
+
     java = java_command(os.environ)
     said = java_says(java)
     trouble = java_trouble(java, said, os.environ.get("JAVA_HOME"))
@@ -65,6 +72,8 @@ def _findings(project: Project) -> Iterator[Finding]:
 
 def package_findings(name: str = "penstock") -> Iterator[Finding]:
     """Yield what is installed of the requirements of a distribution: the needed ones, and each extra in one line."""
+    from packaging.requirements import Requirement
+
     try:
         wanted = [Requirement(text) for text in requires(name) or []]
     except PackageNotFoundError:
@@ -74,8 +83,8 @@ def package_findings(name: str = "penstock") -> Iterator[Finding]:
     wrong = [*filter(None, map(_trouble, needed))]
     yield Finding("packages", f"{len(needed)} as {name} {version(name)} needs them", "; ".join(wrong))
     for extra, use in _EXTRAS.items():
-        own = [one for one in wanted if one.marker is not None and one.marker.evaluate({"extra": extra})]
-        missing = [*filter(None, map(_trouble, [one for one in own if one not in needed]))]
+        own = [each for each in wanted if each.marker is not None and each.marker.evaluate({"extra": extra})]
+        missing = [*filter(None, map(_trouble, [each for each in own if each not in needed]))]
         absent = f"not installed; {use} need it: pip install '{name}[{extra}]'"
         yield Finding(f"extra {extra}", absent if missing else f"installed, for {use}")
 
@@ -91,6 +100,8 @@ def _trouble(requirement: Requirement) -> str | None:
 
 
 def _jars(project: Project) -> Finding:
+    from penstock.runtime.spark.jars import are_there, delta_jars, ensure
+
     jars = delta_jars(project.jars)
     if are_there(jars):  # others beside them are the user's own, for Spark
         return Finding("jars", f"{len(jars.wanted())} of delta-spark in {project.jars}")
@@ -99,6 +110,10 @@ def _jars(project: Project) -> Finding:
 
 
 def _configuration(project: Project) -> Iterator[Finding]:
+    from penstock.checkpoint.roots import control_store
+    from penstock.checkpoint.storage.hdfs_cache import shown
+    from penstock.config.settings import checkpoint_root, load_settings
+
     try:
         root = checkpoint_root(project.root)
         control_store(root)

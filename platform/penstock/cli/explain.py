@@ -1,33 +1,59 @@
-"""Run `penstock explain`."""
+"""`penstock explain JOB`: show the steps of a job, its batch and its guarantees."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from rich.table import Table
-from rich.text import Text
+import typer
 
-from penstock.cli.outcome import outcome, show
-from penstock.runtime.inspect.explain import Section, explain_analysis, explain_graph
-from penstock.runtime.process.launch import spark_of
-from penstock.runtime.process.logging import configure_events
-from penstock.runtime.process.project import LoadedJob, find_project
+from penstock.cli.options import Debug, JobName, ProjectFolder
+from penstock.cli.outcome import outcome, project_at, show
 
-__all__ = ["explain_command"]
+if TYPE_CHECKING:
+    from penstock.runtime.inspect.explain import Section
+    from penstock.runtime.process.project import LoadedJob
+
+__all__ = ["commands"]
+
+commands = typer.Typer(rich_markup_mode=None)
 
 
-def explain_command(job: str, *, with_spark: bool, project: Path | None, debug: bool) -> None:
-    """Print steps, batch and guarantees of the job; with Spark also the results of its analysis."""
-    configure_events(json=False)
+@commands.command()
+def explain(
+    job: JobName,
+    *,
+    no_spark: Annotated[
+        bool, typer.Option("--no-spark", help="Leave out what needs Spark's analysis: types, strategies.")
+    ] = False,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
+    """Show the steps of a job and its delivery guarantees.
+
+    The command shows the steps with their lines, the Spark job of a batch and its stages. It also shows the guarantee
+    of each path from a source to a sink, exactly-once or at-least-once.
+
+    Spark analyses every column and expression and reports errors in them. Nothing is written.
+
+    \b
+    Examples:
+      penstock explain flights
+      penstock explain flights --no-spark        at once
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.runtime.inspect.explain import explain_graph
+
     with outcome(debug=debug):
-        loaded = find_project(given=project).load(job)
+        loaded = project_at(project).load(job)
         _show_sections(explain_graph(loaded.job.graph()))
-        if with_spark:
+        if not no_spark:
             _show_sections(_analysed(loaded))
 
 
 def _show_sections(sections: Sequence[Section]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
     for section in sections:
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
         table.add_column(no_wrap=True)
@@ -39,6 +65,8 @@ def _show_sections(sections: Sequence[Section]) -> None:
 
 def _analysed(loaded: LoadedJob) -> list[Section]:
     from penstock.quality.suite_files import find_suites
+    from penstock.runtime.inspect.explain import explain_analysis
+    from penstock.runtime.process.launch import spark_of
     from penstock.runtime.spark.engine import SparkEngine
 
     graph = loaded.job.graph()

@@ -1,82 +1,142 @@
-"""Run `penstock export` and `penstock import`, with `--move` as well."""
+"""`penstock export` and `penstock import`: take a checkpoint elsewhere, as a copy or with `--move`."""
 
 from __future__ import annotations
 
-import json as jsonlib
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.checkpoint.log.batch_report import shown_moment
-from penstock.checkpoint.log.log import Log
-from penstock.checkpoint.log.metadata import read_metadata
-from penstock.checkpoint.log.recovery import Damage, recover
-from penstock.checkpoint.log.takeover import survey
-from penstock.checkpoint.roots import control_store, job_log
-from penstock.checkpoint.storage.hdfs_cache import shown
-from penstock.checkpoint.storage.local import LocalStore
-from penstock.cli.outcome import outcome
+from penstock.checkpoint.storage.hdfs_cache import is_url, shown
+from penstock.cli.options import Debug, JobName, Json, ProjectFolder
+from penstock.cli.outcome import outcome, project_at, refusing, shown_moment, write_json
 from penstock.errors import CannotCopy
-from penstock.runtime.driver.settings import Identity
-from penstock.runtime.process.heartbeat import StatusRecords
-from penstock.runtime.process.job_run import holder_name
-from penstock.runtime.process.logging import configure_events
-from penstock.runtime.process.project import find_project
-from penstock.runtime.process.takeover_policy import HolderWatch
-from penstock.runtime.restore.export import export_checkpoint, import_checkpoint
-from penstock.runtime.restore.move import move_checkpoint
-from penstock.runtime.restore.target import RestoreTarget, parse_start
-from penstock.time.clock import SystemClock
 
-__all__ = ["export_command", "import_command"]
+if TYPE_CHECKING:
+    from penstock.runtime.driver.settings import Identity
+    from penstock.runtime.restore.target import RestoreTarget
+
+__all__ = ["commands"]
+
+commands = typer.Typer(rich_markup_mode=None)
 
 
-def export_command(job: str, target: Path, *, at: str, json: bool, project: Path | None, debug: bool) -> None:
-    """Print what was copied, once all of it is there."""
-    configure_events(json=False)
+def _of_this_machine(path: Path) -> Path:
+    """Reject a URL, which as a path would name a local folder."""
+    if is_url(str(path).replace(":/", "://", 1)):
+        raise typer.BadParameter("an export is a folder of this machine; copy it to HDFS as any other")
+    return path
+
+
+@commands.command("export")
+def _export(
+    job: JobName,
+    target: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="A folder that does not exist.", callback=_of_this_machine),
+    ],
+    *,
+    at: Annotated[str, typer.Option(metavar="N|saved=NAME", help="The kept batch or savepoint.")] = "last",
+    json: Json = False,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
+    """Copy a checkpoint of a job to a folder.
+
+    The copy has state, source positions and watermarks of one batch, and is verified before it gets its name. Output
+    of the job is not copied. The job may run at the same time; save a large checkpoint first, so that its files are
+    kept during the copy.
+
+    \b
+    Examples:
+      penstock export flights flights-2013
+      penstock export flights before-the-move --at saved=friday
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.checkpoint.roots import job_log
+    from penstock.runtime.restore.export import export_checkpoint
+    from penstock.time.clock import SystemClock
+
     with outcome(debug=debug):
-        settings = find_project(given=project).settings(job)
+        settings = project_at(project).settings(job)
         if job_log(settings.root / job) is None:
             raise CannotCopy(f"{job} has no checkpoint yet", where=shown(settings.root))
         made = export_checkpoint(settings.root / job, target, _start(at), job=job, now=SystemClock().wall())
         if json:
-            print(jsonlib.dumps({"job": job, "batch": made.commit.batch, "uuid": made.uuid, "export": str(target)}))
+            write_json({"job": job, "batch": made.commit.batch, "uuid": made.uuid, "export": str(target)})
         else:
             print(f"{job}: batch {made.commit.batch} of {shown_moment(made.commit.time)} is exported to {target}")
 
 
-def import_command(source: Path, job: str, *, move: bool, json: bool, project: Path | None, debug: bool) -> None:
-    """Print the batch that the new checkpoint resumes from."""
-    configure_events(json=False)
+@commands.command("import")
+def _import(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            help="An export, or with --move a checkpoint.",
+            show_default=False,
+            callback=_of_this_machine,
+        ),
+    ],
+    job: JobName,
+    *,
+    move: Annotated[bool, typer.Option("--move", help="Move the checkpoint in DIR here; the log in DIR ends.")] = False,
+    json: Json = False,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
+    """Create a checkpoint from an export.
+
+    It has its own identity, so tables treat its batches as new ones. The job may have another name, but steps and
+    sources keep theirs. There must be no checkpoint of the job yet.
+
+    With --move the command moves the checkpoint in DIR here, with everything it keeps and its identity, so that tables
+    receive each batch once. The job must be stopped. Any later start in DIR is rejected. The same command, or a start
+    of the job here, finishes an interrupted move.
+
+    \b
+    Examples:
+      penstock import flights-2013 flights
+      penstock import ../old/checkpoints/flights flights --move
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.runtime.driver.settings import Identity
+    from penstock.runtime.process.takeover_policy import holder_name
+    from penstock.runtime.restore.export import import_checkpoint
+    from penstock.time.clock import SystemClock
+
     with outcome(debug=debug):
-        settings = find_project(given=project).settings(job)
+        settings = project_at(project).settings(job)
         me = Identity(holder=holder_name(), code_version="penstock import")
         if move:
             _move(source, settings.root, job, me, patience=settings.run.takeover_after.seconds, json=json)
             return
         export, made = import_checkpoint(source, settings.root / job, identity=me, now=SystemClock().wall())
         if json:
-            said = {"job": job, "batch": export.commit.batch, "uuid": made.uuid, "parent": made.parent}
-            print(jsonlib.dumps(said))
+            write_json({"job": job, "batch": export.commit.batch, "uuid": made.uuid, "parent": made.parent})
         else:
             print(f"{job}: resumes from batch {export.commit.batch} of {export.job}, as a checkpoint of its own")
 
 
 def _move(source: Path, root: Path, job: str, me: Identity, *, patience: float, json: bool) -> None:
     """Move a checkpoint here, or finish that; say what became of it."""
-    watch = HolderWatch(
-        look=lambda: survey(Log(LocalStore(source))),
-        heartbeats=StatusRecords(control_store(source.resolve().parent, make=False), source.resolve().name),
-        clock=SystemClock(),
-        patience=patience,
-    )
+    from penstock.checkpoint.log.log import Log
+    from penstock.checkpoint.log.metadata import read_metadata
+    from penstock.checkpoint.log.recovery import Damage, recover
+    from penstock.checkpoint.roots import control_store
+    from penstock.checkpoint.storage.local import LocalStore
+    from penstock.runtime.process.takeover_policy import watch_holder
+    from penstock.runtime.restore.move import move_checkpoint
+    from penstock.time.clock import SystemClock
+
+    heartbeats = control_store(source.resolve().parent, make=False)
+    job_there = source.resolve().name
+    watch = watch_holder(Log(LocalStore(source)), heartbeats, job_there, patience=patience, clock=SystemClock())
     points = list(move_checkpoint(source, root / job, identity=me, may_take_over=watch.may_take_over))
     log = Log(LocalStore(root / job))
     uuid, begins = read_metadata(log.store).uuid, recover(log, Damage.LIST).next_batch
     if json:
         already = points == ["already"]
-        said = {"job": job, "moved_from": str(source), "already": already, "uuid": uuid, "next_batch": begins}
-        print(jsonlib.dumps(said))
+        write_json({"job": job, "moved_from": str(source), "already": already, "uuid": uuid, "next_batch": begins})
     elif points == ["already"]:
         print(f"{job}: was moved here from {source} before; it resumes at batch {begins}")
     else:
@@ -84,10 +144,10 @@ def _move(source: Path, root: Path, job: str, me: Identity, *, patience: float, 
 
 
 def _start(text: str) -> RestoreTarget:
-    try:
+    from penstock.runtime.restore.target import parse_start
+
+    with refusing("--at"):
         start = parse_start(f"batch={text}" if text.isdecimal() else text)
-    except ValueError as why:
-        raise typer.BadParameter(str(why), param_hint="--at") from None
     if start.snapshot is not None or (start.restore and not start.goes_back):
         raise typer.BadParameter("an export is of a kept batch or a saved checkpoint", param_hint="--at")
     return start

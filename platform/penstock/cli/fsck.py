@@ -1,57 +1,83 @@
-"""Run `penstock fsck ROOT`: read every checkpoint below a root, without a project, Spark or the jobs' code."""
+"""`penstock fsck ROOT`: read every checkpoint below a root, without a project, Spark or the jobs' code."""
 
 from __future__ import annotations
 
-import json as jsonlib
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.checkpoint.roots import job_log
-from penstock.checkpoint.storage.filesystem import folders_in
-from penstock.checkpoint.storage.hdfs_cache import root_of, shown, without_cache
-from penstock.checkpoint.storage.store import corrupt
-from penstock.cli.outcome import outcome
+from penstock.cli.options import Debug, Json
+from penstock.cli.outcome import outcome, write_json
 from penstock.errors import CheckpointError, RootMissing
-from penstock.runtime.inspect.fsck import Finding, Verified, verify
-from penstock.runtime.process.logging import configure_events
 
-__all__ = ["fsck_command"]
+if TYPE_CHECKING:
+    from penstock.runtime.inspect.fsck import Verified
 
+__all__ = ["commands"]
+
+commands = typer.Typer(rich_markup_mode=None)
 _MIB = 2**20
 
 
-def fsck_command(root: str, *, json: bool, debug: bool) -> None:
-    """Print what is wrong with each job's checkpoint, and what that means; raises CheckpointCorrupt if anything is."""
-    configure_events(json=False)
+@commands.command()
+def fsck(
+    root: Annotated[
+        str, typer.Argument(metavar="ROOT", help="A checkpoint root, or one job's folder in it.", show_default=False)
+    ],
+    *,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Verify all checkpoints below a root.
+
+    The command verifies metadata, every entry of each log, and every byte of the state that a kept or saved batch
+    names. It needs no project, no Spark and not the code of the jobs, and changes nothing; the jobs may run at the same
+    time. If anything is damaged it ends with exit code 78.
+
+    \b
+    Examples:
+      penstock fsck checkpoints
+      penstock fsck checkpoints/flights --json
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.checkpoint.storage.hdfs_cache import root_of, without_cache
+    from penstock.checkpoint.storage.store import corrupt
+
     with outcome(debug=debug):
         # What stands on HDFS is asked for, and not what is left of it here.
         with without_cache(root_of(root)) as folder:
-            found = {job.name: _looked_at(job) for job in _jobs(folder)}
+            verified = {job.name: _verified(job) for job in _jobs(folder)}
         if json:
-            print(jsonlib.dumps({"root": root, "jobs": {job: one.to_json() for job, one in found.items()}}))
+            write_json({"root": root, "jobs": {job: result.to_json() for job, result in verified.items()}})
         else:
-            for job, one in found.items():
-                _show(job, one)
-        if damaged := [job for job, one in found.items() if one.findings]:
+            for job, result in verified.items():
+                _show(job, result)
+        if damaged := [job for job, result in verified.items() if result.findings]:
             raise corrupt(root, f"damaged: {', '.join(damaged)}")
 
 
 def _jobs(root: Path) -> list[Path]:
     """Return the folders of checkpoints below a root; a job's own folder is one as well."""
+    from penstock.checkpoint.roots import job_log
+    from penstock.checkpoint.storage.filesystem import folders_in
+    from penstock.checkpoint.storage.hdfs_cache import shown
+
     if job_log(root) is not None:
         return [root]
     try:
         names = folders_in(root)
     except RootMissing:
         raise typer.BadParameter(f"there is no such folder: {shown(root)}", param_hint="ROOT") from None
-    found = [root / name for name in names if job_log(root / name) is not None]
-    if not found:
+    folders = [root / name for name in names if job_log(root / name) is not None]
+    if not folders:
         raise typer.BadParameter(f"there is no checkpoint below it: {shown(root)}", param_hint="ROOT")
-    return found
+    return folders
 
 
-def _looked_at(folder: Path) -> Verified:
+def _verified(folder: Path) -> Verified:
+    from penstock.checkpoint.roots import job_log
+    from penstock.runtime.inspect.fsck import Finding, Verified, verify
+
     log = job_log(folder)
     assert log is not None
     try:
@@ -61,8 +87,8 @@ def _looked_at(folder: Path) -> Verified:
         return Verified(batches=0, files=0, size=0, findings=(finding,))
 
 
-def _show(job: str, found: Verified) -> None:
-    state = f"{found.batches:,} batches, {found.files:,} files of state, {found.size / _MIB:,.1f} MiB"
-    print(f"{job}: {state}; {'not all' if found.findings else 'all'} is as it was written")
-    for finding in found.findings:
+def _show(job: str, verified: Verified) -> None:
+    state = f"{verified.batches:,} batches, {verified.files:,} files of state, {verified.size / _MIB:,.1f} MiB"
+    print(f"{job}: {state}; {'not all' if verified.findings else 'all'} is as it was written")
+    for finding in verified.findings:
         print(f"  {finding.what}\n    means: {finding.means}")

@@ -1,77 +1,120 @@
-"""Run `penstock held JOB list | release N | discard N`."""
+"""`penstock held JOB list | release N | discard N`: decide on batches that a gate has held."""
 
 from __future__ import annotations
 
-import json as jsonlib
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from rich.table import Table
+import typer
 
-from penstock.checkpoint.log.batch_report import moment, shown_moment
-from penstock.checkpoint.log.metadata import read_metadata
-from penstock.checkpoint.log.recovery import Recovered, recover
-from penstock.checkpoint.log.takeover import refuse_moved, survey
-from penstock.checkpoint.roots import control_store, job_log
-from penstock.checkpoint.storage.hdfs_cache import open_store, shown
-from penstock.cli.outcome import outcome, show
+from penstock.cli.options import Debug, JobName, Json, ProjectFolder
+from penstock.cli.outcome import columns, outcome, project_at, show, shown_moment, write_json
 from penstock.errors import HeldNotFound, HolderAlive
-from penstock.quality.held.batches import HeldBatch, SessionOnDemand, find_held, undecided
-from penstock.quality.held.decisions import Decision, HeldDecision, HeldRecords
-from penstock.quality.held.requests import AGAIN, HeldAsks
-from penstock.runtime.driver.settings import Identity
-from penstock.runtime.process.heartbeat import StatusRecords
-from penstock.runtime.process.held_service import HeldWork, decide_at_rest
-from penstock.runtime.process.job_run import holder_name
-from penstock.runtime.process.launch import open_spark
-from penstock.runtime.process.logging import configure_events
-from penstock.runtime.process.project import LoadedJob, Project, find_project
-from penstock.runtime.process.takeover_policy import HolderWatch
-from penstock.time.clock import SystemClock
 
-__all__ = ["discard_command", "list_command", "release_command"]
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from penstock.checkpoint.log.recovery import Recovered
+    from penstock.quality.held.batches import HeldBatch, SessionOnDemand
+    from penstock.quality.held.decisions import Decision, HeldDecision
+    from penstock.runtime.process.project import LoadedJob
+
+__all__ = ["commands"]
 
 _POLL = 0.3
 _POLLS = 10
 """Looks for an answer until it is asked whether the driver lives still."""
 
+BatchId = Annotated[int, typer.Argument(metavar="N", min=0, help="The batch.", show_default=False)]
 
-def list_command(job: str, *, json: bool, project: Path | None, debug: bool) -> None:
-    """Print the held batches that wait for a decision."""
-    configure_events(json=False)
+commands = typer.Typer(
+    name="held",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="""Decide on batches that a gate has held.
+
+    \b
+    Examples:
+      penstock held flights list
+      penstock held flights release 17
+      penstock held flights discard 17
+    """,
+)
+
+
+# The job stands between `held` and what to do, so it is an argument of the group.
+@commands.callback()
+def _held(context: typer.Context, job: JobName) -> None:
+    context.obj = job
+
+
+@commands.command("list")
+def _list(context: typer.Context, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
+    """List the held batches that wait for a decision."""
+    from penstock.checkpoint.roots import control_store
+    from penstock.quality.held.batches import undecided
+    from penstock.quality.held.decisions import HeldRecords
+
+    job = context.obj
     with outcome(debug=debug):
-        found = _find_all(find_project(given=project), job)
+        root = project_at(project).settings(job).root
+        recovered = _recovered(root, job)
+        batches = [] if recovered is None else undecided(HeldRecords(control_store(root), job), recovered)
         if json:
-            print(jsonlib.dumps({"job": job, "held": [_to_json(held) for held in found]}))
-        elif not found:
+            write_json({"job": job, "held": [_to_json(held) for held in batches]})
+        elif not batches:
             print(f"{job} holds no batch back")
         else:
-            show(_table(found))
+            show(_table(batches))
 
 
-def release_command(job: str, batch: int, *, json: bool, project: Path | None, debug: bool) -> None:
-    """Publish a held batch."""
-    _decide(job, batch, Decision.RELEASE, json=json, project=project, debug=debug)
+def _add_decision(verb: str, summary: str) -> None:
+    @commands.command(verb, help=summary)
+    def _decide(
+        context: typer.Context,
+        batch: BatchId,
+        *,
+        json: Json = False,
+        project: ProjectFolder = None,
+        debug: Debug = False,
+    ) -> None:
+        from penstock.quality.held.batches import SessionOnDemand
+        from penstock.quality.held.decisions import Decision
+        from penstock.runtime.process.launch import open_spark
+
+        with outcome(debug=debug):
+            loaded = project_at(project).load(context.obj)
+            spark = SessionOnDemand(lambda: open_spark(loaded, here=True))
+            try:
+                ruling = _decided(loaded, batch, Decision(verb), spark)
+            finally:
+                spark.close()
+            if json:
+                write_json({"batch": batch, "decision": verb, "rows": dict(ruling.rows)})
+            else:
+                rows = ", ".join(f"{n:,} rows of {sink}" for sink, n in ruling.rows.items())
+                done = {"release": "released", "discard": "discarded"}[verb]
+                print(f"batch {batch} was {done}{' before' if ruling.done else ''}: {rows}")
 
 
-def discard_command(job: str, batch: int, *, json: bool, project: Path | None, debug: bool) -> None:
-    """Drop a held batch."""
-    _decide(job, batch, Decision.DISCARD, json=json, project=project, debug=debug)
-
-
-def _decide(job: str, batch: int, decision: Decision, *, json: bool, project: Path | None, debug: bool) -> None:
-    configure_events(json=False)
-    with outcome(debug=debug):
-        loaded = find_project(given=project).load(job)
-        spark = SessionOnDemand(lambda: open_spark(loaded, here=True))
-        try:
-            ruling = _decided(loaded, batch, decision, spark)
-        finally:
-            spark.close()
-        _say(batch, ruling, json=json)
+_add_decision("release", "Publish a held batch. Repeating it has no effect, and the job may run at the same time.")
+_add_decision("discard", "Drop a held batch, with a count. It cannot be undone.")
 
 
 def _decided(loaded: LoadedJob, batch: int, decision: Decision, spark: SessionOnDemand) -> HeldDecision:
     """Have the driver decide that runs, or decide in its place; returns when that is done."""
+    from penstock.checkpoint.log.metadata import read_metadata
+    from penstock.checkpoint.roots import control_store, job_log
+    from penstock.checkpoint.storage.hdfs_cache import open_store, shown
+    from penstock.quality.held.batches import find_held
+    from penstock.quality.held.decisions import HeldRecords
+    from penstock.quality.held.requests import AGAIN, HeldAsks
+    from penstock.runtime.driver.settings import Identity
+    from penstock.runtime.process.heartbeat import StatusRecords
+    from penstock.runtime.process.held_service import HeldWork, decide_at_rest
+    from penstock.runtime.process.takeover_policy import holder_name, watch_holder
+    from penstock.time.clock import SystemClock
+
     name, root = loaded.job.name, loaded.settings.root
     recovered = _recovered(root, name)
     log = job_log(root / name)
@@ -87,12 +130,7 @@ def _decided(loaded: LoadedJob, batch: int, decision: Decision, spark: SessionOn
     asked_at: float | None = None
     while True:
         # A new one each time: who has given signs of life for a while may give none any more.
-        watch = HolderWatch(
-            look=lambda: survey(log),
-            heartbeats=status,
-            clock=clock,
-            patience=loaded.settings.run.takeover_after.seconds,
-        )
+        watch = watch_holder(log, control, name, patience=loaded.settings.run.takeover_after.seconds, clock=clock)
         me = Identity(holder=holder_name(), code_version="penstock held")
         try:
             return decide_at_rest(work, batch, decision, me, watch.may_take_over, status)
@@ -107,26 +145,20 @@ def _decided(loaded: LoadedJob, batch: int, decision: Decision, spark: SessionOn
                 return ruling
 
 
-def _find_all(project: Project, job: str) -> list[HeldBatch]:
-    root = project.settings(job).root
-    recovered = _recovered(root, job)
-    if recovered is None:
-        return []
-    return undecided(HeldRecords(control_store(root), job), recovered)
-
-
 def _recovered(root: Path, job: str) -> Recovered | None:
+    from penstock.checkpoint.log.recovery import recover
+    from penstock.checkpoint.log.takeover import refuse_moved, survey
+    from penstock.checkpoint.roots import job_log
+
     log = job_log(root / job)
     if log is not None:
         refuse_moved(log, survey(log))  # what is held is decided on where the job goes on
     return None if log is None else recover(log)
 
 
-def _table(found: list[HeldBatch]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("batch", "time", "checks", "rows", "note"):
-        table.add_column(name, justify="right" if name == "batch" else "left")
-    for held in found:
+def _table(batches: list[HeldBatch]) -> Table:
+    table = columns("batch", "time", "checks", "rows", "note", right=("batch",))
+    for held in batches:
         rows = ", ".join(f"{n:,} for {sink}" for sink, n in held.rows.items())
         table.add_row(str(held.batch), shown_moment(held.time), ", ".join(held.checks), rows, _note(held))
     return table
@@ -139,6 +171,8 @@ def _note(held: HeldBatch) -> str:
 
 
 def _to_json(held: HeldBatch) -> dict[str, object]:
+    from penstock.checkpoint.log.batch_report import moment
+
     return {
         "batch": held.batch,
         "time": moment(held.time),
@@ -147,13 +181,3 @@ def _to_json(held: HeldBatch) -> dict[str, object]:
         "begun": held.ruling.decision.value if held.ruling is not None else None,
         "undone": held.undone,
     }
-
-
-def _say(batch: int, ruling: HeldDecision, *, json: bool) -> None:
-    if json:
-        print(jsonlib.dumps({"batch": batch, "decision": ruling.decision.value, "rows": dict(ruling.rows)}))
-        return
-    rows = ", ".join(f"{n:,} rows of {sink}" for sink, n in ruling.rows.items())
-    done = {Decision.RELEASE: "released", Decision.DISCARD: "discarded"}[ruling.decision]
-    before = " before" if ruling.done else ""
-    print(f"batch {batch} was {done}{before}: {rows}")

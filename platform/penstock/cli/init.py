@@ -1,17 +1,20 @@
-"""Run `penstock init`: write a project with one job that runs, or add a job to a project that is there."""
+"""`penstock init NAME`: write a project with one job that runs, or add a job to a project that is there."""
 
 from __future__ import annotations
 
 from importlib.resources import files
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from penstock.cli.options import Debug
 from penstock.cli.outcome import outcome
 from penstock.errors import ConfigError, FilesInTheWay
-from penstock.runtime.process.logging import configure_events
-from penstock.runtime.process.project import MARK, NAME
 
-__all__ = ["DAGS", "init_command", "job_files", "project_files"]
+__all__ = ["DAGS", "commands", "job_files", "project_files"]
 
+commands = typer.Typer(rich_markup_mode=None)
 DAGS = {
     "streams.py": (
         "A DAG for each job in conf/jobs: deploy it, see it healthy, follow it to its end.",
@@ -45,29 +48,26 @@ DAGS = {
 """Each DAG file by name: its docstring, its import, and the line that makes the DAGs."""
 
 
-def project_files() -> dict[Path, str]:
-    """Return the files of a project that are of no one job, by path from its root."""
-    dags = {
-        Path("dags", name): f'"""{doc}"""\n\n{imports}\n\n{makes}\n' for name, (doc, imports, makes) in DAGS.items()
-    }
-    return {MARK: _template("project.toml"), Path(".gitignore"): _template("gitignore"), **dags}
+@commands.command()
+def init(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The job's name.", show_default=False)],
+    *,
+    folder: Annotated[
+        Path, typer.Option("--into", metavar="DIR", help="The project's folder; made if it is not there.")
+    ] = Path(),
+    debug: Debug = False,
+) -> None:
+    """Write a project with one job that runs, or add a job to the project that is there.
 
+    Module, settings, suite, rows to replay, test, and the DAG files. Nothing that is there is changed.
 
-def job_files(name: str) -> dict[Path, str]:
-    """Return the files of a job, by path from the project's root: module, settings, suite, rows and test."""
-    templates = {
-        Path("jobs", f"{name}.py"): "job.py",
-        Path("conf", "jobs", f"{name}.toml"): "job.toml",
-        Path("conf", "quality", f"{name}_quality.json"): "suite.json",
-        Path("data", f"{name}.csv"): "rows.csv",
-        Path("tests", f"test_{name}.py"): "test.py",
-    }
-    return {path: _template(template).replace("@NAME@", name) for path, template in templates.items()}
+    \b
+    Examples:
+      penstock init clicks
+      penstock init clicks --into streams
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.runtime.process.project import NAME
 
-
-def init_command(name: str, *, folder: Path, debug: bool) -> None:
-    """Write the files of a job, and those of the project that are not there; nothing that is there is changed."""
-    configure_events(json=False)
     with outcome(debug=debug):
         if not NAME.fullmatch(name):
             raise ConfigError(
@@ -91,6 +91,28 @@ def init_command(name: str, *, folder: Path, debug: bool) -> None:
             f"  penstock run {name}           data/{name}.csv into tables/{name}\n"
             "  python -m pytest tests        the job's test"
         )
+
+
+def project_files() -> dict[Path, str]:
+    """Return the files of a project that are of no one job, by path from its root."""
+    from penstock.runtime.process.project import MARK
+
+    dags = {
+        Path("dags", name): f'"""{doc}"""\n\n{imports}\n\n{makes}\n' for name, (doc, imports, makes) in DAGS.items()
+    }
+    return {MARK: _template("project.toml"), Path(".gitignore"): _template("gitignore"), **dags}
+
+
+def job_files(name: str) -> dict[Path, str]:
+    """Return the files of a job, by path from the project's root: module, settings, suite, rows and test."""
+    templates = {
+        Path("jobs", f"{name}.py"): "job.py",
+        Path("conf", "jobs", f"{name}.toml"): "job.toml",
+        Path("conf", "quality", f"{name}_quality.json"): "suite.json",
+        Path("data", f"{name}.csv"): "rows.csv",
+        Path("tests", f"test_{name}.py"): "test.py",
+    }
+    return {path: _template(template).replace("@NAME@", name) for path, template in templates.items()}
 
 
 def _template(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Define the options that several commands have."""
+"""Define the arguments and options that several commands have, and check what is given for them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.outcome import refusing
+from penstock.graph.names import is_name
+
 __all__ = [
+    "AvailableNow",
     "CommandId",
     "Debug",
     "Drop",
@@ -18,7 +22,37 @@ __all__ = [
     "ProjectFolder",
     "State",
     "TruncateSinks",
+    "checked_command_id",
+    "state_tables",
 ]
+
+
+def _step_names(given: list[str] | None) -> list[str] | None:
+    """Refuse what is no name of a step."""
+    for text in given or ():
+        if not is_name(text):
+            raise typer.BadParameter(f"{text!r} is no name of a step", param_hint="--drop")
+    return given
+
+
+def checked_command_id(given: str | None) -> str | None:
+    """Refuse what is no id of a command."""
+    if given is None:
+        return None
+    from penstock.supervise.commands import ID_RULE, is_id
+
+    if not is_id(given):
+        raise typer.BadParameter(f"an id is {ID_RULE}", param_hint="--command")
+    return given
+
+
+def state_tables(given: list[str] | None) -> dict[str, str]:
+    """Return the tables that `--state` gives to steps, by step."""
+    from penstock.runtime.restore.target import parse_state
+
+    with refusing("--state"):
+        return parse_state(given or ())
+
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job: a module in jobs/.", show_default=False)]
 ProjectFolder = Annotated[
@@ -29,7 +63,14 @@ Json = Annotated[bool, typer.Option("--json", help="Write JSON for programs.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Drop = Annotated[
     list[str] | None,
-    typer.Option(metavar="STEP", help="Drop the state of a step that the job no longer has; repeatable."),
+    typer.Option(
+        metavar="STEP",
+        help="Drop the state of a step that the job no longer has; repeatable.",
+        callback=_step_names,
+    ),
+]
+AvailableNow = Annotated[
+    bool, typer.Option("--available-now", help="End when the rows available at the start are processed.")
 ]
 From = Annotated[
     str,
@@ -57,5 +98,10 @@ TruncateSinks = Annotated[
 ]
 CommandId = Annotated[
     str | None,
-    typer.Option("--command", metavar="ID", help="Idempotency key of a scheduler; a command is done once for each ID."),
+    typer.Option(
+        "--command",
+        metavar="ID",
+        help="Idempotency key of a scheduler; a command is done once for each ID.",
+        callback=checked_command_id,
+    ),
 ]

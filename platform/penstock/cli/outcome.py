@@ -1,24 +1,30 @@
-"""End commands as DESIGN 11 says: an exit code, and for an error what, where and what to do about it."""
+"""Begin and end commands as DESIGN 11 says: an exit code, and for an error what, where and what to do about it.
+
+Commands share what this module defines. It imports nothing that costs time before a command runs (decision 100).
+"""
 
 from __future__ import annotations
 
 import errno
+import json
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console, RenderableType
-from rich.panel import Panel
-from rich.text import Text
 
 from penstock.errors import EXIT_SOFTWARE, PenstockError
-from penstock.graph.names import is_name
-from penstock.runtime.restore.target import parse_state
-from penstock.supervise.commands import ID_RULE, is_id
 
-__all__ = ["command_id", "outcome", "show", "state_tables", "step_names", "terminal"]
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+    from penstock.runtime.process.project import Project
+
+__all__ = ["columns", "outcome", "project_at", "refusing", "show", "shown_moment", "terminal", "write_json"]
 
 _WIDE = 200
 """Columns of a table that goes to a file or a pipe, where nobody's screen bounds it."""
@@ -32,11 +38,26 @@ class _Unforeseen(PenstockError):
 
 
 @contextmanager
-def outcome(*, debug: bool, tell: Callable[[PenstockError], None] | None = None) -> Iterator[None]:
-    """Turn what a command raises into an exit code, with a short message on standard error.
+def outcome(
+    *,
+    debug: bool,
+    tell: Callable[[PenstockError], None] | None = None,
+    json: bool | None = False,
+    narrated: bool = False,
+) -> Iterator[None]:
+    """Configure events, and turn what a command raises into an exit code with a short message on standard error.
 
-    `tell` is called with an error as well, to say it in another form; one that nobody foresaw has the code PEN-000.
+    Args:
+        debug: Show the traceback of an error as well.
+        tell: Called with an error, to say it in another form; one that nobody foresaw has the code PEN-000.
+        json: Write events as JSON lines to standard output, not warnings in words to standard error. None configures
+            nothing.
+        narrated: Write all events in words to standard output.
     """
+    if json is not None:
+        from penstock.runtime.process.logging import configure_events
+
+        configure_events(json=json, narrated=narrated)
     try:
         yield
     except PenstockError as why:
@@ -54,32 +75,49 @@ def outcome(*, debug: bool, tell: Callable[[PenstockError], None] | None = None)
         raise _unexpected(why, debug=debug, tell=tell) from None
 
 
-def command_id(text: str | None) -> str | None:
-    """Return the id of a command, refused where it is none."""
-    if text is not None and not is_id(text):
-        raise typer.BadParameter(f"an id is {ID_RULE}", param_hint="--command")
-    return text
-
-
-def step_names(said: Sequence[str]) -> tuple[str, ...]:
-    """Return the steps that `--drop` names, refused where one is no name of a step."""
-    for text in said:
-        if not is_name(text):
-            raise typer.BadParameter(f"{text!r} is no name of a step", param_hint="--drop")
-    return tuple(said)
-
-
-def state_tables(said: Sequence[str]) -> dict[str, str]:
-    """Return the tables that `--state` gives to steps."""
+@contextmanager
+def refusing(hint: str | None = None) -> Iterator[None]:
+    """Turn a ValueError into an error of the command line; `hint` names the option or argument."""
     try:
-        return parse_state(said)
+        yield
     except ValueError as why:
-        raise typer.BadParameter(str(why), param_hint="--state") from None
+        raise typer.BadParameter(str(why), param_hint=hint) from None
+
+
+def project_at(folder: Path | None) -> Project:
+    """Return the project in the folder of `--project`, or the nearest one above the working folder."""
+    from penstock.runtime.process.project import find_project
+
+    return find_project(given=folder)
+
+
+def shown_moment(micros: int | None) -> str:
+    """Return a time, in microseconds since 1970, for people."""
+    from penstock.checkpoint.log import batch_report
+
+    return batch_report.shown_moment(micros)
+
+
+def write_json(value: object) -> None:
+    """Print a value as one line of JSON."""
+    print(json.dumps(value))
 
 
 def terminal() -> Console:
     """Return the console of standard output: as wide as the screen, or wide where there is none."""
+    from rich.console import Console
+
     return Console(file=sys.stdout) if sys.stdout.isatty() else Console(file=sys.stdout, width=_WIDE)
+
+
+def columns(*names: str, right: Iterable[str] = ()) -> Table:
+    """Return a table with these columns; the numbers in those of `right` stand below each other."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in names:
+        table.add_column(name, justify="right" if name in right else "left")
+    return table
 
 
 def show(*parts: RenderableType) -> None:
@@ -116,6 +154,10 @@ def _unexpected(why: Exception, *, debug: bool, tell: Callable[[PenstockError], 
 
 def _block(title: str, lines: list[str]) -> None:
     if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.panel import Panel
+        from rich.text import Text
+
         Console(file=sys.stderr).print(
             Panel(Text("\n".join(lines)), title=title, title_align="left", border_style="red")
         )

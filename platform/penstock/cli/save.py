@@ -1,40 +1,62 @@
-"""Run `penstock save JOB NAME`: name the newest checkpoint, or delete a name, by the driver or in its place."""
+"""`penstock save JOB NAME`: name the newest checkpoint, or delete a name, by the driver or in its place."""
 
 from __future__ import annotations
 
-import json as jsonlib
-from pathlib import Path
+from typing import Annotated
 
-from penstock.checkpoint.log.batch_report import shown_moment
-from penstock.checkpoint.roots import job_log
-from penstock.checkpoint.storage.hdfs_cache import shown
-from penstock.cli.outcome import outcome
+import typer
+
+from penstock.cli.options import Debug, JobName, Json, ProjectFolder
+from penstock.cli.outcome import outcome, project_at, shown_moment, write_json
 from penstock.errors import CannotSave
-from penstock.runtime.process.logging import configure_events
-from penstock.runtime.process.project import find_project
-from penstock.supervise.control import StreamControl
-from penstock.supervise.saving import save, unsave
-from penstock.time.clock import SystemClock
 
-__all__ = ["save_command"]
+__all__ = ["commands"]
+
+commands = typer.Typer(rich_markup_mode=None)
 
 
-def save_command(job: str, name: str, *, delete: bool, json: bool, project: Path | None, debug: bool) -> None:
-    """Print which batch the name stands for, or that it is deleted, once the log says so."""
-    configure_events(json=False)
+@commands.command()
+def save(
+    job: JobName,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Lower-case letters, digits and _.", show_default=False)],
+    *,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the saved checkpoint of that name instead.")] = False,
+    json: Json = False,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
+    """Create a savepoint: keep the newest checkpoint under a name.
+
+    State and positions of that batch are kept and can be restored, however many batches follow. The job may run: its
+    driver saves between two batches. A name is for one batch, and free again once it is deleted with --delete.
+
+    \b
+    Examples:
+      penstock save flights before_the_new_suite
+      penstock run flights --from saved=before_the_new_suite
+      penstock save flights before_the_new_suite --delete
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.checkpoint.roots import job_log
+    from penstock.checkpoint.storage.hdfs_cache import shown
+    from penstock.supervise import saving
+    from penstock.supervise.control import StreamControl
+    from penstock.time.clock import SystemClock
+
     with outcome(debug=debug):
-        settings = find_project(given=project).settings(job)
+        settings = project_at(project).settings(job)
         if job_log(settings.root / job) is None:
             raise CannotSave(f"{job} has no checkpoint yet", where=shown(settings.root))
         control = StreamControl(settings.root, job, SystemClock())
+        patience = settings.run.takeover_after.seconds
+        done: dict[str, object] = {"deleted": name}
+        what = f"saved checkpoint {name} is deleted"
         if delete:
-            unsave(control, name, patience=settings.run.takeover_after.seconds)
-            print(
-                jsonlib.dumps({"job": job, "deleted": name}) if json else f"{job}: saved checkpoint {name} is deleted"
-            )
-            return
-        commit = save(control, None, name, patience=settings.run.takeover_after.seconds)
-        if json:
-            print(jsonlib.dumps({"job": job, "saved": name, "batch": commit.batch}))
+            saving.unsave(control, name, patience=patience)
         else:
-            print(f"{job}: batch {commit.batch} of {shown_moment(commit.time)} is saved as {name}")
+            commit = saving.save(control, None, name, patience=patience)
+            done = {"saved": name, "batch": commit.batch}
+            what = f"batch {commit.batch} of {shown_moment(commit.time)} is saved as {name}"
+        if json:
+            write_json({"job": job, **done})
+        else:
+            print(f"{job}: {what}")

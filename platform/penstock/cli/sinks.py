@@ -1,38 +1,81 @@
-"""Run `penstock sinks JOB list | redo SINK | skip SINK`."""
+"""`penstock sinks JOB list | redo SINK | skip SINK`: compare a job's sinks with its log, and reconcile them."""
 
 from __future__ import annotations
 
-import json as jsonlib
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from penstock.checkpoint.log.metadata import read_metadata
-from penstock.checkpoint.log.recovery import Damage, recover
-from penstock.checkpoint.log.takeover import survey
-from penstock.checkpoint.roots import control_store, job_log
-from penstock.checkpoint.storage.hdfs_cache import open_store, shown
-from penstock.cli.outcome import outcome
+import typer
+
+from penstock.cli.options import Debug, JobName, Json, ProjectFolder
+from penstock.cli.outcome import outcome, project_at, write_json
 from penstock.errors import CannotSkip
-from penstock.quality.held.batches import SessionOnDemand
-from penstock.runtime.driver.settings import Identity
-from penstock.runtime.process.heartbeat import StatusRecords
-from penstock.runtime.process.job_run import holder_name
-from penstock.runtime.process.launch import open_spark
-from penstock.runtime.process.logging import configure_events
-from penstock.runtime.process.project import find_project
-from penstock.runtime.process.takeover_policy import HolderWatch
-from penstock.runtime.restore.sink_repair import SinksAtRest, SinkStand, redo, skip, stands
-from penstock.time.clock import SystemClock
 
-__all__ = ["sinks_command"]
+if TYPE_CHECKING:
+    from penstock.runtime.restore.sink_repair import SinkStand
+
+__all__ = ["commands"]
+
+SinkName = Annotated[str, typer.Argument(metavar="SINK", help="The sink.", show_default=False)]
+
+commands = typer.Typer(
+    name="sinks",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="""Compare sinks with the log, and reconcile them.
+
+    \b
+    Examples:
+      penstock sinks flights list
+      penstock sinks flights redo hourly_delays
+      penstock sinks flights skip hourly_delays
+    """,
+)
 
 
-def sinks_command(
-    job: str, verb: str, sink: str | None = None, *, json: bool, project: Path | None, debug: bool
-) -> None:
-    """List the batches that each sink lacks, publish them again (`redo`), or skip them (`skip`)."""
-    configure_events(json=False)
+# As with `held`, the job stands before what to do.
+@commands.callback()
+def _sinks(context: typer.Context, job: JobName) -> None:
+    context.obj = job
+
+
+@commands.command("list")
+def _list(context: typer.Context, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
+    """List the batches that a sink has lost, and those that the next start publishes."""
+    _reconcile(context.obj, "list", json=json, project=project, debug=debug)
+
+
+def _add_repair(verb: str, summary: str) -> None:
+    @commands.command(verb, help=summary)
+    def _repair(
+        context: typer.Context,
+        sink: SinkName,
+        *,
+        json: Json = False,
+        project: ProjectFolder = None,
+        debug: Debug = False,
+    ) -> None:
+        _reconcile(context.obj, verb, sink, json=json, project=project, debug=debug)
+
+
+_add_repair("redo", "Publish the batches that a sink has lost again, if their files exist. The job must be stopped.")
+_add_repair("skip", "Skip the batches that a sink does not show. The log counts their rows. The job must be stopped.")
+
+
+def _reconcile(job: str, verb: str, sink: str | None = None, *, json: bool, project: Path | None, debug: bool) -> None:
+    from penstock.checkpoint.log.metadata import read_metadata
+    from penstock.checkpoint.log.recovery import Damage, recover
+    from penstock.checkpoint.roots import control_store, job_log
+    from penstock.checkpoint.storage.hdfs_cache import open_store, shown
+    from penstock.quality.held.batches import SessionOnDemand
+    from penstock.runtime.driver.settings import Identity
+    from penstock.runtime.process.launch import open_spark
+    from penstock.runtime.process.takeover_policy import holder_name, watch_holder
+    from penstock.runtime.restore.sink_repair import SinksAtRest, redo, skip, stands
+    from penstock.time.clock import SystemClock
+
     with outcome(debug=debug):
-        loaded = find_project(given=project).load(job)
+        loaded = project_at(project).load(job)
         root, name = loaded.settings.root, loaded.job.name
         log = job_log(root / name)
         if log is None:
@@ -42,23 +85,19 @@ def sinks_command(
         sinks = SinksAtRest(loaded.job.graph(), root / name / "staged", spark)
         try:
             if sink is None:
-                found = stands(sinks, recover(log, Damage.LIST), uuid)
+                all_stands = stands(sinks, recover(log, Damage.LIST), uuid)
             else:
-                watch = HolderWatch(
-                    look=lambda: survey(log),
-                    heartbeats=StatusRecords(control_store(root), name),
-                    clock=SystemClock(),
-                    patience=loaded.settings.run.takeover_after.seconds,
-                )
+                patience = loaded.settings.run.takeover_after.seconds
+                watch = watch_holder(log, control_store(root), name, patience=patience, clock=SystemClock())
                 me = Identity(holder=holder_name(), code_version=f"penstock sinks {verb}")
                 work = redo if verb == "redo" else skip
-                found = [work(log, sinks, sink, uuid, me, watch.may_take_over)]
+                all_stands = [work(log, sinks, sink, uuid, me, watch.may_take_over)]
         finally:
             spark.close()
         if json:
-            print(jsonlib.dumps({"job": name, "sinks": [_to_json(stand) for stand in found]}))
+            write_json({"job": name, "sinks": [_to_json(stand) for stand in all_stands]})
         else:
-            print("\n".join(_line(stand, verb) for stand in found))
+            print("\n".join(_line(stand, verb) for stand in all_stands))
 
 
 def _to_json(stand: SinkStand) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Run `penstock state`: what a step keeps, as a table."""
+"""`penstock state JOB STEP`: show what a step keeps, as a table."""
 
 from __future__ import annotations
 
@@ -9,49 +9,63 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import typer
-from rich.table import Table
 
-from penstock.cli.outcome import outcome, show
-from penstock.runtime.inspect.state_reader import chunks
-from penstock.runtime.process.logging import configure_events
-from penstock.runtime.process.project import find_project
-from penstock.runtime.restore.target import parse_start
+from penstock.cli.options import Debug, JobName, Json, ProjectFolder
+from penstock.cli.outcome import columns, outcome, project_at, refusing, show
 
-__all__ = ["parse_condition", "state_command"]
+if TYPE_CHECKING:
+    import pyarrow as pa
 
+__all__ = ["commands", "parse_condition"]
+
+commands = typer.Typer(rich_markup_mode=None)
 _CONDITION = re.compile(r"\s*([^\s=!<>]+)\s*(=|!=|<=|>=|<|>)\s*(.*?)\s*")
 _TESTS = {"=": "equal", "!=": "not_equal", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
 
 
-def state_command(
-    job: str,
-    step: str,
+@commands.command()
+def state(
+    job: JobName,
+    step: Annotated[str, typer.Argument(metavar="STEP", help="The stateful step.", show_default=False)],
     *,
-    at: str,
-    where: list[str],
-    limit: int,
-    as_csv: bool,
-    json: bool,
-    project: Path | None,
-    debug: bool,
+    at: Annotated[
+        str, typer.Option(metavar="N|saved=NAME|snapshot=V", help="The kept batch, savepoint or data checkpoint.")
+    ] = "last",
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN=VALUE", help="Filter rows, also by !=, <, <=, >, >=; repeatable."),
+    ] = None,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum of rows shown.")] = 50,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Write all rows as CSV.")] = False,
+    json: Json = False,
+    project: ProjectFolder = None,
+    debug: Debug = False,
 ) -> None:
-    """Print the rows; all of them as CSV or JSON, a page of them as a table."""
-    configure_events(json=False)
+    """Show the state of a step.
+
+    Its rows are keys, state columns and expiry, or the slices of windows.
+
+    The command reads the checkpoint alone, without the job's code. The job may run at the same time.
+
+    \b
+    Examples:
+      penstock state visits sessions --where user=ann
+      penstock state visits sessions --at 120 --csv > then.csv
+      penstock state flights hourly --where 'slice_start>=2013-01-31T00:00:00Z'
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.runtime.inspect.state_reader import chunks
+    from penstock.runtime.restore.target import parse_start
+
     with outcome(debug=debug):
-        settings = find_project(given=project).settings(job)
-        conditions = [parse_condition(text) for text in where]
-        try:
+        settings = project_at(project).settings(job)
+        conditions = [parse_condition(text) for text in where or ()]
+        with refusing("--at"):
             parse_start(f"batch={at}" if at.isdecimal() else at)
-        except ValueError as why:
-            raise typer.BadParameter(str(why), param_hint="--at") from None
-        found = chunks(settings.root, job, step, at=int(at) if at.isdecimal() else at)
-        tables = (_filtered(table, conditions) for table in found)
+        stored = chunks(settings.root, job, step, at=int(at) if at.isdecimal() else at)
+        tables = (_filtered(table, conditions) for table in stored)
         if as_csv:
             _write_csv(tables)
         elif json:
@@ -63,13 +77,16 @@ def state_command(
 
 def parse_condition(text: str) -> tuple[str, str, str]:
     """Read `COLUMN=VALUE`, or with `!=`, `<`, `<=`, `>`, `>=`: the column, the name of the test and the value."""
-    found = _CONDITION.fullmatch(text)
-    if found is None:
+    parts = _CONDITION.fullmatch(text)
+    if parts is None:
         raise typer.BadParameter(f"{text!r} is not COLUMN=VALUE", param_hint="--where")
-    return found[1], _TESTS[found[2]], found[3]
+    return parts[1], _TESTS[parts[2]], parts[3]
 
 
 def _filtered(table: pa.Table, conditions: list[tuple[str, str, str]]) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     for column, test, value in conditions:
         if column not in table.column_names:
             there = ", ".join(table.column_names)
@@ -83,8 +100,8 @@ def _filtered(table: pa.Table, conditions: list[tuple[str, str, str]]) -> pa.Tab
             else:
                 mask = pc.call_function(test, [table[column], wanted])
         except pa.ArrowException as why:
-            said = f"{value!r} is no value of column {column!r}, which is {kind}"
-            raise typer.BadParameter(said, param_hint="--where") from why
+            what = f"{value!r} is no value of column {column!r}, which is {kind}"
+            raise typer.BadParameter(what, param_hint="--where") from why
         table = table.filter(mask)
     return table
 
@@ -109,12 +126,10 @@ def _print_page(tables: Iterator[pa.Table], limit: int) -> None:
     if not page:
         print("no rows")
         return
-    shown = Table(box=None, padding=(0, 2, 0, 0))
-    for name in page[0]:
-        shown.add_column(name)
+    table = columns(*page[0])
     for row in page:
-        shown.add_row(*(_plain(value) for value in row.values()))
-    show(shown)
+        table.add_row(*(_plain(value) for value in row.values()))
+    show(table)
     if next(rows, None) is not None:
         print(f"and more than these {limit}; --limit, --where, --csv or --json show others")
 

@@ -1,66 +1,50 @@
-"""Run the commands that only look: `penstock status` and `penstock checkpoints`."""
+"""`penstock status JOB`: show what the checkpoint says of a job."""
 
 from __future__ import annotations
 
-import json as jsonlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-from rich.text import Text
+import typer
 
-from penstock.checkpoint.log.batch_report import BatchReport, Totals, moment, shown_moment
-from penstock.checkpoint.log.recovery import Recovered
-from penstock.cli.outcome import outcome, show
-from penstock.runtime.inspect.job_status import JobStatus, KeptCheckpoint, all_checkpoints, read_status
-from penstock.runtime.process.logging import configure_events
-from penstock.runtime.process.project import find_project
-from penstock.runtime.snapshots.catalog import SnapshotVersion, snapshots_of
-from penstock.time.clock import SystemClock
+from penstock.cli.options import Debug, JobName, Json, ProjectFolder
+from penstock.cli.outcome import outcome, project_at, show, shown_moment, write_json
 
-__all__ = ["checkpoints_command", "status_command"]
+if TYPE_CHECKING:
+    from penstock.checkpoint.log.batch_report import BatchReport, Totals
+    from penstock.runtime.inspect.job_status import JobStatus
 
-_MIB = 2**20
+__all__ = ["commands"]
+
+commands = typer.Typer(rich_markup_mode=None)
 
 
-def status_command(job: str, *, json: bool, project: Path | None, debug: bool) -> None:
-    """Print state, lag, watermark and totals of the job."""
-    configure_events(json=False)
+@commands.command()
+def status(job: JobName, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
+    """Show state, lag, watermark and totals of a job.
+
+    The command reads the checkpoint alone: it starts no Spark and needs no driver.
+
+    \b
+    Examples:
+      penstock status flights
+      penstock status flights --json
+    """  # noqa: D301 - click knows the character, not the two
+    from rich.table import Table
+    from rich.text import Text
+
+    from penstock.runtime.inspect.job_status import read_status
+    from penstock.time.clock import SystemClock
+
     with outcome(debug=debug):
-        found = read_status(find_project(given=project).settings(job), job, SystemClock())
+        found = read_status(project_at(project).settings(job), job, SystemClock())
         if json:
-            print(jsonlib.dumps(found.to_json()))
+            write_json(found.to_json())
             return
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
         for name, value in _status_rows(found):
             table.add_row(Text(name, style="bold"), Text(value))
         show(table)
-
-
-def checkpoints_command(job: str, *, json: bool, project: Path | None, debug: bool) -> None:
-    """Print the batches that can be restored, oldest first, and the named checkpoints."""
-    configure_events(json=False)
-    with outcome(debug=debug):
-        settings = find_project(given=project).settings(job)
-        found = all_checkpoints(settings, job)
-        kept, recovered = found if found is not None else ([], None)
-        snapshots = snapshots_of(settings.root / job)
-        if json:
-            print(jsonlib.dumps(_checkpoints_json(job, kept, snapshots, recovered)))
-            return
-        if recovered is None:
-            print(f"{job} has no checkpoint yet")
-            return
-        show(_checkpoints_table(kept))
-        if snapshots:
-            show("", _snapshots_table(snapshots))
-        for name, commit in recovered.saves.readable().items():
-            print(f"saved as {name}: batch {commit.batch}")
-        for name, why in recovered.lost_saves.items():
-            print(f"saved as {name}: {why}")
-        for problem in recovered.problems:
-            print(f"damaged: {problem}")
 
 
 def _status_rows(found: JobStatus) -> Iterator[tuple[str, str]]:
@@ -131,79 +115,3 @@ def _by_name(counts: Mapping[str, int]) -> str:
 
 def _ids(batches: tuple[int, ...]) -> str:
     return f"batch {batches[0]}" if len(batches) == 1 else f"batches {', '.join(map(str, batches))}"
-
-
-_NUMBERS = ("batch", "read", "out", "held", "staged MiB", "stored rows", "state MiB")
-
-
-def _checkpoints_table(kept: list[KeptCheckpoint]) -> Table:
-    """Return a line for each checkpoint; `stored rows` are those of the state's files, which old versions are among."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    names = ("batch", "time", "read", "out", "verdicts", "held", "staged MiB", "stored rows", "state MiB", "watermark")
-    for name in (*names, "restorable"):
-        table.add_column(name, justify="right" if name in _NUMBERS else "left")
-    for point in kept:
-        report, stored = point.report, point.stored
-        table.add_row(
-            str(report.batch),
-            shown_moment(report.time),
-            f"{report.rows:,}",
-            f"{sum(report.output.values()):,}",
-            ", ".join(f"{n} {what}" for what, n in report.verdicts.items()) or "none",
-            f"{sum(report.held.values()):,}",
-            f"{report.staged / _MIB:.2f}",
-            "?" if stored is None else f"{stored.rows:,}",
-            "?" if stored is None else f"{stored.size / _MIB:.2f}",
-            shown_moment(report.watermark),
-            _restorable(point),
-        )
-    return table
-
-
-def _restorable(point: KeptCheckpoint) -> str:
-    if point.trouble is not None:
-        return f"no: {point.trouble}"
-    notes = [f"{'saved' if point.kept else 'only'} as {name}" for name in point.saved]
-    if point.undone:
-        notes.append("a restore has gone back behind it")
-    return "yes" if not notes else f"yes ({', '.join(notes)})"
-
-
-def _snapshots_table(snapshots: list[dict[str, SnapshotVersion]]) -> Table:
-    """List data checkpoints; their rows are the keys, or slices and keys, that the state had."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("data checkpoint", "batch", "time", "keys", "MiB"):
-        table.add_column(name, justify="right" if name in ("batch", "keys", "MiB") else "left")
-    for steps in snapshots:
-        commit = next(iter(steps.values())).commit
-        size = sum(bytes_ for found in steps.values() for bytes_, _ in found.files.values())
-        table.add_row(
-            ", ".join(f"snapshot={found.step}@{found.version}" for found in steps.values()),
-            str(commit.batch),
-            shown_moment(commit.time),
-            f"{sum(found.rows for found in steps.values()):,}",
-            f"{size / _MIB:.2f}",
-        )
-    return table
-
-
-def _snapshots_json(steps: dict[str, SnapshotVersion]) -> dict[str, Any]:
-    commit = next(iter(steps.values())).commit
-    versions = {name: {"version": found.version, "rows": found.rows} for name, found in steps.items()}
-    return {"batch": commit.batch, "time": moment(commit.time), "steps": versions}
-
-
-def _checkpoints_json(
-    job: str,
-    kept: list[KeptCheckpoint],
-    snapshots: list[dict[str, SnapshotVersion]],
-    recovered: Recovered | None,
-) -> dict[str, Any]:
-    return {
-        "job": job,
-        "checkpoints": [point.to_json() for point in kept],
-        "snapshots": [_snapshots_json(steps) for steps in snapshots],
-        "saves": {name: commit.batch for name, commit in recovered.saves.readable().items()} if recovered else {},
-        "lost_saves": dict(recovered.lost_saves) if recovered else {},
-        "problems": [str(problem) for problem in recovered.problems] if recovered else [],
-    }

@@ -1,105 +1,274 @@
-"""Run the commands that ask something of a stream, and the one that lists streams."""
+"""`penstock streams`, and the commands that request something of a stream: start, stop, drain and the others."""
 
 from __future__ import annotations
 
-import json as jsonlib
 import secrets
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
-from penstock.checkpoint.log.batch_report import shown_moment
-from penstock.checkpoint.roots import control_store, is_there
-from penstock.cli.outcome import command_id, outcome, show, state_tables, step_names
-from penstock.config.settings import checkpoint_root
-from penstock.errors import ConfigError, JobNotFound, PenstockError, RootMissing
-from penstock.runtime.process.logging import configure_events
-from penstock.runtime.process.project import Project, find_project
-from penstock.runtime.restore.target import parse_start
-from penstock.supervise.commands import Command, CommandResult, Verb
-from penstock.supervise.control import Asked, StreamControl
-from penstock.supervise.records import supervised_jobs
-from penstock.supervise.stream import Limits, Phase, StartOptions, Stream, begins_from
-from penstock.time.clock import SystemClock
+from penstock.cli.options import (
+    AvailableNow,
+    CommandId,
+    Debug,
+    Drop,
+    From,
+    JobName,
+    Json,
+    Partitions,
+    ProjectFolder,
+    State,
+    TruncateSinks,
+    state_tables,
+)
+from penstock.cli.outcome import outcome, project_at, refusing, show, shown_moment, write_json
+from penstock.errors import PenstockError
 
-__all__ = ["limits_of", "options_of", "stream_command", "streams_command"]
+if TYPE_CHECKING:
+    from penstock.runtime.process.project import Project
+    from penstock.supervise.commands import Command
+    from penstock.supervise.control import Asked
+    from penstock.supervise.stream import Limits, Stream
 
-_REACHED: dict[Verb, Callable[[Stream], bool]] = {
-    Verb.START: lambda s: s.phase in (Phase.RUNNING, Phase.FINISHED),
-    Verb.RESTART: lambda s: s.phase in (Phase.RUNNING, Phase.FINISHED),
-    Verb.RESUME: lambda s: s.phase in (Phase.RUNNING, Phase.FINISHED),
-    Verb.STOP: lambda s: s.phase in (Phase.STOPPED, Phase.FINISHED),
-    Verb.SUSPEND: lambda s: s.phase is Phase.SUSPENDED,
-    Verb.DRAIN: lambda s: s.phase is Phase.FINISHED,
-    Verb.LIMITS: lambda _: True,
+__all__ = ["commands"]
+
+commands = typer.Typer(rich_markup_mode=None)
+
+Rows = Annotated[
+    str | None,
+    typer.Option(
+        "--rows", metavar="N|none|default", help="Maximum of rows per batch for each source.", show_default=False
+    ),
+]
+Note = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="A reason, recorded with the stream.", show_default=False)
+]
+Generation = Annotated[
+    int | None,
+    typer.Option(
+        "--generation",
+        metavar="N",
+        min=0,
+        help="Only if it is the stream that generation N started.",
+        show_default=False,
+    ),
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is done; exit 78 if the stream fails.")]
+Check = Annotated[bool, typer.Option("--check", help="Only check whether it would work; end nothing.")]
+
+_RUNS = ("RUNNING", "FINISHED")
+_REACHED = {
+    "start": _RUNS,
+    "restart": _RUNS,
+    "resume": _RUNS,
+    "stop": ("STOPPED", "FINISHED"),
+    "suspend": ("SUSPENDED",),
+    "drain": ("FINISHED",),
 }
-"""When a command is done, for those who wait."""
+"""The phases in which a command is done, for those who wait; `limits` is done in any."""
 
 
-def stream_command(
-    job: str,
-    verb: Verb,
+@commands.command()
+def streams(*, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
+    """List the project's jobs with the state of their streams."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from penstock.supervise.project_streams import newest_stream, stream_jobs
+
+    with outcome(debug=debug):
+        here = project_at(project)
+        errors: list[PenstockError] = []
+        newest = {job: newest_stream(here, job, errors) for job in stream_jobs(here)}
+        if json:
+            write_json([_facts(job, stream) for job, stream in newest.items()])
+        else:
+            table = Table(box=None, pad_edge=False)
+            for head in ("job", "state", "since", "generation", "restarts", "reason"):
+                table.add_column(head, overflow="fold")
+            for job, stream in newest.items():
+                since = shown_moment(stream.since) if stream.since else ""
+                counts = (str(stream.generation), str(stream.restarts))
+                table.add_row(*(Text(x) for x in (job, stream.phase.value, since, *counts, stream.reason or "")))
+            show(table)
+        if errors:  # the command ends as the trouble of a job does, once all that can be shown is shown
+            raise errors[0]
+
+
+@commands.command()
+def start(
+    job: JobName,
     *,
-    start: str = "last",
-    options: StartOptions | None = None,
-    available_now: bool = False,
-    limits: Limits | None = None,
-    note: str | None = None,
-    name: str | None = None,
-    generation: int | None = None,
-    wait: bool = False,
+    start_from: From = "last",
+    partitions: Partitions = None,
+    state: State = None,
+    truncate_sinks: TruncateSinks = False,
+    drop: Drop = None,
+    available_now: AvailableNow = False,
+    rows: Rows = None,
+    note: Note = None,
+    command: CommandId = None,
+    wait: Wait = False,
+    json: Json = False,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
+    """Run a job under the supervisor, as a stream.
+
+    It runs until its sources end or it is stopped, with the current code and configuration. Later edits take effect
+    with the next start or restart. A running stream gets these limits and this note, and keeps running.
+
+    \b
+    Examples:
+      penstock start flights
+      penstock start flights --wait                 return when it runs
+      penstock start flights --available-now        end when the available rows are processed
+      penstock start flights --rows 10000           read at most 10,000 rows per batch
+    """  # noqa: D301 - click knows the character, not the two
+    begins = _beginning(start_from, partitions, state, drop, truncate_sinks=truncate_sinks)
+    what = {**begins, "available_now": available_now, "limits": _limits(rows), "note": note}
+    _request(job, "start", command, what, wait=wait, json=json, project=project, debug=debug)
+
+
+@commands.command()
+def restart(
+    job: JobName,
+    *,
+    start_from: From = "last",
+    partitions: Partitions = None,
+    state: State = None,
+    truncate_sinks: TruncateSinks = False,
+    drop: Drop = None,
+    available_now: AvailableNow = False,
+    rows: Rows = None,
+    note: Note = None,
+    generation: Generation = None,
+    command: CommandId = None,
+    wait: Wait = False,
+    check: Check = False,
+    json: Json = False,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
+    """End the driver after its batch, and start the job again.
+
+    It starts from the last commit, a kept checkpoint, or without state. If a driver runs, the command first checks the
+    restart as a start would: one that cannot work is rejected, and the driver keeps running.
+
+    \b
+    Examples:
+      penstock restart flights                      with the current code
+      penstock restart flights --from batch=12      restore batch 12, and run from there
+      penstock restart flights --from empty         start without state; sinks keep their rows
+      penstock restart flights --from batch=12 --truncate-sinks   and restore the tables too
+      penstock restart flights --partitions 16      rescale the state to 16 partitions
+      penstock restart flights --from batch=12 --check   check only; nothing is ended
+    """  # noqa: D301 - click knows the character, not the two
+    begins = _beginning(start_from, partitions, state, drop, truncate_sinks=truncate_sinks)
+    what = {**begins, "available_now": available_now, "limits": _limits(rows), "note": note, "generation": generation}
+    _request(job, "restart", command, what, wait=wait, check=check, json=json, project=project, debug=debug)
+
+
+def _add_request(verb: str, summary: str) -> None:
+    @commands.command(verb, help=summary)
+    def _requested(
+        job: JobName,
+        *,
+        generation: Generation = None,
+        command: CommandId = None,
+        wait: Wait = False,
+        json: Json = False,
+        project: ProjectFolder = None,
+        debug: Debug = False,
+    ) -> None:
+        _request(job, verb, command, {"generation": generation}, wait=wait, json=json, project=project, debug=debug)
+
+
+_add_request("stop", "End a stream after its batch. A generation that is over stops nothing.")
+_add_request("drain", "Process what is available, close all windows, and end the stream.")
+_add_request("suspend", "End a stream after its batch, for `resume`.\n\nCode and limits are kept for it.")
+_add_request("resume", "Restart a suspended stream.\n\nIt has the same code and limits as before.")
+
+
+@commands.command()
+def limits(
+    job: JobName,
+    *,
+    rows: Rows = "default",
+    generation: Generation = None,
+    command: CommandId = None,
+    wait: Wait = False,
+    json: Json = False,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
+    """Set the maximum of rows per batch. A running driver applies it to its next batch.
+
+    \b
+    Examples:
+      penstock limits flights --rows 1000
+      penstock limits flights --rows none           no limit
+      penstock limits flights --rows default        what the configuration says
+    """  # noqa: D301 - click knows the character, not the two
+    what = {"limits": _limits(rows), "generation": generation}
+    _request(job, "limits", command, what, wait=wait, json=json, project=project, debug=debug)
+
+
+def _request(
+    job: str,
+    verb: str,
+    command_id: str | None,
+    what: dict[str, Any],
+    *,
+    wait: bool,
     check: bool = False,
     json: bool,
     project: Path | None,
     debug: bool,
 ) -> None:
-    """Ask, say what became of it, and with `wait` stay until it is so; with `check` only judge what would be asked.
+    """Request, say what became of it, and with `wait` stay until it is so; with `check` only check the request.
 
-    A restart that ends a driver is judged first, by the code that a start runs: one that cannot work ends nothing.
+    A restart that ends a driver is checked first, by the code that a start runs: one that cannot work ends nothing.
+    `what` has the fields of the Command.
     """
-    command = Command(
-        verb=verb,
-        id=command_id(name) or secrets.token_hex(8),
-        generation=generation,
-        start=_checked_start(start, options),
-        options=options,
-        available_now=available_now,
-        limits=limits,
-        note=note,
-    )
-    configure_events(json=json)
-    with outcome(debug=debug):
-        found = find_project(given=project)
-        control = _control(found, job)
+    from penstock.supervise.commands import Command, CommandResult, Verb
+    from penstock.supervise.control import Asked
+    from penstock.supervise.project_streams import stream_control
+
+    command = Command(verb=Verb(verb), id=command_id or secrets.token_hex(8), **what)
+    with outcome(debug=debug, json=json):
+        here = project_at(project)
+        control = stream_control(here, job)
         if check or control.ends_driver(command):
-            _judge(found, job, command)
+            _check(here, job, command)
         if check:
-            print(jsonlib.dumps({"job": job, "accepted": True}) if json else f"{job}: the restart would be accepted")
+            if json:
+                write_json({"job": job, "accepted": True})
+            else:
+                print(f"{job}: the restart would be accepted")
             return
         asked = control.ask(command)
         supervised = control.is_supervised()
         if not json:
             print(_sentence(job, command, asked))
         if wait and asked.outcome is not CommandResult.STALE:
-            stream = control.wait(asked.generation, _REACHED[verb])
+            phases = _REACHED.get(verb)
+            stream = control.wait(asked.generation, lambda stream: phases is None or stream.phase.value in phases)
             asked = Asked(stream, asked.outcome, asked.generation)
             if not json:
                 print(f"{job} is {stream.phase.value}")
         elif not supervised:
             print("no supervisor runs; the request stays recorded until one does: penstock supervise", file=sys.stderr)
         if json:
-            print(
-                jsonlib.dumps({"outcome": asked.outcome.value, **_facts(job, asked.stream), "supervised": supervised})
-            )
+            write_json({"outcome": asked.outcome.value, **_facts(job, asked.stream), "supervised": supervised})
 
 
-def _judge(project: Project, job: str, command: Command) -> None:
+def _check(project: Project, job: str, command: Command) -> None:
     """Raise the error that the start of a restart would raise."""
     from penstock.runtime.process.start_check import preflight
+    from penstock.supervise.stream import StartOptions, begins_from
 
     options = command.options or StartOptions()
     loaded = project.load(job, start=begins_from(command.start, options))
@@ -108,36 +277,10 @@ def _judge(project: Project, job: str, command: Command) -> None:
     preflight(loaded, begins, options.drop)
 
 
-def streams_command(*, json: bool, project: Path | None, debug: bool) -> None:
-    """List the project's jobs with their streams."""
-    configure_events(json=False)
-    with outcome(debug=debug):
-        found = find_project(given=project)
-        wrong: list[PenstockError] = []
-        streams = {job: _newest(found, job, wrong) for job in _jobs(found)}
-        if json:
-            print(jsonlib.dumps([_facts(job, stream) for job, stream in streams.items()]))
-            _raise_first(wrong)
-            return
-        table = Table(box=None, pad_edge=False)
-        for head in ("job", "state", "since", "generation", "restarts", "reason"):
-            table.add_column(head, overflow="fold")
-        for job, stream in streams.items():
-            since = shown_moment(stream.since) if stream.since else ""
-            counts = (str(stream.generation), str(stream.restarts))
-            table.add_row(*(Text(x) for x in (job, stream.phase.value, since, *counts, stream.reason or "")))
-        show(table)
-        _raise_first(wrong)
-
-
-def _raise_first(wrong: list[PenstockError]) -> None:
-    """Let the command end as the trouble of a job does, once all that can be shown is shown."""
-    if wrong:
-        raise wrong[0]
-
-
-def limits_of(rows: str | None) -> Limits | None:
+def _limits(rows: str | None) -> Limits | None:
     """Read `--rows`: a number of rows, `none` for no limit, or `default` for the configuration's."""
+    from penstock.supervise.stream import Limits
+
     if rows in (None, "default"):
         return None
     if rows == "none":
@@ -149,68 +292,31 @@ def limits_of(rows: str | None) -> Limits | None:
     return Limits(rows=int(rows))
 
 
-def options_of(
-    partitions: int | None, state: Sequence[str], drop: Sequence[str], *, truncate_sinks: bool
-) -> StartOptions | None:
-    """Read the options of a start, None where none was given."""
-    said = StartOptions(
-        partitions=partitions, state=state_tables(state), truncate_sinks=truncate_sinks, drop=step_names(drop)
+def _beginning(
+    start: str, partitions: int | None, state: list[str] | None, drop: list[str] | None, *, truncate_sinks: bool
+) -> dict[str, Any]:
+    """Return where a Command begins: its `start`, and its `options`, None where none was given."""
+    from penstock.runtime.restore.target import parse_start
+    from penstock.supervise.stream import StartOptions, begins_from
+
+    given = StartOptions(
+        partitions=partitions, state=state_tables(state), truncate_sinks=truncate_sinks, drop=tuple(drop or ())
     )
-    return None if said == StartOptions() else said
-
-
-def _jobs(project: Project) -> list[str]:
-    """Return the project's jobs, and those whose code is gone and whose streams are not."""
-    return sorted({*project.job_names(), *_supervised(checkpoint_root(project.root))})
-
-
-def _supervised(root: Path) -> list[str]:
-    """Return the jobs that have streams in a control root, which may not be there."""
-    return supervised_jobs(control_store(root, make=False)) if is_there(root) else []
-
-
-def _newest(project: Project, job: str, wrong: list[PenstockError]) -> Stream:
-    """Return a job's stream; where its file or root is in trouble, what the project's own root says of it."""
-    try:
-        return _control(project, job).newest()
-    except PenstockError as why:
-        trouble = why
-    if not isinstance(trouble, RootMissing):  # which is how a project looks before its first start
-        wrong.append(trouble)
-    stream, root = Stream(), checkpoint_root(project.root)
-    if isinstance(trouble, ConfigError) and job in _supervised(root):
-        stream = StreamControl(root, job, SystemClock()).newest()
-    return stream.having(reason=f"{trouble.what} ({trouble.where})")
-
-
-def _control(project: Project, job: str) -> StreamControl:
-    """Return the control of a stream; one whose code is gone is looked for in the project's own root."""
-    try:
-        root = project.settings(job).root
-    except JobNotFound:
-        root = checkpoint_root(project.root)
-        if job not in _supervised(root):
-            raise
-    return StreamControl(root, job, SystemClock())
-
-
-def _checked_start(text: str, options: StartOptions | None) -> str:
-    try:
-        parse_start(text)
-    except ValueError as why:
-        raise typer.BadParameter(str(why), param_hint="--from") from None
-    try:
-        begins_from(text, options)
-    except ValueError as why:
-        raise typer.BadParameter(str(why)) from None
-    return text
+    options = None if given == StartOptions() else given
+    with refusing("--from"):
+        parse_start(start)
+    with refusing():
+        begins_from(start, options)
+    return {"start": start, "options": options}
 
 
 def _sentence(job: str, command: Command, asked: Asked) -> str:
+    from penstock.supervise.commands import CommandResult, Verb
+
     match asked.outcome:
         case CommandResult.DONE:
             if command.verb is Verb.LIMITS:
-                return f"{job}: {_said(asked.stream.limits)} from now on"
+                return f"{job}: {_bound(asked.stream.limits)} from now on"
             if command.verb is Verb.START and asked.stream.command != command.id:
                 return f"{job}: it runs (generation {asked.generation}), with these limits and this note from now on"
             return f"{job}: {command.verb.value} asked for, generation {asked.generation}"
@@ -223,7 +329,7 @@ def _sentence(job: str, command: Command, asked: Asked) -> str:
             )
 
 
-def _said(limits: Limits | None) -> str:
+def _bound(limits: Limits | None) -> str:
     if limits is None:
         return "the limits of its configuration"
     return f"at most {limits.rows:,} rows a batch and source" if limits.rows else "no limit of rows"

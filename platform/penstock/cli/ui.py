@@ -1,4 +1,4 @@
-"""Run `penstock ui`: the pages on loopback, without Airflow."""
+"""`penstock ui`: serve the pages on loopback, without Airflow."""
 
 from __future__ import annotations
 
@@ -6,45 +6,61 @@ import importlib.util
 import socket
 from contextlib import closing
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from penstock.cli.outcome import outcome
+from penstock.cli.options import Debug, ProjectFolder
+from penstock.cli.outcome import outcome, project_at
 from penstock.errors import EnvironmentUnfit
-from penstock.runtime.process.project import find_project
 
-__all__ = ["listen", "ui_command"]
+__all__ = ["commands", "listen"]
 
+commands = typer.Typer(rich_markup_mode=None)
 HOST = "127.0.0.1"
 NAMES = ("127.0.0.1", "localhost")
 _NEEDED = ("fastapi", "jinja2", "uvicorn")
 
 
-def ui_command(*, port: int, project: Path | None, debug: bool) -> None:
-    """Serve the pages until Ctrl-C."""
-    with outcome(debug=debug):
+@commands.command()
+def ui(
+    *,
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65_535, help="The port; 0 takes a free one.")] = 8_790,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
+    """Show the project's streams in a browser.
+
+    These are Airflow's pages of Penstock without Airflow: streams, batches, windows, checkpoints and reports.
+    They listen on loopback only, need no login and change nothing. Ctrl-C ends the server.
+
+    \b
+    Examples:
+      penstock ui
+      penstock ui --port 0                       on a free port; the address is printed
+    """  # noqa: D301 - click knows the character, not the two
+    with outcome(debug=debug, json=None):
         missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
         if missing:
             what = f"{', '.join(missing)} not installed, which the pages need: pip install 'penstock[ui]'"
             raise EnvironmentUnfit(what)
-        found = find_project(given=project)
-        listening = listen(port)
-        with closing(listening):
-            _serve(found.root, listening)
+        root = project_at(project).root
+        with closing(listen(port)) as listening:
+            _serve(root, listening)
 
 
 def listen(port: int) -> socket.socket:
     """Return a socket on loopback alone; with port 0 at one that is free."""
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((HOST, port))
-        found.listen(64)  # who reads the address may ask at once
+        listening.bind((HOST, port))
+        listening.listen(64)  # who reads the address may ask at once
     except OSError as why:
-        found.close()
-        said = f"{port} cannot be used ({why.strerror}); 0 takes one that is free"
-        raise typer.BadParameter(said, param_hint="--port") from None
-    return found
+        listening.close()
+        what = f"{port} cannot be used ({why.strerror}); 0 takes one that is free"
+        raise typer.BadParameter(what, param_hint="--port") from None
+    return listening
 
 
 def _serve(root: Path, listening: socket.socket) -> None:
@@ -53,7 +69,7 @@ def _serve(root: Path, listening: socket.socket) -> None:
 
     from penstock.ui.app import pages
 
-    app = pages(lambda: find_project(given=root))
+    app = pages(lambda: project_at(root))
     # A name that somebody else's DNS points here is not ours: a page of theirs could read what it is answered.
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(NAMES), www_redirect=False)
     print(f"Streams of {root.name}: http://{HOST}:{listening.getsockname()[1]}/ (Ctrl-C ends it)", flush=True)

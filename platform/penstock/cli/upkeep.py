@@ -1,51 +1,61 @@
-"""Run `penstock upkeep JOB`: verify the checkpoints that the job can restore, and delete what none of them needs."""
+"""`penstock upkeep JOB`: verify the checkpoints that the job can restore, and delete what none of them needs."""
 
 from __future__ import annotations
 
-import json as jsonlib
 import time
-from pathlib import Path
 
-from penstock.checkpoint.roots import job_log
-from penstock.checkpoint.storage.hdfs_cache import shown, without_cache
-from penstock.cli.outcome import outcome
+import typer
+
+from penstock.cli.options import Debug, JobName, Json, ProjectFolder
+from penstock.cli.outcome import outcome, project_at, write_json
 from penstock.errors import CheckpointCorrupt
-from penstock.runtime.driver.retention import sweep_left
-from penstock.runtime.inspect.fsck import verify
-from penstock.runtime.inspect.quality_report import sweep_reports
-from penstock.runtime.process.logging import configure_events
-from penstock.runtime.process.project import find_project
 
-__all__ = ["upkeep_command"]
+__all__ = ["commands"]
 
+commands = typer.Typer(rich_markup_mode=None)
 _MIB = 2**20
 
 
-def upkeep_command(job: str, *, json: bool, project: Path | None, debug: bool) -> None:
-    """Print what was read and swept; raises CheckpointCorrupt, and so exits 78, where something is damaged."""
-    configure_events(json=False)
+@commands.command()
+def upkeep(job: JobName, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
+    """Verify the checkpoints of a job, and delete expired files.
+
+    The command verifies every entry of the log and every byte of state that a kept batch names. Damage ends it with
+    exit code 78. Otherwise it deletes what drivers have left below the oldest kept batch. Left-overs of reports are
+    deleted in any case. The job may run at the same time.
+
+    \b
+    Examples:
+      penstock upkeep flights
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.checkpoint.roots import job_log
+    from penstock.checkpoint.storage.hdfs_cache import shown, without_cache
+    from penstock.runtime.driver.retention import sweep_left
+    from penstock.runtime.inspect.fsck import verify
+    from penstock.runtime.inspect.quality_report import sweep_reports
+
     with outcome(debug=debug):
-        settings = find_project(given=project).settings(job)
+        settings = project_at(project).settings(job)
         root = settings.root
         log = job_log(root / job)
-        found = None
+        verified = None
         if log is not None:
             with without_cache(root / job) as folder:
-                found = verify(log, folder)
+                verified = verify(log, folder)
         swept = sweep_reports(root, job)
-        if log is not None and found is not None and not found.problems:
+        if log is not None and verified is not None and not verified.problems:
             swept += sweep_left(root / job, log, keep=settings.checkpoint.keep, now=time.time())
         if json:
-            said = found.to_json() if found is not None else {"batches": 0, "files": 0, "bytes": 0, "problems": []}
-            print(jsonlib.dumps({"job": job, **said, "swept": swept}))
-        elif found is None:
+            nothing = {"batches": 0, "files": 0, "bytes": 0, "problems": []}
+            write_json({"job": job, **(nothing if verified is None else verified.to_json()), "swept": swept})
+        elif verified is None:
             print(f"{job} has no checkpoint yet")
         else:
-            state = f"{found.files:,} files of state, {found.size / _MIB:,.1f} MiB"
-            print(f"{job}: {found.batches:,} batches that can be restored, {state}; all was read")
+            state = f"{verified.files:,} files of state, {verified.size / _MIB:,.1f} MiB"
+            print(f"{job}: {verified.batches:,} batches that can be restored, {state}; all was read")
             print(f"{swept:,} files that nothing needs any more were deleted")
-            for finding in found.findings:
+            for finding in verified.findings:
                 print(f"damaged: {finding.what}\n         {finding.means}")
-        if found is not None and found.problems:
-            more = f", and {len(found.problems) - 1} more" if len(found.problems) > 1 else ""
-            raise CheckpointCorrupt(f"{found.problems[0]}{more}", where=shown(root / job))
+        if verified is not None and verified.problems:
+            more = f", and {len(verified.problems) - 1} more" if len(verified.problems) > 1 else ""
+            raise CheckpointCorrupt(f"{verified.problems[0]}{more}", where=shown(root / job))

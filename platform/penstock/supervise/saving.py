@@ -8,14 +8,12 @@ from functools import partial
 from penstock.checkpoint.log.entries import Commit
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Damage, Recovered, recover
-from penstock.checkpoint.log.takeover import survey
 from penstock.checkpoint.roots import job_log
 from penstock.checkpoint.storage.hdfs_cache import shown
 from penstock.errors import CannotSave, Fenced, HolderAlive
 from penstock.runtime.driver.savepoint import refuse_save, refuse_unsave, save_at_rest, unsave_at_rest
 from penstock.runtime.driver.settings import Identity
-from penstock.runtime.process.heartbeat import StatusRecords
-from penstock.runtime.process.takeover_policy import HolderWatch, holder_name
+from penstock.runtime.process.takeover_policy import holder_name, watch_holder
 from penstock.supervise.commands import generation_of
 from penstock.supervise.control import StreamControl
 from penstock.supervise.requests import Request
@@ -70,12 +68,7 @@ def _until(control: StreamControl, log: Log, name: str, patience: float, *, want
     try:
         while (name in recover(log, Damage.LIST).saves) is not wanted:
             # A new watch each time: a holder that gave signs of life for a while may give none any more.
-            watch = HolderWatch(
-                look=lambda: survey(log),
-                heartbeats=StatusRecords(control.store, control.job),
-                clock=clock,
-                patience=patience,
-            )
+            watch = watch_holder(log, control.store, control.job, patience=patience, clock=clock)
             me = Identity(holder=holder_name(), code_version="penstock save")
             try:
                 do(log, name, me, watch.may_take_over)

@@ -8,16 +8,12 @@ import shutil
 import pytest
 from checkpoint_samples import own, run_batch
 from project_samples import make_project
-from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.roots import control_store
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.cli.main import app
-from penstock.cli.supervise import _look_for_roots
-from penstock.errors import ConfigError, RootUnsafe
-from penstock.runtime.process.project import Project
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import StartOptions
 
@@ -121,29 +117,3 @@ def test_an_editors_lock_and_a_name_that_is_none_are_no_jobs(root):
     (root / "jobs" / "my-helper.py").touch()
     code, said, _ = run(root, "streams", "--json")
     assert (code, [s["job"] for s in json.loads(said)]) == (0, ["orders", "second"])
-
-
-def test_roots_are_looked_for_again_and_one_that_is_refused_keeps_no_other(root):
-    """A job with a root of its own is added, one is refused, and a broken file is mended, while a supervisor runs."""
-    made, known, told = [], {}, {}
-
-    def make(path):
-        if path.name == "refused":
-            raise RootUnsafe("others may write in it", where=str(path))
-        made.append(path.name)
-        return path
-
-    project = Project(root)
-    with capture_logs() as logs:
-        assert _look_for_roots(project, known, told, make) == [root / "checkpoints"]
-        (root / "conf" / "jobs" / "orders.toml").write_text('[checkpoint]\nroot = "refused"\n')
-        (root / "conf" / "jobs" / "second.toml").write_text("[checkpoint\n")
-        for _ in range(3):
-            assert _look_for_roots(project, known, told, make) == []
-        (root / "conf" / "jobs" / "second.toml").write_text('[checkpoint]\nroot = "own"\n')
-        assert _look_for_roots(project, known, told, make) == [root / "own"]
-    assert made == ["checkpoints", "own"]
-    assert sorted(line["job"] for line in logs) == ["orders", "second"]
-    (root / "conf" / "penstock.toml").write_text("[checkpoint\n")
-    with pytest.raises(ConfigError):
-        _look_for_roots(Project(root), {}, {}, make)

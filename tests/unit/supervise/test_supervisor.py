@@ -13,16 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from policy_samples import POLICY, SECOND
 from structlog.testing import capture_logs
-from supervisor_samples import HANDLE, Drivers, ask, put, records, supervisor_of
+from supervisor_samples import HANDLE, Drivers, ask, put, records
 
 from penstock.checkpoint.control_records import Records
-from penstock.cli.supervise import leave_all
-from penstock.errors import ConfigError, EnvironmentUnfit, StorageFull
+from penstock.errors import ConfigError, EnvironmentUnfit
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.supervise.commands import Verb
 from penstock.supervise.launcher import Look
 from penstock.supervise.machine import Exit, Life, Policy
-from penstock.supervise.records import LeaseRecords
 from penstock.supervise.stream import DriverSlot, Phase, Stream, Wish
 from penstock.supervise.supervisor import Supervisor
 from penstock.supervise.versions import Versions
@@ -171,27 +169,6 @@ def test_a_stream_whose_record_cannot_be_read_stops_no_other(mine: Supervisor, d
         mine.tick()
     assert [order.job for order in drivers.launched] == ["j"]
     assert {"supervisor.trouble", "versions.not_pruned"} <= {said["event"] for said in told}
-
-
-@pytest.mark.fault("F77")
-def test_the_leases_of_all_roots_are_given_back_whatever_one_of_them_says(tmp_path: Path, clock: ManualClock) -> None:
-    """A record that cannot be read, or a root that takes no writes: who stands by for the others need not wait."""
-    roots = [supervisor_of(tmp_path / name, Drivers(), clock) for name in ("one", "two", "three")]
-    for each in roots:
-        ask(each, Verb.START)
-        each.tick()
-    Records(roots[0].store, "streams", "a").put({"wish": "of a later version"})
-    with pytest.MonkeyPatch.context() as patched, capture_logs() as told:
-
-        def full(**_: object) -> None:
-            raise StorageFull("no room")
-
-        patched.setattr(roots[1], "leave", full)
-        leave_all(roots)
-    assert [LeaseRecords(each.store).holder().left for each in roots] == [True, False, True]
-    said = [(one["event"], one.get("go_on")) for one in told]
-    assert said.count(("supervisor.left", ["j"])) == 3
-    assert said.count(("supervisor.trouble", None)) == 2
 
 
 JUNK = st.recursive(

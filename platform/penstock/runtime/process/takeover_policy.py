@@ -13,12 +13,24 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from penstock.checkpoint.log.takeover import View
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.takeover import View, survey
+from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import Fenced, HolderAlive
+from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.runtime.process.os_processes import pid_namespace, process_runs, process_start
 from penstock.time.clock import Clock
 
-__all__ = ["Answer", "HolderName", "HolderWatch", "LivenessSigns", "StoppedWaiting", "holder_name", "judge"]
+__all__ = [
+    "Answer",
+    "HolderName",
+    "HolderWatch",
+    "LivenessSigns",
+    "StoppedWaiting",
+    "holder_name",
+    "judge",
+    "watch_holder",
+]
 
 _LOOK_EVERY = 0.25
 """Seconds between two looks at a holder that may be dead."""
@@ -152,6 +164,20 @@ class HolderWatch:
     def _gone(self, view: View) -> bool:
         name = HolderName.parse(view.takeover.holder) if view.takeover is not None else None
         return name is not None and name.is_of(self.host, self.namespace) and not self.runs(name.pid, name.start)
+
+
+def watch_holder(log: Log, control: CheckpointStore, job: str, *, patience: float, clock: Clock) -> HolderWatch:
+    """Return the watch of a command that is no driver: it takes the log only from a holder that is dead or gone.
+
+    Args:
+        log: The log whose holder is watched.
+        control: The store of the control root, where a driver writes its heartbeats.
+        job: The name of the job.
+        patience: Seconds without a sign of life after which a holder counts as dead.
+        clock: What tells these seconds.
+    """
+    heartbeats = StatusRecords(control, job)
+    return HolderWatch(look=lambda: survey(log), heartbeats=heartbeats, clock=clock, patience=patience)
 
 
 def holder_name() -> str:

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from penstock.checkpoint.log.metadata import read_metadata
 from penstock.checkpoint.storage.local import LocalStore
-from penstock.cli import export_import
 from penstock.cli.main import app
 from penstock.errors import CheckpointMoved
+from penstock.runtime.process import takeover_policy
 from penstock.runtime.process.takeover_policy import HolderWatch
 from penstock.testing import Crashed, Harness
 
@@ -47,7 +47,7 @@ def asked(project, *said):
 def test_a_moved_checkpoint_goes_on_with_tables_that_take_each_batch_once(project, tmp_path, monkeypatch):
     """A batch that was committed and not published, a name, kept batches and open windows are all there."""
     monkeypatch.setattr(
-        export_import, "HolderWatch", partial(HolderWatch, runs=lambda _pid, _start: False)
+        takeover_policy, "HolderWatch", partial(HolderWatch, runs=lambda _pid, _start: False)
     )  # it is killed
     old, tables = tmp_path / "old", tmp_path / "tables"
     with Harness(make_job(tables), old) as h:
