@@ -12,27 +12,23 @@ Times, bounds and watermarks are integer microseconds since 1970, negative befor
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import JobError
-from penstock.graph.policies import LatenessRule
 from penstock.graph.windows import TimeWindow
 
 __all__ = [
     "BEGINNING_OF_TIME",
     "END_OF_TIME",
     "FARTHEST",
-    "Judgement",
     "check_window",
     "due_ends",
     "due_runs",
     "first_end_after",
     "floor_slice",
     "in_no_window",
-    "judge",
     "last_ends",
     "next_due_end",
     "slice_end",
@@ -172,48 +168,6 @@ def due_ends(live: Times, after: int | None, to: int | None, window: TimeWindow)
         for start in range(first, last + 1, _ENDS_AT_ONCE * window.every):
             end = min(last, start + (_ENDS_AT_ONCE - 1) * window.every)
             yield np.arange(start, end + 1, window.every, dtype=np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """The fate of each row before aggregation: boolean masks, one item a row.
-
-    A row is `late`, or in `no_window`, or else it counts.
-    `partly_late` rows count, in those of their windows that are not forgotten.
-    """
-
-    late: Mask
-    partly_late: Mask
-    no_window: Mask
-
-    @property
-    def counted(self) -> Mask:
-        """Return which rows count in at least one window."""
-        return ~(self.late | self.no_window)
-
-
-def judge(times: Times, window: TimeWindow, late_watermark: int | None) -> Judgement:
-    """Judge rows by their event times and the watermark of their batch (SEMANTICS 2.3, 2.5, 2.10).
-
-    A row in no window (see `in_no_window`) is never late under `LatenessRule.WINDOW`.
-    Otherwise it is late if every window that holds it has end <= watermark, and partly late if only some have.
-    Under `LatenessRule.WATERMARK` a row with time < watermark is late whatever the window, in a gap too.
-    `late_watermark` None is the beginning of time: nothing is late.
-    """
-    outside = in_no_window(times, window)
-    nothing: Mask = np.zeros(len(times), dtype=np.bool_)
-    if late_watermark is None or not len(times) or int(times.min()) >= late_watermark:
-        # Every window of a row ends after its time.
-        return Judgement(nothing, nothing, outside)
-    if window.rule is LatenessRule.WATERMARK:
-        late = times < late_watermark
-        return Judgement(late, nothing, outside & ~late)
-    safe = np.where(outside, 0, times)
-    last = last_ends(safe, window)
-    # The first window that holds a time starts less than `size` before it, a whole number of slides before the last.
-    first = last - (last - safe - 1) // window.every * window.every
-    late = (last <= late_watermark) & ~outside
-    return Judgement(late, (first <= late_watermark) & ~late & ~outside, outside)
 
 
 def _window_starts(times: Times, window: TimeWindow) -> Times:

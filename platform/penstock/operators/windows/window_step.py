@@ -36,9 +36,9 @@ from penstock.operators.protocol import (
 )
 from penstock.operators.schema_evolution import Evolution
 from penstock.operators.windows.arrival_order import ranked_together, with_arrivals
+from penstock.operators.windows.lateness import judge
 from penstock.operators.windows.partials import GROUP, HASH, SLICE_START
 from penstock.operators.windows.slice_state import FRONT, LATE, LATE_NEXT, RUNNING, SLICES, TOTAL
-from penstock.operators.windows.slices import judge
 from penstock.operators.windows.stored_partials import GENERATION, OLDER, StoredPartials
 from penstock.operators.windows.time_windows import WINDOW_END, StepResult, WindowStep, begin, preaggregate, step
 from penstock.operators.windows.window_blocks import sorted_front

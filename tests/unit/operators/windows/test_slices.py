@@ -6,21 +6,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from window_samples import SPAN, TIMES, WINDOWS, array, by_definition
 
 from penstock import seconds
 from penstock.errors import JobError
-from penstock.graph.policies import LatenessRule
 from penstock.graph.windows import TimeWindow
 from penstock.operators.windows.slices import (
     BEGINNING_OF_TIME,
     END_OF_TIME,
-    FARTHEST,
     check_window,
     due_ends,
     first_end_after,
     floor_slice,
     in_no_window,
-    judge,
     last_ends,
     next_due_end,
     slice_end,
@@ -28,32 +26,12 @@ from penstock.operators.windows.slices import (
     slices_per_window,
     windows_of,
 )
-from penstock.windows import Sliding, Tumbling
-
-WINDOWS = st.builds(
-    TimeWindow,
-    size=st.integers(1, 40),
-    every=st.integers(1, 40),
-    offset=st.integers(-50, 50),
-    rule=st.sampled_from(LatenessRule),
-)
-TIMES = st.integers(-200, 200)
-SPAN = range(-320, 321)
-
-
-def by_definition(time: int, window: TimeWindow) -> list[tuple[int, int]]:
-    """Return every start s with s <= t < s + size and s = offset modulo every."""
-    starts = (s for s in SPAN if (s - window.offset) % window.every == 0 and s <= time < s + window.size)
-    return [(s, s + window.size) for s in starts]
+from penstock.windows import Sliding
 
 
 def cuts(window: TimeWindow) -> list[int]:
     """Return every start and end of a window."""
     return [t for t in SPAN if (t - window.offset) % window.every in (0, window.size % window.every)]
-
-
-def array(*times: int) -> np.ndarray:
-    return np.array(times, dtype=np.int64)
 
 
 @given(WINDOWS, TIMES)
@@ -123,28 +101,6 @@ def test_due_ends_are_the_ends_of_windows_with_rows(window, times, after, to):
     assert next_due_end(live, after, window) == min((e for e in ends if after is None or e > after), default=None)
 
 
-@given(WINDOWS, st.lists(st.integers(-30, 30)), st.none() | st.integers(-30, 70))
-def test_rows_are_judged_by_the_windows_that_are_forgotten(window, times, watermark):
-    """2.3, 2.5, 2.10: late when all windows are forgotten, partly late when some are; WATERMARK is stricter."""
-    judged = judge(array(*times), window, watermark)
-    forgotten = -(2**63) if watermark is None else watermark
-    for i, time in enumerate(times):
-        ends = [end for _, end in by_definition(time, window)]
-        open_ends = [end for end in ends if end > forgotten]
-        if window.rule is LatenessRule.WATERMARK and time < forgotten:
-            expected = "late"
-        elif not ends:
-            expected = "nowhere"
-        elif not open_ends:
-            expected = "late"
-        else:
-            expected = "partly" if len(open_ends) < len(ends) else "counted"
-        assert bool(judged.late[i]) == (expected == "late")
-        assert bool(judged.no_window[i]) == (expected == "nowhere")
-        assert bool(judged.partly_late[i]) == (expected == "partly")
-        assert bool(judged.counted[i]) == (expected in ("partly", "counted"))
-
-
 def test_a_jump_of_a_year_costs_nothing():
     """3: ends without rows are not visited one by one (this would be 31 million steps)."""
     window = Sliding(seconds(2), every=seconds(1)).drop_late()
@@ -161,29 +117,9 @@ def test_the_end_of_time_closes_everything_and_overflows_nothing():
     assert ends_of(live, END_OF_TIME, END_OF_TIME, window) == []
     assert floor_slice(END_OF_TIME, window) == END_OF_TIME - 2_775_807
     assert floor_slice(None, window) == floor_slice(BEGINNING_OF_TIME, window) == BEGINNING_OF_TIME
-    assert judge(array(0, 10**15), window, END_OF_TIME).late.all()
-    assert not judge(array(0, 10**15), window, BEGINNING_OF_TIME).late.any()
-
-
-@pytest.mark.fault("F43")
-def test_times_whose_windows_cannot_be_written_are_in_none():
-    """2.10: a time near the ends of 64 bits is counted as in no window, and is nobody else's."""
-    window = Tumbling(seconds(7)).drop_late()
-    times = array(BEGINNING_OF_TIME, -FARTHEST - 1, -FARTHEST, 0, FARTHEST, FARTHEST + 1, END_OF_TIME)
-    judged = judge(times, window, 5)
-    assert judged.no_window.tolist() == [True, True, False, False, False, True, True]
-    assert judged.late.tolist() == [False, False, True, False, False, False, False]
-    starts = slice_starts(times[judged.counted], window)
-    assert (starts <= times[judged.counted]).all()
-    assert (starts > times[judged.counted] - window.size).all()
 
 
 def test_a_window_wider_than_time_is_refused():
     """Bounds are 64-bit integers, so a window of 100,000 years is refused when the step is made."""
     with pytest.raises(JobError, match="wider than time"):
         check_window(TimeWindow(size=2**62, every=1))
-
-
-def test_no_rows_are_judged_without_complaint():
-    """An empty batch is a batch (1.4)."""
-    assert judge(array(), Tumbling(seconds(1)).drop_late(), 0).counted.tolist() == []

@@ -19,8 +19,9 @@ from penstock.graph.aggregates import Aggregate
 from penstock.graph.policies import LatenessRule
 from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import AggregatePlan
+from penstock.operators.windows.lateness import judge
 from penstock.operators.windows.partials import PartialLayout
-from penstock.operators.windows.slices import END_OF_TIME, judge
+from penstock.operators.windows.slices import END_OF_TIME
 from penstock.operators.windows.time_windows import Strategy, WindowStep, preaggregate, step
 from penstock.testing.model import ModelBatch, WindowModel
 from penstock.windows import Sliding, Tumbling

@@ -1,0 +1,62 @@
+"""Judge which rows are late for the windows that hold them, and which lie in none (SEMANTICS 2.3, 2.5, 2.10).
+
+Times and watermarks are integer microseconds since 1970, negative before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.graph.policies import LatenessRule
+from penstock.graph.windows import TimeWindow
+from penstock.operators.windows.slices import in_no_window, last_ends
+
+__all__ = ["Judgement", "judge"]
+
+Mask = npt.NDArray[np.bool_]
+Times = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The fate of each row before aggregation: boolean masks, one item a row.
+
+    A row is `late`, or in `no_window`, or else it counts.
+    `partly_late` rows count, in those of their windows that are not forgotten.
+    """
+
+    late: Mask
+    partly_late: Mask
+    no_window: Mask
+
+    @property
+    def counted(self) -> Mask:
+        """Return which rows count in at least one window."""
+        return ~(self.late | self.no_window)
+
+
+def judge(times: Times, window: TimeWindow, late_watermark: int | None) -> Judgement:
+    """Judge rows by their event times and the watermark of their batch (SEMANTICS 2.3, 2.5, 2.10).
+
+    A row in no window (see `in_no_window`) is never late under `LatenessRule.WINDOW`.
+    Otherwise it is late if every window that holds it has end <= watermark, and partly late if only some have.
+    Under `LatenessRule.WATERMARK` a row with time < watermark is late whatever the window, in a gap too.
+    `late_watermark` None is the beginning of time: nothing is late.
+    """
+    outside = in_no_window(times, window)
+    nothing: Mask = np.zeros(len(times), dtype=np.bool_)
+    if late_watermark is None or not len(times) or int(times.min()) >= late_watermark:
+        # Every window of a row ends after its time.
+        return Judgement(nothing, nothing, outside)
+    if window.rule is LatenessRule.WATERMARK:
+        late = times < late_watermark
+        return Judgement(late, nothing, outside & ~late)
+    safe = np.where(outside, 0, times)
+    last = last_ends(safe, window)
+    # The first window that holds a time starts less than `size` before it, a whole number of slides before the last.
+    first = last - (last - safe - 1) // window.every * window.every
+    late = (last <= late_watermark) & ~outside
+    return Judgement(late, (first <= late_watermark) & ~late & ~outside, outside)
