@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock import errors
 from penstock.checkpoint.log.entries import Commit, ManifestRef
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.errors import (
     CheckpointCorrupt,
-    ComputeFailed,
-    EngineGone,
     GateError,
     PenstockError,
     StateMissing,
-    UserFunctionError,
 )
 from penstock.graph.graph import JobGraph
 from penstock.operators.schema_evolution import Evolution
@@ -31,7 +26,7 @@ from penstock.runtime.plan.job_plan import JobPlan, plan_job
 from penstock.runtime.plan.source_rows import BatchFrame, BatchReader
 from penstock.runtime.restore.compatibility import Finding, Stored, compare, refuse
 from penstock.runtime.restore.job_fingerprint import described
-from penstock.runtime.spark.errors import data_exception, java_failure, of_the_engine, site_of
+from penstock.runtime.spark.errors import error_of
 from penstock.runtime.spark.state_loader import initial_frame, loading_frame, manifests, refuse_unfit, rewritten_tables
 from penstock.runtime.tasks.batch_context import PROPERTY, BatchContext, told
 from penstock.runtime.tasks.gates import UNIT
@@ -207,7 +202,7 @@ class SparkEngine:
                 # batch before (FACTS 5: 41 of 60 batches were stale).
                 rows = frame.select("_port", "_payload").collect()
             except Exception as why:
-                raise _explained(why, facts.batch, self.graph) from why
+                raise error_of(why, facts.batch, self.graph) from why
             finally:
                 context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type] # None removes it
         return list(receipts_of((row[0], bytes(row[1])) for row in rows))
@@ -230,38 +225,3 @@ class SparkEngine:
         if not units and self.built.judged[check] is None:
             return [(None, Verdict(status=Status.EMPTY, rows=0))]
         return [(unit.get(UNIT), verdict) for unit, verdict in units]
-
-
-_OURS = re.compile(r"penstock\.errors\.(?:\w+\.)?(\w+): (?:PEN-[A-Z]+-\d+ )?(.*)")
-
-
-def _explained(why: Exception, batch: int, graph: JobGraph) -> PenstockError:
-    """Turn what Spark raised into the error that a task raised, the user's, or a failure of the engine."""
-    from py4j.protocol import Py4JError, Py4JNetworkError
-
-    text = str(why)
-    if isinstance(why, Py4JNetworkError | ConnectionError) or "Java side" in text or "Answer from Java" in text:
-        return EngineGone(f"batch {batch}: the Java process of Spark is gone")
-    raised = _OURS.findall(text)
-    if raised:
-        name, message = raised[-1]
-        kind = getattr(errors, name, ComputeFailed)
-        # What is to be done is said once, by the error that is made of it.
-        return kind(f"batch {batch}: {message.strip().removesuffix(kind.remedy).rstrip(' .')}")
-    kind_name = type(why).__name__
-    if kind_name == "PythonException":
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        last = next(
-            (line for line in reversed(lines) if re.match(r"[\w.]+(Error|Exception|Warning)?: ", line)), lines[-1]
-        )
-        frames = [line for line in lines if line.startswith("File ")]
-        place = [line for line in frames if "/pyspark/" not in line]
-        if of_the_engine([line.split('"')[1] for line in frames]):
-            return ComputeFailed(f"batch {batch}: {last}", where=place[-1] if place else None)
-        return UserFunctionError(f"batch {batch}: {last}", where=place[-1] if place else None)
-    value_problem = data_exception(text)
-    if value_problem is not None:
-        return UserFunctionError(f"batch {batch}: {value_problem}", where=site_of(text, graph))
-    if isinstance(why, Py4JError) or hasattr(why, "getCondition") or "spark" in type(why).__module__:
-        return ComputeFailed(f"batch {batch}: {java_failure(text or kind_name)}")
-    raise why

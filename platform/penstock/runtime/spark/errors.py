@@ -1,21 +1,56 @@
-"""Distinguish values that a user's expression cannot take from failures of Spark, and find the expression (F48)."""
+"""Turn what Spark raised into the error that the user sees: of the job, with its line, or of the engine (F48)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
+from penstock import errors
+from penstock.errors import ComputeFailed, EngineGone, PenstockError, UserFunctionError
 from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import FilterNode, Node, SelectNode, SourceNode, WithColumnsNode
 from penstock.graph.steps import StepNode
 
-__all__ = ["data_exception", "java_failure", "of_the_engine", "site_of"]
+__all__ = ["data_exception", "error_of", "java_failure", "of_the_engine", "site_of"]
 
 _CONDITION = re.compile(r"(\[[A-Z][A-Z0-9_.]*\] .*?) *SQLSTATE: (22\w{3}|21000|P0001)", re.DOTALL)
 """Spark names its data exceptions by the SQL standard: class 22, a scalar query with several rows, raise_error."""
 _ENGINE = re.compile(r"/penstock/(?:checkpoint|operators|quality|runtime|sinks|sources|state|time)/")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|<frozen |(?:^|/)pyarrow/|/pyspark/|/zipfile/")
 _FRAGMENT = re.compile(r"== SQL \(line \d+, position \d+\) ==\n(.+?)\n\s*\^+", re.DOTALL)
+_OURS = re.compile(r"penstock\.errors\.(?:\w+\.)?(\w+): (?:PEN-[A-Z]+-\d+ )?(.*)")
+
+
+def error_of(why: Exception, batch: int, graph: JobGraph) -> PenstockError:
+    """Turn what Spark raised into the error that a task raised, the user's, or a failure of the engine."""
+    from py4j.protocol import Py4JError, Py4JNetworkError
+
+    text = str(why)
+    if isinstance(why, Py4JNetworkError | ConnectionError) or "Java side" in text or "Answer from Java" in text:
+        return EngineGone(f"batch {batch}: the Java process of Spark is gone")
+    raised = _OURS.findall(text)
+    if raised:
+        name, message = raised[-1]
+        kind = getattr(errors, name, ComputeFailed)
+        # What is to be done is said once, by the error that is made of it.
+        return kind(f"batch {batch}: {message.strip().removesuffix(kind.remedy).rstrip(' .')}")
+    kind_name = type(why).__name__
+    if kind_name == "PythonException":
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        last = next(
+            (line for line in reversed(lines) if re.match(r"[\w.]+(Error|Exception|Warning)?: ", line)), lines[-1]
+        )
+        frames = [line for line in lines if line.startswith("File ")]
+        place = [line for line in frames if "/pyspark/" not in line]
+        if of_the_engine([line.split('"')[1] for line in frames]):
+            return ComputeFailed(f"batch {batch}: {last}", where=place[-1] if place else None)
+        return UserFunctionError(f"batch {batch}: {last}", where=place[-1] if place else None)
+    value_problem = data_exception(text)
+    if value_problem is not None:
+        return UserFunctionError(f"batch {batch}: {value_problem}", where=site_of(text, graph))
+    if isinstance(why, Py4JError) or hasattr(why, "getCondition") or "spark" in type(why).__module__:
+        return ComputeFailed(f"batch {batch}: {java_failure(text or kind_name)}")
+    raise why
 
 
 def data_exception(text: str) -> str | None:

@@ -6,8 +6,7 @@ import pytest
 
 from penstock import Job
 from penstock.errors import ComputeFailed, PenstockError, UserFunctionError
-from penstock.runtime.spark.engine import _explained
-from penstock.runtime.spark.errors import data_exception, java_failure, of_the_engine, site_of
+from penstock.runtime.spark.errors import data_exception, error_of, java_failure, of_the_engine, site_of
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 
@@ -139,6 +138,6 @@ def test_an_error_in_a_task_names_who_has_to_do_something(file: str, kind: type[
     why = PythonException(f"Traceback (most recent call last):\n{frames}TypeError: Cannot convert ChunkedArray\n")
     job = Job("orders", partitions=1)
     job.source("rows", MemorySource("v int")).write("out", MemorySink())
-    said = _explained(why, 4, job.graph())
+    said = error_of(why, 4, job.graph())
     assert (type(said), said.what) == (kind, "batch 4: TypeError: Cannot convert ChunkedArray")
     assert file in said.where
