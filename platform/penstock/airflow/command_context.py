@@ -42,7 +42,7 @@ def command_id(context: Context) -> str:
         name = f"{name}/{ti.map_index}"
     if is_id(name):
         return name
-    # A run may be named by whoever triggers it; tasks of one run are still to be told from those of others.
+    # People may name the runs they trigger; the id still distinguishes tasks of one run from those of others.
     return "/".join(hashlib.sha256(part.encode()).hexdigest() for part in (ti.dag_id, ti.run_id, name))
 
 

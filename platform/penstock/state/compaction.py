@@ -52,7 +52,7 @@ def compact(reader: StateReader, plan: CompactionPlan, part: Part) -> Merged:
     tables = [table for table in merged_runs if table is not None]
     if not tables:
         return Merged(pa.table({GROUP: pa.array([], pa.int64()), HASH: pa.array([], pa.int64())}), bound)
-    # Not the columns of the newest of these rows: runs behind them, and rows merged before, may have newer ones.
+    # Not the columns of the newest of these rows: later runs, and rows merged before, may have newer ones.
     schema = reader.schema(plan.part)
     assert schema is not None
     tables = [conform(table, schema) for table in tables]

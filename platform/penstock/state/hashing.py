@@ -42,7 +42,7 @@ def normalise(column: pa.Array) -> pa.Array:
     """
     if not pa.types.is_floating(column.type):
         return column
-    # -0.0 + 0.0 is 0.0, and a NaN has but one form behind this.
+    # -0.0 + 0.0 is 0.0, and a NaN has but one form after this.
     whole = pc.add(column, pa.scalar(0.0, column.type))
     return pc.if_else(pc.is_nan(whole), pa.scalar(float("nan"), column.type), whole)
 

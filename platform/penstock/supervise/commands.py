@@ -172,7 +172,7 @@ def _started(stream: Stream, command: Command, now: int) -> Stream | None:
 def _drained(stream: Stream, command: Command, now: int) -> Stream | None:
     if stream.wants_driver:
         return None if stream.wish is Wish.DRAIN else stream.having(wish=Wish.DRAIN, asked_at=now)
-    # Windows may be open behind the end of sources that closes none, and of a run of what was there.
+    # Windows may be open after a source's end that closes none, and after a run of what was there.
     drained = stream.phase is Phase.FINISHED and stream.wish is Wish.DRAIN
     return None if drained else _begun(stream, command, now, Wish.DRAIN)
 

@@ -44,7 +44,7 @@ class StreamOrders:
             begins = parse_start(stream.start).batch if "restart" in verbs else None
             stop = bool({"stop", "suspend", "restart"} & verbs)
             return ControlState(stop=stop, drain="drain" in verbs, begins=begins, limit=limit)
-        if self._generation > stream.generation:  # whoever counts generations does not keep them here
+        if self._generation > stream.generation:  # another program counts the generations
             return ControlState(limit=limit)
         if self._generation < stream.generation:
             over = f"generation {stream.generation} was claimed after this driver's, {self._generation}"

@@ -211,7 +211,7 @@ class Supervisor:
                 raise
         return self._policies[job]
 
-    # --- what is told ------------------------------------------------------------------------
+    # --- logging -----------------------------------------------------------------------------
     def _tell(self, job: str, stream: Stream) -> None:
         news = (stream.phase, stream.reason, stream.generation)
         if self._told.get(job) == news:

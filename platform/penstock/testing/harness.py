@@ -73,7 +73,7 @@ class Harness:
         # What sinks got and no call has returned yet, and the batches, by checkpoint, whose rows were taken down.
         self._fresh: dict[str, list[Row]] = {}
         self._noted: set[tuple[str, int]] = set()
-        # How the driver ended, unless it was told to; whether that left a call unfinished; the newest batch it began.
+        # How the driver ended by itself, whether that left a call unfinished, and the newest batch it began.
         self._crashed = False
         self._failure: BaseException | None = None
         self._cut_short = False
@@ -271,7 +271,7 @@ class Harness:
                 if (hook.stage, hook.when) == ("TakeOver", "done"):
                     break
             if self._cut_short:
-                if self._begun == self._run.driver.next_id:  # what stands in the log was finished in taking over
+                if self._begun == self._run.driver.next_id:  # the takeover has finished what is in the log
                     self._one()
                 self._follow()
         self._cut_short = False

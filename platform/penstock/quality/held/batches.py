@@ -179,7 +179,7 @@ def release(
     for name, files in held.files.items():
         bring_back(sinks[name].staging, staged / name, files)
         publisher = sinks[name].open()
-        still_mine()  # a restore by who has the log now may have these rows come again
+        still_mine()  # the new owner of the log may have made a restore, after which later batches have these rows
         publisher.show(held_app(uuid, name, held.batch), held.batch, files)
     records.carried_out(held.batch, ruling, by=by)
     return ruling

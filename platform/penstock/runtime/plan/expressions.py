@@ -136,7 +136,7 @@ def source_frame(
     frame = frame.selectExpr("*", f"{fate} AS {ROW_STATUS}")
     raw = f"CASE WHEN {ROW_STATUS} < 0 THEN coalesce({RAW}, to_json(struct({', '.join(columns)}))) END"
     kept = (f"{raw} AS {RAW}" if name == RAW else name for name in _KEPT)
-    # Guarded: a row that is in quarantine must not fail an expression behind the source.
+    # Guarded: a row that is in quarantine must not fail a later expression.
     return BranchFrame(frame.selectExpr(*columns, *kept), visible, guarded=True)
 
 

@@ -249,7 +249,7 @@ def _complete(graph: JobGraph, port: Node, todo: list[StepNode], waiting: list[H
     if isinstance(port, StepNode):
         return not any(port is w for w in todo)
     for feeder in graph.feeders(port):
-        # What the map side of a step puts out leaves before its state work, all else comes from there.
+        # Rows that the map side of a step emits leave before its state work, all others after it.
         ahead = feeder if isinstance(feeder, StepNode) and _leaves_early(port, feeder) else None
         inside = [n for n in graph.upstream(feeder) if isinstance(n, StepNode) and n is not ahead]
         if any(any(n is w for w in todo) for n in inside):

@@ -167,7 +167,7 @@ class StatefulInputs:
     @cached_property
     def _depths(self) -> dict[int, int]:
         depths: dict[int, int] = {}
-        for step in self.plan.graph.steps:  # which stands behind all that it reads from
+        for step in self.plan.graph.steps:  # each after the steps that it reads from
             above = {id(node) for node in self.plan.graph.upstream(step)}
             depths[id(step)] = 1 + max((depth for known, depth in depths.items() if known in above), default=0)
         return depths

@@ -109,7 +109,7 @@ def snapshot_problems(folder: Path) -> Iterator[tuple[str, str]]:
             try:
                 verify_snapshot(folder, record)
             except CheckpointCorrupt as why:
-                if size_of(path) is not None:  # else it was let go meanwhile
+                if size_of(path) is not None:  # else it was deleted meanwhile
                     yield name, f"{why.what} ({why.where})"
 
 

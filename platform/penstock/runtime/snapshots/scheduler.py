@@ -158,12 +158,12 @@ class DataCheckpoints:
         self._written_since = None if commit is None else commit.time
         self._starts = recovered.last_takeover.epoch if recovered.last_takeover is not None else 1
 
-    # --- what batches are told ---------------------------------------------------------------
+    # --- for batches -------------------------------------------------------------------------
 
     @property
     def behind(self) -> int | None:
         """Return the batch whose runs are being folded; None where none are."""
-        # Not the Commit's own batch: state that a restore has written anew has runs of the newest batch there was.
+        # Not the Commit's own batch: state that a restore has rewritten has runs of the newest batch there was.
         return self._named if self._of is not None and self._taken is None else None
 
     @property

@@ -226,7 +226,7 @@ class _StepWriter:
             if feed.error is not None:
                 raise feed.error from None
             raise
-        # Not just the newest: another driver's may stand behind it.
+        # Not just the newest version: another driver's may follow it.
         made = next(commit for commit in DeltaTable(copy).history(5) if commit.get(RUN) == self.order.run)
         return DeltaTable(copy, version=made["version"])
 
@@ -269,7 +269,7 @@ def answer(order: SnapshotOrder) -> dict[str, Any]:
     """Return what was made as JSON values, or what went wrong in words."""
     try:
         return {"taken": asdict(take_snapshots(order))}
-    except Exception as why:  # noqa: BLE001 - whatever it was, the batches go on, and the driver tells it
+    except Exception as why:  # noqa: BLE001 - no error stops the batches, and the driver logs it
         return {"failed": str(why) if isinstance(why, PenstockError) else f"{type(why).__name__}: {why}"}
 
 

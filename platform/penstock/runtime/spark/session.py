@@ -29,7 +29,7 @@ _FIXED = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.worker.reuse": "true",
     "spark.python.daemon.module": "penstock.runtime.spark.worker_daemon",
-    # SQL tells its workers so; told to all of them, those of `warm_up` are forked from the daemon that SQL uses.
+    # SQL sets it for its workers; set for all, those of `warm_up` are forked from the daemon that SQL uses.
     "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
     "spark.sql.ansi.enabled": "true",
     "spark.ui.enabled": "false",
@@ -93,7 +93,7 @@ def session_settings(
         chosen |= _DELTA
     if not is_local(master):
         chosen |= _PLACED
-        chosen[_WAIT] = "1.0"  # the first job begins with the executors that were asked for, or after half a minute
+        chosen[_WAIT] = "1.0"  # the first job begins with all requested executors, or after half a minute
     chosen |= settings or {}
     chosen[_OPTIONS] = " ".join([*options, *([own] if own else [])])
     if modules:

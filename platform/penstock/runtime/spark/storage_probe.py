@@ -82,7 +82,7 @@ def _answers(spark: SparkSession, ask: Callable[[Iterable[int]], Iterator[Answer
     timer.start()
     try:
         context = spark.sparkContext
-        # The first job waits until the executors are there that were asked for; only then is their number known.
+        # The first job waits for the requested executors; only then is their number known.
         first = context.parallelize([0], 1).mapPartitions(ask).collect()
         tasks = min(_MOST_TASKS, max(2, context.defaultParallelism))
         return first + context.parallelize(range(tasks), tasks).mapPartitions(ask).collect()

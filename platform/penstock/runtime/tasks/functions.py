@@ -42,7 +42,7 @@ def read_task(source: str, reader: TaskReader, splits: int, max_future: int | No
     """Return the function that reads a source's span; `schema` is what it yields."""
 
     def read(batches: Batches) -> Batches:
-        # Not the number of Spark's partition: behind a union that one counts the splits of other sources too.
+        # Not the number of Spark's partition: after a union that one counts the splits of other sources too.
         split = next(iter([row for batch in batches for row in batch.column(0).to_pylist()]))
         facts = current_batch()
         span = facts.spans.get(source)

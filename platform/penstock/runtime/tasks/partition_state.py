@@ -126,7 +126,7 @@ class PartitionState:
         """
         facts = files.facts
         name = segment_name(facts.batch, epoch=facts.epoch, attempt=files.attempt, run=facts.run)
-        # What stands there already stays as it is, so that a batch that changes nothing writes nothing.
+        # Facts are written only with a change, so that a batch that changes nothing writes nothing.
         kept = self.facts if change.facts is None else change.facts
         if change.append or change.replace or change.floors or change.facts is not None:
             change = replace(change, facts={**kept, **self.work.described, LAYOUT: self.work.layout_name})

@@ -110,7 +110,7 @@ def _quarantined(rows: pa.Table, source: SourceSpec, facts: BatchContext) -> pa.
         pa.repeat(pa.scalar(facts.batch, pa.int64()), n),
     ]
     quarantined = pa.table(columns, schema=QUARANTINE_SCHEMA)
-    # For steps behind the quarantine, as rows of any other stream have them.
+    # For steps that read the quarantine, as rows of any other stream have them.
     return quarantined.append_column(TIME, rows[TIME]).append_column(ARRIVAL, _arrivals(rows, source.place))
 
 
@@ -132,7 +132,7 @@ def _to_step(alive: pa.Table, leaf: StepLeafSpec, facts: BatchContext, files: Ta
             case Emit():
                 outlet = leaf.outlets[made.outlet]
                 rows = made.rows
-                if outlet.needs_arrival and made.arrivals is not None:  # one row may be put out by several steps
+                if outlet.needs_arrival and made.arrivals is not None:  # several steps may emit one row
                     rows = rows.append_column(ARRIVAL, split(made.arrivals(), leaf.place))
                 yield from emit_to(rows, outlet, files)
             case Tally():

@@ -196,7 +196,7 @@ class DeltaPublisher(Publisher):
                 )
             with named_errors(self.sink.path):
                 if view.seen == publication.batch:
-                    self._make_durable(view, publication)  # whoever made the entry may have died before it was
+                    self._make_durable(view, publication)  # its writer may have died before it was
                     return
                 try:
                     self._commit(view, publication)
@@ -285,7 +285,7 @@ class DeltaPublisher(Publisher):
         from deltalake.exceptions import CommitFailedError
 
         version = view.version + 1
-        # Nobody has committed since the view if the name is free: the table is as it was looked at, and the rows fit.
+        # Nobody has committed since the view if the name is free: the table is as the view has it, and the rows fit.
         if not create_beside(self._log, entry_name(version), appended(publication, int(time.time() * 1000))):
             raise CommitFailedError(f"version {version} was taken")
         self._known = replace(view, seen=publication.batch, version=version, entry=self._entry(version))
