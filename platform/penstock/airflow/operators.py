@@ -60,16 +60,9 @@ class StartStream(RunsPenstock, StreamOperator):
         **rest: Any,
     ) -> None:
         super().__init__(**rest)
-        self.python = python
-        self.partitions = partitions
-        self.state = state
-        self.truncate_sinks = truncate_sinks
-        self.drop = drop
-        self.start = start
-        self.restart = restart
-        self.available_now = available_now
-        self.rows = rows
-        self.note = note
+        self.start, self.restart, self.available_now = start, restart, available_now
+        self.rows, self.note, self.python = rows, note, python
+        self.partitions, self.state, self.truncate_sinks, self.drop = partitions, state, truncate_sinks, drop
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask for the stream."""

@@ -12,16 +12,16 @@ import structlog
 
 from penstock.checkpoint.storage.hdfs_cache import shown
 from penstock.config.notifications import EventsSettings, load_events
-from penstock.config.settings import checkpoint_root
+from penstock.config.settings import Settings, checkpoint_root
 from penstock.errors import PenstockError
 from penstock.runtime.process.project import Project
+from penstock.runtime.process.signals import GRACE
 from penstock.supervise.events.alerts import AlertPoster, Webhook
 from penstock.supervise.events.assets import AirflowAssets, AssetPoster
 from penstock.supervise.events.posting import Poster
 from penstock.supervise.launcher import Launcher
 from penstock.supervise.launchers.local import LocalLauncher
 from penstock.supervise.machine import Policy
-from penstock.supervise.policy import policy_of
 from penstock.supervise.supervisor import Supervisor
 from penstock.time.clock import SystemClock
 
@@ -35,6 +35,10 @@ _LOOK_EVERY = 10.0
 """Seconds between two looks at the configuration for roots that are new."""
 _POST_EVERY = 5.0
 """Seconds between two looks at what was published: batches of one look share an event."""
+_LEAST_SILENCE = 10.0
+"""Seconds; a heartbeat is due every two, and its way through storage that others use as well may take some."""
+_SPARE = 15.0
+"""Seconds beyond its deadline that a driver has to notice a stop and to leave Spark."""
 
 
 def serve(project: Project) -> None:
@@ -132,6 +136,21 @@ def look_for_roots(
 
 def _supervisor(project: Project, root: Path, *, launcher: Launcher, clock: SystemClock) -> Supervisor:
     def policy(job: str, code: Path | None) -> Policy:
-        return policy_of(Project(project.root, code).settings(job))
+        return _policy_of(Project(project.root, code).settings(job))
 
     return Supervisor(root=root, project=project.root, launcher=launcher, policy=policy, clock=clock)
+
+
+def _policy_of(settings: Settings) -> Policy:
+    """Return the policy of `[supervise]`; a driver may take its own deadline to stop, and a little more."""
+    own = settings.supervise
+    return Policy(
+        backoff=own.backoff.micros,
+        backoff_max=max(own.backoff.micros, own.backoff_max.micros),
+        failures=own.failures_per_hour,
+        healthy_after=own.healthy_after.micros,
+        deadline=own.progress_within.micros,
+        start_within=own.start_within.micros,
+        stop_within=int((settings.run.deadline.seconds + GRACE + _SPARE) * 1_000_000),
+        silent=int(max(settings.run.takeover_after.seconds, _LEAST_SILENCE) * 1_000_000),
+    )
