@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.operators.windows.partials import GROUP, integers, slices_in
+from penstock.operators.columns import integers
+from penstock.operators.windows.partials import slices_in
 from penstock.operators.windows.time_windows import StepResult, WindowStep, step
+from penstock.state.row_layout import GROUP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ import pyarrow as pa
 from penstock.errors import JobError, StateError
 from penstock.graph.specs.deduplicate import Deduplicate
 from penstock.graph.steps import MAIN_OUTLET
+from penstock.operators.columns import column_array, integers
 from penstock.operators.functions.key_index import STATE
 from penstock.operators.grouping import group_rows
 from penstock.operators.protocol import (
@@ -42,11 +43,10 @@ from penstock.operators.protocol import (
 )
 from penstock.operators.schema_evolution import Evolution, evolve
 from penstock.operators.whole_rows import WholeRows
-from penstock.operators.windows.partials import GROUP, HASH, column_array, integers
 from penstock.state.keys import Bools, Ints
 from penstock.state.parts import Merge, Part, by_name
 from penstock.state.reader import Adapters
-from penstock.state.row_layout import DELETED, EXPIRES, conform
+from penstock.state.row_layout import DELETED, EXPIRES, GROUP, HASH, conform
 from penstock.state.writer import Change
 from penstock.time.arrival import Stand
 from penstock.time.watermarks import END_OF_TIME

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import WrongOutput
+from penstock.operators.columns import column_array
 from penstock.operators.event_times import event_time_missing
 from penstock.operators.functions.function_calls import Calls
 from penstock.operators.functions.function_info import ArrowInfo
 from penstock.operators.functions.key_index import NONE
 from penstock.operators.functions.output_columns import typed_table
-from penstock.operators.windows.partials import column_array
 from penstock.state.hashing import content_hashes
 from penstock.state.keys import Ints
 from penstock.time.arrival import BY_CALL, BY_TIME, Stand

@@ -15,6 +15,7 @@ from penstock.graph.policies import OnError
 from penstock.graph.specs.state_functions import ASIDE_OUTLET, SNAPSHOTS_OUTLET, Form, StateFunction
 from penstock.graph.steps import MAIN_OUTLET
 from penstock.operators.column_types import ddl_schema
+from penstock.operators.columns import column_array, integers
 from penstock.operators.functions.function_spec import FunctionStep
 from penstock.operators.functions.key_index import (
     BATCH_TIMERS,
@@ -43,12 +44,11 @@ from penstock.operators.protocol import (
 )
 from penstock.operators.schema_evolution import Evolution, evolve
 from penstock.operators.whole_rows import WholeRows
-from penstock.operators.windows.partials import GROUP, HASH, column_array, integers
 from penstock.state.full_compaction import live_rows
 from penstock.state.keys import Bools, Ints
 from penstock.state.parts import Merge, Part, by_name
 from penstock.state.reader import Adapters
-from penstock.state.row_layout import DELETED, EXPIRES, conform
+from penstock.state.row_layout import DELETED, EXPIRES, GROUP, HASH, conform
 from penstock.state.writer import Change
 from penstock.time.arrival import BY_TIME, Stand
 

@@ -24,12 +24,12 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.graph.timeouts import Timeout
+from penstock.operators.columns import column_array, integers
 from penstock.operators.functions.python_values import first_unfit, python_rows, python_values
 from penstock.operators.grouping import group_rows
 from penstock.operators.protocol import StepFacts
-from penstock.operators.windows.partials import GROUP, HASH, column_array, integers
 from penstock.state.keys import Bools, Ints
-from penstock.state.row_layout import DELETED, EXPIRES
+from penstock.state.row_layout import DELETED, EXPIRES, GROUP, HASH
 from penstock.state.writer import Change
 from penstock.time.watermarks import END_OF_TIME
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import WrongOutput
+from penstock.operators.columns import column_array
 from penstock.operators.functions.function_calls import Calls, ints, is_nested
 from penstock.operators.functions.output_columns import checker
 from penstock.operators.functions.python_values import PIECE, first_unfit, python_values
-from penstock.operators.windows.partials import column_array
 from penstock.state.keys import Bools, Ints
 from penstock.time.arrival import BY_TIME, Stand
 

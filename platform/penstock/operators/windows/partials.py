@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from penstock.errors import JobError
 from penstock.operators.aggregates import ROWS, AggregatePlan, Partials
+from penstock.operators.columns import column_array, integers
 from penstock.operators.grouping import group_rows
+from penstock.state.row_layout import GROUP, HASH
 
-__all__ = ["FROM", "GROUP", "HASH", "SLICE_START", "PartialLayout", "column_array", "integers", "slices_in"]
+__all__ = ["FROM", "SLICE_START", "PartialLayout", "slices_in"]
 
-GROUP = "_group"
-HASH = "_hash"
 FROM = "_from"
 SLICE_START = "slice_start"
 _TAKEN = frozenset({GROUP, HASH, FROM, "_deleted", "_expires", "_state_partition", SLICE_START})
@@ -107,15 +107,3 @@ def slices_in(table: pa.Table) -> Ints:
     """Return the distinct groups of a table sorted by group, ascending."""
     groups = integers(table, GROUP)
     return groups[np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])] if len(groups) else groups
-
-
-def integers(table: pa.Table, name: str) -> Ints:
-    """Return a column of int64 without nulls as numpy; no copy where it is one chunk."""
-    numbers: Ints = column_array(table, name).to_numpy()
-    return numbers
-
-
-def column_array(table: pa.Table, name: str) -> pa.Array:
-    """Return a column as one array."""
-    column = table.column(name)
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

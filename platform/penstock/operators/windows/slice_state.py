@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.graph.windows import TimeWindow
-from penstock.operators.windows.partials import GROUP, PartialLayout, integers, slices_in
+from penstock.operators.columns import integers
+from penstock.operators.windows.partials import PartialLayout, slices_in
 from penstock.operators.windows.slices import BEGINNING_OF_TIME
+from penstock.state.row_layout import GROUP
 
 if TYPE_CHECKING:
     import pyarrow as pa

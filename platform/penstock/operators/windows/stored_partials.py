@@ -22,8 +22,10 @@ from penstock.operators.aggregates.edges import Edge
 from penstock.operators.aggregates.extremes import Extreme
 from penstock.operators.aggregates.naming import aggregates_in, names_of
 from penstock.operators.aggregates.wide import Wide
+from penstock.operators.columns import column_array
 from penstock.operators.partial_sources import Sources, sources_of, through
-from penstock.operators.windows.partials import FROM, GROUP, HASH, SLICE_START, PartialLayout, column_array
+from penstock.operators.windows.partials import FROM, SLICE_START, PartialLayout
+from penstock.state.row_layout import GROUP, HASH
 
 __all__ = ["GENERATION", "OLDER", "StoredPartials"]
 

@@ -15,9 +15,11 @@ import pyarrow as pa
 
 from penstock.operators.aggregates import AggregatePlan, Partials
 from penstock.operators.aggregates.cells import Column, as_arrow
+from penstock.operators.columns import column_array, integers
 from penstock.operators.grouping import group_rows
-from penstock.operators.windows.partials import FROM, GROUP, HASH, PartialLayout, column_array, integers
+from penstock.operators.windows.partials import FROM, PartialLayout
 from penstock.operators.windows.slices import BEGINNING_OF_TIME
+from penstock.state.row_layout import GROUP, HASH
 
 __all__ = ["front_schema", "front_table", "front_window"]
 

@@ -14,8 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.graph.windows import TimeWindow
-from penstock.operators.windows.partials import GROUP, PartialLayout, integers
+from penstock.operators.columns import integers
+from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.slice_state import Slices
+from penstock.state.row_layout import GROUP
 
 __all__ = ["many_windows"]
 

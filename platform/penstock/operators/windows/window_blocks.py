@@ -27,9 +27,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.graph.windows import TimeWindow
-from penstock.operators.windows.partials import GROUP, HASH, PartialLayout, integers, slices_in
+from penstock.operators.columns import integers
+from penstock.operators.windows.partials import PartialLayout, slices_in
 from penstock.operators.windows.slice_state import FRONT, LATE_NEXT, RUNNING, TOTAL, Continued, Kept, Slices, cut
 from penstock.operators.windows.two_stacks import front_schema, front_table, front_window
+from penstock.state.row_layout import GROUP, HASH
 
 __all__ = ["LEAST_SLIDES", "Blocks", "block_length", "sorted_front"]
 

@@ -37,7 +37,7 @@ from penstock.operators.protocol import (
 from penstock.operators.schema_evolution import Evolution
 from penstock.operators.windows.arrival_order import ranked_together, with_arrivals
 from penstock.operators.windows.lateness import judge
-from penstock.operators.windows.partials import GROUP, HASH, SLICE_START
+from penstock.operators.windows.partials import SLICE_START
 from penstock.operators.windows.slice_state import FRONT, LATE, LATE_NEXT, RUNNING, SLICES, TOTAL
 from penstock.operators.windows.stored_partials import GENERATION, OLDER, StoredPartials
 from penstock.operators.windows.time_windows import WINDOW_END, StepResult, WindowStep, begin, preaggregate, step
@@ -48,6 +48,7 @@ from penstock.state.hashing import content_hashes
 from penstock.state.parts import Combine, Merge, Part, by_name
 from penstock.state.reader import Adapters
 from penstock.state.references import batch_of
+from penstock.state.row_layout import GROUP, HASH
 from penstock.state.writer import Change
 from penstock.time.arrival import BY_TIME, Stand, arrival_ranks
 

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.operators.columns import column_array
 from penstock.operators.event_times import event_time_missing
 from penstock.operators.protocol import TIME, Emit, Send, Tally
-from penstock.operators.windows.partials import column_array
 from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.runtime.tasks.specs import AHEAD, ROW_STATUS, RouteSpec, SinkLeafSpec, SourceSpec, StepLeafSpec
 from penstock.runtime.tasks.staging import TaskFiles, emit_to
