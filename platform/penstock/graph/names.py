@@ -1,13 +1,14 @@
-"""Check names: state, offsets and receipts are stored under them, so they are plain and stay put (F61)."""
+"""Check names of steps, under which state, offsets and receipts are stored (F61), and names of key columns."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from penstock.errors import BadName
+from penstock.errors import BadName, DuplicateName, JobError
 from penstock.graph.source_location import user_site
 
-__all__ = ["checked_name", "is_name"]
+__all__ = ["checked_columns", "checked_name", "is_name"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
@@ -22,3 +23,29 @@ def checked_name(name: object, what: str) -> str:
     if not isinstance(name, str) or not is_name(name):
         raise BadName(f"{what} is named {name!r}", where=str(user_site()))
     return name
+
+
+def checked_columns(columns: object, argument: str, step: str) -> tuple[str, ...]:
+    """Return the names of key columns that an argument of a step lists, or refuse them with the user's line.
+
+    Args:
+        columns: What the user gave: a list of names, at least one, each once.
+        argument: The argument, such as "by=".
+        step: The step's kind and name.
+
+    Raises:
+        JobError: `columns` is no list of names of columns.
+        DuplicateName: It names a column twice.
+    """
+    what = f"{argument} of {step}"
+    if isinstance(columns, str) or not isinstance(columns, Sequence) or not columns:
+        raise JobError(f"{what} is {columns!r}, not a list of columns; write {argument}['id']", where=str(user_site()))
+    for column in columns:
+        if not isinstance(column, str) or not column.isidentifier():
+            raise JobError(
+                f"{what} takes names of columns, not {column!r}; compute it with with_columns first",
+                where=str(user_site()),
+            )
+    if len(set(columns)) < len(columns):
+        raise DuplicateName(f"{what} names a column twice", where=str(user_site()))
+    return tuple(columns)

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.errors import DuplicateName, JobError
+from penstock.errors import JobError
 from penstock.graph.durations import Duration, duration_micros
+from penstock.graph.names import checked_columns
 from penstock.graph.source_location import user_site
 from penstock.graph.stateful import StepMethods, Stream
 from penstock.graph.steps import GraphView, StepNode, StepSpec, need_event_time, need_sink, refuse_late_streams
@@ -77,23 +78,6 @@ class DeduplicateMethods(StepMethods[Stream]):
                 f"with by={[*self._keys]}",
                 where=str(user_site()),
             )
-        keys = _checked_columns(by, name)
+        keys = checked_columns(by, "by=", f"deduplicate {name!r}")
         spec = Deduplicate(within=duration_micros(within, f"within= of deduplicate {name!r}", least=1))
         return self._step(name, spec, partitions, keys=keys)
-
-
-def _checked_columns(by: object, name: str) -> tuple[str, ...]:
-    if isinstance(by, str) or not isinstance(by, Sequence) or not by:
-        raise JobError(
-            f"by= of deduplicate {name!r} is {by!r}, not a list of columns; write by=['id']", where=str(user_site())
-        )
-    for column in by:
-        if not isinstance(column, str) or not column.isidentifier():
-            raise JobError(
-                f"by= of deduplicate {name!r} takes names of columns, not {column!r}; compute it with with_columns "
-                "first",
-                where=str(user_site()),
-            )
-    if len(set(by)) < len(by):
-        raise DuplicateName(f"by= of deduplicate {name!r} names a column twice", where=str(user_site()))
-    return tuple(by)
