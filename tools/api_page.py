@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.pages import write_or_print
+from tools.pages import without_references, write_or_print
 
 # ruff: noqa: E501 - a sentence of the page is a line
 
@@ -26,6 +26,8 @@ HEAD = """# API reference
 Every public name of the Python package, with its signature and its docstring.
 A schema is a Spark DDL string, a predicate or an expression is a Spark SQL string, a row is a dict of column to value.
 [Concepts](concepts.md) defines the terms, and the pages of the [operators](operators/windows.md) have examples that run.
+
+{index}
 
 This page is written by `python -m tools.api_page --write`; a test compares it with the code.
 """
@@ -41,6 +43,18 @@ MODULES: dict[str, tuple[str, ...]] = {
     "penstock.testing": (),
 }
 """The modules that a job imports from, and which of their names; none stands for all of `__all__`."""
+
+CONTENT = {
+    "penstock": "The job: `Job`, its streams and steps, durations, and intervals of data checkpoints",
+    "penstock.agg": 'The aggregates of windows: `agg.count()`, `agg.sum("v * 2")`',
+    "penstock.windows": "The windows: `Tumbling` and `Sliding`",
+    "penstock.state": "State functions: the state of a key, TTL, timers, the error policy. `read` returns the state of any step as a table",
+    "penstock.quality": "The policies of a quality gate",
+    "penstock.sources": "Where rows come from: a file that is replayed, or memory",
+    "penstock.sinks": "Where rows go: a Delta table, the console, or memory",
+    "penstock.testing": "The Harness, which runs a job batch by batch in a test",
+}
+"""What the index at the top of the page says of each module."""
 
 ENGINES = {"staging", "check", "ready", "create", "open", "place", "describe", "begin", "end"} | {
     *("find_version", "truncated", "put_back")
@@ -118,14 +132,20 @@ def render_one(module: str, name: str) -> Iterator[str]:
 
 
 def _said(thing: Any) -> str:
-    return inspect.getdoc(thing) or ""
+    return without_references(inspect.getdoc(thing) or "")
+
+
+def _lead(module: str) -> str:
+    """Return what the page says of a module: its content, and its docstring without the first line."""
+    return "\n\n".join([f"{CONTENT[module]}.", *_said(importlib.import_module(module)).split("\n\n")[1:]])
 
 
 def render() -> str:
     """Return the page."""
-    lines = [HEAD]
+    rows = [f"| [`{module}`](#{module.replace('.', '')}) | {CONTENT[module]} |" for module in MODULES]
+    lines = [HEAD.format(index="\n".join(["| module | content |", "|---|---|", *rows]))]
     for module in MODULES:
-        lines += [f"## {module}", _said(importlib.import_module(module)), ""]
+        lines += [f"## {module}", _lead(module), ""]
         for name in names_of(module):
             lines += render_one(module, name)
     return "\n".join(lines).rstrip() + "\n"

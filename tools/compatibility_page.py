@@ -100,7 +100,12 @@ TABLE = {
 HEAD = """# Changed jobs: schema evolution and compatibility
 
 Which changes of a job's code are compatible with its state. A job can resume from its checkpoint with changed code, unless state would be lost or misread.
-`penstock diff JOB` checks your job. The tables below list each change, for each way to [start](checkpoints.md#restart-from-a-checkpoint).
+The tables below list each change, for each way to [start](checkpoints.md#restart-from-a-checkpoint). To check your own job before a start:
+
+```
+penstock diff flights                  whether the current code can resume from the checkpoint, step by step
+penstock diff flights --drop hourly    the same, if the state of the removed step hourly is dropped
+```
 
 | cell | what a start does |
 |---|---|
@@ -112,7 +117,7 @@ Which changes of a job's code are compatible with its state. A job can resume fr
 
 The column `--partitions P` is the change together with another number of partitions, from the last commit. The option can be combined with the other ways to start as well.
 
-This page is written by `python -m tools.compatibility_page --write`, and a test has seen a start do what each cell says.
+This page is written by `python -m tools.compatibility_page --write`. A test starts a job for each cell and compares.
 """
 
 TAIL = """## Rules
@@ -127,7 +132,7 @@ TAIL = """## Rules
 - A restore to an earlier batch resumes: the rows are computed a second time, for the current sinks.
 
 ### Changed aggregates
-- A new aggregate counts the rows from then on, also in open windows. Later windows are complete. `first` is the first row since then.
+- A new aggregate counts the rows from then on. In windows that are already open it lacks the earlier rows, and `first` is the first row since then. Later windows are complete.
 - A new aggregate that needs only stored partials, such as a mean beside a sum of doubles, is complete at once.
 - A removed aggregate is lost with the first batch without it. If you add it later, it is new, whatever the files still have.
 - These rules hold for all window strategies and all ways to start. `penstock diff` shows which one applies.

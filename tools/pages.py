@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
+
+_REFERENCE = re.compile(r"\s+\((?:SEMANTICS|DESIGN|FAULTS|API|F\d)[^()]*\)")
+
+
+def without_references(text: str) -> str:
+    """Return a docstring without its references to the specification, such as `(F31)`: users do not have it."""
+    return _REFERENCE.sub("", text)
 
 
 def write_or_print(page: Path, text: str) -> int:

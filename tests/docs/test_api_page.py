@@ -1,8 +1,11 @@
 """The API reference is the code itself."""
 
 import importlib
+import re
 
+from tools import error_page
 from tools.api_page import MODULES, PAGE, names_of, render
+from tools.pages import without_references
 
 
 def test_the_page_has_every_public_name_with_its_docstring() -> None:
@@ -18,3 +21,12 @@ def test_every_name_of_a_module_that_jobs_import_is_on_the_page() -> None:
         for name in importlib.import_module(module).__all__:
             assert f"\n### {name}\n" in text or f"\n## {module}.{name}\n" in text
     assert names_of("penstock.state")
+
+
+def test_pages_for_users_do_not_refer_to_the_specification() -> None:
+    """It is not in the repository; docstrings name its sections for those who work on the code."""
+    for page in (render(), error_page.render()):
+        assert re.search(r"SEMANTICS|DESIGN|FAULTS|\(F\d", page) is None
+    assert without_references("Keep rows (SEMANTICS 7.6).\n\nAll of them (see `keep`) count (F31, F59).") == (
+        "Keep rows.\n\nAll of them (see `keep`) count."
+    )

@@ -236,7 +236,7 @@ class PathEscapes(CheckpointError, ValueError):
 
 
 class AccountingBroken(CheckpointError):
-    """A sum of SEMANTICS 2.10 does not hold: rows were lost or counted twice."""
+    """A sum of the row accounting does not hold: rows were lost or counted twice (SEMANTICS 2.10)."""
 
     code = "PEN-CKP-019"
     remedy = "Nothing was committed. Report this with the numbers in the message."
