@@ -242,7 +242,8 @@ def test_what_nobody_foresaw_is_a_page_too(site, monkeypatch, page):
     def broken(*_, **__):
         raise ValueError("an hour without minutes")
 
-    for place in ("charts.charts_of", "app.charts_of", "restarting.plan_of", "app.plan_of", "app.ask_of", "app.listing_of",
+    for place in ("charts.charts_of", "restarting.plan_of",
+                  "stream_pages.charts_of", "stream_pages.plan_of", "stream_pages.ask_of", "stream_pages.listing_of",
                   "report_pages.read_reported", "report_pages.with_bar", "report_pages.docs_pages"):  # fmt: skip
         monkeypatch.setattr(f"penstock.ui.{place}", broken)
     answer = site.get(page)
