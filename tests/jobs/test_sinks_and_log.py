@@ -31,7 +31,7 @@ from penstock.errors import (
     SinkSchemaMismatch,
     SinkValueRefused,
 )
-from penstock.runtime.driver.fencing import anybody_may
+from penstock.runtime.driver.ownership import anybody_may
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.restore.sink_repair import SinksAtRest, redo, skip
 from penstock.sinks import Delta

@@ -11,7 +11,7 @@ from penstock.checkpoint.log.entries import Commit, Offsets, Release, Save, Take
 from penstock.checkpoint.log.log import Log, OwnedLog
 from penstock.checkpoint.log.purge import Purge
 from penstock.checkpoint.log.recovery import Recovered, recover
-from penstock.checkpoint.log.replay import Damaged
+from penstock.checkpoint.log.scan import Damaged
 from penstock.checkpoint.log.takeover import claim, confirm, survey
 
 COMPACT_EVERY = 7

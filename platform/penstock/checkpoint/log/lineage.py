@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from penstock.checkpoint.log.entries import Commit, Restore
@@ -20,12 +20,11 @@ class Lineage:
 
     def line(self, batch: int | None) -> frozenset[int]:
         """Return a batch and all that it goes on from, of those that are kept."""
-        return frozenset(self._walk(batch))
-
-    def _walk(self, batch: int | None) -> Iterator[int]:
+        line = set()
         while batch is not None and batch in self.before:
-            yield batch
+            line.add(batch)
             batch = self.before[batch]
+        return frozenset(line)
 
 
 def lineage(

@@ -22,9 +22,9 @@ from penstock.checkpoint.log.entries import (
     saved_ref,
 )
 from penstock.checkpoint.log.log import Log, gap, read_takeover, saves_behind
-from penstock.checkpoint.log.replay import Damaged, Kept, Standing, replay
+from penstock.checkpoint.log.replay import Kept, Standing, replay
 from penstock.checkpoint.log.saved import UNKNOWN, HeldCommits, Saves, read_save
-from penstock.checkpoint.log.scan import Unreadable, Walk, walk
+from penstock.checkpoint.log.scan import Damaged, Walk, walk
 from penstock.checkpoint.storage.store import corrupt
 from penstock.errors import CannotRestore, CheckpointCorrupt, CheckpointError, LogGap, NotFound
 
@@ -153,7 +153,7 @@ def _read_once(log: Log, damage: Damage, newest: int | None) -> Recovered:
         problems.insert(0, behind)
     elif walked.missing:
         problems.insert(0, gap(list(walked.missing), log.path(walked.missing[0])))
-    last = next((entry for _, entry in reversed(walked.found) if not isinstance(entry, Unreadable)), None)
+    last = next((entry for _, entry in reversed(walked.found) if not isinstance(entry, Damaged)), None)
     saves = Saves(log, {**_saves_before(log, walked), **standing.saves})
     commit = _resolve(log, standing, saves, problems)
     fixed = standing.decided.partitions if isinstance(standing.decided, Restore) else None
@@ -217,7 +217,7 @@ def _saves_before(log: Log, walked: Walk) -> dict[str, SavedRef]:
     """Return the names that stand before the first Compaction, which the walk may not have come by."""
     if walked.base is not None:
         return {}
-    entries = (entry for _, entry in reversed(walked.found) if not isinstance(entry, Unreadable))
+    entries = (entry for _, entry in reversed(walked.found) if not isinstance(entry, Damaged))
     last = next((entry for entry in entries if _place(entry).compaction is None), None)
     found: dict[str, SavedRef] = {}
     for name, slot in ({} if last is None else saves_behind(_place(last).saves, None, last, _place(last).slot)).items():

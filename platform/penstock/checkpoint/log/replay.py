@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from penstock.checkpoint.log.entries import (
     Commit,
@@ -23,35 +23,13 @@ from penstock.checkpoint.log.entries import (
     Void,
     saved_ref,
 )
-from penstock.checkpoint.log.scan import Unreadable, Walk
+from penstock.checkpoint.log.scan import Damaged, Walk
 from penstock.checkpoint.storage.store import corrupt
 from penstock.errors import CheckpointCorrupt
 
 _GIVEN_UP = {"offsets", "takeover", "release", "void", "save", "unsave", "skip"}
 """Kinds that decide nothing of the stream. A name that is lost with its Save is a loss that is told, and no more; what
 a lost Skip let go, the next start asks for again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Damaged:
-    """An entry at the end of the log that cannot be read and may be given up by a Void.
-
-    `batch` is the id it may have begun. Nothing of that batch can have been published under this log; a sink that
-    holds its version proves that a Commit stood there, and then the entry must not be given up (F13).
-    None when the entry's kind shows that it began no batch.
-    """
-
-    slot: int
-    path: str
-    reason: str
-    batch: int | None
-    kind: str | None = None
-
-    @property
-    def why(self) -> str:
-        """Return the reason, and what is lost with the entry."""
-        lost = f"was a {self.kind} entry" if self.kind else "may have been a saved checkpoint"
-        return f"{self.reason}; it {lost}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +54,7 @@ class Kept:
 class _Open:
     """An entry that cannot be read, whether it may have begun a batch, and why it must not be given up."""
 
-    entry: Unreadable
+    entry: Damaged
     begins: bool
     decides: str | None
 
@@ -118,11 +96,11 @@ class Standing:
     _fresh: bool = False
     """Whether the owner has written nothing but Voids, so that a Restore may follow: it stands nowhere else."""
 
-    def begin(self, base: Compaction, named: Mapping[int, Entry | Unreadable | None]) -> None:
+    def begin(self, base: Compaction, named: Mapping[int, Entry | Damaged | None]) -> None:
         """Stand where a Compaction says; `named` are the entries that it names."""
         found: dict[int, Entry] = {}
         for slot, entry in named.items():
-            if entry is None or isinstance(entry, Unreadable):
+            if entry is None or isinstance(entry, Damaged):
                 why = "it is missing" if entry is None else entry.reason
                 self._problem(slot, f"{why}; the Compaction of epoch {base.epoch} names it")
             else:
@@ -143,9 +121,9 @@ class Standing:
         restores = (found.get(slot) for slot in base.restores)
         self.restores = [entry for entry in restores if isinstance(entry, Restore)]
 
-    def apply(self, slot: int, entry: Entry | Unreadable) -> None:
+    def apply(self, slot: int, entry: Entry | Damaged) -> None:
         """Take the next entry in."""
-        if isinstance(entry, Unreadable):
+        if isinstance(entry, Damaged):
             if entry.kind != "compaction":  # which decided nothing: the walk has gone on to the one before
                 self._lose(entry)
             return
@@ -188,11 +166,10 @@ class Standing:
             if lost.decides is not None:
                 self._problem(entry.slot, f"{entry.reason}; {lost.decides}")
             else:
-                batch = self.used if lost.begins else None
-                self.damaged.append(Damaged(entry.slot, entry.path, entry.reason, batch, entry.kind))
+                self.damaged.append(replace(entry, batch=self.used if lost.begins else None))
         self._open.clear()
 
-    def _lose(self, entry: Unreadable) -> None:
+    def _lose(self, entry: Damaged) -> None:
         """Take in an entry that cannot be read: what it may have been decides how careful a start is."""
         before = {lost.entry.kind for lost in self._open}
         # After Offsets stands their Commit or what begins no batch, unless that is what could not be read before.

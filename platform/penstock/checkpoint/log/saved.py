@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from typing import Generic, TypeVar
 
 from penstock.checkpoint.log.entries import Commit, HeldRef, Restore, Save, SavedRef
 from penstock.checkpoint.log.log import Log
@@ -17,40 +18,53 @@ UNKNOWN = 2**62
 """The batch of a named checkpoint whose entry cannot be read: later than any, so that nothing older is deleted."""
 
 
-class Saves(Mapping[str, Commit]):
-    """The named checkpoints of a log: a list of names and batches, and the Commits read one by one.
+Key = TypeVar("Key")
+Ref = TypeVar("Ref")
 
-    To ask for one whose entry cannot be read raises `CheckpointCorrupt`.
+
+class _Commits(Mapping[Key, Commit], Generic[Key, Ref]):
+    """Commits by key: the slot of each is known, and it is read when it is first asked for.
+
+    To ask for one whose entry cannot be read raises `CheckpointCorrupt`; nothing else reads anything.
     """
 
-    def __init__(self, log: Log, refs: Mapping[str, SavedRef]) -> None:
-        self.refs = dict(refs)
+    def __init__(self, log: Log, refs: Mapping[Key, Ref], read: Mapping[Key, Commit]) -> None:
+        self.refs: dict[Key, Ref] = dict(refs)
         self._log = log
-        self._read: dict[str, Commit] = {}
+        self._read: dict[Key, Commit] = dict(read)
 
-    def __getitem__(self, name: str) -> Commit:
-        """Return the Commit that a name pins."""
-        if name not in self._read:
-            self._read[name] = read_save(self._log, self.refs[name].slot, name)
-        return self._read[name]
+    def __getitem__(self, key: Key) -> Commit:
+        if key not in self._read:
+            self._read[key] = self._commit(key, self.refs[key])
+        return self._read[key]
 
-    def __contains__(self, name: object) -> bool:
-        """Return whether there is such a name; reads nothing."""
-        return name in self.refs
+    def _commit(self, key: Key, ref: Ref) -> Commit:
+        raise NotImplementedError
 
-    def __iter__(self) -> Iterator[str]:
-        """Go through the names, in the order in which they were given; reads nothing."""
+    def __contains__(self, key: object) -> bool:
+        return key in self.refs
+
+    def __iter__(self) -> Iterator[Key]:
         return iter(self.refs)
 
     def __len__(self) -> int:
-        """Return how many names there are."""
         return len(self.refs)
 
     def __eq__(self, other: object) -> bool:
-        """Compare where the names stand; with any other mapping, the Commits."""
-        return self.refs == other.refs if isinstance(other, Saves) else Mapping.__eq__(self, other)
+        """Compare where the entries stand; with any other mapping, the Commits."""
+        return self.refs == other.refs if isinstance(other, _Commits) else Mapping.__eq__(self, other)
 
     __hash__ = None  # type: ignore[assignment]
+
+
+class Saves(_Commits[str, SavedRef]):
+    """The named checkpoints of a log: a list of names and batches, and the Commits read one by one."""
+
+    def __init__(self, log: Log, refs: Mapping[str, SavedRef]) -> None:
+        super().__init__(log, refs, {})
+
+    def _commit(self, key: str, ref: SavedRef) -> Commit:
+        return read_save(self._log, ref.slot, key)
 
     @property
     def batches(self) -> dict[str, int]:
@@ -73,29 +87,20 @@ class Saves(Mapping[str, Commit]):
         return lost
 
 
-class HeldCommits(Mapping[int, Commit]):
-    """The Commits of held batches that somebody may still decide on, by their batch ids.
-
-    To ask for one that cannot be read raises `CheckpointCorrupt`.
-    """
+class HeldCommits(_Commits[int, HeldRef]):
+    """The Commits of held batches that somebody may still decide on, by their batch ids."""
 
     def __init__(self, log: Log, standing: Standing) -> None:
-        self.refs: dict[int, HeldRef] = dict(standing.held)
-        self._log = log
-        self._read = {kept.batch: kept.commit for kept in standing.commits}
+        super().__init__(log, standing.held, {kept.batch: kept.commit for kept in standing.commits})
 
-    def __getitem__(self, batch: int) -> Commit:
-        """Return the Commit of a held batch."""
-        ref = self.refs[batch]
-        if batch not in self._read:
-            try:
-                found = self._log.read(ref.slot)
-            except NotFound:
-                raise corrupt(self._log.path(ref.slot), "the Commit of a held batch is missing") from None
-            if not isinstance(found, Commit) or found.batch != batch:
-                raise corrupt(self._log.path(ref.slot), f"not the Commit of batch {batch}")
-            self._read[batch] = found
-        return self._read[batch]
+    def _commit(self, key: int, ref: HeldRef) -> Commit:
+        try:
+            entry = self._log.read(ref.slot)
+        except NotFound:
+            raise corrupt(self._log.path(ref.slot), "the Commit of a held batch is missing") from None
+        if not isinstance(entry, Commit) or entry.batch != key:
+            raise corrupt(self._log.path(ref.slot), f"not the Commit of batch {key}")
+        return entry
 
     def before(self, batch: int) -> Commit | None:
         """Return the Commit that a held batch follows, None where a Restore stands between, or the log has let it go.
@@ -109,24 +114,6 @@ class HeldCommits(Mapping[int, Commit]):
                 if isinstance(entry, Restore):
                     return None
         return None
-
-    def __contains__(self, batch: object) -> bool:
-        """Return whether there is such a batch; reads nothing."""
-        return batch in self.refs
-
-    def __iter__(self) -> Iterator[int]:
-        """Go through the batch ids, in the order of the log; reads nothing."""
-        return iter(self.refs)
-
-    def __len__(self) -> int:
-        """Return how many there are."""
-        return len(self.refs)
-
-    def __eq__(self, other: object) -> bool:
-        """Compare where they stand."""
-        return isinstance(other, HeldCommits) and self.refs == other.refs
-
-    __hash__ = None  # type: ignore[assignment]
 
     @property
     def undone(self) -> set[int]:

@@ -11,13 +11,25 @@ from penstock.errors import CheckpointCorrupt, NotFound
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
-    """An entry that is damaged; `kind` is what its header or its body says, None when neither is whole."""
+class Damaged:
+    """An entry that cannot be read; `kind` is what its header or its body says, None when neither is whole.
+
+    At the end of the log a Void may give it up. `batch` is the id that it may have begun then, None when its kind shows
+    that it began no batch. Nothing of that batch can have been published under this log. A sink that holds its version
+    proves that the entry was a Commit, and then nobody may give it up (F13).
+    """
 
     slot: int
     path: str
     reason: str
-    kind: str | None
+    kind: str | None = None
+    batch: int | None = None
+
+    @property
+    def why(self) -> str:
+        """Return the reason, and what is lost with the entry."""
+        lost = f"was a {self.kind} entry" if self.kind else "may have been a saved checkpoint"
+        return f"{self.reason}; it {lost}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +41,12 @@ class Walk:
     """
 
     tail: int
-    found: tuple[tuple[int, Entry | Unreadable], ...]
+    found: tuple[tuple[int, Entry | Damaged], ...]
     missing: tuple[int, ...]
     floor: int
     from_start: bool
     base: Compaction | None = None
-    named: Mapping[int, Entry | Unreadable | None] = field(default_factory=dict)
+    named: Mapping[int, Entry | Damaged | None] = field(default_factory=dict)
 
 
 def walk(log: Log, tail: int, newest: int | None = None) -> Walk:
@@ -46,7 +58,7 @@ def walk(log: Log, tail: int, newest: int | None = None) -> Walk:
     missing slot may have been purged, by a Penstock that knew no Compactions, and is an end too. Where the first
     Compaction is lost, or what may have been it, what it remembered from below the floor is still there, and is read.
     """
-    found: list[tuple[int, Entry | Unreadable]] = []
+    found: list[tuple[int, Entry | Damaged]] = []
     missing: list[int] = []
     voided: set[int] = set()
     floor, at_floor, damage, lost = 0, False, False, False
@@ -64,8 +76,8 @@ def walk(log: Log, tail: int, newest: int | None = None) -> Walk:
             if purged or len(missing) > STRIDE:
                 break
             missing.append(slot)
-        damage = damage or isinstance(entry, Unreadable)
-        lost = lost or (isinstance(entry, Unreadable) and entry.kind in ("compaction", None))
+        damage = damage or isinstance(entry, Damaged)
+        lost = lost or (isinstance(entry, Damaged) and entry.kind in ("compaction", None))
         expected = _compaction_before(entry, slot, expected)
         match entry:
             case Compaction():
@@ -86,9 +98,9 @@ def walk(log: Log, tail: int, newest: int | None = None) -> Walk:
     return Walk(tail, tuple(reversed(found)), tuple(reversed(missing)), floor, slot < 0, base, named)
 
 
-def _compaction_before(entry: Entry | Unreadable | None, slot: int, expected: int | None) -> int | None:
+def _compaction_before(entry: Entry | Damaged | None, slot: int, expected: int | None) -> int | None:
     """Return the slot of the Compaction before a slot, as the last entry says that could be read."""
-    if entry is None or isinstance(entry, Unreadable):
+    if entry is None or isinstance(entry, Damaged):
         return None if slot == expected else expected
     if entry.place is None or entry.place.takeover is None:  # the first of all, or who closed a gap
         return expected
@@ -99,10 +111,10 @@ def _oldest(last: int, back: int | None) -> int:
     return last if back is None else min(last, back)
 
 
-def _look(log: Log, slot: int) -> Entry | Unreadable | None:
+def _look(log: Log, slot: int) -> Entry | Damaged | None:
     try:
         return log.read(slot)
     except NotFound:
         return None
     except CheckpointCorrupt as error:
-        return Unreadable(slot, log.path(slot), str(error.fields["reason"]), log.kind_at(slot))
+        return Damaged(slot, log.path(slot), str(error.fields["reason"]), log.kind_at(slot))

@@ -1,22 +1,34 @@
-"""Own a log: the one way from a survey to a confirmed Takeover, for drivers and for commands that run no batch."""
+"""Own a log, by the one way from a survey to a confirmed Takeover, for drivers and for commands; and tell its loss."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import cast
 
 from penstock.checkpoint.log.compaction import compact
 from penstock.checkpoint.log.entries import Release, Takeover
-from penstock.checkpoint.log.log import Log, OwnedLog
+from penstock.checkpoint.log.log import Log, OwnedLog, fenced
 from penstock.checkpoint.log.recovery import Recovered, recover
-from penstock.checkpoint.log.takeover import View, claim, confirm, survey
-from penstock.errors import CheckpointError, Fenced
+from penstock.checkpoint.log.takeover import RELEASED, View, claim, confirm, survey
+from penstock.errors import CheckpointError, Fenced, PenstockError
 from penstock.runtime.driver.retention import purge_at_rest
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.driver.stages import Hook
 
-__all__ = ["hold_idle_log", "hold_log", "idle_log", "release_at_rest", "taking_over"]
+__all__ = [
+    "FAILED",
+    "anybody_may",
+    "fencing",
+    "hold_idle_log",
+    "hold_log",
+    "idle_log",
+    "release_at_rest",
+    "taking_over",
+]
+
+FAILED = "failed"
+"""The reason of the Release of a driver that ends with an error."""
 
 _ATTEMPTS = 100
 """Claims that one start may lose. Each was lost to a start that was as quick, so a hundred in a row are no chance."""
@@ -53,8 +65,8 @@ def hold_idle_log(
 ) -> tuple[OwnedLog, Recovered]:
     """Own the log of a job that nobody runs, and return it with where the job stands.
 
-    `may_take_over` raises where somebody holds the log that is looked at. Raises `refusal` for a log whose end cannot
-    be read, with nothing written; what `taking_over` raises; and what `recover` raises.
+    `may_take_over` raises where somebody holds the log. Raises `refusal` for a log whose end cannot be read, with
+    nothing written, and what `taking_over` and `recover` raise.
     """
 
     def takeover(view: View) -> Takeover:
@@ -100,3 +112,32 @@ def release_at_rest(owned: OwnedLog, recovered: Recovered, reason: str) -> None:
     compact(owned.log, owned)
     purge_at_rest(owned)
     owned.append(Release(epoch=owned.epoch, writer=owned.writer, reason=reason, published=shown))
+
+
+def anybody_may(_: View) -> None:
+    """Let any driver take over; `process.takeover_policy` has the rules of DESIGN 4."""
+
+
+@contextmanager
+def fencing(log: Log, owner: Callable[[], OwnedLog | None], leave: Callable[[], Iterable[object]]) -> Iterator[None]:
+    """Raise Fenced in place of any error that follows from the loss of the log; `leave` it after any other.
+
+    A Takeover that no Release follows is never purged, so starts that fail in turn would let the log grow (F10).
+    Who took it over goes on: tables get ahead, and what only older batches need is swept away.
+    To the one that sleeps this looks like an old copy of the checkpoint (F31), or like damage.
+    """
+    try:
+        yield
+    except Fenced:
+        raise
+    except Exception as error:
+        owned, view = owner(), None
+        with suppress(CheckpointError):
+            view = survey(log)
+        # Not the epoch of the view: that counts an entry torn at the end, which is damage and no takeover.
+        if owned is None or view is None or view.takeover is None or view.takeover.epoch == owned.epoch:
+            with suppress(PenstockError, OSError):  # as after a crash, then
+                for _ in leave():
+                    pass
+            raise
+        raise fenced(log.path(owned.next_slot), owned.epoch, view.epoch, view.holder or RELEASED) from error

@@ -8,7 +8,7 @@ from penstock.checkpoint.log.entries import Commit, StagedFile
 from penstock.checkpoint.log.lineage import line_of
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Recovered, takeover_of
-from penstock.checkpoint.log.replay import Damaged
+from penstock.checkpoint.log.scan import Damaged
 from penstock.errors import CannotRestore, CheckpointCorrupt, SinkAhead, SinkBehind
 from penstock.runtime.driver.engine import Engine, SinkPublisher
 

@@ -19,7 +19,7 @@ from penstock.config.settings import Settings
 from penstock.errors import EXIT_RETRY
 from penstock.quality.held.batches import undone_by_restore, waiting
 from penstock.quality.held.decisions import HeldRecords
-from penstock.runtime.driver.fencing import FAILED
+from penstock.runtime.driver.ownership import FAILED
 from penstock.runtime.inspect.state_inventory import StoredState, StoredStates
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.runtime.process.os_processes import pid_namespace, process_runs

@@ -19,8 +19,8 @@ from penstock.graph.job import Job
 from penstock.quality.held.batches import HeldPins
 from penstock.quality.held.decisions import HeldRecords
 from penstock.quality.held.requests import HeldAsks
-from penstock.runtime.driver.fencing import anybody_may
 from penstock.runtime.driver.loop import Driver, DriverSettings, Identity
+from penstock.runtime.driver.ownership import anybody_may
 from penstock.runtime.driver.retention import Retention
 from penstock.runtime.driver.warnings import Cautions
 from penstock.runtime.process.held_service import HeldService, HeldWork

@@ -18,8 +18,8 @@ from penstock.checkpoint.log.metadata import read_metadata
 from penstock.checkpoint.log.recovery import recover
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.errors import CannotRestore, CannotSkip, CannotTruncate
-from penstock.runtime.driver.fencing import anybody_may
 from penstock.runtime.driver.loop import DriverSettings
+from penstock.runtime.driver.ownership import anybody_may
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.restore.sink_repair import SinksAtRest, redo
 from penstock.sinks import Delta, MemorySink
