@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faulty_store import FaultyStore
 
-from penstock.checkpoint.storage.faulty import FaultyStore
 from penstock.checkpoint.storage.hdfs import HdfsStore
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.checkpoint.storage.memory import MemoryStore

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fake_engine import FakeEngine, OnPublish, Witness, World, ledger_of, make_driver, plain_job, run_to_end
+from faulty_store import FaultyStore, Plan
 from oracle import judge
 
 from penstock.checkpoint.log.log import Log
-from penstock.checkpoint.storage.faulty import FaultyStore, Plan
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import Fenced, PenstockError, SinkError
 from penstock.runtime.driver.loop import DriverSettings

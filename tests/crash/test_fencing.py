@@ -14,11 +14,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import pytest
+from faulty_store import Fault, Lasting, Plan
 from schedules import Play, Scene, explore
 
 from penstock.checkpoint.log import compaction
 from penstock.checkpoint.log.log import OwnedLog
-from penstock.checkpoint.storage.faulty import Fault, Lasting, Plan
 from penstock.errors import Fenced
 from penstock.runtime.driver import retention
 

@@ -32,6 +32,7 @@ from fake_engine import (
     run_to_end,
     windowed_job,
 )
+from faulty_store import Fault, FaultyStore, Lasting, Plan
 from oracle import judge
 
 from penstock.checkpoint.log import compaction
@@ -39,7 +40,6 @@ from penstock.checkpoint.log.entries import Commit, Entry, Restore, Save, Takeov
 from penstock.checkpoint.log.log import Log, OwnedLog
 from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.storage.exclusive_create import ReadBack
-from penstock.checkpoint.storage.faulty import Fault, FaultyStore, Lasting, Plan
 from penstock.checkpoint.storage.format import read_header
 from penstock.errors import (
     CannotRestore,

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from fake_engine import SECOND, Witness, World, ledger_of, make_driver, quick_folder, run_to_end, windowed_job
+from faulty_store import Fault, FaultyStore, Lasting, Plan
 from oracle import judge
 
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.storage.exclusive_create import ReadBack
-from penstock.checkpoint.storage.faulty import Fault, FaultyStore, Lasting, Plan
 from penstock.checkpoint.storage.store import CheckpointStore, prove_exclusive
 from penstock.errors import (
     CheckpointCorrupt,

@@ -1,4 +1,4 @@
-"""Bound the state of a step and of one key, and know which files no manifest names."""
+"""Bound the state of a step and of one key."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from penstock.errors import StateRowTooLarge, StateTooLarge
-from penstock.state.manifest import Manifest
-from penstock.state.references import batch_of, is_file_name
 from penstock.state.row_layout import DELETED
 
-__all__ = ["check_rows", "check_sizes", "unreferenced"]
+__all__ = ["check_rows", "check_sizes"]
 
 
 def check_sizes(sizes: Mapping[str, int], caps: Mapping[str, int]) -> None:
@@ -39,14 +37,3 @@ def check_rows(table: pa.Table, keys: Iterable[str], *, step: str, part: str, ca
     raise StateRowTooLarge(
         f"step {step!r} keeps {table.nbytes:,} bytes in {part!r} for the key {key}, above the cap of {cap:,}"
     )
-
-
-def unreferenced(names: Iterable[str], kept: Iterable[Manifest], *, before: int) -> list[str]:
-    """Return which segment files of a folder may be deleted: of batches earlier than `before`, in no kept manifest.
-
-    `names` may be a stale listing (F29). Names that no segment has are never returned, nor are manifests.
-    What a running batch or a zombie writes is of batch `before` or later, or is in no manifest for ever (F04, F30).
-    """
-    needed = {name for manifest in kept for name in manifest.sizes}
-    candidates = (name for name in set(names) - needed if is_file_name(name))
-    return sorted(name for name in candidates if (batch_of(name) or 0) < before)

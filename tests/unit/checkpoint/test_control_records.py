@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
+from faulty_store import Fault, FaultyStore, Plan
 from hypothesis import given
 from hypothesis import strategies as st
 from test_format import forged
 
 from penstock.checkpoint.control_records import STRIDES, Records
-from penstock.checkpoint.storage.faulty import Fault, FaultyStore, Plan
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.checkpoint.storage.numbered_files import Sequence
 from penstock.errors import CommitUnknown, FormatTooNew, PathEscapes, StorageUnavailable

@@ -13,13 +13,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from checkpoint_samples import commit, leave, offsets, own
+from faulty_store import Fault, FaultyStore, Lasting, Plan
 
 from penstock import Job, agg, seconds
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.log.recovery import recover
 from penstock.checkpoint.log.takeover import View
-from penstock.checkpoint.storage.faulty import Fault, FaultyStore, Lasting, Plan
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.config.settings import load_settings

@@ -17,7 +17,7 @@ from state_samples import add_counts, combined_part, counts, empty_manifest, fre
 from penstock.errors import CheckpointCorrupt, StateRowTooLarge, StateTooLarge, StorageFull
 from penstock.state import segment_writer as segment_module
 from penstock.state.compaction_planner import budget
-from penstock.state.limits import check_rows, check_sizes, unreferenced
+from penstock.state.limits import check_rows, check_sizes
 from penstock.state.manifest import Manifest
 from penstock.state.reader import StateReader
 from penstock.state.references import batch_of, segment_name
@@ -268,32 +268,6 @@ def test_a_row_above_the_cap_is_named_wherever_it_stands(place):
     check_rows(rows.append_column(DELETED, gone), ["user"], step="s", part="state", cap=300)  # it is being forgotten
     with pytest.raises(StateRowTooLarge, match=f"step 's' keeps 1,0[0-9]+ bytes in 'state' for .*'u{place}'.* of 300"):
         check_rows(rows, ["user"], step="s", part="state", cap=300)
-
-
-@pytest.mark.fault("F30", "F04", "F15", "F29")
-def test_only_files_of_old_batches_that_no_kept_manifest_names_may_go(tmp_path):
-    """Files of the batch that runs, foreign files and manifests stay, whatever a listing says."""
-    manifest, manifests = empty_manifest(("user",)), []
-    for n in range(8):
-        written = write(
-            tmp_path,
-            manifest,
-            Change(append={"slices": counts({(0, 1): n})}),
-            parts=combined_part("slices", add_counts),
-        )
-        manifest = written.manifest
-        manifests.append(manifest)
-    zombie = segment_name(3, epoch=1, attempt=99, run="ff") + ".arrow"
-    listed = [path.name for path in tmp_path.iterdir()] + [zombie, zombie, "notes.txt", ".tmp-ab"]
-    gone = unreferenced(listed, manifests[-2:], before=6)
-    assert zombie in gone
-    assert set(gone).isdisjoint({name for manifest in manifests[-2:] for name in manifest.sizes})
-    assert all(name.endswith(".arrow") and batch_of(name) < 6 for name in gone)
-    for name in set(gone) - {zombie}:
-        (tmp_path / name).unlink()
-    for kept in manifests[-2:]:
-        assert StateReader(tmp_path, kept).verify() == kept.size
-    assert unreferenced(listed, manifests, before=0) == []
 
 
 def test_a_budget_is_four_times_what_is_written_and_the_slack():

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
+from faulty_store import Fault, FaultyStore, Plan
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.checkpoint.control_records import Records
-from penstock.checkpoint.storage.faulty import Fault, FaultyStore, Plan
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import CommitUnknown, PenstockError, StorageUnavailable
 from penstock.supervise.records import LeaseWatch

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from faulty_store import Fault, FaultyStore, Lasting, Plan
 
-from penstock.checkpoint.storage.faulty import Fault, FaultyStore, Lasting, Plan
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import Fenced, StorageUnavailable
 from penstock.runtime.process.control import ControlState, OrderWatch

@@ -6,9 +6,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from faulty_store import Fault, FaultyStore, Lasting, Plan
 
 from penstock.checkpoint.control_records import Records
-from penstock.checkpoint.storage.faulty import Fault, FaultyStore, Lasting, Plan
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import CheckpointCorrupt, CommitUnknown, StorageUnavailable
 from penstock.supervise.records import LeaseWatch, StreamRecords, supervised_jobs

@@ -31,7 +31,6 @@ __all__ = [
     "in_no_window",
     "last_ends",
     "next_due_end",
-    "slice_end",
     "slice_starts",
     "slices_per_window",
     "windows_of",
@@ -73,13 +72,6 @@ def slice_starts(times: Times, window: TimeWindow) -> Times:
     if odd:
         starts += np.where(times - starts >= odd, odd, 0)
     return starts
-
-
-def slice_end(start: int, window: TimeWindow) -> int:
-    """Return the end of the slice that starts at `start`, the next cut."""
-    odd = window.size % window.every
-    phase = (start - window.offset) % window.every
-    return start - phase + (odd if phase < odd else window.every)
 
 
 def in_no_window(times: Times, window: TimeWindow) -> Mask:

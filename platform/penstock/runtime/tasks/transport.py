@@ -20,7 +20,6 @@ from penstock.errors import AccountingBroken
 
 __all__ = [
     "BATCH_BYTES",
-    "CARRIER_DDL",
     "ENVELOPE",
     "RECEIPT",
     "Carrier",
@@ -34,7 +33,6 @@ __all__ = [
 
 RECEIPT = "receipt"
 ENVELOPE = pa.schema([("_pid", pa.int32()), ("_port", pa.string()), ("_order", pa.int64()), ("_payload", pa.binary())])
-CARRIER_DDL = "_pid int, _port string, _order long, _payload binary"
 
 _MOST_BYTES = 64 << 20
 """About how many bytes of rows are in one payload at most."""

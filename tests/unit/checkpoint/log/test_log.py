@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from checkpoint_samples import commit, leave, offsets, own, run_batch, takeover
+from faulty_store import Fault, FaultyStore, Lasting, Plan
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.checkpoint.log.entries import END_OF_TIME, Place, Release, Save, Void, to_bytes
 from penstock.checkpoint.log.log import Log, OwnedLog, ReadBack
 from penstock.checkpoint.log.takeover import UNKNOWN_HOLDER, claim, confirm, survey
-from penstock.checkpoint.storage.faulty import Fault, FaultyStore, Lasting, Plan
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import (
     CheckpointCorrupt,

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from checkpoint_samples import Driver, commit, leave, offsets, own, purge, run_batch, void
+from faulty_store import Fault, FaultyStore, Lasting, Plan
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.checkpoint.log.entries import Commit, Place, Restore, Save, from_bytes, to_bytes
 from penstock.checkpoint.log.log import Log, ReadBack
 from penstock.checkpoint.log.recovery import Damage, Recovered, find_restorable, recover
-from penstock.checkpoint.storage.faulty import Fault, FaultyStore, Lasting, Plan
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import CheckpointCorrupt, LogGap, PenstockError, StorageFull, StorageUnavailable

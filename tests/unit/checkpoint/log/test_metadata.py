@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from checkpoint_samples import own
+from faulty_store import Fault, FaultyStore, Plan
 from test_format import forged
 
 from penstock.checkpoint.log.log import Log, ReadBack
 from penstock.checkpoint.log.metadata import PATH, Metadata, open_or_create, read_metadata
 from penstock.checkpoint.storage import format as fileformat
-from penstock.checkpoint.storage.faulty import Fault, FaultyStore, Plan
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import CheckpointCorrupt, CheckpointPartial, FormatTooNew, MetadataMissing, NotFound
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from checkpoint_samples import leave, offsets, own, run_batch
+from faulty_store import Fault, FaultyStore, Lasting, Plan
 from structlog.testing import capture_logs
 
 from penstock.checkpoint.log.compaction import EVERY, compact
@@ -11,7 +12,6 @@ from penstock.checkpoint.log.entries import Restore, Save
 from penstock.checkpoint.log.log import Log, OwnedLog
 from penstock.checkpoint.log.purge import Purge
 from penstock.checkpoint.log.recovery import recover
-from penstock.checkpoint.storage.faulty import Fault, FaultyStore, Lasting, Plan
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import StorageUnavailable

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from faulty_store import Fault, FaultyStore, Lasting, Plan
 
 from penstock.checkpoint.storage.exclusive_create import ReadBack, create_or_read
-from penstock.checkpoint.storage.faulty import Fault, FaultyStore, Lasting, Plan
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import AlreadyExists, CommitUnknown, NotFound, StorageFull
 

@@ -21,7 +21,6 @@ from penstock.operators.windows.slices import (
     in_no_window,
     last_ends,
     next_due_end,
-    slice_end,
     slice_starts,
     slices_per_window,
     windows_of,
@@ -45,7 +44,6 @@ def test_a_slice_runs_from_cut_to_cut(window, time):
     """DESIGN 7: slices are cut at window starts and ends, and nowhere else."""
     start = int(slice_starts(array(time), window)[0])
     assert start == max(cut for cut in cuts(window) if cut <= time)
-    assert slice_end(start, window) == min(cut for cut in cuts(window) if cut > time)
 
 
 @given(WINDOWS, TIMES)

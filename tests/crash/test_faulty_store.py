@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from faulty_store import Fault, FaultyStore, Lasting, Plan
 
-from penstock.checkpoint.storage.faulty import Fault, FaultyStore, Lasting, Plan
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import AlreadyExists, NotFound, StorageFull, StorageUnavailable
 
