@@ -58,7 +58,7 @@ class Records:
         """Add a record of JSON values and return its number.
 
         Others may put at the same time: each gets a number of its own, and none is lost.
-        Raises `CommitUnknown` when it cannot be told whether the record was written.
+        Raises `CommitUnknown` when it is unknown whether the record was written.
         """
         for _ in range(_TRIES):
             seq = self._next or self._records.find_tail() + 1
@@ -73,7 +73,7 @@ class Records:
         """Add a record right after a number, or return False where another has come there since.
 
         So a record can follow from the one that was read: of all who read the same one, exactly one puts the next.
-        Raises `CommitUnknown` when it cannot be told whether the record was written.
+        Raises `CommitUnknown` when it is unknown whether the record was written.
         """
         data = fileformat.encode(self._kind, {"seq": seq + 1, "id": secrets.token_hex(16), "body": body})
         path = self._records.path(seq + 1)

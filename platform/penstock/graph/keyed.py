@@ -20,7 +20,7 @@ class StatefulSteps(
 
 
 class KeyedStream(StatefulSteps[Stream]):
-    """Stand for a stream whose rows are grouped by key."""
+    """A stream whose rows are grouped by key."""
 
     def __init__(self, stream: Stream, keys: tuple[str, ...]) -> None:
         self._rows = stream

@@ -16,7 +16,7 @@ __all__ = ["StepMethods", "Stream", "Unfinished"]
 
 
 class Unfinished(Protocol):
-    """What a method has returned that is no step yet."""
+    """The result of a method that is no step yet."""
 
     def _refuse_unused(self) -> None:
         """Raise JobError where nothing was made of it."""

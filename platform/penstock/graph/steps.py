@@ -1,4 +1,4 @@
-"""Hold the steps that keep state: one node for all operators, and what each operator says of itself in the graph.
+"""The steps that keep state: one node for all operators, and the specification of each operator in the graph.
 
 An operator is one module in `graph/specs/` and one in `operators/`, which the first names (decision 90). The first is
 all that the graph, the planner, `explain` and the tests of a job know of it.
@@ -34,7 +34,7 @@ MAIN_OUTLET = ""
 
 
 class EventTime(Enum):
-    """Say where the output of a step has its event time from."""
+    """The source of the event time of a step's output."""
 
     OWN = "own"
     """The step gives each row one, or an expression of the job does."""
@@ -45,7 +45,7 @@ class EventTime(Enum):
 
 
 class Unit(Enum):
-    """Say what a check of a step's output judges as one (SEMANTICS 11.1)."""
+    """The unit that a check of a step's output judges (SEMANTICS 11.1)."""
 
     BATCH = "batch"
     WINDOW = "window"
@@ -54,14 +54,14 @@ class Unit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Say what a step reads of an input beside its keys: Spark SQL expressions, or with `rows` all visible columns."""
+    """The reads of a step from an input beside its keys: Spark SQL expressions, or with `rows` all visible columns."""
 
     expressions: tuple[str, ...] = ()
     rows: bool = False
 
 
 class GraphView(Protocol):
-    """What a spec may ask of the graph of its step."""
+    """The questions that a spec may ask of the graph of its step."""
 
     def upstream(self, node: Node) -> Iterator[Node]:
         """Yield the step and everything before it."""
@@ -80,7 +80,7 @@ class GraphView(Protocol):
 
 
 class StepSpec(ABC):
-    """Say what one operator is to the graph. A subclass is a frozen value with the settings of the step.
+    """The specification of one operator in the graph. A subclass is a frozen value with the settings of the step.
 
     Asked while a job is built, planned, explained and compared with its checkpoint, and by the driver in every batch.
     No task asks it.

@@ -1,4 +1,4 @@
-"""Say what an operator is to the runtime: the whole seam between the two (decision 90).
+"""The protocol between operators and the runtime: the whole seam between the two (decision 90).
 
 An operator keeps state for keys. Rows of each of its inputs come to the *map side* in the task that made them, which
 sends what the step needs through the shuffle. After it each task owns one *state partition*, and runs the step there,
@@ -60,7 +60,7 @@ MAIN, TIMERS = "", "timers"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFacts:
-    """Hold what a step learns of a batch; times and watermarks are microseconds, None is the beginning of time.
+    """The facts of a batch for a step; times and watermarks are microseconds, None is the beginning of time.
 
     `watermark` is the one by which the step closes, `late` the one that judges its rows late. `judged` is the highest
     by which downstream steps judge its output, None where none does and before the shuffle.
@@ -106,7 +106,7 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Say when a state partition is to be looked at though no row comes: by the watermark, and by the batch time.
+    """When a state partition has work though no row comes: by the watermark, and by the batch time.
 
     Of several that a step yields the earliest counts; None is never.
     """
@@ -163,7 +163,7 @@ class RowsOfBranch(Protocol):
 
 
 class MapSide(Protocol):
-    """What a task in front of the shuffle does with rows of one input; a frozen value that is sent to tasks.
+    """The work of a task before the shuffle on rows of one input; a frozen value that is sent to tasks.
 
     Each branch that leads to an input has its own; `differs` sees to it that they send alike.
     """
@@ -224,7 +224,7 @@ class StateView(Protocol):
 
 
 class StateLayout(Protocol):
-    """What a step keeps in its state, and how."""
+    """The content of a step's state, and its layout."""
 
     @property
     def keys(self) -> pa.Schema:
@@ -264,7 +264,7 @@ class StateLayout(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """Hold the change that makes a partition from tables, and when the partition is due next, as in `Due`."""
+    """The change that makes a partition from tables, and when the partition is due next, as in `Due`."""
 
     change: Change
     due: int | None
@@ -293,7 +293,7 @@ class StateTables(Protocol):
 
 
 class StepExecutor(Protocol):
-    """What a batch does in a state partition."""
+    """The work of a batch in a state partition."""
 
     @property
     def outlets(self) -> Mapping[str, pa.Schema]:
@@ -323,7 +323,7 @@ class Step(StateLayout, StateTables, StepExecutor, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundSide:
-    """Hold what analysing a branch has found out about an input: `name` is the step's, `side` the input's place.
+    """The analysis of a branch for an input: `name` is the step's, `side` the input's place.
 
     `keys` are the key columns under the names of the first input, and `columns` their names in this one. `visible` are
     all columns, where the spec reads them, `inputs` the type of each expression. `chained`: whether output of
@@ -343,7 +343,7 @@ class BoundSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepContext:
-    """Hold what the graph tells of a step: whether its rows have event time, and whether a step reads its output."""
+    """The graph's facts of a step: whether its rows have event time, and whether a step reads its output."""
 
     name: str
     event: bool

@@ -1,4 +1,4 @@
-"""Say in a few numbers what a Commit says, for progress, status and the list of checkpoints. Pure."""
+"""Sum up a Commit in a few numbers, for progress, status and the list of checkpoints. Pure."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ END, BEGINNING = "end of time", "beginning of time"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport:
-    """Hold the numbers of one batch. Counts are rows; times are microseconds since 1970.
+    """The numbers of one batch. Counts are rows; times are microseconds since 1970.
 
-    `output` and `held` count by sink, `late` and `watermarks` go by window step, `verdicts` count by what the gates
-    decided, `staged` are the bytes of the output files, and `fetched` those of state that tasks had brought from HDFS
-    because they were not where they ran.
+    `output` and `held` count by sink, `late` and `watermarks` are by window step, and `verdicts` count by decision of
+    the gates. `staged` are the bytes of the output files, and `fetched` the bytes of state that tasks fetched from HDFS
+    because their machine had no copy.
     """
 
     batch: int

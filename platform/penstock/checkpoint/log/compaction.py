@@ -1,7 +1,7 @@
 """Compact a log: one entry embeds what later readers need of all before it, so that a start reads from there.
 
-The owner appends it every so many slots. What stands before the last but one and is named by neither of the last two
-may then be deleted (`purge`), so that one that cannot be read is no loss: the one before is whole, and all since.
+The owner appends it every so many slots. Entries before the last Compaction but one, which neither of the last two
+names, may then be deleted (`purge`). So an unreadable Compaction is no loss: the one before is whole, and all since.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def compact(
         return None
     try:
         recovered = recover(log, Damage.LIST)
-    except StorageUnavailable:  # whoever appends next says so; nothing is lost by a later one
+    except StorageUnavailable:  # the next append reports it; nothing is lost by a later one
         return None
     if recovered.problems or recovered.damaged:
         owned.not_compacted = owned.next_slot
@@ -47,7 +47,7 @@ def compact(
 
 
 def compaction_of(recovered: Recovered, owned: OwnedLog, decided_on: Callable[[int], bool]) -> Compaction:
-    """Return the entry that says where a job stands, as was read from its log."""
+    """Return the entry with the state of a job that was read from its log."""
     commands = recovered.commands if recovered.compaction is not None else old_commands(recovered.log)
     held = dict(recovered.held.refs)
     batches = list(held)
@@ -82,9 +82,9 @@ def compaction_of(recovered: Recovered, owned: OwnedLog, decided_on: Callable[[i
 
 
 def _restores(recovered: Recovered) -> list[int]:
-    """Return the slots of the Restores that still say something of what is kept.
+    """Return the slots of the Restores that still matter for the kept batches.
 
-    Of several in a row the last says from where batches go on; those that truncate say what sinks show as well.
+    Of several in a row the last says from where batches continue; those that truncate also say what sinks show.
     """
     kept = [one.slot for one in recovered.kept]
     found: list[int] = []

@@ -48,7 +48,7 @@ class Place(Record):
 
 
 class EntryBase(Record):
-    """What all entries have: `writer` is a random id of the driver process, `command` the id of what asked for it."""
+    """The base of all entries: `writer` is a random id of the driver process, `command` that of a command."""
 
     epoch: int = Field(ge=1)
     writer: str

@@ -1,4 +1,4 @@
-"""Tell which kept batches a batch goes on from: those before it in its line, across restores (SEMANTICS 10.1)."""
+"""Compute the line of a batch: the kept batches from which it continues, across restores (SEMANTICS 10.1)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["Lineage", "line_of", "lineage"]
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Hold what each kept batch goes on from; a batch is there once, so a log of n entries costs n."""
+    """The predecessor of each kept batch; a batch is there once, so a log of n entries costs n."""
 
     newest: int | None
     before: dict[int, int | None]
 
     def line(self, batch: int | None) -> frozenset[int]:
-        """Return a batch and all that it goes on from, of those that are kept."""
+        """Return a batch and all kept batches before it in its line."""
         line = set()
         while batch is not None and batch in self.before:
             line.add(batch)
@@ -48,6 +48,6 @@ def lineage(
 
 
 def line_of(recovered: Recovered) -> frozenset[int]:
-    """Return the kept batches that the batch in force goes on from, and itself: not those a restore has left behind."""
+    """Return the batch in force and the kept batches before it in its line, without those that a restore has undone."""
     found = lineage(recovered)
     return found.line(found.newest)

@@ -144,7 +144,7 @@ class Log:
         """Put an entry into a slot, or raise `SlotTaken` with the `holder`, the entry in it.
 
         The entry's own bytes, found there after a lost acknowledgement, count as success (F23).
-        Raises `CheckpointCorrupt` when what stands there cannot be read, `CommitUnknown` when it cannot be told who
+        Raises `CheckpointCorrupt` when the entry there cannot be read, `CommitUnknown` when it is unknown whose entry
         has the slot, and what the store raises when nothing was written.
         """
         if entry.place is None:

@@ -24,7 +24,7 @@ _PARTS = ("state", "staged", "snapshots")
 class Metadata(Record):
     """The identity of a checkpoint; `created` is in microseconds since 1970, `format` that of its maker.
 
-    `parent` is the uuid of the checkpoint that it was imported from, None where it began with nothing.
+    `parent` is the uuid of the imported checkpoint, None for one that began empty.
     """
 
     uuid: str

@@ -1,10 +1,10 @@
 """Delete what no restart and no restore can need any more from a log (DESIGN 4, stage c6).
 
-What stands before the last but one Compaction, is named by neither of the last two and has a milestone behind it goes,
-newest first: so what must stay, and is older, never stands in the way. A Takeover goes only with the Release before it:
-behind any other entry its slot is the next one of a driver that may still sleep, and to find a Takeover there is all
-that tells it (decision 58).
-The rules look at entries that never change, so a purge may be repeated, broken off, or run late by a fenced driver.
+A purge deletes entries before the last Compaction but one that neither of the last two names, and that have a milestone
+after them. It deletes the newest first, so that older entries that must stay never stop it. A Takeover goes only with
+the Release before it. After any other entry, its slot is the next one of a driver that may still sleep, and only the
+Takeover there fences that driver (decision 58).
+The rules look at entries that never change, so a purge may be repeated, interrupted, or run late by a fenced driver.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Purge:
             return None
 
     def _delete(self, slot: int) -> int:
-        """Delete the entry in a slot if it may go, and with a Release the Takeover behind it."""
+        """Delete the entry in a slot if it may go, and with a Release the Takeover after it."""
         entry = self._read(slot)  # what cannot be read stays
         if entry is None or slot in self._needed or entry.kind not in _DELETED:
             return 0

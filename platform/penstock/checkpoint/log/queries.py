@@ -1,4 +1,4 @@
-"""Name the newest batches and the saved checkpoints that a job can go back to, by reading little: for forms."""
+"""List the newest batches and the saved checkpoints that a job can restore, with few reads: for forms."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Recent:
 def newest_commits(log: Log, most: int) -> list[Recent]:
     """Return at most so many Commits, the newest first, down to the floor.
 
-    What cannot be read is left out, and nothing is judged: `recover` does that, when one of them is asked for.
+    Unreadable entries are left out, and nothing is judged: `recover` does that for the one that a person picks.
     """
     found: list[Recent] = []
     floor = 0
@@ -36,7 +36,7 @@ def newest_commits(log: Log, most: int) -> list[Recent]:
         try:
             data = log.store.read(path)
             kind = fileformat.read_header(data, path)["kind"]
-            if kind == "compaction":  # which names those before it that can be gone back to
+            if kind == "compaction":  # which names the restorable ones before it
                 _, body = fileformat.decode(data, kind=kind, path=path)
                 slots = deque(sorted(map(int, body["kept"]), reverse=True))
             if kind != "commit":

@@ -1,4 +1,4 @@
-"""Read from the log where a job stands; nothing is written, and everyone who asks is told the same.
+"""Recover the state of a job from its log; nothing is written, and every reader gets the same answer.
 
 Called by the owner after `confirm`, when nobody else can append, and by commands that only look.
 The entries from the floor to the tail are read once backwards (`scan`) and applied forwards (`replay`).
@@ -34,7 +34,7 @@ _FEWER_THAN_A_RESTORE = 2
 
 
 class Damage(Enum):
-    """What to do about damage that forbids going on."""
+    """What to do about damage that forbids a start."""
 
     FAIL = "fail"
     """Raise: for a driver."""
@@ -44,29 +44,35 @@ class Damage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """Where the job stands, as was read from its `log`.
+    """The state of a job, as its log has it.
 
-    `commit`: the one whose state and positions are in force; after a Restore the restored one; None for empty.
-    `committed_by`: the Takeover under which that Commit was written: its code version, its partitions.
-    `pending`: Offsets without a Commit, to be run again with exactly their ranges.
-    `next_batch`: the id of the batch to run next, which is that of `pending` if there is one.
-    `last_published_commit`: the newest Commit, whose publication must be done again at start; None when a Restore
-    follows it, because who restores publishes first, and publishing again would undo a truncated sink.
-    `published`: the newest batch that each sink is known to show, where the last driver left on purpose.
-    `skipped`: the batches that a person has let go of, by sink.
-    `partitions`: of the stateful steps, as a Restore fixed them or as the Commit was written; None when nothing did.
-    `kept`: the Commits that can be restored, oldest first; `floor` is the batch below which none can.
-    `damaged`: entries at the end that cannot be read; the owner appends a Void for each before anything else, once no
-    sink holds the version of its `batch`; `next_batch` counts them as given up already.
-    `saves`: the named checkpoints; each is read from the log when it is asked for.
-    `held`: the Commits of batches that were held and that somebody may still decide on, by their ids; each is read
-    from the log when it is asked for.
-    `commands`: the slots of the Restores that commands have caused, by the ids of the commands.
-    `decided`: the Commit or Restore that `commit` follows from.
-    `compaction`: the slot of the Compaction that this was read from, None where there is none.
-    `problems`: what `Damage.FAIL` would have raised.
-    `used`: the highest batch id that was begun or may have been, which a Restore goes on above; -1 for none.
-    `time`: the latest batch time, also of a batch that was given up; None for none.
+    Attributes:
+        log: The log.
+        tail: The last slot of the log.
+        last_takeover: The newest Takeover; None for none.
+        commit: The Commit whose state and positions are in force, after a Restore the restored one; None for empty.
+        committed_by: The Takeover under which that Commit was written, with its code version and partitions.
+        pending: Offsets without a Commit, to re-run with exactly their ranges.
+        next_batch: The id of the batch to run next, which is that of `pending` if there is one.
+        last_published_commit: The newest Commit, which a start publishes a second time. None when a Restore follows it:
+            a restore publishes first, and another publication would undo a truncated sink.
+        published: The newest batch that each sink is known to show, where the last driver left on purpose.
+        skipped: The batches that a person has given up, by sink.
+        partitions: Those of the stateful steps, as a Restore fixed them or as the Commit was written; None when nothing
+            did.
+        restores: The Restores that were read.
+        kept: The Commits that can be restored, oldest first.
+        floor: The batch below which none can be restored.
+        damaged: Unreadable entries at the end. Before anything else the owner appends a Void for each, once no sink has
+            the version of its `batch`; `next_batch` counts them as given up already.
+        saves: The named checkpoints; each is read from the log on demand.
+        held: The Commits of held batches without a final decision, by their ids; each is read from the log on demand.
+        commands: The slots of the Restores that commands have caused, by the ids of the commands.
+        decided: The Commit or Restore from which `commit` follows.
+        compaction: The slot of the Compaction where the walk began, None where there is none.
+        problems: What `Damage.FAIL` would have raised.
+        used: The highest batch id that was begun or may have been; a Restore continues above it. -1 for none.
+        time: The latest batch time, also of a batch that was given up; None for none.
     """
 
     log: Log = field(compare=False, repr=False)
@@ -105,7 +111,7 @@ class Recovered:
         return self.published or ({} if last is None else last.published)
 
     def to_publish(self, sink: str) -> Commit | None:
-        """Return the Commit whose rows a sink may not show yet; None where it is known to, or goes on without."""
+        """Return the Commit whose rows a sink may not show yet; None where the sink shows or skips it."""
         last = self.last_published_commit
         if last is None or self.published.get(sink, -1) >= last.batch or last.batch in self.skipped.get(sink, ()):
             return None
@@ -120,7 +126,7 @@ class Recovered:
 
 
 def recover(log: Log, damage: Damage = Damage.FAIL, *, newest: int | None = None) -> Recovered:
-    """Read where the job stands.
+    """Read the state of the job.
 
     With `newest` only so many batches are read, for pages that show those: older ones and older Restores are
     left out, and `floor` is the oldest that was read.
@@ -205,7 +211,7 @@ def find_restorable(recovered: Recovered, *, batch: int | None = None, saved: st
             if kept.batch == batch:
                 return kept.commit
         if recovered.commit is not None and recovered.commit.batch == batch:
-            return recovered.commit  # a restore has brought it back, and it stands in no slot that is kept
+            return recovered.commit  # a restore has brought it back, and no kept slot has it
         asked = f"batch {batch} is not kept"
     batches = [kept.batch for kept in recovered.kept]
     span = f"batches {batches[0]} to {batches[-1]}" if batches else "no batch"
@@ -296,7 +302,7 @@ def _place(entry: Entry) -> Place:
 
 
 def _takeover_of(log: Log, entry: Entry | None, problems: list[CheckpointError]) -> Takeover | None:
-    """Return the Takeover that an entry stands on; of a Takeover, itself."""
+    """Return the Takeover under which an entry was written; of a Takeover, itself."""
     if entry is None or isinstance(entry, Takeover):
         return entry
     place = _place(entry)

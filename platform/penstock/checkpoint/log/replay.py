@@ -1,4 +1,4 @@
-"""Replay the entries of a log and say where the job stands: a state machine over values, without a store."""
+"""Replay the entries of a log to the state of its job: a state machine over values, without a store."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from penstock.checkpoint.storage.store import corrupt
 from penstock.errors import CheckpointCorrupt
 
 _GIVEN_UP = {"offsets", "takeover", "release", "void", "save", "unsave", "skip"}
-"""Kinds that decide nothing of the stream. A name that is lost with its Save is a loss that is told, and no more; what
-a lost Skip let go, the next start asks for again."""
+"""Kinds that decide nothing of the stream. A lost Save costs a name, which is reported, and no more; after a lost Skip
+the next start asks a second time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,13 @@ class _Open:
 
 @dataclass(slots=True)
 class Standing:
-    """Where a job stands after the entries applied so far.
+    """The state of a job after the entries applied so far.
 
-    `decided` is the Commit or Restore that gives the state, None before the first; `saved_then` what a name meant
-    when a Restore to it was written; `redo` the Commit to publish again, and `published` what the Release behind it
-    says of each sink. `skipped` are the batches that sinks go on without.
+    `decided` is the Commit or Restore that gives the state, None before the first. `saved_then` is what a name meant
+    when a Restore to it was written. `redo` is the Commit to publish a second time, and `published` what the Release
+    after it says of each sink. `skipped` are the batches that sinks leave out.
     `used` is the highest batch id that was or may have been used, `time` the latest batch time; None while no entry
-    has told.
+    has one.
     `saves`, `held` and `commands` are as in a Compaction, of the entries since the walk began.
     `problems` are breaches of the protocol, with their slots.
     """
@@ -94,10 +94,10 @@ class Standing:
     _epoch: int = 0
     _released: bool = False
     _fresh: bool = False
-    """Whether the owner has written nothing but Voids, so that a Restore may follow: it stands nowhere else."""
+    """Whether the owner has written nothing but Voids: only then may a Restore follow."""
 
     def begin(self, base: Compaction, named: Mapping[int, Entry | Damaged | None]) -> None:
-        """Stand where a Compaction says; `named` are the entries that it names."""
+        """Begin with the state in a Compaction; `named` are the entries that it names."""
         found: dict[int, Entry] = {}
         for slot, entry in named.items():
             if entry is None or isinstance(entry, Damaged):
@@ -124,7 +124,7 @@ class Standing:
     def apply(self, slot: int, entry: Entry | Damaged) -> None:
         """Take the next entry in."""
         if isinstance(entry, Damaged):
-            if entry.kind != "compaction":  # which decided nothing: the walk has gone on to the one before
+            if entry.kind != "compaction":  # which decided nothing: the walk has continued to the one before
                 self._lose(entry)
             return
         self._check_owner(slot, entry)
@@ -172,7 +172,7 @@ class Standing:
     def _lose(self, entry: Damaged) -> None:
         """Take in an entry that cannot be read: what it may have been decides how careful a start is."""
         before = {lost.entry.kind for lost in self._open}
-        # After Offsets stands their Commit or what begins no batch, unless that is what could not be read before.
+        # After Offsets comes their Commit or an entry that begins no batch, unless an unreadable entry came between.
         unknown = entry.kind is None and (self.pending is None or bool(self._open))
         self._open.append(_Open(entry, unknown or entry.kind == "offsets", self._decides(entry.kind, before)))
         if entry.kind in {"save", "unsave"}:
@@ -181,7 +181,7 @@ class Standing:
         self._fresh = entry.kind in {None, "takeover"} or (self._fresh and entry.kind == "void")
 
     def _decides(self, kind: str | None, before: set[str | None]) -> str | None:
-        """Say what a lost entry decided, or may have decided, so that nobody may go on as if it had not been there."""
+        """Return what a lost entry decided, or may have decided, which forbids a start without it."""
         if kind is not None:
             return None if kind in _GIVEN_UP else f"it was a {kind} entry"
         if self.pending is not None:
@@ -219,7 +219,7 @@ class Standing:
     def _restore(self, slot: int, entry: Restore) -> None:
         self._close("a Restore made up for it")
         if entry.source == "import" and entry.commit is not None:
-            # Ids go on from those of the checkpoint it was copied from, and times as well.
+            # Ids and times continue from those of the original checkpoint.
             self.used = max(self._last_used(), entry.commit.batch)
             self.time = entry.commit.time if self.time is None else max(self.time, entry.commit.time)
         for batch, ref in self.held.items():

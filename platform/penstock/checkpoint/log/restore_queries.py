@@ -57,7 +57,7 @@ def _takeover_before(log: Log, slot: int) -> int | None:
 
 
 def _restore_behind(log: Log, slot: int, end: int, command: str | None) -> tuple[str, int] | None:
-    """Return the command and the slot of the Restore behind a Takeover, of any command where that cannot be read."""
+    """Return the command and the slot of the Restore after a Takeover, of any command where that cannot be read."""
     for number in range(slot + 1, end + 1):
         try:
             entry = log.read(number)

@@ -103,7 +103,7 @@ class HeldCommits(_Commits[int, HeldRef]):
         return entry
 
     def before(self, batch: int) -> Commit | None:
-        """Return the Commit that a held batch follows, None where a Restore stands between, or the log has let it go.
+        """Return the Commit that a held batch follows, None where a Restore is between them, or the log has purged it.
 
         Reads a few entries.
         """
@@ -117,7 +117,7 @@ class HeldCommits(_Commits[int, HeldRef]):
 
     @property
     def undone(self) -> set[int]:
-        """Return the batches that a Restore has gone back behind, and that no other has brought back; reads nothing."""
+        """Return the batches that a Restore has rewound past, and that no other has brought back; reads nothing."""
         return {batch for batch, ref in self.refs.items() if len(ref.out) % 2}
 
 

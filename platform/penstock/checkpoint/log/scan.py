@@ -34,7 +34,7 @@ class Damaged:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """What stands from the newest Compaction to the tail, in the order of the log, and what that Compaction names.
+    """The entries from the newest Compaction to the tail, in the order of the log, and those the Compaction names.
 
     Where there is none, it begins at the Offsets of the floor's batch, or at slot 0. Slots given up by a Void are left
     out. `missing` are slots that should be there and are not. `from_start` says that the walk reached slot 0.
@@ -50,13 +50,18 @@ class Walk:
 
 
 def walk(log: Log, tail: int, newest: int | None = None) -> Walk:
-    """Read backwards from the tail; with `newest` so many batches, and what the last Restore goes back to if need be.
+    """Read backwards from the tail; with `newest` so many batches, and the target of the last Restore if need be.
 
     The walk ends at a Compaction. One that cannot be read decides nothing, and all since the one before is still there.
-    Before the first Compaction the floor is the highest that a Commit read so far states. The walk ends at Offsets at
-    or below it; and once past the floor's Commit, or past damage that may have been a Commit with a higher floor, a
-    missing slot may have been purged, by a Penstock that knew no Compactions, and is an end too. Where the first
-    Compaction is lost, or what may have been it, what it remembered from below the floor is still there, and is read.
+
+    Before the first Compaction the floor is the highest that a Commit read so far states. The walk ends:
+
+    - at Offsets at or below the floor;
+    - at a missing slot past the floor's Commit, or past damage that may have been a Commit with a higher floor. A
+      Penstock that knew no Compactions may have purged it.
+
+    Where the first Compaction is lost, or what may have been it, the entries that it named are still there, and are
+    read from below the floor.
     """
     found: list[tuple[int, Entry | Damaged]] = []
     missing: list[int] = []

@@ -28,12 +28,12 @@ RELEASED = "nobody any more: it was released"
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one look at the log showed; it may be old when it is used.
+    """The result of one look at the log; it may be old when it is used.
 
-    `epoch` is the highest that may be in use, 0 for an empty log; entries at the end that cannot be read may each
-    have been a Takeover, and count. `released` says that nobody holds the log: the last entry is a Release, or ends it.
-    `damaged` counts those entries. `moved_to` is where the job goes on if one of them was, or may have been, the end of
-    the log; then nobody writes behind it, or two places would go on under one uuid.
+    `epoch` is the highest that may be in use, 0 for an empty log. Unreadable entries at the end may each have been a
+    Takeover, and count; `damaged` is their number. `released` says that nobody holds the log: the last entry is a
+    Release, or ends it. `moved_to` is the job's new place if one of the unreadable entries was, or may have been, the
+    end of the log. Then nobody may write after it, or two places would continue under one uuid.
     """
 
     tail: int
@@ -107,7 +107,7 @@ def _view(log: Log, tail: int, lost: list[str | None], slot: int, last: Entry) -
 
 
 def _moved_to(last: Entry, lost: list[str | None]) -> str | None:
-    """Return where a move was under way to, if the entries behind the last one that can be read may have ended it."""
+    """Return the target of a move, if the entries after the last readable one may have ended the log."""
     moves = isinstance(last, Takeover) and (last.command or "").startswith(MOVE)
     if not ({"moved", "arrival"} & {*lost} or (moves and lost and lost[0] is None)):
         return None
@@ -115,7 +115,7 @@ def _moved_to(last: Entry, lost: list[str | None]) -> str | None:
 
 
 def refuse_ended(log: Log, view: View) -> None:
-    """Raise CheckpointMoved where the log has ended, or may have, because the job goes on elsewhere."""
+    """Raise CheckpointMoved where the log has ended, or may have, because the job has moved."""
     if view.moved_to is not None:
         path = log.path(view.tail)
         raise CheckpointMoved(
@@ -140,8 +140,8 @@ def refuse_moved(log: Log, view: View) -> None:
 def claim(log: Log, view: View, takeover: Takeover) -> int | None:
     """Append a Takeover right after the view's tail; return its slot, or None when another entry was there first.
 
-    Who is beaten surveys again, and asks again whether it may take over. Raises CheckpointMoved and MoveUnfinished:
-    whoever writes a log comes by here.
+    A caller that gets None surveys again, and checks again whether it may take over. Raises CheckpointMoved and
+    MoveUnfinished, because every writer of a log passes here.
     A claim made from an old view may land in the hole of a purged entry: nothing may be written before `confirm`.
     """
     refuse_moved(log, view)

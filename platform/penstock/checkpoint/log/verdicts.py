@@ -1,8 +1,8 @@
 """Write the verdicts of a Commit in few bytes: windows that passed one after another are one item.
 
-A verdict is a check, a unit (the end of a window in microseconds, or null for a batch), an action, a status, rows, and
-the results of rules that failed. Of units that follow one another at equal steps, of one check, with one action and
-status and no result, the first is written with `every`, their step, and `rows` as a list.
+A verdict has a check, a unit, an action, a status, rows, and the results of failed rules. A unit is the end of a window
+in microseconds, or null for a batch. Units at equal distances are one item, if they have one check, action and status,
+and no result. It has the first unit, `every`, which is their distance, and `rows` as a list.
 """
 
 from __future__ import annotations

@@ -29,11 +29,11 @@ class ReadBack(Enum):
 
 
 def create_or_read(store: CheckpointStore, path: str, data: bytes, read_back: ReadBack = ReadBack.SKIP) -> bytes:
-    """Create the file and return what stands there for certain: `data`, or the bytes of whoever was first.
+    """Create the file and return its certain content: `data`, or the bytes of another writer that was first.
 
     To create the same bytes again is always safe, so a lost acknowledgement is settled by trying again and reading.
     Callers put a random id into the bytes, or else they could not tell their own from another's.
-    Raises `CommitUnknown` when it cannot be told, and whatever the store raises that means "nothing was changed".
+    Raises `CommitUnknown` when the content is unknown, and whatever the store raises that means "nothing was changed".
     """
     cause: CheckpointError | None = None
     for _ in range(_TRIES):

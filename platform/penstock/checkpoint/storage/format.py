@@ -24,9 +24,9 @@ from penstock.errors import EntryRefused, FormatTooNew
 FORMAT_VERSION = 1
 _ENTRIES = ("takeover", "offsets", "commit", "restore", "save", "unsave", "compaction", "void", "release")
 LATER_KINDS = dict.fromkeys((*_ENTRIES, "moved", "arrival", "skip", "manifest"), 2)
-"""Kinds that have a later version: a Penstock that does not know it refuses, and writes nothing behind them.
+"""Kinds that have a later version: a Penstock that does not know it refuses, and writes nothing after them.
 
-Entries of version 1 know no Compaction: whoever does not, would take the holes that one leaves for a loss.
+Entries of version 1 know no Compaction: a reader without it would take the holes that one leaves for a loss.
 A manifest is of version 1 unless a part of its state appends."""
 MAX_BODY = 64 * 2**20
 MAX_DEPTH = 32
@@ -79,7 +79,7 @@ def decode(data: bytes, *, kind: str | None = None, path: str) -> tuple[str, dic
 def read_header(data: bytes, path: str) -> dict[str, Any]:
     """Return kind, version, length and sha256 of the body, from a header that is whole; errors as in `decode`.
 
-    It answers also for a file whose body is torn: what kind of entry stood there.
+    It works also for a file whose body is torn, and shows which kind of entry that was.
     """
     end = data.find(b"\n", 0, _MAX_HEADER)
     found = _HEADER.fullmatch(data, 0, end) if end >= 0 else None

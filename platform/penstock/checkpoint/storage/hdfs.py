@@ -1,4 +1,4 @@
-"""Keep a checkpoint on HDFS: a temporary file, a rename that refuses a taken name, and a look at what stands there.
+"""Keep a checkpoint on HDFS: a temporary file, a rename that refuses a taken name, and a look at the result.
 
 FACTS 4: of racing renames exactly one wins. What an answer says is never trusted alone, for answers get lost, and HDFS
 has answered a rename well while the file was missing (SPARK-40826).
@@ -49,8 +49,8 @@ class HdfsStore:
     NameNodes of one name space; which of them is active is found out. Ports are those of WebHDFS (9870, 9871), not of
     `hdfs://`, which speaks another protocol and is refused. Without a user it is that of this process.
 
-    `patience` is how many seconds a call may take. Within it a NameNode that restarts, is in safe mode or hands over
-    to another is asked again, with jitter. Then `StorageUnavailable` is raised and the caller waits; nothing is lost.
+    `patience` is how many seconds a call may take. Within it the store retries, with jitter, a NameNode that restarts,
+    is in safe mode or fails over. Then `StorageUnavailable` is raised and the caller waits; nothing is lost.
     `list` and `janitor` have it for each folder.
 
     `connect(urls, session=session)` makes the client of HdfsCLI: by itself an `InsecureClient`, for HDFS with Kerberos
@@ -110,11 +110,11 @@ class HdfsStore:
         publication.tidy()
 
     def read(self, path: str) -> bytes:
-        """Return the file's bytes; raises `NotFound`, or `CheckpointCorrupt` when no plain file stands there."""
+        """Return the file's bytes; raises `NotFound`, or `CheckpointCorrupt` for anything but a plain file."""
         return self.read_range(path, 0, None, most=READ_CAP)
 
     def read_range(self, path: str, offset: int, size: int | None, *, most: int | None = None) -> bytes:
-        """Return so many bytes of a file, None for all behind the offset, as `read` does, which allows so many at most.
+        """Return `size` bytes of a file from the offset, None for all; `most` is the largest size allowed.
 
         A file that ends before that raises `CheckpointCorrupt`.
         """
@@ -135,7 +135,7 @@ class HdfsStore:
         return reading.again(lambda: reading.read(full, wanted, offset=offset))
 
     def exists(self, path: str) -> bool:
-        """Say whether a plain file is there."""
+        """Return whether a plain file is there."""
         return self.size(path) is not None
 
     def size(self, path: str) -> int | None:

@@ -88,7 +88,7 @@ class HdfsCreate:
         self._left.discard(temp)
 
     def _meaning(self, temp: str, answer: CheckpointError | None, found: Status | None) -> CheckpointError:
-        """Return what it means that after an answer another file, or none, stands under the name."""
+        """Return what it means that after an answer the name has another file, or none."""
         if answer is None:
             self.unknown = True
             return self._unavailable("HDFS has published a file that is not there")
@@ -100,7 +100,7 @@ class HdfsCreate:
                 self._temp = None  # nothing was published for certain, so another may be written
                 return self._unavailable("the temporary file was taken away")
         elif self._in_doubt:
-            # A try that was never answered may still be on its way, and find the name free one day: only without the
+            # A try that was never answered may still be on its way, and find the name free one day. Only without the
             # temporary file is it certain that this call changes nothing.
             self._calls.delete(temp)
             self._left.discard(temp)

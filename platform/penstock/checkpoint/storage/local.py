@@ -43,9 +43,9 @@ class LocalStore:
 
     The folder is made with mode 0700. One that is a symbolic link, belongs to another user, or can be written by
     group or others is refused with `RootUnsafe`.
-    On a root that several machines share, the file system must promise what a disk does: link(2) makes a name for all
-    of them or for none, and what was synced is there. The driver and the executors of a cluster prove the sharing to
-    each other (`runtime.shared`); that link is exclusive between two machines nobody can prove from one of them.
+    A shared root needs a file system with the promises of a disk: link(2) makes a name for all machines or for none,
+    and synced data is there. The driver and the executors of a cluster prove the sharing to each other. No machine
+    alone can prove that link(2) is exclusive between two.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
@@ -66,7 +66,7 @@ class LocalStore:
         try:
             with named_errors(path), self._folder(tuple(parents), path, make=True) as folder:
                 created = _publish(folder, name, data)
-                # Also when the name was taken: whoever acts upon another's entry must not lose it to a power cut.
+                # Also when the name was taken: a caller that acts on another's entry must not lose it to a power cut.
                 _make_durable(folder, path)
         except FileNotFoundError as error:
             raise StorageUnavailable("folder or temporary file was taken away", where=path, path=path) from error
@@ -74,7 +74,7 @@ class LocalStore:
             raise AlreadyExists("the name is taken", where=path, path=path)
 
     def read(self, path: str) -> bytes:
-        """Return the file's bytes; raises `NotFound`, or `CheckpointCorrupt` when no plain file stands there."""
+        """Return the file's bytes; raises `NotFound`, or `CheckpointCorrupt` for anything but a plain file."""
         *parents, name = elements(path)
         try:
             with named_errors(path), self._folder(tuple(parents), path) as folder:
@@ -83,7 +83,7 @@ class LocalStore:
             raise NotFound("no such file", where=path, path=path) from error
 
     def exists(self, path: str) -> bool:
-        """Say whether a plain file is there; a symbolic link raises `RootUnsafe`."""
+        """Return whether a plain file is there; a symbolic link raises `RootUnsafe`."""
         *parents, name = elements(path)
         try:
             with named_errors(path), self._folder(tuple(parents), path) as folder:

@@ -37,7 +37,7 @@ class MemoryStore:
             raise NotFound("no such file", where=path, path=path) from None
 
     def exists(self, path: str) -> bool:
-        """Say whether the file is there."""
+        """Return whether the file is there."""
         elements(path)
         return path in self._files
 

@@ -2,7 +2,7 @@
 
 Listing a folder is only a hint, and asking for every number would take longer with every batch.
 So some files are kept for ever as milestones: those whose numbers are multiples of a stride.
-Nothing after the newest milestone is ever deleted, hence the files after it are a run without holes, and so are the
+Nothing after the newest milestone is ever deleted. So the files after it are a run without holes, and so are the
 milestones; the end of a run is found by binary search.
 With several strides, each a multiple of the one before, milestones are thinned out in the same way, all but the widest.
 """
@@ -31,7 +31,7 @@ class Sequence:
         return f"{self.folder}/{number:0{_DIGITS}d}"
 
     def exists(self, number: int) -> bool:
-        """Say whether the file of a number is there."""
+        """Return whether the file of a number is there."""
         return self.store.exists(self.path(number))
 
     def find_tail(self, known: int = -1) -> int:
@@ -41,8 +41,8 @@ class Sequence:
             known: A number that was in use at some time, or -1. The search begins at it, and takes `2 log2` of how far
                 the end has moved since. Where it is not in use in this folder the search is as without it.
 
-        The answer was true at some moment of the call, unless files were added and deleted while it ran: then it may
-        be a number that has become a hole or stands before one. `in_hole` tells, after a create.
+        The answer was true at some moment of the call, unless files were added and deleted while it ran. Then it may be
+        a number that has become a hole or precedes one; `in_hole` detects that, after a create.
         """
         widest = self.strides[-1]
         last = _gallop(partial(self._is_step, 0, widest), max(known, 0) // widest)
@@ -50,7 +50,7 @@ class Sequence:
             return -1
         base, coarser = last * widest, widest
         for finer in (*reversed(self.strides[:-1]), 1):
-            # Behind the newest milestone nothing is deleted: what was in use there is, and so is all before it.
+            # After the newest milestone nothing is deleted: what was in use there still is, and so is all before it.
             first = (known - base) // finer if base < known < base + coarser else 0
             base += finer * _last(partial(self._is_step, base, finer), first, coarser // finer)
             coarser = finer
@@ -60,17 +60,17 @@ class Sequence:
         return self.exists(base + stride * index)
 
     def expendable(self, number: int, tail: int) -> bool:
-        """Say whether a file may ever be deleted while `tail` is in use: no milestone, and one stands after it."""
+        """Return whether a file may ever be deleted while `tail` is in use: no milestone, with one after it."""
         for stride in self.strides:
             if number % stride:
                 return number < tail - tail % stride
         return False
 
     def in_hole(self, number: int) -> bool:
-        """Say whether a file just created may stand where another was deleted, instead of at the end.
+        """Return whether a file just created may be in the hole of a deleted one, instead of at the end.
 
         A deleted file had a milestone after it; that one stays, or had a wider one after it, and the widest all stay.
-        So one question for each stride, asked after the create, is enough, however long ago the end was looked for.
+        So one question for each stride, asked after the create, is enough, however old the known end is.
         """
         return any(self.exists(number - number % stride + stride) for stride in self.strides)
 
@@ -83,7 +83,7 @@ class Sequence:
     def gaps(self, newest: int) -> list[int]:
         """Return the numbers before `newest`, a file known to exist, that are missing but were never to be deleted.
 
-        Empty also when the sequence grows past the next milestone meanwhile, because then nothing can be told.
+        Empty also when the sequence grows past the next milestone meanwhile, because then nothing is known.
         """
         widest, narrowest = self.strides[-1], self.strides[0]
         start = newest - newest % narrowest

@@ -1,6 +1,6 @@
-"""Say what every checkpoint store must do, and check that one really does it.
+"""Define what every checkpoint store must do, and check that one really does it.
 
-The whole protocol of DESIGN 4 stands on one promise: of all who create a name, exactly one succeeds.
+The whole protocol of DESIGN 4 is based on one promise: of all who create a name, exactly one succeeds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.errors import AlreadyExists, CheckpointCorrupt, NotExclusive, Path
 MAX_PATH = 1_000
 MAX_ELEMENT = 200
 READ_CAP = 256 * 2**20
-"""Largest file, in bytes, that `read` returns; whoever wrote a bigger one under a metadata name meant harm (F49)."""
+"""Largest file, in bytes, that `read` returns; a bigger one under a metadata name is an attack (F49)."""
 
 _ELEMENT = re.compile(r"[a-z0-9_][a-z0-9_=-]*(?:\.[a-z0-9_=-]+)*")
 _ROUNDS = 4
@@ -35,7 +35,7 @@ class CheckpointStore(Protocol):
 
     @property
     def root(self) -> str:
-        """Name the root for people: it stands in errors and logs."""
+        """Return the root's name for people, which errors and logs show."""
         ...
 
     def create(self, path: str, data: bytes) -> None:
@@ -52,7 +52,7 @@ class CheckpointStore(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Say whether a file of that name is there now; the protocol trusts this answer, unlike `list`."""
+        """Return whether a file of that name is there now; the protocol trusts this answer, unlike `list`."""
         ...
 
     def list(self, prefix: str) -> list[str]:
@@ -78,8 +78,8 @@ class CheckpointStore(Protocol):
 def elements(path: str) -> tuple[str, ...]:
     """Split a path into its elements, or raise `PathEscapes` (F61).
 
-    Each element is lower-case letters, digits, `_`, `-`, `=` and single dots inside, so that no element can be
-    hidden, `..`, or hold what Hadoop forbids, and two names never differ by case only.
+    Each element is lower-case letters, digits, `_`, `-`, `=` and single dots inside. So no element can be hidden, be
+    `..`, or hold what Hadoop forbids, and two names never differ by case only.
     """
     parts = tuple(path.split("/"))
     if len(path) > MAX_PATH or not all(len(part) <= MAX_ELEMENT and _ELEMENT.fullmatch(part) for part in parts):

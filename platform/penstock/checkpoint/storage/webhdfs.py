@@ -1,8 +1,8 @@
 """Talk WebHDFS to one or several NameNodes, through HdfsCLI, within a deadline and in the errors of a store.
 
 It alone knows requests, HdfsCLI and tenacity, and is imported when a store is made: a command line needs none of them.
-HdfsCLI's handlers with an underscore are used, and its version is pinned for that: the public `rename` leaves out the
-option that makes HDFS refuse a name that is taken, and the public `write` the one that makes it refuse a lost folder.
+It calls HdfsCLI's handlers with an underscore, so HdfsCLI's version is pinned. The public `rename` lacks the option by
+which HDFS refuses a taken name, and the public `write` the one by which it refuses a lost folder.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _MEANINGS: dict[str, tuple[type[CheckpointError], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a NameNode says of a file or folder; `name` is empty when it was asked after by its path.
+    """A NameNode's status of a file or folder; `name` is empty when the request had its path.
 
     `file_id` is the number of its inode, which a rename keeps and no other file is given.
     """
@@ -91,7 +91,7 @@ class Status:
 
     @property
     def is_file(self) -> bool:
-        """Say whether it is a plain file."""
+        """Return whether it is a plain file."""
         return self.kind == "FILE"
 
 
@@ -167,7 +167,7 @@ class Calls:
 
     @property
     def may_repeat(self) -> bool:
-        """Say whether one request may reach several NameNodes, of which an earlier one has done what was asked."""
+        """Return whether one request may reach several NameNodes, of which an earlier one has carried it out."""
         return len(self._client.urls) > 1
 
     def again(self, attempt: Callable[[], Answer]) -> Answer:
@@ -251,7 +251,7 @@ class Calls:
             self._client._delete(path, recursive=str(recursive).lower()).json()["boolean"]  # noqa: SLF001 - any other 200 is no answer
 
     def _is_full(self) -> bool:
-        """Say whether DataNodes are up and have no room; no where HDFS does not tell, as before 3.4."""
+        """Return whether DataNodes are up and have no room; False where HDFS does not report it, as before 3.4."""
         with suppress(CheckpointError), self._named():
             found = _get_status(self._client, "/").json()["FsStatus"]
             return bool(found["remaining"] < _LITTLE * found["capacity"])
@@ -284,7 +284,7 @@ class _Session(requests.Session):
         self._monotonic = monotonic
 
     def request(self, method: str, url: str, **named: Any) -> requests.Response:  # type: ignore[override]
-        """Send, and wait no longer than the deadline allows; every silence counts anew, as with all of requests."""
+        """Send, and wait no longer than the deadline allows; each silence has its own timeout, as in requests."""
         left = self.ends - self._monotonic()
         if left <= 0:
             raise requests.Timeout("no time is left for another request")

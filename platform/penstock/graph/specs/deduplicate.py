@@ -1,4 +1,4 @@
-"""Say that of rows with equal keys only the first is kept, as long as event time remembers it (SEMANTICS 7.6)."""
+"""The step that keeps only the first of rows with equal keys, within a span of event time (SEMANTICS 7.6)."""
 
 from __future__ import annotations
 

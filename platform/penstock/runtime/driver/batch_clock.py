@@ -18,9 +18,10 @@ log = structlog.get_logger()
 class TickClock:
     """The time in microseconds by which a job's batches are cut.
 
-    Without ticks it is the wall clock's: there batch times creep on until that has caught up. With ticks one batch
-    under a clock that was a day ahead would be waited for a day, because batch times never go back. Behind `patience`
-    microseconds time goes on from that batch instead, at the pace of the clock, until the clock has caught up.
+    Without ticks it is the wall clock's: there batch times advance slowly until that has caught up. With ticks the
+    driver would wait a day after one batch under a clock that was a day ahead, because batch times never decrease.
+    After `patience` microseconds time continues from that batch instead, at the pace of the clock, until it has caught
+    up.
     """
 
     patience: int

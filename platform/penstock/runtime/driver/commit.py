@@ -25,7 +25,7 @@ Files = dict[str, list[StagedFile]]
 
 @dataclass(kw_only=True)
 class CommitDraft:
-    """Hold the fields of a Commit, and the checks that stop the job instead."""
+    """The fields of a Commit, and the checks that stop the job instead."""
 
     fields: dict[str, Any]
     stopped: dict[str, Verdict] = field(default_factory=dict)
@@ -147,7 +147,7 @@ def _said(position: Position) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class UnitDisposition:
-    """Say what becomes of the rows of one unit: withheld ones, or with `whole` all, are dropped or quarantined."""
+    """The disposition of one unit's rows: withheld ones, or with `whole` all, are dropped or quarantined."""
 
     verdict: Verdict
     action: Action
@@ -173,7 +173,7 @@ def _judge(engine: Engine, outcome: BatchReceipts, said: str | None) -> tuple[Un
 
 
 def _brief(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict for the Commit: of hundreds of windows in a batch only what failed is told rule by rule."""
+    """Return a verdict for the Commit: with hundreds of windows in a batch, only failed rules are listed."""
     said = verdict.to_json()
     return {**said, "results": [r.to_json() for r in verdict.results if not r.success]}
 

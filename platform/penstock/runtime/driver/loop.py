@@ -167,7 +167,7 @@ class Driver:
         yield from self._run_stages(plan_batch(self.offsets.batch, self.sinks, fixed=True))
 
     def own(self, damage: Damage = Damage.FAIL) -> Generator[Hook, None, Recovered]:
-        """Own the log: survey, claim, confirm; read where the job stands; publish the last Commit again.
+        """Own the log by survey, claim and confirm, recover the job's state, and publish the last Commit again.
 
         With `Damage.LIST` damage that a Restore makes up for does not stop it.
         """
@@ -176,14 +176,14 @@ class Driver:
             self._may_take_over(view)
             refuse_moved(self.log, view)
             if view.damaged and damage is Damage.FAIL:
-                recover(self.log)  # what must not be given up is refused before anything stands behind it
+                recover(self.log)  # refuse damage that must not be given up before anything follows it
             return self.identity.takeover(view, self.partitions, self.places)
 
         yield Hook("TakeOver", "before")
         self.owned = yield from taking_over(self.log, takeover)
         yield Hook("TakeOver", "after")
         recovered = recover(self.log, damage)
-        self.commit = recovered.commit  # whoever looks behind a refusal sees where the log stands
+        self.commit = recovered.commit  # a caller sees the state of the log after a refusal
         self.published, self._knows = dict(recovered.known), True
         if damage is Damage.FAIL:
             self.engine.accept(recovered, self.settings.drop)

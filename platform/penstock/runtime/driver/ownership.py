@@ -1,4 +1,4 @@
-"""Own a log, by the one way from a survey to a confirmed Takeover, for drivers and for commands; and tell its loss."""
+"""Own a log, by the one way from a survey to a confirmed Takeover, for drivers and commands; report its loss."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def hold_log(log: Log, takeover: Callable[[View], Takeover]) -> OwnedLog:
 def hold_idle_log(
     log: Log, identity: Identity, may_take_over: Callable[[View], None], *, refusal: type[CheckpointError]
 ) -> tuple[OwnedLog, Recovered]:
-    """Own the log of a job that nobody runs, and return it with where the job stands.
+    """Own the log of a job that nobody runs, and return it with the state of the job.
 
     `may_take_over` raises where somebody holds the log. Raises `refusal` for a log whose end cannot be read, with
     nothing written, and what `taking_over` and `recover` raise.
     """
 
     def takeover(view: View) -> Takeover:
-        recovered = recover(log)  # behind the survey, so what is torn since has the slot that is claimed
+        recovered = recover(log)  # after the survey, so an entry torn since has the slot to claim
         if recovered.damaged:  # only a driver gives that up, who knows the sinks; it would stay damage for ever here
             raise refusal(
                 f"the log's last entry cannot be read: {recovered.damaged[0].reason}; start the job first, which gives "
@@ -123,8 +123,8 @@ def fencing(log: Log, owner: Callable[[], OwnedLog | None], leave: Callable[[], 
     """Raise Fenced in place of any error that follows from the loss of the log; `leave` it after any other.
 
     A Takeover that no Release follows is never purged, so starts that fail in turn would let the log grow (F10).
-    Who took it over goes on: tables get ahead, and what only older batches need is swept away.
-    To the one that sleeps this looks like an old copy of the checkpoint (F31), or like damage.
+    The new owner continues: tables get ahead, and it sweeps what only older batches need.
+    To the sleeping driver this looks like an old copy of the checkpoint (F31), or like damage.
     """
     try:
         yield

@@ -17,7 +17,7 @@ __all__ = ["BatchReceipts", "added", "check_accounting", "collect", "mostly", "t
 
 @dataclass(kw_only=True)
 class BatchReceipts:
-    """Hold what the tasks of a batch reported, merged.
+    """The merged receipts of a batch's tasks.
 
     `staged` maps (sink, check or None) to files; `measured` maps each check to the parts of its verdicts.
     """
@@ -173,8 +173,8 @@ def mostly(counted: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[str, str]
 def totals(before: Mapping[str, Mapping[str, int]], outcome: BatchReceipts) -> dict[str, dict[str, int]]:
     """Return the sums of all batches up to this one: what they were before it, and the accounting of the batch.
 
-    `too_far_ahead` is a part of what a source has in quarantine. Under `batches` stands in how many batches most rows
-    were late, or too far ahead.
+    `too_far_ahead` is a part of what a source has in quarantine. `batches` counts the batches in which most rows were
+    late, or too far ahead.
     """
     counted = {name: dict(counts) for name, counts in outcome.accounting.items()}
     for source, rows in outcome.ahead.items():

@@ -45,7 +45,7 @@ class SavedNames:
         self._taken = {*recovered.saves}
 
     def hear(self, settings: DriverSettings, owned: OwnedLog, commit: Commit | None) -> None:
-        """Do what is asked for: give names that are not there, and delete those that are."""
+        """Carry out requests: give names that are not there, and delete those that are."""
         for name in set(settings.saves()) - self._taken if commit is not None else ():
             self.save(owned, name, commit)
         for name in set(settings.unsaves()) & self._taken:

@@ -1,4 +1,4 @@
-"""Hold who a driver is and how it behaves."""
+"""The identity of a driver and its settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["DriverSettings", "Identity"]
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """Say who this driver is, for the Takeover."""
+    """The identity of this driver, for the Takeover."""
 
     holder: str
     generation: int = 0
@@ -31,7 +31,7 @@ class Identity:
             epoch=view.next_epoch,
             writer=self.writer,
             command=self.command,
-            # One that was not told a generation is of the newest: the next command must still be newer.
+            # A driver without a generation is of the newest: the next command must still be newer.
             generation=max(self.generation, view.takeover.generation if view.takeover is not None else 0),
             holder=self.holder,
             code_version=self.code_version,
@@ -43,14 +43,14 @@ class Identity:
 
 @dataclass(frozen=True, kw_only=True)
 class DriverSettings:
-    """Hold how a run behaves; nothing here changes what a batch means."""
+    """The settings of a run; nothing here changes what a batch means."""
 
     keep: int = 20
     """How many commits can be restored."""
     stop_at_end: bool = False
     """`available_now`: end when what was there at the start is done."""
     clock_patience: int = 5 * 60 * 1_000_000
-    """How many microseconds a wall clock that was set back is waited for; behind it batch times go on by ticks."""
+    """How many microseconds the driver waits for a clock that was set back; then batch times continue by ticks."""
     drain: bool = False
     """Do what was there at the start, then close all windows and end (SEMANTICS 10.6)."""
     gates: Mapping[int, str] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class DriverSettings:
     data: DataCheckpointPolicy = field(default_factory=DataCheckpointPolicy)
     """When data checkpoints are made, and by what."""
     drop: Collection[str] = ()
-    """Steps that the job no longer has and whose state is let go knowingly (F51)."""
+    """Steps that the job no longer has and whose state a person drops knowingly (F51)."""
     caps: Mapping[str, int] = field(default_factory=dict)
     """The most bytes of state per step."""
     row_cap: int | None = 16 << 20

@@ -31,9 +31,9 @@ SinkOf = Callable[[str], SinkPublisher]
 def refuse_old_copy(engine: Engine, sinks: Sequence[str], app: AppOf, recovered: Recovered) -> None:
     """Raise SinkAhead where a sink shows a batch that the log does not know to be committed (F31).
 
-    Asked at the start and not left to publishing: the next batches may have no rows for that sink, and once the ids
-    have caught up it would take other rows under the same id for the ones it has.
-    Where damage is listed for a Restore, a Commit that cannot be read may have been published; ids go on above it.
+    The driver checks this at the start, and does not leave it to publishing. The next batches may have no rows for that
+    sink. Once the ids have caught up, the sink would take other rows under the same id for the ones it has.
+    Where damage is listed for a Restore, a Commit that cannot be read may have been published; ids continue above it.
     """
     free = recovered.used + 1 if recovered.problems else recovered.next_batch
     for sink in sinks:

@@ -1,8 +1,8 @@
 """Settle at a start what the sinks show: compare it with the log, then publish the last Commit again (DESIGN 4 c0).
 
-Where the newest Restore has sinks take rows back (SEMANTICS 10.1), that comes first, whoever wrote the entry: so it is
-a redo, as publishing is. A driver that dies before, or between two sinks, loses nothing, and each sink remembers for
-which Restore it was done.
+Where the newest Restore truncates sinks (SEMANTICS 10.1), that comes first, also when another process wrote the entry.
+So it is a redo, as publishing is. A driver that dies before, or between two sinks, loses nothing, and each sink
+remembers for which Restore it was done.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def redo_truncation(engine: Engine, app: Callable[[str], str], recovered: Recove
     """Do what the newest Restore says of the sinks, if no Commit has followed it; what was done is left.
 
     That is settled before another Restore is written, so no driver that lost the log long ago has it to do. Where
-    somebody else has written to a table since, nobody does it ever: a driver refuses to go on, and a restore
-    (`Damage.LIST`) goes on without.
+    another program has written to a table since, nobody does it ever: a driver refuses to start, and a restore
+    (`Damage.LIST`) continues without.
     """
     restore = recovered.truncation
     if restore is None or restore.place is None:

@@ -1,1 +1,1 @@
-"""Read how a job stands, from outside: nothing is owned, and nothing written."""
+"""Read the state of a job from outside: nothing is owned, and nothing written."""

@@ -36,7 +36,7 @@ __all__ = ["Guarantee", "Section", "explain_analysis", "explain_graph", "guarant
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Hold one part of the description: a title, and rows of two columns."""
+    """One part of the description: a title, and rows of two columns."""
 
     title: str
     rows: tuple[tuple[str, str], ...]
@@ -44,7 +44,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantee:
-    """Say how often a row of a source reaches a sink, and why not once where it does not."""
+    """How often a row of a source reaches a sink, and why not once where it does not."""
 
     source: str
     sink: str
@@ -57,7 +57,7 @@ class Guarantee:
 
 
 def explain_graph(graph: JobGraph) -> list[Section]:
-    """Return what can be told without Spark: steps, plan, stages, guarantees."""
+    """Return the sections that need no Spark: steps, plan, stages, guarantees."""
     return [
         Section("Steps", tuple((f"{shown_path(Path(n.site.file))}:{n.site.line}", _step(n)) for n in graph.nodes)),
         Section("One Spark job for each batch", tuple(_plan(plan_job(graph)))),
@@ -79,8 +79,8 @@ def explain_analysis(steps: Mapping[str, Step], schemas: Mapping[str, pa.Schema]
 def guarantees(graph: JobGraph) -> list[Guarantee]:
     """Return the guarantee of each path from a source to a sink.
 
-    Sources give the same rows for the same range, or fail, and a committed batch is never computed again; so what is
-    left is whether the sink knows a batch that it has.
+    Sources give the same rows for the same range, or fail, and a committed batch is never computed a second time. So
+    the guarantee depends on whether the sink recognises a batch that it has.
     """
     return [
         Guarantee(source=source.name, sink=node.name, exactly_once=idempotent, why=why)

@@ -35,10 +35,10 @@ FRESH = 60.0
 class ControlState:
     """What is wanted of a driver now; `over` says why its generation is not the newest, None where it is.
 
-    `begins` is the batch that the newer generation begins at, None where it goes on from the last.
-    `limit` is None where nothing was ever said: then the configuration's holds. `saves` are the names that were asked
-    for the newest checkpoint, each with a number that changes as often as it is asked for; `unsaves` in the same way
-    those that are to be deleted.
+    `begins` is the batch that the newer generation begins at, None where it resumes from the last.
+    `limit` is None where nobody ever set one: then the configuration's holds. `saves` are the requested names for the
+    newest checkpoint, each with a number that changes with each request. `unsaves` are, in the same way, the names to
+    delete.
     """
 
     stop: bool = False
@@ -51,7 +51,7 @@ class ControlState:
 
 
 class Orders(Protocol):
-    """Say what is wanted of this driver."""
+    """The orders for this driver."""
 
     def look(self) -> ControlState:
         """Return the newest order; may raise what storage raises."""
@@ -60,9 +60,9 @@ class Orders(Protocol):
 class OrderWatch:
     """Look for orders from a thread of its own, and pass them on.
 
-    Storage that does not answer changes no order: the driver goes on with the last one, and its log decides.
-    `first` is the limit that holds until an order has one. `drain` is called once when draining is asked for, and at
-    once where it was asked for before.
+    Storage that does not answer changes no order: the driver keeps the last one, and its log decides.
+    `first` is the limit that holds until an order has one. `drain` is called once, when an order wants the job drained,
+    and at once where an earlier order did.
     """
 
     def __init__(self, orders: Orders, switch: StopSwitch, *, first: ReadLimit) -> None:
@@ -107,7 +107,7 @@ class OrderWatch:
         return set()
 
     def on_drain(self, drain: Callable[[], None]) -> None:
-        """Take who is told to drain."""
+        """Register the callback for an order to drain."""
         self._drain = drain
         if self._order is not None and self._order.drain:
             drain()

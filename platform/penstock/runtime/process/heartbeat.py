@@ -1,6 +1,6 @@
-"""Tell others how a run goes: numbered records at `<root>/_control/status/<job>/`, written by a thread of the driver.
+"""Publish the state of a run: numbered records at `<root>/_control/status/<job>/`, written by a thread of the driver.
 
-The records are the driver's heartbeat as well: a watcher takes over when their number stands still (DESIGN 4).
+The records are the driver's heartbeat as well: a watcher takes over when their number stops growing (DESIGN 4).
 They decide nothing else. What a job has done is said by its log.
 """
 
@@ -65,7 +65,7 @@ class StatusRecords:
         return self._records.recent(most)
 
     def newest_of(self, writer: str | None) -> int | None:
-        """Return the number of the newest record if this writer wrote it; of any writer where None is asked for."""
+        """Return the number of the newest record if this writer wrote it; None for any writer."""
         found = self._records.newest()
         if found is None or (writer is not None and found.body.get("writer") != writer):
             return None
@@ -74,18 +74,18 @@ class StatusRecords:
 
 @dataclass
 class DriverStatus:
-    """Listen to a driver and hold what its next record says; read by the heartbeat's thread.
+    """Listens to a driver and holds the content of its next record; read by the heartbeat's thread.
 
-    `facts` do not change: holder, writer, generation, code_version.
-    `left` are the rows that a bounded source still has, by source; `judged` is the newest batch that a check has
-    judged, and `held` are batches that a gate has held, whatever was decided on them since.
-    `works` says that a batch was published, or that the driver has waited: it runs, while one whose first batch
-    computes has still to show that. `proved` says that a batch was published, or that there was none to do: to wait for
-    a tick proves nothing of the code.
-    `left` are the rows that a bounded source still has, by source. `works` says that a batch was published, or that
-    the driver has waited: it runs, while one whose first batch computes has still to show that. `proved` says that a
-    batch was published, or that there was none to do: to wait for a tick proves nothing of the code. `waits_since` is
-    when a batch began that is not committed yet.
+    `facts` do not change: holder, writer, generation, code_version. Of the others:
+
+    - `left` are the rows that a bounded source still has, by source.
+    - `judged` is the newest batch that a check has judged.
+    - `held` are batches that a gate has held, whatever was decided on them since.
+    - `works` says that a batch was published, or that the driver has waited. A driver that computes its first batch has
+      still to show that.
+    - `proved` says that a batch was published, or that there was none to do. To wait for a tick proves nothing of the
+      code.
+    - `waits_since` is when a batch began that is not committed yet.
     """
 
     facts: dict[str, Any]
@@ -109,7 +109,7 @@ class DriverStatus:
         self._note(works=True, stage={"name": "Wait", "when": "before", "batch": None, "since": self.clock.wall()})
 
     def on_takeover(self, recovered: Recovered, left: dict[str, int | None]) -> None:
-        """Note the epoch and where the job stands."""
+        """Note the epoch and the state of the job."""
         epoch = recovered.last_takeover.epoch if recovered.last_takeover is not None else None
         held = [*recovered.held][-_HELD:]
         with self._lock:
@@ -172,7 +172,7 @@ class DriverStatus:
 class Heartbeat:
     """Write a record every two seconds and soon after each commit, from a thread of its own.
 
-    Storage that fails is told once and tried again: a driver that can write its log needs no heartbeat to go on.
+    A failure of storage is logged once, and the write is retried: a driver that can write its log needs no heartbeat.
     The thread ends with `stop`, and with the main thread if that ends without it.
     """
 

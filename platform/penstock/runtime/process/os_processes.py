@@ -1,4 +1,4 @@
-"""Tell processes of this machine apart, and end whole sessions of them.
+"""Identify processes of this machine, and end whole sessions of them.
 
 A driver is several processes: Python, the JVM that it starts, and the Python workers that the JVM starts. They are in
 process groups of their own but in one session, so the session is what is watched and killed. A process is named by its
@@ -87,12 +87,12 @@ def kill_session(session: int, start: str, *, within: float) -> list[int]:
 
 
 def argv_of(pid: int) -> list[str]:
-    """Return the words that a process was started with; empty where they cannot be read."""
+    """Return the command line of a process; empty where it cannot be read."""
     return _words(pid, "cmdline")
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """Return the environment that a process of our own user was started with; empty where it cannot be read."""
+    """Return the initial environment of a process of our own user; empty where it cannot be read."""
     return {name: value for name, _, value in (word.partition("=") for word in _words(pid, "environ"))}
 
 

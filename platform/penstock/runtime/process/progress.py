@@ -33,16 +33,16 @@ class ProgressView(Protocol):
         """Warn of a source or table that is configured and that the job never asked for."""
 
     def starting(self, facts: Mapping[str, Any]) -> None:
-        """Say what is about to run, and where."""
+        """Show what is about to run, and where."""
 
     def superseded(self, found: Superseded) -> None:
-        """Say what sinks have published after the batch that is about to be restored (SEMANTICS 10.1)."""
+        """Show what sinks have published after the batch that is about to be restored (SEMANTICS 10.1)."""
 
     def answered(self, command: str) -> None:
-        """Say that a command has restored before, and that the run goes on from the last commit."""
+        """Show that a command has restored before, and that the run resumes from the last commit."""
 
     def took_over(self, recovered: Recovered, left: Mapping[str, int | None]) -> None:
-        """Say where the job stands; `left` are the rows that bounded sources still have."""
+        """Show the state of the job; `left` are the rows that bounded sources still have."""
 
     def committed(
         self, commit: Commit, *, ms: float, timings: Mapping[str, float], left: Mapping[str, int | None]
@@ -50,13 +50,13 @@ class ProgressView(Protocol):
         """Show a batch that is committed and published; `timings` are milliseconds by stage."""
 
     def stopping(self, deadline: float) -> None:
-        """Say that a stop was asked for, and how many seconds the batch has."""
+        """Show that a stop is requested, and how many seconds the batch has."""
 
     def ended(self, ending: Ending, *, batches: int, rows: int, seconds: float) -> None:
-        """Say how the run ended."""
+        """Show how the run ended."""
 
     def failed(self, error: PenstockError) -> None:
-        """Say what ended the run instead."""
+        """Show the error that ended the run."""
 
     def close(self) -> None:
         """Give the terminal back; may be called twice."""
@@ -161,7 +161,7 @@ class BarProgress:
         self._console.print(f"command {command} has restored before; going on from the last commit", highlight=False)
 
     def took_over(self, recovered: Recovered, left: Mapping[str, int | None]) -> None:
-        """Say where the job stands, and open the bar."""
+        """Show the state of the job, and open the bar."""
         standing = "a new checkpoint" if not recovered.kept else f"resumes at batch {recovered.next_batch}"
         self._console.print(f"{standing}", highlight=False)
         self._open(left)
@@ -193,7 +193,7 @@ class BarProgress:
         self._bar.update(self._bar.task_ids[0], completed=done, said=" · ".join(parts))
 
     def stopping(self, deadline: float) -> None:
-        """Say that the batch is being finished."""
+        """Show that the driver finishes the batch."""
         self._console.print(f"stopping; what runs has {deadline:g} s to end (Ctrl-C again: no time)", highlight=False)
 
     def ended(self, ending: Ending, *, batches: int, rows: int, seconds: float) -> None:

@@ -62,11 +62,11 @@ class Runner(Listener):
     _restoring: bool = False
 
     def run(self, driver: Steppable, back: Iterator[Hook] | None = None, *, goes_on: bool = True) -> Ending:
-        """Run until the driver is done, a stop was asked for, or an error ends it.
+        """Run until the driver is done, a stop is requested, or an error ends it.
 
         `back` are the points of a restore, which comes first; without `goes_on` that is all.
 
-        Raises what the driver raises, except failures of Spark after a stop was asked for.
+        Raises what the driver raises, except failures of Spark after a request to stop.
         """
         self._engine = driver.engine
         self.switch.cancel = driver.engine.cancel
@@ -97,7 +97,7 @@ class Runner(Listener):
     # --- what the driver tells ---------------------------------------------------------------
 
     def on_takeover(self, recovered: Recovered) -> None:
-        """Begin the heartbeat, and show where the job stands."""
+        """Begin the heartbeat, and show the state of the job."""
         # First of all: from here on others look for a sign of life.
         self.status.on_takeover(recovered, {})
         self.heartbeat.start()
@@ -107,7 +107,7 @@ class Runner(Listener):
             self.progress.took_over(recovered, self._left)
 
     def on_answered(self, command: str) -> None:
-        """Say that another try of the command has restored meanwhile."""
+        """Show that another try of the command has restored meanwhile."""
         self.progress.answered(command)
 
     def on_batch_completed(self, commit: Commit) -> None:
@@ -150,7 +150,7 @@ class Runner(Listener):
         return Ending.FINISHED if driver.finished else Ending.STOPPED
 
     def _abandon(self, driver: Steppable, points: Iterator[Hook]) -> Ending:
-        """Leave the batch where it is: its Offsets, or its Commit, stand in the log, and the next start goes on."""
+        """Leave the batch as it is: its Offsets, or its Commit, are in the log, and the next start resumes it."""
         if isinstance(points, Generator):
             points.close()
         for _ in driver.release():
@@ -176,11 +176,11 @@ class Runner(Listener):
 
     def _end(self, state: str, error: Exception | None) -> None:
         self.status.end(state, error)
-        # Whoever was fenced does not hold the log: the newest record is to be its holder's.
+        # A fenced driver does not hold the log: the newest record is to be its holder's.
         self.heartbeat.stop(last=not isinstance(error, Fenced))
 
 
 def _may_be_from_stopping(why: Exception) -> bool:
-    """Tell whether stopping Spark can have caused an error: Spark's own failures, and no error of ours."""
+    """Return whether stopping Spark can have caused an error: Spark's own failures, and no error of ours."""
     of_spark = type(why).__module__.partition(".")[0] in ("py4j", "pyspark")
     return of_spark or isinstance(why, ComputeFailed | EngineGone | ConnectionError)

@@ -29,7 +29,7 @@ GRACE = 10.0
 
 
 class Ending(Enum):
-    """Say how a run ended without an error; the exit code is 0 for each."""
+    """How a run ended without an error; the exit code is 0 for each."""
 
     FINISHED = "finished"
     STOPPED = "stopped"
@@ -38,12 +38,12 @@ class Ending(Enum):
 
 
 class StopSwitch:
-    """Hear SIGTERM and SIGINT. The first asks for a stop; a SIGINT after it ends the deadline at once.
+    """Handles SIGTERM and SIGINT. The first asks for a stop; a SIGINT after it ends the deadline at once.
 
-    `heard` is true from the first on, `asked` soon after it, for those who wait; `expired` is set when the deadline
+    `heard` is true from the first on, `asked` soon after it, for threads that wait; `expired` is set when the deadline
     has passed. `deadline` and `grace` are seconds.
-    `told` is called once when a stop is asked for, `cancel` again and again from the deadline on, because a Spark job
-    that is just about to start cannot be cancelled yet; both in a thread of the switch.
+    A thread of the switch calls `told` once after the first signal. From the deadline on it calls `cancel` repeatedly,
+    because a Spark job that is about to start cannot be cancelled yet.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class StopSwitch:
             os.close(self._ear)
 
     def hear(self) -> None:
-        """Take the signals; done again after Spark has started, which takes SIGINT for itself."""
+        """Install the handlers; called a second time after the start of Spark, which takes SIGINT for itself."""
         for number in _WORDS:
             signal.signal(number, self._heard)
 
@@ -130,9 +130,9 @@ class StopSwitch:
 
 
 class StoppableClock:
-    """Wait as another clock does, but not longer than until a stop is asked for.
+    """A clock that waits as another one does, but no longer than until a stop is requested.
 
-    `napping` is called while it waits, twice a second or so: whoever waits is not stuck.
+    It calls `napping` while it waits, twice a second or so: a waiting thread is not stuck.
     """
 
     def __init__(self, clock: Clock, asked: threading.Event) -> None:
@@ -145,7 +145,7 @@ class StoppableClock:
         return self._clock.wall()
 
     def monotonic(self) -> float:
-        """Return seconds of a clock that never goes back."""
+        """Return seconds of a clock that never moves backwards."""
         return self._clock.monotonic()
 
     def sleep(self, seconds: float) -> None:

@@ -37,11 +37,11 @@ _LOOK_EVERY = 0.25
 
 
 class StoppedWaiting(Exception):
-    """The driver was told to stop while it waited for a holder's sign of life."""
+    """A signal stopped the driver while it waited for a holder's sign of life."""
 
 
 class Answer(Enum):
-    """Say what to do about the log's holder."""
+    """The decision about the log's holder."""
 
     TAKE = "take the log over"
     WAIT = "look again"
@@ -76,9 +76,9 @@ class HolderName:
 
 @dataclass(frozen=True, slots=True)
 class LivenessSigns:
-    """Hold what was seen of a holder since one began to look.
+    """The signs of a holder since the watcher's first look.
 
-    `gone`: its process was on this host and is there no more. `moved`: its log or its heartbeat went on.
+    `gone`: its process was on this host and is there no more. `moved`: its log or its heartbeat has grown.
     `still_for`: seconds of the watcher's own monotonic clock in which neither did.
     """
 
@@ -102,18 +102,18 @@ def judge(view: View, signs: LivenessSigns, *, generation: int, told: bool, pati
 
 
 class Heartbeats(Protocol):
-    """Tell the number of the newest heartbeat of a driver process."""
+    """The number of the newest heartbeat of a driver process."""
 
     def newest_of(self, writer: str | None) -> int | None:
-        """Return the number of the newest record if this writer wrote it; of any writer where None is asked for."""
+        """Return the number of the newest record if this writer wrote it; None for any writer."""
 
 
 @dataclass(kw_only=True)
 class HolderWatch:
-    """Watch the holder of one log until it can be told whether to take over; made once for each start.
+    """Watches the holder of one log until the decision whether to take over; made once for each start.
 
-    It may be asked several times, before Spark is started and after, and counts from its first look.
-    `look` surveys the log anew; `stopped` says whether to give up waiting.
+    A start may use it several times, before Spark has started and after; it counts from its first look.
+    `look` surveys the log; `stopped` says whether to give up waiting.
     """
 
     look: Callable[[], View]
@@ -133,7 +133,7 @@ class HolderWatch:
     def may_take_over(self, view: View) -> None:
         """Return when the log may be taken over from the holder that the view shows.
 
-        Raises HolderAlive, with `holder`; Fenced for a generation that is older than the log's; StoppedWaiting.
+        Raises HolderAlive, with `holder`, Fenced for a generation that is older than the log's, and StoppedWaiting.
         Waits at most `patience` for one holder.
         """
         newest = view.takeover.generation if view.takeover is not None else 0

@@ -1,1 +1,1 @@
-"""Go back to a checkpoint, move it, export it: what changes a log for a job that nobody runs."""
+"""Restore, move or export a checkpoint: changes to the log of a job that nobody runs."""

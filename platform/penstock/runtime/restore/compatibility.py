@@ -1,6 +1,6 @@
-"""Compare a job's code with the checkpoint it is to go on from: what is kept, new, dropped, or does not fit (F51).
+"""Compare a job's code with the checkpoint from which it resumes: what is kept, new, dropped, or does not fit (F51).
 
-Pure. There is one comparison: `penstock diff` shows what it finds, and the first finding that refuses ends a start.
+Pure. There is one comparison: `penstock diff` shows its findings, and the first finding that refuses ends a start.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Compatibility", "Finding", "Kind", "compare", "lost_rows", "refuse",
 
 
 class Kind(Enum):
-    """Say what a finding is about."""
+    """The subject of a finding."""
 
     STEP = "step"
     SOURCE = "source"
@@ -34,25 +34,25 @@ class Kind(Enum):
 
 
 class Compatibility(Enum):
-    """Say what becomes of a step's state, of a source's position, or of a sink."""
+    """The fate of a step's state, of a source's position, or of a sink."""
 
     KEPT = "kept"
-    """It goes on."""
+    """It resumes."""
     NEW = "new"
     """The checkpoint does not know it."""
     DROPPED = "dropped"
     """The checkpoint has state of a step that the job no longer has."""
     CHANGED = "changed"
-    """It goes on, with other settings than those that the checkpoint was written with."""
+    """It resumes, with other settings than those of the checkpoint."""
     GONE = "gone"
     """The checkpoint knows a source or a sink that the job no longer has."""
     INCOMPATIBLE = "incompatible"
-    """The job has it, and not so that it could go on."""
+    """The job has it, in a form that cannot resume."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Hold what becomes of one step, source or sink; `says` are clauses, `refusal` is what a start would raise."""
+    """The fate of one step, source or sink; `says` are clauses, `refusal` is what a start would raise."""
 
     kind: Kind
     name: str
@@ -88,9 +88,14 @@ def compare(
 ) -> list[Finding]:
     """Return what becomes of each step, source and sink of the job and of the checkpoint, and what else has changed.
 
-    `stored` tells of each step that has state and that the job has; `drop` names steps whose state is let go; `unfit`
-    are the sinks that do not take the rows they would get, and `unread` the sources that cannot be read on, each with
-    its error. `described` are the settings of the job now.
+    Args:
+        graph: The job's graph.
+        recovered: The state of the log.
+        stored: For each step of the job that has state, how that differs from the step, or why it cannot be read.
+        drop: The names of steps whose state is dropped.
+        unfit: The sinks that do not take the rows they would get, each with its error.
+        unread: The sources that cannot be read further, each with its error.
+        described: The current settings of the job.
     """
     found = [
         *_steps(graph, recovered, stored, drop),
@@ -109,7 +114,7 @@ def refuse(findings: Iterable[Finding]) -> None:
 
 
 def lost_rows(graph: JobGraph, recovered: Recovered) -> Iterator[Finding]:
-    """Yield the sinks that are gone, and that may not show the rows of the last Commit: whoever goes on loses those."""
+    """Yield the sinks that are gone and may not show the rows of the last Commit: a start without them loses those."""
     return (finding for finding in _sinks(graph, recovered, {}) if finding.fate is Compatibility.GONE)
 
 
@@ -123,7 +128,7 @@ def when_left(recovered: Recovered) -> Recovered:
 def _with_settings(findings: Iterable[Finding], before: Described, now: Described) -> Iterator[Finding]:
     """Yield the findings with what settings were before, then filters, columns and checks that have changed.
 
-    What drops or judges rows goes on from the next batch; nothing that was decided changes.
+    Changed filters and checks apply from the next batch; nothing that was decided changes.
     """
     for finding in findings:
         name = f"{finding.kind.value} {finding.name}"

@@ -1,4 +1,4 @@
-"""Go back to what is kept: own the log, write state anew where that is asked for, append a Restore (SEMANTICS 10.1)."""
+"""Restore a checkpoint: own the log, rewrite state where the target says so, append a Restore (SEMANTICS 10.1)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["restore"]
 def restore(driver: Driver, start: RestoreTarget) -> Iterator[Hook]:
     """Own the log, append a Restore, unless the driver's command has caused one, and release the log in any case.
 
-    Raises CannotRestore and what else says that the job cannot go on from there; then the log stands as it stood.
+    Raises CannotRestore, and what else says that the job cannot resume from there; then the log is unchanged.
     """
     yield from driver.guarded(_restore(driver, start))
 
@@ -59,7 +59,7 @@ def _restore(driver: Driver, start: RestoreTarget) -> Iterator[Hook]:
     except Exception:
         yield from driver.release()
         raise
-    # One that stands in no slot that is kept, or has state of its own, the Restore must hold itself.
+    # A Commit that no kept slot has, or that has state of its own, must be in the Restore itself.
     named = start.saved is None and any(kept.commit is commit for kept in recovered.kept)
     held = found is not None and (start.rewrites or found.commit is not commit or not named)
     # Where the Takeover that fixed the partitions cannot be read, the Restore says them itself.

@@ -1,8 +1,8 @@
-"""Have sinks take back what they have published after the batch that a restore goes back to (SEMANTICS 10.1).
+"""Truncate sinks to the batch of a restore: take back the rows that they have published after it (SEMANTICS 10.1).
 
-The Restore says which version of which table is to be in force again; who takes over while no Commit has followed it
-does that, whoever wrote the entry. So it is a redo, as publishing is: a driver that dies before, or between two sinks,
-loses nothing, and each sink remembers for which Restore it was done.
+The Restore names the version of each table to put in force again. Every new owner of the log does that while no Commit
+has followed the Restore, also when another process wrote it. So it is a redo, as publishing is: a driver that dies
+before, or between two sinks, loses nothing, and each sink remembers for which Restore it was done.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ log = structlog.get_logger()
 def plan_truncation(graph: JobGraph, app: Callable[[str], str], point: RestorePoint) -> dict[str, int]:
     """Return the version of each sink's table that a restore is to put in force again; nothing if that is not wanted.
 
-    Raises CannotTruncate for a sink that cannot, or must not; and without truncation CannotRestore for a batch whose
-    rows an earlier restore has taken back, because they would be missing for good.
+    Raises CannotTruncate for a sink that cannot, or must not, take rows back. Without truncation raises CannotRestore
+    for a batch whose rows an earlier restore has taken back, because they would be missing for good.
     """
     recovered, done = point.recovered, partial(was_truncated, graph, app)
     if not point.target.truncate:
@@ -59,7 +59,7 @@ def _target(app: str, point: RestorePoint) -> Target:
     recovered, commit = point.recovered, point.commit
     if commit is None:
         return Target(app=app, batch=None, slot=-1)
-    # That of a snapshot may stand in the log of another checkpoint, which this one was copied from.
+    # That of a snapshot may be in the log of another checkpoint, from which this one was copied.
     known = {(kept.batch, kept.slot) for kept in recovered.kept}
     saves = (recovered.saves[name] for name, saved in recovered.saves.batches.items() if saved == commit.batch)
     known |= {(saved.batch, saved.place.slot) for saved in saves if saved.place is not None}
@@ -107,10 +107,10 @@ def _refuse_taken_back(recovered: Recovered, commit: Commit | None, done: Callab
 
 
 def _restores_since(recovered: Recovered, slot: int) -> Iterator[Restore]:
-    """Yield the Restores behind the Commit in a slot, whatever else of the log cannot be read.
+    """Yield the Restores after the Commit in a slot, also where other entries of the log cannot be read.
 
-    Recovery has those behind the batches that are kept. Behind a saved one that is older, all that is left is looked
-    at: no Restore that truncates is purged as long as a name stands before it.
+    Recovery has those after the kept batches. After an older saved batch, this reads all remaining entries: no Restore
+    that truncates is purged as long as a name precedes it.
     """
     if any(kept.slot <= slot for kept in recovered.kept):
         yield from (one for one in recovered.restores if one.place is not None and one.place.slot > slot)
