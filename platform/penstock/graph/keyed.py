@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.graph.specs.deduplicate import DeduplicateMethods
+from penstock.graph.specs.join import JoinMethods
 from penstock.graph.specs.state_functions import StateFunctionMethods
 from penstock.graph.specs.time_windows import TimeWindowMethods
 from penstock.graph.stateful import Stream
@@ -15,6 +16,7 @@ class StatefulSteps(
     TimeWindowMethods[Stream],
     StateFunctionMethods[Stream],
     DeduplicateMethods[Stream],
+    JoinMethods[Stream],
 ):
     """Offer the steps that keep state: to keyed streams, and to whole streams as one group without a key."""
 

@@ -1,0 +1,106 @@
+"""What a graph knows of a join, and what it refuses (SEMANTICS 7.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock import Job, agg, micros, minutes, seconds
+from penstock.errors import DuplicateName, JobError, MissingSink, NoEventTime
+from penstock.graph.job import Stream
+from penstock.graph.specs.join import IntervalJoin
+from penstock.runtime.inspect.explain import explain_graph
+from penstock.sinks import MemorySink
+from penstock.sources import MemorySource
+from penstock.windows import Tumbling
+
+LEFT, RIGHT = "id string, x long, t timestamp", "id string, y long, u timestamp"
+
+
+def source(job: Job, name: str, schema: str) -> Stream:
+    """Return a source with event time in its last column."""
+    return job.source(name, MemorySource(schema), event_time=schema.split()[-2], max_out_of_order=seconds(0))
+
+
+def _untimed(job: Job) -> Stream:
+    made = source(job, "c", LEFT).key_by("id")
+    return made.map_with_state_arrow("step", lambda *_: None, state="v long", output="id string", unbounded=True)
+
+
+def _late(job: Job) -> Stream:
+    spec = Tumbling(seconds(1)).late_to("late")
+    source(job, "c", LEFT).key_by("id").window("w", spec).aggregate(n=agg.count()).write("windows", MemorySink())
+    return job.late("late")
+
+
+@pytest.mark.parametrize(
+    ("other", "error", "words"),
+    [
+        (lambda job: job.source("c", MemorySource(RIGHT)), JobError, "join 'pairs' needs event time"),
+        (_untimed, NoEventTime, "map_with_state_arrow 'step'.*does not say"),
+        (_late, JobError, "reads a side stream"),
+    ],
+    ids=["no event time", "an untimed step", "a side stream"],
+)
+def test_rows_without_a_watermark_of_their_own_are_refused(
+    other: Callable[[Job], Stream], error: type[JobError], words: str
+) -> None:
+    """As either input, at the line of the step."""
+    job = Job("joined")
+    a = source(job, "a", LEFT)
+    a.join("pairs", other(job), on=["id"], within=(seconds(0), seconds(1))).write("out", MemorySink())
+    with pytest.raises(error, match=words) as met:
+        job.graph()
+    assert __file__ in str(met.value.where)
+
+
+def test_pairs_that_nobody_writes_are_refused() -> None:
+    """As rows of other steps."""
+    job = Job("joined")
+    a, b = source(job, "a", LEFT), source(job, "b", RIGHT)
+    a.write("all", MemorySink())
+    a.join("pairs", b, on=["id"], within=(seconds(0), seconds(1)))
+    with pytest.raises(MissingSink, match="join 'pairs'"):
+        job.graph()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"how": "left"}, "only kind of join"),
+        ({"within": seconds(5)}, "two durations"),
+        ({"within": (-5, 5)}, "no unit"),
+        ({"within": (seconds(5), seconds(-5))}, "the lesser first"),
+        ({"on": "id"}, "not a list of columns"),
+        ({"on": ["lower(id)"]}, "with_columns"),
+        ({"other": "b"}, "another stream"),
+        ({"partitions": 0}, "partitions"),
+    ],
+)
+def test_unfit_arguments_are_refused(given: dict[str, Any], words: str) -> None:
+    """At once, at the user's line."""
+    job = Job("joined")
+    a, b = source(job, "a", LEFT), source(job, "b", RIGHT)
+    arguments = {"other": b, "on": ["id"], "within": (minutes(-1), micros(0)), **given}
+    with pytest.raises(JobError, match=words) as met:
+        a.join("pairs", **arguments)
+    assert __file__ in str(met.value.where)
+    with pytest.raises(JobError, match=r"on=\['id'\]"):
+        a.join("pairs", b.key_by("id"), on=["id"], within=(seconds(0), seconds(1)))
+    with pytest.raises(DuplicateName, match="twice"):
+        a.join("pairs", b, on=["id", "id"], within=(seconds(0), seconds(1)))
+
+
+def test_explain_says_what_it_does() -> None:
+    """Keys and bounds, and what becomes of the other rows."""
+    job = Job("joined", partitions=2)
+    a, b = source(job, "a", LEFT), source(job, "b", RIGHT)
+    a.join("pairs", b, on=["id"], within=(seconds(-60), seconds(90))).write("out", MemorySink())
+    texts = {text for section in explain_graph(job.graph()) for entry in section.rows for text in entry}
+    words = "join pairs: pairs of both inputs, by id, 2 state partitions, right - left from -1 min to 90 s; late rows"
+    assert any(text.startswith(words) for text in texts)
+    spec = next(node.spec for node in job.graph().steps)
+    assert isinstance(spec, IntervalJoin)
+    assert spec.settings() == {"within": "-1 min to 90 s"}
