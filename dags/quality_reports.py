@@ -1,4 +1,4 @@
-"""Report on windows when streams have published some, and on demand."""
+"""Make quality reports when streams have published windows, and on demand."""
 
 from penstock.airflow import report_dag
 

@@ -1,4 +1,4 @@
-"""Take a stream back to a checkpoint that is picked in the trigger form."""
+"""Restart a stream from a checkpoint that you choose in the trigger form."""
 
 from penstock.airflow import restart_dag
 

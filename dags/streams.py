@@ -1,4 +1,4 @@
-"""A DAG for each job in conf/jobs: deploy it, see it healthy, follow it to its end."""
+"""A DAG for each job in conf/jobs: start its stream, wait until it is healthy, follow it to its end."""
 
 from penstock.airflow import stream_dags
 

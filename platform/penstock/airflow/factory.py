@@ -53,8 +53,8 @@ def restart_dag(file: str) -> DAG:
     kept = {f"{job} {start}": f"{job}: {label}" for job in jobs for start, label in starts[job].items()}
     with new_dag(
         "restart_from_checkpoint",
-        "Checks the restart, ends the driver of the stream after its batch, starts it again from what is picked, and "
-        "follows it to its end.",
+        "Checks the restart, ends the driver of the stream after its batch, restarts the stream from the chosen "
+        "checkpoint, and follows it to its end.",
         {
             "checkpoint": Param(
                 type="string",
@@ -62,19 +62,20 @@ def restart_dag(file: str) -> DAG:
                 examples=list(kept),
                 values_display=kept,
                 title="Job and checkpoint",
-                description="JOB last, JOB batch=N, JOB saved=NAME, JOB snapshot=VERSION or JOB empty. Saved "
-                "checkpoints are offered, and batches of streams at rest; the page of a stream lists its own. "
-                "Rows that its tables got after that are published again.",
+                description="JOB last, JOB batch=N, JOB saved=NAME, JOB snapshot=VERSION or JOB empty. The form offers "
+                "saved checkpoints, and batches of streams that do not run; the page of a stream lists its own. "
+                "Rows that the tables received after that batch are published a second time.",
             ),
             "truncate_sinks": Param(
                 default=False,
                 type=["null", "boolean"],
-                title="Sinks take back",
-                description="Tables show again what they showed then; else what they got after it stays beside it.",
+                title="Truncate sinks",
+                description="Restores each table to its version at that batch. Without it, later rows stay, and are "
+                "published a second time.",
             ),
             "partitions": count_param(
                 "Partitions",
-                "Rescale the state to so many, which a number in the job's code must be; empty leaves it.",
+                "Rescales the state. A number in the job's code must be the same; empty leaves it.",
                 most=MOST_PARTITIONS,
             ),
             "state": words_param(
@@ -83,7 +84,9 @@ def restart_dag(file: str) -> DAG:
                 description="STEP=TABLE, a line each: the step resumes with the state in a table that [tables] names.",
             ),
             "drop": words_param(
-                NAME, title="Steps to drop", description="A line each: steps with state that the job has no more."
+                NAME,
+                title="Steps to drop",
+                description="A line each: steps with state that the job's code no longer has.",
             ),
             "rows": rows_param(),
             "note": note_param(),
@@ -119,13 +122,13 @@ def report_dag(file: str) -> DAG:
     jobs = configured(project)
     with new_dag(
         "quality_reports",
-        "Has Great Expectations judge the windows that were published since the last report, by the suites of the "
+        "Has Great Expectations judge the windows published since the last report, by the suites of the "
         "job's checks. Runs when a stream has published windows, and on demand.",
         {
             "job": _job_param(jobs),
             "newest": count_param(
                 "Newest windows",
-                "Judge so many of the newest windows again; empty means those that are new.",
+                "Judge that many of the newest windows once more; empty means those since the last report.",
                 most=100_000,
             ),
         },
@@ -180,8 +183,8 @@ def _stream_dag(project: Project, job: str, starts: dict[str, str]) -> DAG:
     """Return deploy -> healthy -> supervise for one job; on a schedule each run ends when what was there is done."""
     schedule, placing = _schedule(project, job), placing_of(project, job)
     doc = (
-        f"Starts the stream `{job}`, waits until it runs, and follows it to its end. The stream lives on when a task, "
-        "a worker or Airflow itself dies: the supervisor keeps it."
+        f"Starts the stream `{job}`, waits until it runs, and follows it to its end. The stream keeps running when a "
+        "task, a worker or Airflow itself dies, because the supervisor runs it."
     )
     if schedule is not None:
         doc += " Each run processes what is available and ends; the next one resumes from its checkpoint."
@@ -193,7 +196,7 @@ def _stream_dag(project: Project, job: str, starts: dict[str, str]) -> DAG:
                 default=False,
                 type=["null", "boolean"],
                 title="Restart",
-                description="End a running driver after its batch, and start again. Without it a running stream stays.",
+                description="End a running driver after its batch, and restart. Without it a running stream stays.",
             ),
             "start": Param(
                 "last",
@@ -202,8 +205,8 @@ def _stream_dag(project: Project, job: str, starts: dict[str, str]) -> DAG:
                 examples=list(starts),
                 values_display=starts,
                 title="Start from",
-                description="Where a new driver begins: last, empty, batch=N, saved=NAME or snapshot=VERSION. Saved "
-                "checkpoints are offered; batches of a stream at rest too, those of one that runs are on its page.",
+                description="Where a new driver begins: last, empty, batch=N, saved=NAME or snapshot=VERSION. The form "
+                "offers saved checkpoints, and the batches of a stream that does not run; its page lists them always.",
             ),
             "rows": rows_param(),
             "note": note_param(),

@@ -53,7 +53,7 @@ def new_dag(
 
 def job_param(jobs: list[str]) -> Param:
     """Return the field of a job that must be picked."""
-    return Param(type="string", enum=jobs, title="Job", description="The stream that is meant.")
+    return Param(type="string", enum=jobs, title="Job", description="The job of the stream.")
 
 
 def count_param(title: str, description: str, *, most: int = MOST_ROWS) -> Param:
@@ -61,7 +61,7 @@ def count_param(title: str, description: str, *, most: int = MOST_ROWS) -> Param
     return Param(None, type=["null", "integer"], minimum=1, maximum=most, title=title, description=description)
 
 
-def rows_param(description: str = "The most that a batch reads of each source; empty keeps the limit.") -> Param:
+def rows_param(description: str = "The maximum of rows per batch for each source; empty keeps the limit.") -> Param:
     """Return the field of a row limit."""
     return count_param("Rows a batch", description)
 
@@ -76,5 +76,5 @@ def words_param(pattern: str, *, title: str, description: str) -> Param:
 def note_param() -> Param:
     """Return the field of a note, which may stay empty."""
     return Param(
-        None, type=["null", "string"], maxLength=_NOTE, title="Note", description="Why; recorded with the stream."
+        None, type=["null", "string"], maxLength=_NOTE, title="Note", description="A reason, recorded with the stream."
     )

@@ -27,14 +27,14 @@ from penstock.supervise.requests import DAGS, Request
 __all__ = ["request_dags"]
 
 _ABOUT: dict[Request, tuple[type[BaseOperator], str]] = {
-    Request.STOP: (StopStream, "Ends the driver of a stream after its batch. Nothing starts it again but a person."),
+    Request.STOP: (StopStream, "Ends the driver of a stream after its batch. It stays stopped until a start."),
     Request.DRAIN: (DrainStream, "Processes what is available, closes all windows of a stream, and ends it."),
-    Request.SUSPEND: (SuspendStream, "Ends the driver of a stream after its batch; `resume_stream` starts it again."),
-    Request.RESUME: (ResumeStream, "Starts a suspended stream again, with the same code and limits."),
-    Request.LIMITS: (LimitStream, "Bounds what a batch reads of each source, from the next batch on."),
+    Request.SUSPEND: (SuspendStream, "Ends the driver of a stream after its batch; `resume_stream` restarts it."),
+    Request.RESUME: (ResumeStream, "Restarts a suspended stream, with the same code and limits."),
+    Request.LIMITS: (LimitStream, "Sets the maximum of rows per batch for each source, from the next batch on."),
     Request.SAVE: (SaveCheckpoint, "Names the newest checkpoint of a stream (a savepoint), so that it is kept."),
     Request.RELEASE: (ReleaseHeld, "Publishes a batch that a gate holds back."),
-    Request.DISCARD: (DiscardHeld, "Drops a batch that a gate holds back; its rows are gone."),
+    Request.DISCARD: (DiscardHeld, "Drops a batch that a gate holds back. This cannot be undone."),
 }
 
 
@@ -63,10 +63,12 @@ def _fields(request: Request) -> dict[str, Param]:
     """Return what a form asks beside the job."""
     if request is Request.LIMITS:
         return {
-            "rows": rows_param("The most that a batch reads of each source; empty restores the configuration's limit.")
+            "rows": rows_param(
+                "The maximum of rows per batch for each source; empty restores the configuration's limit."
+            )
         }
     if request is Request.SAVE:
-        about = "Lower-case letters, digits and _; a name is given once."
+        about = "Lower-case letters, digits and _; a name that no savepoint of the job has."
         return {"name": Param(type="string", pattern=exactly(NAME), title="Name", description=about)}
     if request in (Request.RELEASE, Request.DISCARD):
         about = "The number of a held batch, as the page of the stream and `penstock held JOB list` show it."

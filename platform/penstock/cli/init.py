@@ -17,12 +17,12 @@ __all__ = ["DAGS", "commands", "job_files", "project_files"]
 commands = typer.Typer(rich_markup_mode=None)
 DAGS = {
     "streams.py": (
-        "A DAG for each job in conf/jobs: deploy it, see it healthy, follow it to its end.",
+        "A DAG for each job in conf/jobs: start its stream, wait until it is healthy, follow it to its end.",
         "from penstock.airflow import stream_dags",
         "globals().update(stream_dags(__file__))",
     ),
     "restart_from_checkpoint.py": (
-        "Take a stream back to a checkpoint that is picked in the trigger form.",
+        "Restart a stream from a checkpoint that you choose in the trigger form.",
         "from penstock.airflow import restart_dag",
         "dag = restart_dag(__file__)",
     ),
@@ -35,7 +35,7 @@ DAGS = {
         "globals().update(request_dags(__file__))",
     ),
     "quality_reports.py": (
-        "Report on windows when streams have published some, and on demand.",
+        "Make quality reports when streams have published windows, and on demand.",
         "from penstock.airflow import report_dag",
         "dag = report_dag(__file__)",
     ),

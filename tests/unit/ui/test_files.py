@@ -138,10 +138,10 @@ def test_a_report_stands_beside_what_the_gates_decided(site, folder):
     """A report with no failed window says nothing of the rows that a gate never let through."""
     site.batches(2, verdicts=[JUDGED], **GATED)
     text = site.text("/reports/orders/index.html")
-    assert "What the gates decided" in text
+    assert "Decisions of the gates" in text
     assert "gate 24 10 2 4 2 failed, quarantine (of 2 batches, rows too)" in text
     assert text.endswith("History")
-    assert "What the gates decided" not in site.text("/reports/orders/runs/r1.html")
+    assert "Decisions of the gates" not in site.text("/reports/orders/runs/r1.html")
 
 
 def test_totals_go_before_the_batches_that_are_kept():

@@ -276,7 +276,7 @@ def test_a_driver_log_that_cannot_be_read_takes_no_page_away(site, monkeypatch):
     monkeypatch.setattr("penstock.ui.reading.read_driver_log", broken)
     text = site.text("/jobs/orders")
     assert "The log cannot be read [Errno 13] Permission denied" in text
-    assert "What the stream can be restarted from" in text
+    assert "Batches and savepoints that can be restored" in text
 
 
 def main_of(text: str) -> str:

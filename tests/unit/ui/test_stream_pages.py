@@ -77,7 +77,7 @@ def test_jobs_in_trouble_come_first(site):
     assert listed(site, "?show=running") == ["a_runs"]
     assert listed(site, "?job=FAILED") == ["b_failed", "e_failed"]
     assert listed(site, "?show=nonsense&job=x") == []
-    assert "No job is so. All jobs" in site.text("/?job=x")
+    assert "No job matches. All jobs" in site.text("/?job=x")
     assert "6 jobs 3 failed 1 waiting 1 running 1 stopped" in site.text("/")
 
 
