@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock import Job, agg, micros, seconds
+from penstock import EveryBatches, Job, agg, micros, seconds
 from penstock.checkpoint.log.batch_report import BatchReport, Totals
 from penstock.errors import (
     DuplicateName,
@@ -154,6 +154,28 @@ def test_a_restore_brings_back_what_was_remembered(tmp_path: Path) -> None:
         assert numbers(h.output()["out"]) == expected == [1, 2, 4, 5]
         h.restore(batch=1)
         assert held(h) == then.first
+        assert numbers(h.run()["out"]) == then.batch(fed[2] + fed[3]) == [4]
+
+
+@pytest.mark.parametrize("start", [{"saved": "early"}, {"snapshot": "0"}, {"snapshot": "0", "partitions": 3}], ids=str)
+def test_a_savepoint_and_a_data_checkpoint_have_what_was_remembered(tmp_path: Path, start: dict[str, Any]) -> None:
+    """Both are of batch 1, and the rows behind it are judged by them, in other partitions as well."""
+
+    def job(partitions: int = 2) -> Job:
+        made = once(partitions=partitions)
+        made.checkpoint(every=EveryBatches(2))
+        return made
+
+    model, fed = Model(), [[row("a", 1, 0)], [row("b", 2, 6)], [row("a", 3, 7), row("c", 4, 11)], [row("a", 5, 12)]]
+    with Harness(job(), tmp_path) as h:
+        for batch, rows in enumerate(fed):
+            model.batch(rows)
+            h.batch({"fed": rows})
+            if batch == 1:
+                then = deepcopy(model)
+                h.save("early")
+        h.restore(**start, job=job(start.get("partitions", 2)))
+        assert held(h) == then.first == {"a": 0, "b": 6}
         assert numbers(h.run()["out"]) == then.batch(fed[2] + fed[3]) == [4]
 
 

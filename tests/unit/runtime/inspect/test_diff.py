@@ -294,3 +294,42 @@ def test_state_that_cannot_be_read_is_found_beside_the_rest(tmp_path: Path) -> N
         assert (findings["seen"].fate, findings["seen"].refusal) == (KEPT, None)
         with pytest.raises(StateMissing):
             h.restart()
+
+
+def pairs_job(*, remembered: int = 10, within: tuple[int, int] = (-5, 5), columns: str = "") -> Job:
+    """Return a job that deduplicates orders, and joins them with themselves."""
+    job = Job("changed", partitions=1)
+    orders = job.source("orders", MemorySource(ORDERS), event_time="t", max_out_of_order=seconds(0))
+    once = orders.deduplicate("once", by=["user"], within=seconds(remembered))
+    later = orders.select("user", "v AS later_v", *([columns] if columns else []))
+    made = once.join("pairs", later, on=["user"], within=(seconds(within[0]), seconds(within[1])))
+    made.select("user", "v", "later_v").write("out", MemorySink())
+    return job
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize(
+    ("change", "says", "refusal"),
+    [
+        ({"remembered": 20}, "within was 10 s and is 20 s", None),
+        ({"within": (-5, 4)}, "within was -5 s to 5 s and is -5 s to 4 s", None),
+        ({"columns": "v + 1 AS more"}, "column more int32 is new", None),
+        ({"within": (-6, 5)}, "", "within was from -5 s to 5 s and is from -6 s to 5 s: rows that only the wider"),
+    ],
+)
+def test_a_diff_shows_how_duplicates_and_joins_have_changed(
+    change: dict[str, Any], says: str, refusal: str | None, tmp_path: Path
+) -> None:
+    """What a start accepts is shown, and what it rejects is what the diff says (decisions 96 and 97)."""
+    with Harness(pairs_job(), tmp_path) as h:
+        h.batch({"orders": ROWS})
+    findings = found(pairs_job(**change), tmp_path, running=False)
+    assert says in " / ".join("; ".join(finding.says) for finding in findings)
+    refused = [finding.refusal for finding in findings if finding.refusal is not None]
+    assert len(refused) == (refusal is not None)
+    if refusal is None:
+        start(pairs_job(**change), tmp_path)
+        return
+    with pytest.raises(StepsChanged, match=refusal) as raised:
+        start(pairs_job(**change), tmp_path)
+    assert str(raised.value) == str(refused[0])
