@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 __all__ = ["commands"]
 
-commands = typer.Typer(name="config", no_args_is_help=True, help="Look at the configuration.")
+commands = typer.Typer(name="config", no_args_is_help=True, help="Check the configuration.")
 
 
 @commands.command()
 def check(*, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
     """Read every file, and build every job.
 
-    Tells all that is wrong, with file and line: keys, types, suites, names that a job asks for and that are not there.
-    Spark is not started, so columns and SQL are for `penstock explain`.
+    Reports every error with file and line: keys, types, suites, and missing names that a job reads.
+    It starts no Spark; `penstock explain` checks columns and SQL.
 
     \b
     Examples:

@@ -53,13 +53,13 @@ def init(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The job's name.", show_default=False)],
     *,
     folder: Annotated[
-        Path, typer.Option("--into", metavar="DIR", help="The project's folder; made if it is not there.")
+        Path, typer.Option("--into", metavar="DIR", help="The project's folder; created if it does not exist.")
     ] = Path(),
     debug: Debug = False,
 ) -> None:
     """Write a project with one job that runs, or add a job to the project that is there.
 
-    Module, settings, suite, rows to replay, test, and the DAG files. Nothing that is there is changed.
+    Writes module, settings, suite, input rows, test, and the DAG files. Existing files stay as they are.
 
     \b
     Examples:

@@ -14,14 +14,14 @@ __all__ = ["Ask", "ask_of", "possible"]
 
 _DECIDES = (Request.RELEASE, Request.DISCARD)
 _SAYS = {
-    Request.STOP: "The driver finishes its batch and ends. Nothing starts the stream again but a person.",
+    Request.STOP: "The driver finishes its batch and ends. The stream stays stopped until a start.",
     Request.DRAIN: "The driver processes what is available now, closes all open windows, and ends.",
-    Request.SUSPEND: "The driver finishes its batch and ends. Resume starts it again, with the same code and limits.",
-    Request.RESUME: "The stream starts again from its checkpoint, with the code and limits that it had.",
-    Request.LIMITS: "Bounds what a batch reads of each source, from the next batch on.",
+    Request.SUSPEND: "The driver finishes its batch and ends. Resume restarts it, with the same code and limits.",
+    Request.RESUME: "The stream resumes from its checkpoint, with the same code and limits.",
+    Request.LIMITS: "Sets the maximum of rows per batch for each source, from the next batch on.",
     Request.SAVE: "Gives the newest checkpoint a name (a savepoint), under which it is kept.",
     Request.RELEASE: "Publishes the rows that a gate has held back in this batch.",
-    Request.DISCARD: "Drops the rows that a gate has held back in this batch. They are gone.",
+    Request.DISCARD: "Drops the rows that a gate has held back in this batch. This cannot be undone.",
 }
 
 
