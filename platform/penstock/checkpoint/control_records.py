@@ -90,19 +90,19 @@ class Records:
 
     def kept(self) -> list[NumberedRecord]:
         """Return the records that a listing shows and that can be read, oldest first."""
-        found = []
+        records = []
         for seq in self._records.listed():
             with suppress(CheckpointCorrupt, NotFound):
-                found.append(NumberedRecord(seq, self._read(seq)))
-        return found
+                records.append(NumberedRecord(seq, self._read(seq)))
+        return records
 
     def recent(self, most: int) -> list[NumberedRecord]:
         """Return the newest records that can be read, at most so many, oldest first."""
-        tail, found = self._records.find_tail(), []
+        tail, records = self._records.find_tail(), []
         for seq in range(max(0, tail - most + 1), tail + 1):
             with suppress(CheckpointCorrupt, NotFound):
-                found.append(NumberedRecord(seq, self._read(seq)))
-        return found
+                records.append(NumberedRecord(seq, self._read(seq)))
+        return records
 
     def newest(self) -> NumberedRecord | None:
         """Return the newest record that can be read, None when there is none; a damaged one is passed over.

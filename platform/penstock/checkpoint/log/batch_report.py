@@ -128,8 +128,8 @@ class Totals:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return in words what is likely to be wrong with the event times."""
-        said = ((self.mostly_late, "late"), (self.mostly_ahead, "too far in the future"))
-        return tuple(f"most rows were {what} in {n:,} batch{'' if n == 1 else 'es'}" for n, what in said if n)
+        parts = ((self.mostly_late, "late"), (self.mostly_ahead, "too far in the future"))
+        return tuple(f"most rows were {problem} in {n:,} batch{'' if n == 1 else 'es'}" for n, problem in parts if n)
 
 
 def closed_windows(last: Commit, before: Commit | None) -> Windows:

@@ -87,7 +87,7 @@ def _restores(recovered: Recovered) -> list[int]:
     Of several in a row the last says from where batches continue; those that truncate also say what sinks show.
     """
     kept = [one.slot for one in recovered.kept]
-    found: list[int] = []
+    slots: list[int] = []
     following: int | None = None
     for restore in reversed(recovered.restores):
         slot = _slot(restore)
@@ -95,9 +95,9 @@ def _restores(recovered: Recovered) -> list[int]:
             continue
         last = following is None or any(slot < commit < following for commit in kept)
         if last or restore.truncate:
-            found.append(slot)
+            slots.append(slot)
         following = slot
-    return found[::-1]
+    return slots[::-1]
 
 
 def _slot(entry: EntryBase | None) -> int | None:

@@ -356,7 +356,7 @@ def kind_of(data: bytes, slot: int, path: str) -> str | None:
         kind: str = fileformat.read_header(data, path)["kind"]
         return kind
     with suppress(CheckpointCorrupt, ValidationError):
-        found: Entry = _ENTRY.validate_python(fileformat.parse(data[max(data.find(_BODY), 0) :], path))
-        if found.place is not None and found.place.slot == slot:
-            return found.kind
+        entry: Entry = _ENTRY.validate_python(fileformat.parse(data[max(data.find(_BODY), 0) :], path))
+        if entry.place is not None and entry.place.slot == slot:
+            return entry.kind
     return None

@@ -49,5 +49,5 @@ def lineage(
 
 def line_of(recovered: Recovered) -> frozenset[int]:
     """Return the batch in force and the kept batches before it in its line, without those that a restore has undone."""
-    found = lineage(recovered)
-    return found.line(found.newest)
+    history = lineage(recovered)
+    return history.line(history.newest)

@@ -152,9 +152,9 @@ class Log:
         if entry.place is None or entry.place.slot != slot:
             raise EntryRefused("an entry belongs to one slot", where=self.path(slot))
         data, path = to_bytes(entry), self.path(slot)
-        found = create_or_read(self.store, path, data, self._read_back)
-        if found != data:
-            holder = self._entry(slot, found)  # not read again: it may have been purged since
+        stored = create_or_read(self.store, path, data, self._read_back)
+        if stored != data:
+            holder = self._entry(slot, stored)  # not read again: it may have been purged since
             raise SlotTaken(f"slot {slot} holds another entry", where=path, slot=slot, holder=holder)
         self.seen = max(self.seen, slot)
 
@@ -219,8 +219,8 @@ class OwnedLog:
         place = Place(slot=slot, takeover=self._at, saves=self._saves, compaction=self._compaction)
         placed = cast("Appended", entry.model_copy(update={"place": place}))
         if self._doubtful is not None and placed != self._doubtful:
-            what = f"whether the {self._doubtful.kind} entry was written is not known; no other may take its slot"
-            raise CommitUnknown(what, where=self.log.path(slot), path=self.log.path(slot))
+            problem = f"whether the {self._doubtful.kind} entry was written is not known; no other may take its slot"
+            raise CommitUnknown(problem, where=self.log.path(slot), path=self.log.path(slot))
         self._put(slot, placed)
         self._next = slot + 1
         if isinstance(entry, Compaction):
@@ -241,13 +241,13 @@ class OwnedLog:
             raise self._lost
         path = self.log.path(self._next)
         try:
-            found = self.log.read(self._next)
+            entry = self.log.read(self._next)
         except NotFound:
             return
         except (CheckpointCorrupt, FormatTooNew) as why:
             raise fenced(path, self.epoch, self.epoch + 1, "an entry that cannot be read") from why
-        if found != self._doubtful:
-            self._lost = self._lost_to(path, found)
+        if entry != self._doubtful:
+            self._lost = self._lost_to(path, entry)
             raise self._lost
 
     def _put(self, slot: int, entry: Entry) -> None:
@@ -288,8 +288,8 @@ def saves_behind(saves: dict[str, int], compaction: int | None, entry: Entry, sl
 
 def fenced(path: str, mine: int, seen: int, holder: str) -> Fenced:
     """Make the error of a driver that has lost the log."""
-    what = f"epoch {mine} has lost the log to epoch {seen}, held by {holder}"
-    return Fenced(what, where=path, epoch_mine=mine, epoch_seen=seen, holder=holder)
+    problem = f"epoch {mine} has lost the log to epoch {seen}, held by {holder}"
+    return Fenced(problem, where=path, epoch_mine=mine, epoch_seen=seen, holder=holder)
 
 
 def gap(missing: list[int], path: str, *, newest: int | None = None) -> LogGap:
@@ -301,9 +301,9 @@ def gap(missing: list[int], path: str, *, newest: int | None = None) -> LogGap:
 def read_takeover(log: Log, slot: int, epoch: int, writer: str) -> Takeover:
     """Return the Takeover that entries name as their owner's, or raise `CheckpointCorrupt` when it is not that."""
     try:
-        found = log.read(slot)
+        entry = log.read(slot)
     except NotFound:
         raise corrupt(log.path(slot), "the Takeover that later entries stand on is missing") from None
-    if not isinstance(found, Takeover) or (found.epoch, found.writer) != (epoch, writer):
+    if not isinstance(entry, Takeover) or (entry.epoch, entry.writer) != (epoch, writer):
         raise corrupt(log.path(slot), f"not the Takeover of epoch {epoch}")
-    return found
+    return entry

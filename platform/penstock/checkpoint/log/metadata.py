@@ -62,8 +62,8 @@ def refuse_part(store: CheckpointStore) -> None:
         return
     left = [name for name in _PARTS if store.list(name)]
     if left and not _has_log(store):  # another driver may have begun since
-        there = ", ".join(left)
-        raise CheckpointPartial(f"the log is gone, and there is {there}", where=store.root, left=left)
+        listed = ", ".join(left)
+        raise CheckpointPartial(f"the log is gone, and there is {listed}", where=store.root, left=left)
 
 
 def _has_log(store: CheckpointStore) -> bool:

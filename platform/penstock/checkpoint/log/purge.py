@@ -103,9 +103,9 @@ class Purge:
                 return 0  # together, later
             if self.log.slots.expendable(slot + 1, self.log.seen):
                 slots.insert(0, slot + 1)
-        for one in slots:
-            self.log.store.delete(self.log.path(one))
+        for number in slots:
+            self.log.store.delete(self.log.path(number))
         return len(slots)
 
     def _saved_before(self, slot: int) -> bool:
-        return any(ref.slot < slot for one in self._compactions for ref in one.saves.values())
+        return any(ref.slot < slot for compaction in self._compactions for ref in compaction.saves.values())

@@ -27,7 +27,7 @@ def newest_commits(log: Log, most: int) -> list[Recent]:
 
     Unreadable entries are left out, and nothing is judged: `recover` does that for the one that a person picks.
     """
-    found: list[Recent] = []
+    commits: list[Recent] = []
     floor = 0
     slots = deque(range(log.find_tail(), -1, -1))
     while slots:
@@ -43,14 +43,14 @@ def newest_commits(log: Log, most: int) -> list[Recent]:
                 continue
             _, body = fileformat.decode(data, kind="commit", path=path)
             floor = max(floor, int(body["floor"]))
-            found.append(Recent(int(body["batch"]), int(body["time"])))
+            commits.append(Recent(int(body["batch"]), int(body["time"])))
         except NotFound:
             break  # purged: what is below it is as well
         except (CheckpointError, KeyError, TypeError, ValueError):
             continue
-        if len(found) >= most or found[-1].batch <= floor:
+        if len(commits) >= most or commits[-1].batch <= floor:
             break
-    return [one for one in found if one.batch >= floor]
+    return [commit for commit in commits if commit.batch >= floor]
 
 
 def newest_saves(log: Log) -> dict[str, Recent]:
@@ -58,7 +58,7 @@ def newest_saves(log: Log) -> dict[str, Recent]:
 
     Reads what the log got since its newest Compaction, which names those before it; without one, each Save.
     """
-    found: dict[str, Recent | None] = {}
+    saves: dict[str, Recent | None] = {}
     for slot in range(log.find_tail(), -1, -1):
         try:
             entry = log.read(slot)
@@ -68,19 +68,19 @@ def newest_saves(log: Log) -> dict[str, Recent]:
             continue
         match entry:
             case Save():
-                found.setdefault(entry.name, Recent(entry.commit.batch, entry.commit.time))
+                saves.setdefault(entry.name, Recent(entry.commit.batch, entry.commit.time))
             case Unsave():
-                found.setdefault(entry.name, None)
+                saves.setdefault(entry.name, None)
             case Compaction():
                 for name, ref in reversed(entry.saves.items()):
-                    found.setdefault(name, None if ref.batch == UNKNOWN else Recent(ref.batch, ref.time))
+                    saves.setdefault(name, None if ref.batch == UNKNOWN else Recent(ref.batch, ref.time))
                 break
         if _stands_before_compactions(entry):
             for name, behind in reversed(entry.place.saves.items() if entry.place is not None else ()):
-                if name not in found:
-                    found[name] = _saved(log, behind, name)
+                if name not in saves:
+                    saves[name] = _saved(log, behind, name)
             break
-    return {name: one for name, one in found.items() if one is not None}
+    return {name: commit for name, commit in saves.items() if commit is not None}
 
 
 def _stands_before_compactions(entry: Entry) -> bool:

@@ -135,13 +135,13 @@ def recover(log: Log, damage: Damage = Damage.FAIL, *, newest: int | None = None
     damage that is not at the end) and `FormatTooNew` (F21, with any `damage`).
     """
     for _ in range(_READINGS):
-        found = _read_once(log, damage, newest)
+        recovered = _read_once(log, damage, newest)
         # A purge may run while one reads who does not own the log, or no longer: then the log has grown as well.
-        if not found.problems or log.find_tail() == found.tail:
+        if not recovered.problems or log.find_tail() == recovered.tail:
             break
-    if damage is Damage.FAIL and found.problems:
-        raise found.problems[0]
-    return found
+    if damage is Damage.FAIL and recovered.problems:
+        raise recovered.problems[0]
+    return recovered
 
 
 def _read_once(log: Log, damage: Damage, newest: int | None) -> Recovered:
@@ -200,23 +200,23 @@ def find_restorable(recovered: Recovered, *, batch: int | None = None, saved: st
     Ask after `confirm`: before it a running driver may still raise the floor.
     """
     if saved is not None:
-        asked = f"checkpoint {saved!r} was never saved"
+        missing = f"checkpoint {saved!r} was never saved"
         if saved in recovered.saves:
             try:
                 return recovered.saves[saved]
             except CheckpointCorrupt as error:
-                asked = f"checkpoint {saved!r} cannot be read: {error.what} ({error.where})"
+                missing = f"checkpoint {saved!r} cannot be read: {error.what} ({error.where})"
     else:
         for kept in recovered.kept:
             if kept.batch == batch:
                 return kept.commit
         if recovered.commit is not None and recovered.commit.batch == batch:
             return recovered.commit  # a restore has brought it back, and no kept slot has it
-        asked = f"batch {batch} is not kept"
+        missing = f"batch {batch} is not kept"
     batches = [kept.batch for kept in recovered.kept]
     span = f"batches {batches[0]} to {batches[-1]}" if batches else "no batch"
-    what = f"{asked}; available: {span}, saved {sorted(recovered.saves)}"
-    raise CannotRestore(what, batches=batches, saved=sorted(recovered.saves))
+    problem = f"{missing}; available: {span}, saved {sorted(recovered.saves)}"
+    raise CannotRestore(problem, batches=batches, saved=sorted(recovered.saves))
 
 
 def _saves_before(log: Log, walked: Walk) -> dict[str, SavedRef]:
@@ -225,12 +225,12 @@ def _saves_before(log: Log, walked: Walk) -> dict[str, SavedRef]:
         return {}
     entries = (entry for _, entry in reversed(walked.found) if not isinstance(entry, Damaged))
     last = next((entry for entry in entries if _place(entry).compaction is None), None)
-    found: dict[str, SavedRef] = {}
+    saves: dict[str, SavedRef] = {}
     for name, slot in ({} if last is None else saves_behind(_place(last).saves, None, last, _place(last).slot)).items():
-        found[name] = SavedRef(slot=slot, batch=UNKNOWN, time=0)
+        saves[name] = SavedRef(slot=slot, batch=UNKNOWN, time=0)
         with suppress(CheckpointCorrupt):
-            found[name] = saved_ref(slot, read_save(log, slot, name))
-    return found
+            saves[name] = saved_ref(slot, read_save(log, slot, name))
+    return saves
 
 
 def _resolve(log: Log, standing: Standing, saves: Saves, problems: list[CheckpointError]) -> Commit | None:
@@ -241,9 +241,9 @@ def _resolve(log: Log, standing: Standing, saves: Saves, problems: list[Checkpoi
     if decided.commit is not None:
         return decided.commit
     if decided.source == "batch":
-        found = [kept.commit for kept in standing.commits if kept.batch == decided.batch]
-        if found:
-            return found[-1]
+        commits = [kept.commit for kept in standing.commits if kept.batch == decided.batch]
+        if commits:
+            return commits[-1]
         path = log.path(standing.restored_at)
         problems.append(corrupt(path, f"a Restore to batch {decided.batch}, which is not there"))
     elif decided.source == "saved":
@@ -286,8 +286,8 @@ def _partitions(log: Log, commit: Commit | None, takeover: Takeover | None) -> M
             if isinstance(entry, Commit) and entry.batch == back_to:
                 return partitions_of(log, entry)
         elif isinstance(entry, Offsets):  # which fix what a batch is run with
-            said = entry.settings.get("partitions")
-            return {step: int(str(n)) for step, n in said.items()} if isinstance(said, dict) else None
+            partitions = entry.settings.get("partitions")
+            return {step: int(str(n)) for step, n in partitions.items()} if isinstance(partitions, dict) else None
         elif isinstance(entry, Takeover):
             return entry.partitions
         elif isinstance(entry, Restore):

@@ -98,27 +98,27 @@ class Standing:
 
     def begin(self, base: Compaction, named: Mapping[int, Entry | Damaged | None]) -> None:
         """Begin with the state in a Compaction; `named` are the entries that it names."""
-        found: dict[int, Entry] = {}
+        entries: dict[int, Entry] = {}
         for slot, entry in named.items():
             if entry is None or isinstance(entry, Damaged):
                 why = "it is missing" if entry is None else entry.reason
                 self._problem(slot, f"{why}; the Compaction of epoch {base.epoch} names it")
             else:
-                found[slot] = entry
+                entries[slot] = entry
         self.used, self.time, self.published = base.used, base.time, dict(base.published)
         self.skipped = {sink: set(batches) for sink, batches in base.skipped.items()}
         self.saves, self.commands = dict(base.saves), dict(base.commands)
         self.held = {int(batch): ref for batch, ref in base.held.items()}
-        decided = found.get(-1 if base.decided is None else base.decided)
-        pending = found.get(-1 if base.pending is None else base.pending)
-        redo = found.get(-1 if base.redo is None else base.redo)
+        decided = entries.get(-1 if base.decided is None else base.decided)
+        pending = entries.get(-1 if base.pending is None else base.pending)
+        redo = entries.get(-1 if base.redo is None else base.redo)
         self.decided = decided if isinstance(decided, Commit | Restore) else None
         self.restored_at = base.decided if isinstance(decided, Restore) and base.decided is not None else -1
         self.pending = pending if isinstance(pending, Offsets) else None
         self.redo = redo if isinstance(redo, Commit) else None
-        commits = ((slot, found.get(slot)) for slot in base.kept)
+        commits = ((slot, entries.get(slot)) for slot in base.kept)
         self.commits = [Kept(slot, entry) for slot, entry in commits if isinstance(entry, Commit)]
-        restores = (found.get(slot) for slot in base.restores)
+        restores = (entries.get(slot) for slot in base.restores)
         self.restores = [entry for entry in restores if isinstance(entry, Restore)]
 
     def apply(self, slot: int, entry: Entry | Damaged) -> None:

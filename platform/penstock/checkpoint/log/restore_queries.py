@@ -31,7 +31,7 @@ def old_commands(log: Log) -> dict[str, int]:
     Where one cannot be read, the entry before it names the next.
     """
     view = survey(log)
-    found: dict[str, int] = {}
+    commands: dict[str, int] = {}
     slot, end = view.takeover_slot, view.tail
     while slot is not None:
         takeover: Entry | None = None
@@ -40,11 +40,11 @@ def old_commands(log: Log) -> dict[str, int]:
         if not isinstance(takeover, Takeover) or takeover.command is not None:
             restored = _restore_behind(log, slot, end, takeover.command if isinstance(takeover, Takeover) else None)
             if restored is not None:
-                found.setdefault(*restored)
+                commands.setdefault(*restored)
         end = slot - 1
         place = takeover.place if takeover is not None else None
         slot = place.takeover if place is not None else _takeover_before(log, slot)
-    return dict(reversed(found.items()))
+    return dict(reversed(commands.items()))
 
 
 def _takeover_before(log: Log, slot: int) -> int | None:

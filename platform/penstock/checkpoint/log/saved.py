@@ -124,9 +124,9 @@ class HeldCommits(_Commits[int, HeldRef]):
 def read_save(log: Log, slot: int, name: str) -> Commit:
     """Return the Commit that a Save pins; raises `CheckpointCorrupt` where that name's does not stand in the slot."""
     try:
-        found = log.read(slot)
+        entry = log.read(slot)
     except NotFound:
         raise corrupt(log.path(slot), "the saved checkpoint is missing") from None
-    if not isinstance(found, Save) or found.name != name:
+    if not isinstance(entry, Save) or entry.name != name:
         raise corrupt(log.path(slot), f"not the saved checkpoint {name!r}")
-    return found.commit
+    return entry.commit

@@ -63,7 +63,7 @@ def walk(log: Log, tail: int, newest: int | None = None) -> Walk:
     Where the first Compaction is lost, or what may have been it, the entries that it named are still there, and are
     read from below the floor.
     """
-    found: list[tuple[int, Entry | Damaged]] = []
+    entries: list[tuple[int, Entry | Damaged]] = []
     missing: list[int] = []
     voided: set[int] = set()
     floor, at_floor, damage, lost = 0, False, False, False
@@ -75,7 +75,7 @@ def walk(log: Log, tail: int, newest: int | None = None) -> Walk:
     while slot >= 0 and base is None:
         entry = None if slot in voided else _look(log, slot)
         if entry is not None:
-            found.append((slot, entry))
+            entries.append((slot, entry))
         elif slot not in voided:
             purged = expected is None and slot < milestone and (at_floor or damage)
             if purged or len(missing) > STRIDE:
@@ -100,7 +100,7 @@ def walk(log: Log, tail: int, newest: int | None = None) -> Walk:
                 break
         slot -= 1
     named = {} if base is None else {slot: _look(log, slot) for slot in sorted(base.entries)}
-    return Walk(tail, tuple(reversed(found)), tuple(reversed(missing)), floor, slot < 0, base, named)
+    return Walk(tail, tuple(reversed(entries)), tuple(reversed(missing)), floor, slot < 0, base, named)
 
 
 def _compaction_before(entry: Entry | Damaged | None, slot: int, expected: int | None) -> int | None:

@@ -18,11 +18,11 @@ _ALIKE = ("check", "action", "status")
 
 def packed(verdicts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return verdicts as they are written; `unpacked` gives the same again, in their order."""
-    found: list[dict[str, Any]] = []
+    items: list[dict[str, Any]] = []
     for verdict in verdicts:
-        if not found or not _joined(found[-1], verdict):
-            found.append(dict(verdict))
-    return found
+        if not items or not _joined(items[-1], verdict):
+            items.append(dict(verdict))
+    return items
 
 
 def unpacked(written: Any) -> Any:

@@ -82,17 +82,17 @@ def read_header(data: bytes, path: str) -> dict[str, Any]:
     It works also for a file whose body is torn, and shows which kind of entry that was.
     """
     end = data.find(b"\n", 0, _MAX_HEADER)
-    found = _HEADER.fullmatch(data, 0, end) if end >= 0 else None
-    if not found:
+    match = _HEADER.fullmatch(data, 0, end) if end >= 0 else None
+    if not match:
         raise corrupt(path, "no whole header line" if data else "the file is empty")
-    head, check = found.groups()
+    head, check = match.groups()
     if _short(head) != check:
         raise corrupt(path, "the checksum of the header does not match")
     fields = parse(head + b"}", path)
     version, known = fields.get("version"), LATER_KINDS.get(str(fields.get("kind")), FORMAT_VERSION)
     if type(version) is int and version > known:
-        what = f"format version {version}; this Penstock reads up to {known}"
-        raise FormatTooNew(what, where=path, path=path, found=version, known=known)
+        problem = f"format version {version}; this Penstock reads up to {known}"
+        raise FormatTooNew(problem, where=path, path=path, found=version, known=known)
     if {name: type(value) for name, value in fields.items()} != _FIELDS or not 1 <= fields["version"] <= known:
         raise corrupt(path, "the header has not the fields of its version")
     if fields["length"] > MAX_BODY:

@@ -120,17 +120,17 @@ class HdfsStore:
         """
         full = self._full(elements(path))
         calls = self._web.calls(path)
-        found = calls.again(lambda: calls.status(full))
-        if found is None:
+        status = calls.again(lambda: calls.status(full))
+        if status is None:
             self._check_still_there(calls, path)
             raise NotFound("no such file", where=path, path=path)
-        if not found.is_file:
+        if not status.is_file:
             raise corrupt(path, "not a plain file")
-        wanted = found.length - offset if size is None else size
+        wanted = status.length - offset if size is None else size
         if most is not None and wanted > most:
             raise corrupt(path, f"{wanted} bytes, more than any file of a checkpoint has")
-        if offset + wanted > found.length:
-            raise corrupt(path, f"{found.length} bytes, and those up to {offset + wanted} are wanted")
+        if offset + wanted > status.length:
+            raise corrupt(path, f"{status.length} bytes, and those up to {offset + wanted} are wanted")
         reading = self._web.calls(path, size=wanted)
         return reading.again(lambda: reading.read(full, wanted, offset=offset))
 
@@ -142,30 +142,30 @@ class HdfsStore:
         """Return how many bytes a plain file has, None where there is none."""
         full = self._full(elements(path))
         calls = self._web.calls(path)
-        found = calls.again(lambda: calls.status(full))
-        if found is None:
+        status = calls.again(lambda: calls.status(full))
+        if status is None:
             self._check_still_there(calls, path)
-        return found.length if found is not None and found.is_file else None
+        return status.length if status is not None and status.is_file else None
 
     def list(self, prefix: str, *, before: float | None = None) -> list[str]:
         """List the files below a folder, sorted; names that no store writes are passed over.
 
         With `before`, seconds since 1970, only those that were written before that, by the NameNode's clock.
         """
-        found = []
+        names = []
         for folder, files in self._walk(folder_elements(prefix)):
-            for each in files if before is None else [one for one in files if one.modified < before]:
+            for each in files if before is None else [file for file in files if file.modified < before]:
                 with suppress(PathEscapes):
                     elements(each.name)
-                    found.append("/".join((*folder, each.name)))
-        return sorted(found)
+                    names.append("/".join((*folder, each.name)))
+        return sorted(names)
 
     def folders(self, prefix: str) -> Sequence[str]:
         """Return the names of the folders right in a folder, sorted; "" is the root."""
         parts = folder_elements(prefix)
         calls = self._web.calls(prefix or self._root)
-        found = calls.again(lambda: calls.children(self._full(parts)))
-        return sorted(each.name for each in found if each.kind == "DIRECTORY")
+        children = calls.again(lambda: calls.children(self._full(parts)))
+        return sorted(each.name for each in children if each.kind == "DIRECTORY")
 
     def delete(self, path: str) -> None:
         """Remove the file if it is there. Of a folder, one that holds nothing goes; others raise `PathEscapes`."""
@@ -230,28 +230,28 @@ class HdfsStore:
         while todo:
             parts = todo.pop()
             calls, full = self._web.calls("/".join(parts) or self._root), self._full(parts)
-            found = calls.again(lambda calls=calls, full=full: calls.children(full))  # type: ignore[misc]
-            yield parts, [each for each in found if each.is_file]
-            todo.extend((*parts, each.name) for each in found if each.kind == "DIRECTORY")
+            children = calls.again(lambda calls=calls, full=full: calls.children(full))  # type: ignore[misc]
+            yield parts, [each for each in children if each.is_file]
+            todo.extend((*parts, each.name) for each in children if each.kind == "DIRECTORY")
 
     def _check_root(self, calls: Calls, *, make: bool) -> None:
-        found = calls.again(lambda: calls.status(self._folder))
-        if found is None and not make:
+        status = calls.again(lambda: calls.status(self._folder))
+        if status is None and not make:
             raise RootMissing("there is no such folder on HDFS", where=self._root)
-        if found is None:
+        if status is None:
             above = self._folder.rpartition("/")[0]
             if above:  # those above are for others as well: not private
                 calls.again(lambda: calls.make_folder(above, private=False))
             calls.again(lambda: calls.make_folder(self._folder))
-            found = calls.again(lambda: calls.status(self._folder))
+            status = calls.again(lambda: calls.status(self._folder))
         user = calls.again(calls.user)
-        if found is None:
+        if status is None:
             raise StorageUnavailable("the checkpoint root was taken away", where=self._root, path=self._root)
-        if found.kind != "DIRECTORY":
+        if status.kind != "DIRECTORY":
             reason = "the checkpoint root is not a folder"
-        elif found.owner != user:
-            reason = f"the checkpoint root belongs to user {found.owner}, not to {user}"
-        elif found.mode & _WRITABLE_BY_OTHERS:  # with an ACL, the bits of the group are the most that it gives anybody
+        elif status.owner != user:
+            reason = f"the checkpoint root belongs to user {status.owner}, not to {user}"
+        elif status.mode & _WRITABLE_BY_OTHERS:  # with an ACL, the bits of the group are the most that it gives anybody
             reason = "the checkpoint root can be written by group or others"
         else:
             return
@@ -272,12 +272,12 @@ def parse_root(root: str) -> tuple[list[str], str | None, str]:
 
     Raises `ConfigError` for anything else.
     """
-    found = _ROOT.fullmatch(root)
-    if found is None:
-        what = f"{root!r} is no root on HDFS: webhdfs://[user@]host[:port][,host[:port]...]/path is"
+    match = _ROOT.fullmatch(root)
+    if match is None:
+        problem = f"{root!r} is no root on HDFS: webhdfs://[user@]host[:port][,host[:port]...]/path is"
         if root.startswith("hdfs://"):
-            what = f"{what}, with the port of WebHDFS (9870 by itself), which is not that of hdfs://"
-        raise ConfigError(what)
-    scheme, port = _SCHEMES[found["scheme"]]
-    hosts = [host if ":" in host else f"{host}:{port}" for host in found["hosts"].split(",")]
-    return [f"{scheme}://{host}" for host in hosts], found["user"], found["path"]
+            problem = f"{problem}, with the port of WebHDFS (9870 by itself), which is not that of hdfs://"
+        raise ConfigError(problem)
+    scheme, port = _SCHEMES[match["scheme"]]
+    hosts = [host if ":" in host else f"{host}:{port}" for host in match["hosts"].split(",")]
+    return [f"{scheme}://{host}" for host in hosts], match["user"], match["path"]

@@ -58,11 +58,11 @@ class HdfsCreate:
         except NotFound:
             self._left.discard(temp)
             raise
-        found = self._calls.status(temp)
-        if found is None or found.length != len(self._data):
-            arrived = "nothing" if found is None else f"{found.length}"
+        status = self._calls.status(temp)
+        if status is None or status.length != len(self._data):
+            arrived = "nothing" if status is None else f"{status.length}"
             raise self._unavailable(f"{arrived} of {len(self._data)} bytes arrived")
-        self._file_id = found.file_id
+        self._file_id = status.file_id
         return temp
 
     def _publish(self, temp: str) -> None:
@@ -77,17 +77,17 @@ class HdfsCreate:
             self._in_doubt = was_in_doubt or self._calls.may_repeat  # this try at least has done nothing
         # Whatever the answer is: an earlier try may have worked.
         try:
-            found = self._calls.status(self._target)
+            status = self._calls.status(self._target)
         except StorageUnavailable:
             raise
         except CheckpointError as error:  # as of a token that has run out meanwhile: nothing is known by it
             self.unknown = self.unknown or self._in_doubt
             raise self._unavailable(f"HDFS does not say whether the file is there: {error.what}") from error
-        if found is None or found.file_id != self._file_id:
-            raise self._meaning(temp, answer, found)
+        if status is None or status.file_id != self._file_id:
+            raise self._meaning(temp, answer, status)
         self._left.discard(temp)
 
-    def _meaning(self, temp: str, answer: CheckpointError | None, found: Status | None) -> CheckpointError:
+    def _meaning(self, temp: str, answer: CheckpointError | None, status: Status | None) -> CheckpointError:
         """Return what it means that after an answer the name has another file, or none."""
         if answer is None:
             self.unknown = True
@@ -96,7 +96,7 @@ class HdfsCreate:
             if self._in_doubt:
                 self.unknown = True
                 return self._unavailable("neither the file nor what it was made from is there")
-            if found is None:
+            if status is None:
                 self._temp = None  # nothing was published for certain, so another may be written
                 return self._unavailable("the temporary file was taken away")
         elif self._in_doubt:
@@ -104,9 +104,9 @@ class HdfsCreate:
             # temporary file is it certain that this call changes nothing.
             self._calls.delete(temp)
             self._left.discard(temp)
-        if found is None and not isinstance(answer, AlreadyExists):
+        if status is None and not isinstance(answer, AlreadyExists):
             return answer
         return AlreadyExists("the name is taken", where=self._path, path=self._path)
 
-    def _unavailable(self, what: str) -> StorageUnavailable:
-        return StorageUnavailable(what, where=self._path, path=self._path)
+    def _unavailable(self, problem: str) -> StorageUnavailable:
+        return StorageUnavailable(problem, where=self._path, path=self._path)

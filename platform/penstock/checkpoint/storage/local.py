@@ -143,12 +143,12 @@ class LocalStore:
         make_durable(parent)
 
     def _check_root(self) -> None:
-        found = os.lstat(self._root)
-        if not stat.S_ISDIR(found.st_mode):
+        status = os.lstat(self._root)
+        if not stat.S_ISDIR(status.st_mode):
             reason = "the checkpoint root is not a folder of its own"
-        elif found.st_uid != os.geteuid():
-            reason = f"the checkpoint root belongs to user {found.st_uid}, not to {os.geteuid()}"
-        elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        elif status.st_uid != os.geteuid():
+            reason = f"the checkpoint root belongs to user {status.st_uid}, not to {os.geteuid()}"
+        elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             reason = "the checkpoint root can be written by group or others"
         else:
             return
@@ -182,9 +182,9 @@ class LocalStore:
             parts = todo.pop()
             with suppress(FileNotFoundError), self._folder(parts, "/".join(parts)) as folder:
                 with os.scandir(folder) as entries:
-                    found = tuple(entries)
-                yield parts, [entry.name for entry in found if entry.is_file(follow_symlinks=False)]
-                todo.extend((*parts, entry.name) for entry in found if entry.is_dir(follow_symlinks=False))
+                    entries_here = tuple(entries)
+                yield parts, [entry.name for entry in entries_here if entry.is_file(follow_symlinks=False)]
+                todo.extend((*parts, entry.name) for entry in entries_here if entry.is_dir(follow_symlinks=False))
 
 
 def _enter(folder: int, name: str, *, make: bool) -> int:
@@ -257,11 +257,11 @@ def _write(folder: int, name: str, data: bytes, mode: int) -> None:
 
 def _read(descriptor: int, path: str) -> bytes:
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise corrupt(path, "not a plain file")
-        if found.st_size > READ_CAP:
-            raise corrupt(path, f"{found.st_size} bytes, more than any file of a checkpoint has")
+        if status.st_size > READ_CAP:
+            raise corrupt(path, f"{status.st_size} bytes, more than any file of a checkpoint has")
         parts = []
         while part := os.read(descriptor, 2**20):
             parts.append(part)

@@ -142,7 +142,7 @@ class WebHdfs:
             reraise=True,
         )
         try:
-            found = retrying(attempt)
+            result = retrying(attempt)
         except StorageUnavailable:
             self._silent = True
             raise
@@ -150,7 +150,7 @@ class WebHdfs:
             self._silent = False
             raise
         self._silent = False
-        return found
+        return result
 
 
 class Calls:
@@ -179,23 +179,23 @@ class Calls:
         """Ask after a file or folder; None when nothing is there."""
         with self._named():
             try:
-                found = self._client._get_file_status(path)  # noqa: SLF001
+                status = self._client._get_file_status(path)  # noqa: SLF001
             except HdfsError as error:
                 if error.exception == "FileNotFoundException":
                     return None
                 raise
-            return _status(found.json()["FileStatus"])
+            return _status(status.json()["FileStatus"])
 
     def children(self, folder: str) -> list[Status]:
         """List a folder; empty where there is none."""
         with self._named():
             try:
-                found = self._client._list_status(folder)  # noqa: SLF001
+                statuses = self._client._list_status(folder)  # noqa: SLF001
             except HdfsError as error:
                 if error.exception == "FileNotFoundException":
                     return []
                 raise
-            listed = [_status(each) for each in found.json()["FileStatuses"]["FileStatus"]]
+            listed = [_status(each) for each in statuses.json()["FileStatuses"]["FileStatus"]]
             return [each for each in listed if each.name]  # without a name it is the path itself, a file
 
     def user(self) -> str:
@@ -224,8 +224,8 @@ class Calls:
                     raise _said_by(answer)
         except StorageUnavailable as error:
             if _NO_DATANODE.search(error.what) and self._is_full():
-                what = f"no room: the disks of all DataNodes are full; {error.what}"
-                raise StorageFull(what, where=self._path, path=self._path) from error
+                problem = f"no room: the disks of all DataNodes are full; {error.what}"
+                raise StorageFull(problem, where=self._path, path=self._path) from error
             raise
 
     def rename(self, source: str, target: str) -> None:
@@ -241,8 +241,8 @@ class Calls:
             with closing(self._client._open(path, offset=offset, length=length)) as answer:  # noqa: SLF001
                 data = b"".join(answer.iter_content(_PIECE))
             if len(data) != length:
-                what = f"{len(data)} bytes of {length} came"
-                raise StorageUnavailable(what, where=self._path, path=self._path)
+                problem = f"{len(data)} bytes of {length} came"
+                raise StorageUnavailable(problem, where=self._path, path=self._path)
             return data
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
@@ -253,8 +253,8 @@ class Calls:
     def _is_full(self) -> bool:
         """Return whether DataNodes are up and have no room; False where HDFS does not report it, as before 3.4."""
         with suppress(CheckpointError), self._named():
-            found = _get_status(self._client, "/").json()["FsStatus"]
-            return bool(found["remaining"] < _LITTLE * found["capacity"])
+            status = _get_status(self._client, "/").json()["FsStatus"]
+            return bool(status["remaining"] < _LITTLE * status["capacity"])
         return False
 
     @contextmanager
@@ -269,8 +269,8 @@ class Calls:
             raise
         # Not `from error`: its text has the address asked, and that has the token where HDFS gives one (F62).
         except (KeyError, ValueError) as error:
-            what = f"an answer that WebHDFS does not give: {_public(error)}"
-            raise StorageUnavailable(what, where=path, path=path) from None
+            problem = f"an answer that WebHDFS does not give: {_public(error)}"
+            raise StorageUnavailable(problem, where=path, path=path) from None
         except OSError as error:  # all that requests raises is one
             raise StorageUnavailable(f"HDFS does not answer: {_public(error)}", where=path, path=path) from None
 
@@ -297,37 +297,41 @@ def _public(error: Exception) -> str:
     return _QUERY.sub("?…", f"{type(error).__name__}: {error}")
 
 
-def _status(found: Mapping[str, Any]) -> Status:
-    if "fileId" not in found:
+def _status(fields: Mapping[str, Any]) -> Status:
+    if "fileId" not in fields:
         # HttpFS does not say it; without it a name after a lost answer could be anybody's.
         raise NotExclusive("this gateway does not say which file is which, as a NameNode's own WebHDFS does")
     return Status(
-        name=found["pathSuffix"],
-        kind=found["type"],
-        length=found["length"],
-        file_id=found["fileId"],
-        modified=found["modificationTime"] / 1_000,
-        owner=found["owner"],
-        mode=int(found["permission"], 8),
+        name=fields["pathSuffix"],
+        kind=fields["type"],
+        length=fields["length"],
+        file_id=fields["fileId"],
+        modified=fields["modificationTime"] / 1_000,
+        owner=fields["owner"],
+        mode=int(fields["permission"], 8),
     )
 
 
 def _said_by(answer: requests.Response) -> HdfsError:
     """Read what a DataNode has against a request; HdfsCLI does this for NameNodes only."""
-    said = answer.json()["RemoteException"]
-    return HdfsError(said["message"], exception=said["exception"])
+    body = answer.json()["RemoteException"]
+    return HdfsError(body["message"], exception=body["exception"])
 
 
 def _meaning(error: HdfsError, path: str) -> CheckpointError:
-    said = (str(error).strip().splitlines() or ["nothing"])[0]  # what follows is a trace of Java's
-    if error.exception is None and said.startswith("Authentication failure"):
-        return StorageDenied(f"not permitted: {said}", where=path, path=path)
-    kind, what = _MEANINGS.get(error.exception or "", (StorageUnavailable, ""))
-    if "must both be directories" in said:  # a rename onto a folder; it has no exception of its own
-        kind, what = AlreadyExists, "the name is taken"
+    message = (str(error).strip().splitlines() or ["nothing"])[0]  # what follows is a trace of Java's
+    if error.exception is None and message.startswith("Authentication failure"):
+        return StorageDenied(f"not permitted: {message}", where=path, path=path)
+    kind, problem = _MEANINGS.get(error.exception or "", (StorageUnavailable, ""))
+    if "must both be directories" in message:  # a rename onto a folder; it has no exception of its own
+        kind, problem = AlreadyExists, "the name is taken"
     if kind is not StorageUnavailable:
-        return kind(f"{what}: {said}", where=path, path=path)
-    if "could only be written to 0 of" in said and "no node(s) are excluded" in said and "are 0 datanode" not in said:
+        return kind(f"{problem}: {message}", where=path, path=path)
+    if (
+        "could only be written to 0 of" in message
+        and "no node(s) are excluded" in message
+        and "are 0 datanode" not in message
+    ):
         # DataNodes are there, answer, and take nothing: their disks are full.
-        return StorageFull(f"no room: {said}", where=path, path=path)
-    return StorageUnavailable(f"HDFS says {error.exception or 'no more than'}: {said}", where=path, path=path)
+        return StorageFull(f"no room: {message}", where=path, path=path)
+    return StorageUnavailable(f"HDFS says {error.exception or 'no more than'}: {message}", where=path, path=path)

@@ -114,8 +114,8 @@ def _source(
 
 def _since(offsets: Offsets) -> int | None:
     """Return the time from which the driver could read; None in the Offsets of drivers that did not say it."""
-    said = offsets.settings.get("since")
-    return None if said is None else int(str(said))
+    since = offsets.settings.get("since")
+    return None if since is None else int(str(since))
 
 
 def _watermarks(
@@ -141,8 +141,8 @@ def _watermarks(
 
 
 def _said(position: Position) -> int | None:
-    said = position.get(WATERMARK)
-    return None if said is None else int(said)
+    watermark = position.get(WATERMARK)
+    return None if watermark is None else int(watermark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,20 +162,20 @@ Units = dict[tuple[str, int | None], UnitDisposition]
 def _judge(engine: Engine, outcome: BatchReceipts, said: str | None) -> tuple[Units, list[dict[str, Any]]]:
     """Return what to do with each unit of each check, and the verdicts as JSON."""
     units: Units = {}
-    told = []
+    verdicts_json = []
     for node in engine.graph.checks:
         check = node.name
         for unit, verdict in engine.decide(check, outcome.measured.get(check, [])):
             sentence = _sentence(node, verdict, said)
             units[check, unit] = sentence
-            told.append({"check": check, "unit": unit, "action": sentence.action.value, **_brief(verdict)})
-    return units, told
+            verdicts_json.append({"check": check, "unit": unit, "action": sentence.action.value, **_brief(verdict)})
+    return units, verdicts_json
 
 
 def _brief(verdict: Verdict) -> dict[str, Any]:
     """Return a verdict for the Commit: with hundreds of windows in a batch, only failed rules are listed."""
-    said = verdict.to_json()
-    return {**said, "results": [r.to_json() for r in verdict.results if not r.success]}
+    brief = verdict.to_json()
+    return {**brief, "results": [r.to_json() for r in verdict.results if not r.success]}
 
 
 def _sentence(node: CheckNode, verdict: Verdict, said: str | None) -> UnitDisposition:

@@ -341,8 +341,8 @@ class Driver:
             try:
                 self.engine.sink(sink).publish(self.app(sink), commit.batch, commit.staged.get(sink, []))
             except SinkBehind as why:
-                told = find_behind(self.engine.sink, [sink], self.app, recover(self.log, Damage.LIST))
-                raise told.get(sink, why) from why
+                behind = find_behind(self.engine.sink, [sink], self.app, recover(self.log, Damage.LIST))
+                raise behind.get(sink, why) from why
             self.published[sink] = commit.batch
             yield Hook("PublishSinks", f"published {sink}", commit.batch)
 

@@ -47,31 +47,33 @@ def collect(receipts: Iterable[Mapping[str, Any]], steps: Iterable[StepNode] = (
     empty = {step.counted_as: dict.fromkeys(step.spec.counts, 0) for step in steps}
     outcome = BatchReceipts(accounting=empty)
     initial = []
-    for said in receipts:
-        match said["kind"]:
+    for receipt in receipts:
+        match receipt["kind"]:
             case "read":
-                _read(outcome, said)
+                _read(outcome, receipt)
             case "filter":
-                _add(outcome, f"filter:{said['name']}", {name: said[name] for name in ("rows", "kept", "filtered")})
+                _add(
+                    outcome, f"filter:{receipt['name']}", {name: receipt[name] for name in ("rows", "kept", "filtered")}
+                )
             case "step":
-                _add(outcome, said["counted_as"], said["counts"])
+                _add(outcome, receipt["counted_as"], receipt["counts"])
             case "state":
-                _state(outcome, said)
+                _state(outcome, receipt)
             case "initial":
-                initial.append(said)
+                initial.append(receipt)
             case "staged":
-                _staged(outcome, said)
+                _staged(outcome, receipt)
             case "measured":
-                outcome.measured.setdefault(said["check"], []).append(said["partial"])
-                _add(outcome, f"check:{said['check']}", {"in": said["rows"]})
+                outcome.measured.setdefault(receipt["check"], []).append(receipt["partial"])
+                _add(outcome, f"check:{receipt['check']}", {"in": receipt["rows"]})
             case kind:
                 raise NondeterministicStep(f"a task sent a receipt of unknown kind {kind!r}")
-    for said in initial:  # stands where the batch has changed nothing of it
-        if said["manifest"] is None:
+    for receipt in initial:  # stands where the batch has changed nothing of it
+        if receipt["manifest"] is None:
             continue
-        ref = ManifestRef(**said["manifest"])
-        outcome.state.setdefault(said["step"], {}).setdefault(str(said["partition"]), ref)
-        outcome.written["segments"] = outcome.written.get("segments", 0) + said["written"]
+        ref = ManifestRef(**receipt["manifest"])
+        outcome.state.setdefault(receipt["step"], {}).setdefault(str(receipt["partition"]), ref)
+        outcome.written["segments"] = outcome.written.get("segments", 0) + receipt["written"]
     return outcome
 
 
@@ -83,9 +85,9 @@ def check_accounting(
     `expected` is the number of rows in each source's span, as the source counts them, None where it cannot.
     """
     for source, rows in expected.items():
-        found = outcome.accounting.get(f"source:{source}", {"read": 0})["read"]
-        if rows is not None and rows != found:
-            raise AccountingBroken(f"source {source!r} has {rows:,} rows in this range and {found:,} were read")
+        read = outcome.accounting.get(f"source:{source}", {"read": 0})["read"]
+        if rows is not None and rows != read:
+            raise AccountingBroken(f"source {source!r} has {rows:,} rows in this range and {read:,} were read")
     of_steps = {step.counted_as: step.spec for step in steps}
     for name, counts in outcome.accounting.items():
         spec = of_steps.get(name)
@@ -111,45 +113,45 @@ _SUMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def _read(outcome: BatchReceipts, said: Mapping[str, Any]) -> None:
-    source = said["source"]
+def _read(outcome: BatchReceipts, receipt: Mapping[str, Any]) -> None:
+    source = receipt["source"]
     rows = outcome.rows.setdefault(source, {})
-    for partition, n in said["rows"].items():
+    for partition, n in receipt["rows"].items():
         rows[partition] = rows.get(partition, 0) + n
     highest = outcome.highest.setdefault(source, {})
-    for partition, time in said["highest"].items():
+    for partition, time in receipt["highest"].items():
         highest[partition] = max(time, highest.get(partition, time))
-    read = sum(said["rows"].values())
-    quarantined = sum(said["quarantined"].values())
+    read = sum(receipt["rows"].values())
+    quarantined = sum(receipt["quarantined"].values())
     counts = {"read": read, "quarantined": quarantined, "passed": read - quarantined}
     _add(outcome, f"source:{source}", counts)
-    if ahead := said["quarantined"].get(AHEAD, 0):
+    if ahead := receipt["quarantined"].get(AHEAD, 0):
         outcome.ahead[source] = outcome.ahead.get(source, 0) + ahead
 
 
-def _state(outcome: BatchReceipts, said: Mapping[str, Any]) -> None:
-    step, partition = said["step"], str(said["partition"])
+def _state(outcome: BatchReceipts, receipt: Mapping[str, Any]) -> None:
+    step, partition = receipt["step"], str(receipt["partition"])
     known = outcome.state.setdefault(step, {})
-    if said["manifest"] is not None:
-        found = ManifestRef(**said["manifest"])
-        if partition in known and known[partition].checksum != found.checksum:
+    if receipt["manifest"] is not None:
+        ref = ManifestRef(**receipt["manifest"])
+        if partition in known and known[partition].checksum != ref.checksum:
             raise NondeterministicStep(f"two tasks answered for partition {partition} of step {step!r}, differently")
-        known[partition] = found
-    for known_due, due in ((outcome.due, said["due"]), (outcome.due_time, said["due_time"])):
+        known[partition] = ref
+    for known_due, due in ((outcome.due, receipt["due"]), (outcome.due_time, receipt["due_time"])):
         before = known_due.get(step)
         known_due[step] = due if before is None else before if due is None else min(before, due)
-    _add(outcome, said["counted_as"], said["counts"])
+    _add(outcome, receipt["counted_as"], receipt["counts"])
     for name, count in (("segments", "written"), ("rewritten", "rewritten"), (f"state:{step}", "size")):
-        outcome.written[name] = outcome.written.get(name, 0) + said[count]
-    if said["fetched"]:
-        outcome.written["fetched"] = outcome.written.get("fetched", 0) + said["fetched"]
+        outcome.written[name] = outcome.written.get(name, 0) + receipt[count]
+    if receipt["fetched"]:
+        outcome.written["fetched"] = outcome.written.get("fetched", 0) + receipt["fetched"]
 
 
-def _staged(outcome: BatchReceipts, said: Mapping[str, Any]) -> None:
-    file = dict(said["file"])
+def _staged(outcome: BatchReceipts, receipt: Mapping[str, Any]) -> None:
+    file = dict(receipt["file"])
     unit = file.pop("unit")
     made = StagedFile(**file, stats={})
-    outcome.staged.setdefault((said["sink"], said["check"]), []).append((made, unit))
+    outcome.staged.setdefault((receipt["sink"], receipt["check"]), []).append((made, unit))
     outcome.written["output"] = outcome.written.get("output", 0) + made.size
 
 
@@ -179,7 +181,7 @@ def totals(before: Mapping[str, Mapping[str, int]], outcome: BatchReceipts) -> d
     counted = {name: dict(counts) for name, counts in outcome.accounting.items()}
     for source, rows in outcome.ahead.items():
         counted[f"source:{source}"]["too_far_ahead"] = rows
-    counted["batches"] = {"batches": 1, **{f"mostly_{what}": 1 for _, what in mostly(counted)}}
+    counted["batches"] = {"batches": 1, **{f"mostly_{reason}": 1 for _, reason in mostly(counted)}}
     return added(before, counted)
 
 
@@ -187,9 +189,9 @@ def added(
     one: Mapping[str, Mapping[str, int]], other: Mapping[str, Mapping[str, int]], times: int = 1
 ) -> dict[str, dict[str, int]]:
     """Return the sums of two sets of counts, the other taken so many times."""
-    found = {name: dict(counts) for name, counts in one.items()}
+    sums = {name: dict(counts) for name, counts in one.items()}
     for name, counts in other.items():
-        known = found.setdefault(name, {})
+        known = sums.setdefault(name, {})
         for what, n in counts.items():
             known[what] = known.get(what, 0) + times * n
-    return found
+    return sums

@@ -95,22 +95,22 @@ def _gone_to(place: str | None, sink: str, commits: Iterable[Commit], log: Log, 
 
 def find_behind(sink_of: SinkOf, names: Iterable[str], app: AppOf, recovered: Recovered) -> dict[str, SinkBehind]:
     """Return what is wrong with sinks that show less than the log says was published (SEMANTICS 9.5)."""
-    found = {}
+    behind = {}
     for sink in names:
         missing = missing_batches(sink_of, sink, app(sink), recovered)
         if missing:
-            said = ", ".join(f"{c.batch} ({_whether_there(sink_of(sink), c.staged[sink])})" for c in missing)
+            listed = ", ".join(f"{c.batch} ({_whether_there(sink_of(sink), c.staged[sink])})" for c in missing)
             seen = sink_of(sink).version(app(sink))
             shows = "no batch" if seen is None else f"batch {seen}"
-            found[sink] = SinkBehind(
+            behind[sink] = SinkBehind(
                 f"sink {sink!r} shows {shows} of this checkpoint as the newest, and has shown batch "
-                f"{missing[-1].batch}; missing: {said}",
+                f"{missing[-1].batch}; missing: {listed}",
                 where=sink_of(sink).place,
                 sink=sink,
                 shown=-1 if seen is None else seen,
                 missing=[commit.batch for commit in missing],
             )
-    return found
+    return behind
 
 
 def _whether_there(sink: SinkPublisher, files: Sequence[StagedFile]) -> str:

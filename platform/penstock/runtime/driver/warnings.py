@@ -33,11 +33,11 @@ class Cautions(Listener):
         for source, partition in sorted(_gone(commit) - _gone(before)):
             log.warning("source.partition_gone", source=source, partition=partition, batch=commit.batch)
         counted = added(commit.totals, before.totals if before is not None else {}, -1)
-        for name, what in mostly(counted):
+        for name, reason in mostly(counted):
             kind, _, of = name.partition(":")
             marks = {"watermark": moment(commit.watermarks_in[of])} if of in commit.watermarks_in else {}
-            said = {kind: of, "batch": commit.batch, "time": moment(commit.time), **marks, **counted[name]}
-            log.warning(_EVENTS[what], **said)
+            facts = {kind: of, "batch": commit.batch, "time": moment(commit.time), **marks, **counted[name]}
+            log.warning(_EVENTS[reason], **facts)
 
 
 def _gone(commit: Commit | None) -> set[tuple[str, str]]:

@@ -52,8 +52,8 @@ class Guarantee:
     why: str
 
     def __str__(self) -> str:
-        said = "exactly once" if self.exactly_once else "at least once"
-        return f"{said}: {self.why}"
+        text = "exactly once" if self.exactly_once else "at least once"
+        return f"{text}: {self.why}"
 
 
 def explain_graph(graph: JobGraph) -> list[Section]:
@@ -115,10 +115,10 @@ def _step(node: Node) -> str:
 
 
 def _source(node: SourceNode) -> str:
-    said = f"source {node.name}: {type(node.source).__name__}"
+    text = f"source {node.name}: {type(node.source).__name__}"
     if node.event_time is not None:
-        said += f", event time {node.event_time}, at most {Duration(node.max_out_of_order)} out of order"
-    return said
+        text += f", event time {node.event_time}, at most {Duration(node.max_out_of_order)} out of order"
+    return text
 
 
 def _change(node: FilterNode | SelectNode | WithColumnsNode | TransformNode | UnionNode) -> str:

@@ -66,10 +66,10 @@ class StatusRecords:
 
     def newest_of(self, writer: str | None) -> int | None:
         """Return the number of the newest record if this writer wrote it; None for any writer."""
-        found = self._records.newest()
-        if found is None or (writer is not None and found.body.get("writer") != writer):
+        record = self._records.newest()
+        if record is None or (writer is not None and record.body.get("writer") != writer):
             return None
-        return found.seq
+        return record.seq
 
 
 @dataclass

@@ -49,8 +49,8 @@ class _Lines:
 
 
 def _timed(logger: Any, level: str, event: MutableMapping[str, Any]) -> str:
-    told = {name: value for name, value in event.items() if value is not None}
-    return f"{datetime.now().astimezone():%H:%M:%S} {_in_words(logger, level, told).removeprefix('info: ')}"
+    fields = {name: value for name, value in event.items() if value is not None}
+    return f"{datetime.now().astimezone():%H:%M:%S} {_in_words(logger, level, fields).removeprefix('info: ')}"
 
 
 def _in_words(_: Any, level: str, event: MutableMapping[str, Any]) -> str:

@@ -59,12 +59,12 @@ def process_runs(pid: int, start: str) -> bool:
 
 def session_members(session: int) -> list[int]:
     """Return the processes of a session that run; one that has ended and waits to be asked after does not."""
-    found = []
+    members = []
     for pid in _all_pids():
         with suppress(ProcessLookupError, PermissionError):
             if os.getsid(pid) == session and not _is_zombie(pid):
-                found.append(pid)
-    return found
+                members.append(pid)
+    return members
 
 
 def kill_session(session: int, start: str, *, within: float) -> list[int]:
@@ -98,19 +98,19 @@ def environment_of(pid: int) -> dict[str, str]:
 
 def leaders() -> list[int]:
     """Return the processes that began a session."""
-    found = []
+    pids = []
     for pid in _all_pids():
         with suppress(ProcessLookupError, PermissionError):
             if os.getsid(pid) == pid:
-                found.append(pid)
-    return found
+                pids.append(pid)
+    return pids
 
 
 def _all_pids() -> list[int]:
     if (_PROC / "self").exists():
         return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()]
-    asked = ["ps", "-A", "-o", "pid="]
-    listed = subprocess.run(asked, check=True, capture_output=True, text=True)  # noqa: S603 - our own words
+    command = ["ps", "-A", "-o", "pid="]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 - our own words
     return [int(pid) for pid in listed.stdout.split()]
 
 
@@ -136,5 +136,5 @@ def _stat(pid: int) -> list[str]:
 
 
 def _ps(field: str, pid: int) -> str:
-    asked = ["ps", "-o", field, "-p", str(pid)]
-    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout  # noqa: S603 - a number varies
+    command = ["ps", "-o", field, "-p", str(pid)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout  # noqa: S603 - a number varies

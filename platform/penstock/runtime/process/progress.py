@@ -148,8 +148,8 @@ class BarProgress:
 
     def starting(self, facts: Mapping[str, Any]) -> None:
         """Print what runs and where."""
-        said = " · ".join(f"{name} {value}" for name, value in facts.items())
-        self._console.print(f"[bold]{self._job}[/bold]  {said}", highlight=False)
+        line = " · ".join(f"{name} {value}" for name, value in facts.items())
+        self._console.print(f"[bold]{self._job}[/bold]  {line}", highlight=False)
 
     def superseded(self, found: Superseded) -> None:
         """Print what sinks show that the restore leaves behind."""

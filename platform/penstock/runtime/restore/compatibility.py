@@ -97,13 +97,13 @@ def compare(
         unread: The sources that cannot be read further, each with its error.
         described: The current settings of the job.
     """
-    found = [
+    findings = [
         *_steps(graph, recovered, stored, drop),
         *_sources(graph, recovered, unread or {}),
         *_sinks(graph, recovered, unfit or {}),
     ]
     before = recovered.committed_by.described if recovered.committed_by is not None else {}
-    return list(_with_settings(found, before, described)) if before and described is not None else found
+    return list(_with_settings(findings, before, described)) if before and described is not None else findings
 
 
 def refuse(findings: Iterable[Finding]) -> None:
@@ -158,13 +158,15 @@ def _steps(
     state = recovered.commit.state if recovered.commit is not None else {}
     for node in graph.steps:
         if node.name in state:
-            found = _known(node, recovered, stored.get(node.name, Evolution()))
+            finding = _known(node, recovered, stored.get(node.name, Evolution()))
         else:
-            found = _without_state(node, recovered)
+            finding = _without_state(node, recovered)
         if node.name in drop:
-            what = f"step {node.name!r} is to be dropped and the job still has it; under another name it starts empty"
-            found = replace(found, refusal=StepsChanged(what, where=str(node.site)))
-        yield found
+            problem = (
+                f"step {node.name!r} is to be dropped and the job still has it; under another name it starts empty"
+            )
+            finding = replace(finding, refusal=StepsChanged(problem, where=str(node.site)))
+        yield finding
     known = [node.name for node in graph.steps]
     for step in state:
         if step not in known:
@@ -179,12 +181,12 @@ def _known(node: StepNode, recovered: Recovered, stored: Stored) -> Finding:
     says = stored.refused
     refusal: PenstockError | None = None
     if says:
-        what = f"step {node.name!r} cannot resume from its state: {'; '.join(says)}"
-        refusal = StepsChanged(what, where=str(node.site))
+        problem = f"step {node.name!r} cannot resume from its state: {'; '.join(says)}"
+        refusal = StepsChanged(problem, where=str(node.site))
     if kept != node.partitions:
-        said = f"{node.partitions} partitions and its state has {kept}"
-        says = (f"it has {said}, which a restore with --partitions {node.partitions} changes", *says)
-        refusal = PartitionsChanged(f"step {node.name!r} has {said}", where=str(node.site))
+        difference = f"{node.partitions} partitions and its state has {kept}"
+        says = (f"it has {difference}, which a restore with --partitions {node.partitions} changes", *says)
+        refusal = PartitionsChanged(f"step {node.name!r} has {difference}", where=str(node.site))
     if refusal is not None:
         return _step(node, Compatibility.INCOMPATIBLE, says, refusal)
     return _step(node, Compatibility.KEPT, stored.accepted, _unforeseen(node.name, Kind.STEP, recovered))
@@ -215,9 +217,9 @@ def _dropped(step: str, known: list[str], *, let_go: bool) -> Finding:
         )
         return Finding(kind=Kind.STEP, name=step, fate=Compatibility.DROPPED, says=says)
     has = ", ".join(known) or "none"
-    what = f"the checkpoint has state of step {step!r}, and the job has only {has}"
+    problem = f"the checkpoint has state of step {step!r}, and the job has only {has}"
     says = (f"its state would be lost; --drop {step} lets it go",)
-    return Finding(kind=Kind.STEP, name=step, fate=Compatibility.DROPPED, says=says, refusal=StepsChanged(what))
+    return Finding(kind=Kind.STEP, name=step, fate=Compatibility.DROPPED, says=says, refusal=StepsChanged(problem))
 
 
 # --- sources -------------------------------------------------------------------------------------
@@ -241,12 +243,14 @@ def _sources(graph: JobGraph, recovered: Recovered, unread: Mapping[str, Penstoc
             yield Finding(kind=Kind.SOURCE, name=name, fate=Compatibility.NEW, says=begins, refusal=refusal)
     for name in dict.fromkeys([*read, *fixed]):
         if name not in names:
-            what = (
+            problem = (
                 f"the checkpoint has read source {name!r} up to a position, and the job has only {', '.join(names)}; "
                 "under another name a source is read from its beginning"
             )
             lost = ("its position would be lost",)
-            yield Finding(kind=Kind.SOURCE, name=name, fate=Compatibility.GONE, says=lost, refusal=StepsChanged(what))
+            yield Finding(
+                kind=Kind.SOURCE, name=name, fate=Compatibility.GONE, says=lost, refusal=StepsChanged(problem)
+            )
 
 
 def _unforeseen(name: str, kind: Kind, recovered: Recovered) -> PenstockError | None:
@@ -287,13 +291,13 @@ def _gone(name: str, last: Commit | None) -> Finding:
     if last is None:
         return Finding(kind=Kind.SINK, name=name, fate=Compatibility.GONE, says=("what it shows stays",))
     rows = sum(file.rows for file in last.staged[name])
-    what = (
+    problem = (
         f"batch {last.batch} has {rows:,} rows for sink {name!r}, which may not have been published, and the "
         "job has no such sink any more; start it once as it was and stop it, or let them go with "
         f"`penstock sinks JOB skip {name}`"
     )
     says = (f"{rows:,} rows of batch {last.batch} may not have been published",)
-    return Finding(kind=Kind.SINK, name=name, fate=Compatibility.GONE, says=says, refusal=StepsChanged(what))
+    return Finding(kind=Kind.SINK, name=name, fate=Compatibility.GONE, says=says, refusal=StepsChanged(problem))
 
 
 def _sinks_of(recovered: Recovered) -> dict[str, None]:

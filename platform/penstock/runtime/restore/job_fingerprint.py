@@ -35,9 +35,9 @@ def described(graph: JobGraph, suites: Mapping[str, Any]) -> dict[str, dict[str,
 def changes_of(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
     """Return in words how settings differ."""
     return tuple(
-        f"{what} was {before.get(what, 'none')} and is {now.get(what, 'none')}"
-        for what in dict.fromkeys([*before, *now])
-        if before.get(what) != now.get(what)
+        f"{name} was {before.get(name, 'none')} and is {now.get(name, 'none')}"
+        for name in dict.fromkeys([*before, *now])
+        if before.get(name) != now.get(name)
     )
 
 
@@ -45,8 +45,8 @@ def _settings(node: Node, suites: Mapping[str, Any]) -> Iterator[tuple[str, dict
     match node:
         case SourceNode():
             bounds = ((n, getattr(node, n)) for n in ("max_out_of_order", "idle_after", "max_future"))
-            said = {name: str(Duration(micros)) for name, micros in bounds if micros is not None}
-            yield "source", {"event_time": node.event_time, **said} if node.event_time is not None else {}
+            texts = {name: str(Duration(micros)) for name, micros in bounds if micros is not None}
+            yield "source", {"event_time": node.event_time, **texts} if node.event_time is not None else {}
         case FilterNode(predicate=predicate):
             yield "filter", {"predicate": predicate}
         case SelectNode(expressions=expressions):
@@ -64,5 +64,5 @@ def _settings(node: Node, suites: Mapping[str, Any]) -> Iterator[tuple[str, dict
 
 def _digest(suite: Any) -> str:
     """Return what tells one suite from another: a few characters of the digest of what it says."""
-    said = json.loads(Path(suite).read_text()) if isinstance(suite, str | Path) else suite
-    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:12]
+    content = json.loads(Path(suite).read_text()) if isinstance(suite, str | Path) else suite
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:12]

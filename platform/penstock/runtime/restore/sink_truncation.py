@@ -41,9 +41,9 @@ def plan_truncation(graph: JobGraph, app: Callable[[str], str], point: RestorePo
     for name in [*sinks, *(name for name in rows if name not in sinks)]:
         if not isinstance(sinks.get(name), TruncatableSink) and (name in rows or superseded.before is not None):
             which = "is not among the job's sinks any more" if name not in sinks else "takes nothing back"
-            said = f"{rows[name]:,} rows" if name in rows else "rows that the log no longer counts"
-            raise CannotTruncate(f"sink {name!r} {which}, and has {said} of later batches", sink=name)
-    found: dict[str, int] = {}
+            amount = f"{rows[name]:,} rows" if name in rows else "rows that the log no longer counts"
+            raise CannotTruncate(f"sink {name!r} {which}, and has {amount} of later batches", sink=name)
+    versions: dict[str, int] = {}
     for name, sink in sinks.items():
         if isinstance(sink, TruncatableSink):
             try:
@@ -51,8 +51,8 @@ def plan_truncation(graph: JobGraph, app: Callable[[str], str], point: RestorePo
             except CannotTruncate as why:
                 raise CannotTruncate(f"sink {name!r}: {why.what}", where=why.where, sink=name) from why
             if version is not None:
-                found[name] = version
-    return found
+                versions[name] = version
+    return versions
 
 
 def _target(app: str, point: RestorePoint) -> Target:
@@ -113,7 +113,9 @@ def _restores_since(recovered: Recovered, slot: int) -> Iterator[Restore]:
     that truncates is purged as long as a name precedes it.
     """
     if any(kept.slot <= slot for kept in recovered.kept):
-        yield from (one for one in recovered.restores if one.place is not None and one.place.slot > slot)
+        yield from (
+            restore for restore in recovered.restores if restore.place is not None and restore.place.slot > slot
+        )
         return
     for number in recovered.log.slots.listed():
         try:
