@@ -54,14 +54,14 @@ class PublishSinks:
 
 @dataclass(frozen=True, slots=True)
 class AckSources:
-    """Stage c5, idempotent: report to the sources that want it how far they were read."""
+    """c5: tell the sources that ask for it how far they were read (idempotent)."""
 
     batch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """Stage c6, idempotent: delete what no kept Commit needs."""
+    """c6: delete what no kept Commit needs (idempotent)."""
 
     batch: int
 
