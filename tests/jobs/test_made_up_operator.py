@@ -39,13 +39,12 @@ from penstock.operators.protocol import (
     Tally,
 )
 from penstock.operators.schema_evolution import Evolution
-from penstock.operators.whole_rows import WholeRows
+from penstock.operators.whole_rows import WholeRows, WholeRowsStep
 from penstock.runtime.inspect.explain import explain_graph
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.state import read
 from penstock.state.parts import Merge, Part, by_name
-from penstock.state.reader import Adapters
 from penstock.state.writer import Change
 from penstock.testing import Crashed, Harness
 from penstock.time.arrival import ARRIVAL, Stand
@@ -128,7 +127,7 @@ class PairSide:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pairs:
+class Pairs(WholeRowsStep):
     """Behind the shuffle: a part for each side, in which a newer row of a key hides the older."""
 
     sides: tuple[WholeRows, ...]
@@ -151,29 +150,15 @@ class Pairs:
         return f"pairs of {self.keys}"
 
     @property
-    def described(self) -> Mapping[str, Any]:
-        return {}
-
-    @property
-    def hash_column(self) -> str:
-        return HASHED
-
-    @property
     def parts(self) -> Mapping[str, Part]:
         identity = tuple(self.keys.names)
         return by_name(Part(name=name, identity=identity, merge=Merge.LATEST, table=MAIN) for name in PARTS)
-
-    def adapters(self, facts: Mapping[str, Any]) -> Adapters:
-        return Adapters()
 
     def evolution(self, state: StateView) -> Evolution:
         return Evolution()
 
     def evolved(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> Evolution:
         return Evolution()
-
-    def lost(self, state: StateView) -> tuple[str, ...]:
-        return ()
 
     @property
     def tables(self) -> Mapping[str, pa.Schema]:

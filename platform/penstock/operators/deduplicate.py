@@ -12,10 +12,9 @@ A batch costs what its rows and the keys that are due cost, however many keys ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -42,10 +41,9 @@ from penstock.operators.protocol import (
     Tally,
 )
 from penstock.operators.schema_evolution import Evolution, evolve
-from penstock.operators.whole_rows import WholeRows
+from penstock.operators.whole_rows import WholeRows, WholeRowsStep
 from penstock.state.keys import Bools, Ints
 from penstock.state.parts import Merge, Part, by_name
-from penstock.state.reader import Adapters
 from penstock.state.row_layout import DELETED, EXPIRES, GROUP, HASH, conform
 from penstock.state.writer import Change
 from penstock.time.arrival import Stand
@@ -100,7 +98,7 @@ class DeduplicateSide:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeduplicateStep:
+class DeduplicateStep(WholeRowsStep):
     """The step in the state partitions; `within` is in microseconds."""
 
     name: str
@@ -117,11 +115,6 @@ class DeduplicateStep:
         """Return the output, which has the columns of the input."""
         return {MAIN_OUTLET: self.rows_as.visible}
 
-    @property
-    def explained(self) -> Mapping[str, str]:
-        """Return nothing."""
-        return {}
-
     # --- what is kept -------------------------------------------------------------------------
 
     @property
@@ -131,28 +124,10 @@ class DeduplicateStep:
         return f"[{keys}] event time of the first row"
 
     @property
-    def described(self) -> Mapping[str, Any]:
-        """Return nothing: the newest row of a key is its state, and columns say what they are."""
-        return {}
-
-    @property
-    def hash_column(self) -> str:
-        """Return the column of what comes through the shuffle that has the hashes of the keys."""
-        return HASHED
-
-    @property
     def parts(self) -> Mapping[str, Part]:
         """Return that the newest row of a key hides the older; the main table shows keys, and deadlines follow."""
         shown, keys = {STATE: MAIN, DEADLINES: None}, tuple(self.keys.names)
         return by_name(Part(name=n, identity=keys, merge=Merge.LATEST, table=table) for n, table in shown.items())
-
-    def adapters(self, facts: Mapping[str, Any]) -> Adapters:
-        """Return nothing: what is kept never differs."""
-        return Adapters()
-
-    def adapted(self, table: str, layout: str) -> Callable[[pa.Table], pa.Table]:
-        """Return rows as they are, for the same reason."""
-        return lambda rows: rows
 
     def evolution(self, state: StateView) -> Evolution:
         """Return how this state differs: the step resumes from state of the same keys only."""
@@ -169,10 +144,6 @@ class DeduplicateStep:
         moved = keys != self.keys.names and sorted(keys) == sorted(self.keys.names)
         order = ("the key columns stand in another order, which gives keys other hashes",) if moved else ()
         return evolve(pa.schema([stored.field(key) for key in keys]), self.keys, _KEPT, _KEPT) + Evolution(order)
-
-    def lost(self, state: StateView) -> tuple[str, ...]:
-        """Return nothing: the step reads all that it wrote."""
-        return ()
 
     @property
     def tables(self) -> Mapping[str, pa.Schema]:

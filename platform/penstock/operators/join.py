@@ -16,10 +16,9 @@ that the bounds reach.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -48,10 +47,9 @@ from penstock.operators.protocol import (
     Tally,
 )
 from penstock.operators.schema_evolution import Evolution, evolve
-from penstock.operators.whole_rows import WholeRows
+from penstock.operators.whole_rows import WholeRows, WholeRowsStep
 from penstock.state.keys import Bools, Ints
 from penstock.state.parts import Merge, Part, by_name
-from penstock.state.reader import Adapters
 from penstock.state.row_layout import DELETED, EXPIRES, GROUP, HASH, conform
 from penstock.state.writer import Change
 from penstock.time.arrival import Stand, arrival_ranks
@@ -132,7 +130,7 @@ class JoinSide:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinStep:
+class JoinStep(WholeRowsStep):
     """The step in the state partitions; the bounds are in microseconds, and inclusive."""
 
     name: str
@@ -154,11 +152,6 @@ class JoinStep:
         """Return the output: keys, then the columns of the left and of the right input."""
         return {MAIN_OUTLET: pa.schema([*self.keys, *self.columns(0), *self.columns(1)])}
 
-    @property
-    def explained(self) -> Mapping[str, str]:
-        """Return nothing."""
-        return {}
-
     # --- what is kept -------------------------------------------------------------------------
 
     @property
@@ -171,28 +164,10 @@ class JoinStep:
         return f"[{self._key_words}] rows of both inputs, right - left from {self.earliest} to {self.latest} us"
 
     @property
-    def described(self) -> Mapping[str, Any]:
-        """Return nothing: rows of state say of themselves what they are."""
-        return {}
-
-    @property
-    def hash_column(self) -> str:
-        """Return the column of what comes through the shuffle that has the hashes of the keys."""
-        return HASHED
-
-    @property
     def parts(self) -> Mapping[str, Part]:
         """Return a part for each input, which appends; the main table shows both."""
         keys = tuple(self.keys.names)
         return by_name(Part(name=side, identity=keys, merge=Merge.APPEND, table=MAIN) for side in SIDES)
-
-    def adapters(self, facts: Mapping[str, Any]) -> Adapters:
-        """Return nothing: what is kept never differs."""
-        return Adapters()
-
-    def adapted(self, table: str, layout: str) -> Callable[[pa.Table], pa.Table]:
-        """Return rows as they are, for the same reason."""
-        return lambda rows: rows
 
     def evolution(self, state: StateView) -> Evolution:
         """Return how this state differs."""
@@ -229,10 +204,6 @@ class JoinStep:
     def _evolved(self, stored: pa.Schema, columns: pa.Schema) -> Evolution:
         own = {*_OWN, *self.keys.names}
         return evolve(self.keys, self.keys, pa.schema([f for f in stored if f.name not in own]), columns)
-
-    def lost(self, state: StateView) -> tuple[str, ...]:
-        """Return nothing: the step reads all that it wrote."""
-        return ()
 
     @property
     def tables(self) -> Mapping[str, pa.Schema]:

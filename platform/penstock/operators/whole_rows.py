@@ -2,20 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.operators.protocol import HASHED, TIME, BoundSide, Emit, RowsOfBranch, Send, StepFacts, Tally
+from penstock.operators.protocol import HASHED, TIME, BoundSide, Emit, RowsOfBranch, Send, StateView, StepFacts, Tally
 from penstock.sources.base import PARTITION, POSITION
+from penstock.state.reader import Adapters
 from penstock.time.arrival import ARRIVAL, arrival_order, described, of_source, split
 
-__all__ = ["WholeRows"]
+__all__ = ["WholeRows", "WholeRowsStep"]
 
 _PLACE = "_penstock_place"
 """int32: the place of a row's port among all, the first part of the order of arrival (SEMANTICS 1.6)."""
+
+
+class WholeRowsStep:
+    """What steps after the shuffle have in common whose inputs are sent whole: nothing is said of most (see `Step`).
+
+    Rows of their state say by their columns what they are, so nothing that was stored has to be adapted.
+    """
+
+    __slots__ = ()
+
+    @property
+    def explained(self) -> Mapping[str, str]:
+        """Return nothing."""
+        return {}
+
+    @property
+    def described(self) -> Mapping[str, Any]:
+        """Return nothing."""
+        return {}
+
+    @property
+    def hash_column(self) -> str:
+        """Return the column of the hashes that `WholeRows` sends."""
+        return HASHED
+
+    def adapters(self, facts: Mapping[str, Any]) -> Adapters:
+        """Return nothing: a column is found by its name, and one that is new is null."""
+        return Adapters()
+
+    def adapted(self, table: str, layout: str) -> Callable[[pa.Table], pa.Table]:
+        """Return rows as they are."""
+        return lambda rows: rows
+
+    def lost(self, state: StateView) -> tuple[str, ...]:
+        """Return nothing: the step reads all that it wrote."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

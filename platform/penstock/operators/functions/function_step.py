@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -43,11 +42,10 @@ from penstock.operators.protocol import (
     Tally,
 )
 from penstock.operators.schema_evolution import Evolution, evolve
-from penstock.operators.whole_rows import WholeRows
+from penstock.operators.whole_rows import WholeRows, WholeRowsStep
 from penstock.state.full_compaction import live_rows
 from penstock.state.keys import Bools, Ints
 from penstock.state.parts import Merge, Part, by_name
-from penstock.state.reader import Adapters
 from penstock.state.row_layout import DELETED, EXPIRES, GROUP, HASH, conform
 from penstock.state.writer import Change
 from penstock.time.arrival import BY_TIME, Stand
@@ -130,7 +128,7 @@ def _column(expression: str | None, columns: pa.Schema) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionStepWork:
+class FunctionStepWork(WholeRowsStep):
     """A step with a function, after the shuffle."""
 
     spec: FunctionStep
@@ -148,11 +146,6 @@ class FunctionStepWork:
         return {MAIN_OUTLET: self.spec.output, ASIDE_OUTLET: aside, SNAPSHOTS_OUTLET: self._held}
 
     @property
-    def explained(self) -> Mapping[str, str]:
-        """Return nothing."""
-        return {}
-
-    @property
     def _held(self) -> pa.Schema:
         return pa.schema([*self.spec.keys, *self.spec.state])
 
@@ -168,24 +161,6 @@ class FunctionStepWork:
         timeout = self.spec.timeout
         named = [*(["idle"] if timeout.idle is not None else []), *(["event_time"] if timeout.event_time else [])]
         return f"timeout {' and '.join(named) or 'none'}"
-
-    @property
-    def described(self) -> Mapping[str, Any]:
-        """Return nothing: the newest row of a key is its state, and columns say what they are."""
-        return {}
-
-    def adapters(self, facts: Mapping[str, Any]) -> Adapters:
-        """Return nothing: a column is found by its name, and one that is new is null."""
-        return Adapters()
-
-    def adapted(self, table: str, layout: str) -> Callable[[pa.Table], pa.Table]:
-        """Return rows as they are, for the same reason."""
-        return lambda rows: rows
-
-    @property
-    def hash_column(self) -> str:
-        """Return the column of what comes through the shuffle that has the hashes of the keys."""
-        return HASHED
 
     @property
     def parts(self) -> Mapping[str, Part]:
