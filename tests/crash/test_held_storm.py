@@ -28,8 +28,8 @@ from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import CannotRestore, Fenced, HeldDecided, HeldNotFound, HolderAlive, PenstockError, SinkError
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
-from penstock.quality.held.batches import HeldBatch, HeldPins, find_held, waiting
-from penstock.quality.held.decisions import Decision, HeldRecords
+from penstock.quality.held.decision_records import Decision, HeldRecords
+from penstock.quality.held.release import HeldBatch, HeldPins, find_held, waiting
 from penstock.quality.policy import OnFail
 from penstock.quality.suite import Severity
 from penstock.quality.verdict import RuleResult, Status, Verdict
@@ -321,7 +321,7 @@ def _never_undone(*asked: Any) -> HeldBatch:
     [
         pytest.param("penstock.runtime.process.held_service.find_held", _never_undone, id="a restore is not looked at"),
         pytest.param(
-            "penstock.quality.held.batches.held_app", lambda uuid, sink, batch: f"{uuid}/{sink}/held", id="one app"
+            "penstock.quality.held.release.held_app", lambda uuid, sink, batch: f"{uuid}/{sink}/held", id="one app"
         ),
         pytest.param("penstock.runtime.driver.retention.compact", _forgets, id="a compaction forgets what waits"),
     ],

@@ -26,7 +26,7 @@ from penstock.checkpoint.log.takeover import View, claim, survey
 from penstock.checkpoint.storage import temporary_folders
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.errors import CannotCopy, CheckpointMoved, Fenced, MoveUnfinished
-from penstock.quality.held.decisions import Decision, HeldRecords
+from penstock.quality.held.decision_records import Decision, HeldRecords
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.process.launch import RunOrder, _look_first
 from penstock.runtime.restore.move import finish_move, move_checkpoint

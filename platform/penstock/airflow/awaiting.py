@@ -126,7 +126,7 @@ class AskingOperator(StreamOperator):
         """Return a task's result once the stream is as requested, or a newer command has restarted it."""
         generation, reached = int(said["generation"]), awaited(self.until)
         if not self.deferrable:
-            return self._outcome(self._wait(generation, lambda found: found.phase in reached), said, context)
+            return self._outcome(self._wait(generation, lambda seen: seen.phase in reached), said, context)
         stream = self._control().newest()
         if stream.phase in reached or stream.first > generation:
             return self._outcome(stream, said, context)

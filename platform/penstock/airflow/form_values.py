@@ -43,17 +43,17 @@ def offered(project: Project, jobs: list[str], *, budget: float = BUDGET) -> dic
     """
     file = _cache(project)
     before = _read(file)
-    found: dict[str, Starts] = {}
-    asking = threading.Thread(target=_ask, args=(project, jobs, found, budget), daemon=True, name="penstock-offers")
+    starts: dict[str, Starts] = {}
+    asking = threading.Thread(target=_ask, args=(project, jobs, starts, budget), daemon=True, name="penstock-offers")
     asking.start()
     asking.join(budget)
-    known = {job: dict(found[job]) if job in found else before.get(job, {}) for job in jobs}
+    known = {job: dict(starts[job]) if job in starts else before.get(job, {}) for job in jobs}
     if known != before:
         _write(file, known)
     return {job: {"last": "where it left off", **kept, "empty": "nothing: start over"} for job, kept in known.items()}
 
 
-def _ask(project: Project, jobs: list[str], found: dict[str, Starts], budget: float) -> None:
+def _ask(project: Project, jobs: list[str], starts: dict[str, Starts], budget: float) -> None:
     """Ask the stores of all jobs, each root until it fails to answer once; a log in trouble offers less.
 
     They are asked in any order, so that no job is always the one that the budget does not reach.
@@ -70,12 +70,12 @@ def _ask(project: Project, jobs: list[str], found: dict[str, Starts], budget: fl
             if root in silent:
                 continue
             with hurried(left):
-                found[job] = _kept(root, job)
+                starts[job] = _kept(root, job)
         except (StorageUnavailable, OSError):
             if root is not None:
                 silent.add(root)
         except PenstockError:
-            found[job] = {}
+            starts[job] = {}
 
 
 def _kept(root: Path, job: str) -> Starts:

@@ -202,7 +202,7 @@ class WaitStream(ResumableJobMixin, StreamOperator):
         """
         first = int(external_id)
         rests = through(self.until)
-        while (stream := self._wait(first, lambda found: self._is_there(found.phase), rests)).first > first:
+        while (stream := self._wait(first, lambda seen: self._is_there(seen.phase), rests)).first > first:
             first = self._followed(first, context).first
             if self._is_there(stream.phase):
                 break

@@ -61,9 +61,9 @@ def _findings(project: Project) -> Iterator[Finding]:
     from penstock.runtime.spark.java import java_command, java_major, java_says, java_trouble
 
     java = java_command(os.environ)
-    said = java_says(java)
-    trouble = java_trouble(java, said, os.environ.get("JAVA_HOME"))
-    yield Finding("Java", f"{java_major(said)}, {java}", trouble or "")
+    version = java_says(java)
+    trouble = java_trouble(java, version, os.environ.get("JAVA_HOME"))
+    yield Finding("Java", f"{java_major(version)}, {java}", trouble or "")
     yield from package_findings()
     if trouble is None:
         yield _jars(project)
@@ -105,8 +105,8 @@ def _jars(project: Project) -> Finding:
     jars = delta_jars(project.jars)
     if are_there(jars):  # others beside them are the user's own, for Spark
         return Finding("jars", f"{len(jars.wanted())} of delta-spark in {project.jars}")
-    said = [line for line in ensure(jars) if " is extra: " not in line]
-    return Finding("jars", f"{len(jars.wanted())} of delta-spark fetched into {project.jars}", "; ".join(said))
+    missing = [line for line in ensure(jars) if " is extra: " not in line]
+    return Finding("jars", f"{len(jars.wanted())} of delta-spark fetched into {project.jars}", "; ".join(missing))
 
 
 def _configuration(project: Project) -> Iterator[Finding]:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from penstock.checkpoint.log.recovery import Recovered
-    from penstock.quality.held.batches import HeldBatch, SessionOnDemand
-    from penstock.quality.held.decisions import Decision, HeldDecision
+    from penstock.quality.held.decision_records import Decision, HeldDecision
+    from penstock.quality.held.release import HeldBatch, SessionOnDemand
     from penstock.runtime.process.project import LoadedJob
 
 __all__ = ["commands"]
@@ -52,8 +52,8 @@ def _held(context: typer.Context, job: JobName) -> None:
 def _list(context: typer.Context, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
     """List the held batches that wait for a decision."""
     from penstock.checkpoint.roots import control_store
-    from penstock.quality.held.batches import undecided
-    from penstock.quality.held.decisions import HeldRecords
+    from penstock.quality.held.decision_records import HeldRecords
+    from penstock.quality.held.release import undecided
 
     job = context.obj
     with outcome(debug=debug):
@@ -78,8 +78,8 @@ def _add_decision(verb: str, summary: str) -> None:
         project: ProjectFolder = None,
         debug: Debug = False,
     ) -> None:
-        from penstock.quality.held.batches import SessionOnDemand
-        from penstock.quality.held.decisions import Decision
+        from penstock.quality.held.decision_records import Decision
+        from penstock.quality.held.release import SessionOnDemand
         from penstock.runtime.process.launch import open_spark
 
         with outcome(debug=debug):
@@ -106,8 +106,8 @@ def _decided(loaded: LoadedJob, batch: int, decision: Decision, spark: SessionOn
     from penstock.checkpoint.log.metadata import read_metadata
     from penstock.checkpoint.roots import control_store, job_log
     from penstock.checkpoint.storage.hdfs_cache import open_store, shown
-    from penstock.quality.held.batches import find_held
-    from penstock.quality.held.decisions import HeldRecords
+    from penstock.quality.held.decision_records import HeldRecords
+    from penstock.quality.held.release import find_held
     from penstock.quality.held.requests import AGAIN, HeldAsks
     from penstock.runtime.driver.settings import Identity
     from penstock.runtime.process.heartbeat import StatusRecords

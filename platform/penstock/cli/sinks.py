@@ -67,7 +67,7 @@ def _reconcile(job: str, verb: str, sink: str | None = None, *, json: bool, proj
     from penstock.checkpoint.log.recovery import Damage, recover
     from penstock.checkpoint.roots import control_store, job_log
     from penstock.checkpoint.storage.hdfs_cache import open_store, shown
-    from penstock.quality.held.batches import SessionOnDemand
+    from penstock.quality.held.release import SessionOnDemand
     from penstock.runtime.driver.settings import Identity
     from penstock.runtime.process.launch import open_spark
     from penstock.runtime.process.takeover_policy import holder_name, watch_holder

@@ -47,37 +47,37 @@ def status(job: JobName, *, json: Json = False, project: ProjectFolder = None, d
         show(table)
 
 
-def _status_rows(found: JobStatus) -> Iterator[tuple[str, str]]:
-    yield "job", found.job
-    yield "state", found.state.value + ("" if found.moved_to is None else f", at {found.moved_to}")
-    if found.holder is not None:
-        age = "" if found.heartbeat_age is None else f", heartbeat {max(0.0, found.heartbeat_age):,.0f} s ago"
-        yield "holder", f"{found.holder}{age}"
-    if found.epoch is not None:
-        yield "epoch", str(found.epoch)
-    if found.last is not None:
-        yield from _last_batch(found.last, found.record)
-        yield from _totals(found.totals)
-        if found.goes_on_from != found.last.batch:
-            target = "nothing" if found.goes_on_from is None else f"batch {found.goes_on_from}"
+def _status_rows(status: JobStatus) -> Iterator[tuple[str, str]]:
+    yield "job", status.job
+    yield "state", status.state.value + ("" if status.moved_to is None else f", at {status.moved_to}")
+    if status.holder is not None:
+        age = "" if status.heartbeat_age is None else f", heartbeat {max(0.0, status.heartbeat_age):,.0f} s ago"
+        yield "holder", f"{status.holder}{age}"
+    if status.epoch is not None:
+        yield "epoch", str(status.epoch)
+    if status.last is not None:
+        yield from _last_batch(status.last, status.record)
+        yield from _totals(status.totals)
+        if status.goes_on_from != status.last.batch:
+            target = "nothing" if status.goes_on_from is None else f"batch {status.goes_on_from}"
             yield "restored", f"the state in force is that of {target}"
-    for step, mark in found.watermarks.items():
+    for step, mark in status.watermarks.items():
         yield "watermark", f"{step} {shown_moment(mark)}"
-    if found.pending:
-        yield "pending", f"batch {found.next_batch} has its offsets, and no commit"
-    left = {name: n for name, n in dict(found.record.get("left") or {}).items() if n is not None}
+    if status.pending:
+        yield "pending", f"batch {status.next_batch} has its offsets, and no commit"
+    left = {name: n for name, n in dict(status.record.get("left") or {}).items() if n is not None}
     if left:
         yield "behind", ", ".join(f"{name} {n:,} rows" for name, n in left.items())
-    if (said := found.record.get("data_checkpoint")) is not None:
-        yield from _data_checkpoint(said)
-    if found.held:
-        yield "held", f"{_ids(found.held)} (penstock held {found.job} list)"
-    if found.error is not None:
-        code = f"{found.error['code']} " if found.error.get("code") else ""
-        place = f" ({found.error['where']})" if found.error.get("where") else ""
-        yield "last error", f"{code}{found.error['what']}{place}"
-        if found.error.get("remedy"):
-            yield "do", str(found.error["remedy"])
+    if (made := status.record.get("data_checkpoint")) is not None:
+        yield from _data_checkpoint(made)
+    if status.held:
+        yield "held", f"{_ids(status.held)} (penstock held {status.job} list)"
+    if status.error is not None:
+        code = f"{status.error['code']} " if status.error.get("code") else ""
+        place = f" ({status.error['where']})" if status.error.get("where") else ""
+        yield "last error", f"{code}{status.error['what']}{place}"
+        if status.error.get("remedy"):
+            yield "do", str(status.error["remedy"])
 
 
 def _last_batch(last: BatchReport, record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -99,9 +99,9 @@ def _totals(totals: Totals | None) -> Iterator[tuple[str, str]]:
         yield "warning", warning
 
 
-def _data_checkpoint(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _data_checkpoint(event: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Say what the newest one is of, and when there is a next one."""
-    last, every = said["last"], said["interval"]
+    last, every = event["last"], event["interval"]
     if last is not None:
         yield "data checkpoint", f"batch {last['batch']} at {shown_moment(last['time'])}"
     if every is not None:

@@ -130,7 +130,7 @@ def _bound(reader: StateReader, plan: CompactionPlan) -> Bound | None:
     best: tuple[int, Bound | None] = (0, None)
     for run in sorted(plan.inputs, key=lambda run: -sizes[run.number]):
         rows = run.rows * sizes[run.number] // max(1, _size(run))
-        best = max(best, _bound_in(reader, plan, run, rows), key=lambda found: found[0])
+        best = max(best, _bound_in(reader, plan, run, rows), key=lambda bound: bound[0])
         if best[0] >= plan.budget_bytes // 2:
             break
     return best[1] if best[1] is not None else _after_first_bucket(reader, plan)
@@ -146,7 +146,7 @@ def _bound_in(reader: StateReader, plan: CompactionPlan, run: Run, rows: int) ->
         size = sum(reader.count(plan.part, other, bound) * _size(other) // other.rows for other in plan.inputs)
         if size <= plan.budget_bytes:
             low = share
-            best = max(best, (size, bound), key=lambda found: found[0])
+            best = max(best, (size, bound), key=lambda candidate: candidate[0])
             if size >= plan.budget_bytes // 2:
                 break
         else:

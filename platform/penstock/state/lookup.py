@@ -60,12 +60,12 @@ class Found:
         for places in self._places:
             order[places] = np.arange(at, at + len(places))
             at += len(places)
-        found: Bools = order >= 0
+        held: Bools = order >= 0
         if not at:
-            return found, pa.table([pa.nulls(total, field.type) for field in schema], schema=schema)
+            return held, pa.table([pa.nulls(total, field.type) for field in schema], schema=schema)
         tables = [conform(pa.Table.from_batches([rows]), schema) for rows in self._rows]
         rows = pa.concat_tables(tables).combine_chunks()
-        return found, rows.take(pa.array(order) if at == total else pa.array(order, mask=~found))
+        return held, rows.take(pa.array(order) if at == total else pa.array(order, mask=~held))
 
 
 def state_columns(stored: pa.Schema, keys: Sequence[str]) -> pa.Schema:
@@ -74,9 +74,9 @@ def state_columns(stored: pa.Schema, keys: Sequence[str]) -> pa.Schema:
     return pa.schema([field for field in stored if field.name not in left_out])
 
 
-def look_up(found: Found, spans: Iterable[Span]) -> None:
+def look_up(lookup: Found, spans: Iterable[Span]) -> None:
     """Look for all pending keys in a run, and leave those pending that it has no row of."""
-    hashes, pending = found.hashes[found.pending], found.pending
+    hashes, pending = lookup.hashes[lookup.pending], lookup.pending
     resolved = np.zeros(len(pending), dtype=np.bool_)
     at = 0
     for span in spans:
@@ -84,24 +84,24 @@ def look_up(found: Found, spans: Iterable[Span]) -> None:
         at += int(np.searchsorted(hashes[at:], stored[0]))
         until = at + int(np.searchsorted(hashes[at:], stored[-1], side="right"))
         if until > at:
-            hits, rows = _matches(found, span, pending[at:until], hashes[at:until])
+            hits, rows = _matches(lookup, span, pending[at:until], hashes[at:until])
             resolved[at:until][hits] = True
-            found.take(span, pending[at:until][hits], rows)
+            lookup.take(span, pending[at:until][hits], rows)
         at = until
     if resolved.any():
-        found.pending = pending[~resolved]
+        lookup.pending = pending[~resolved]
 
 
-def _matches(found: Found, span: Span, places: Ints, wanted: Ints) -> tuple[Ints, Ints]:
+def _matches(lookup: Found, span: Span, places: Ints, wanted: Ints) -> tuple[Ints, Ints]:
     """Return which of the keys at `places` the span has a row of, and the numbers of those rows in the block."""
     stored = span.block.hashes[span.start : span.end]
     first = np.searchsorted(stored, wanted)
     hits = np.flatnonzero(stored[np.minimum(first, len(stored) - 1)] == wanted)
-    if not found.names or not len(hits):
+    if not lookup.names or not len(hits):
         return hits, first[hits] + span.start
-    columns = [span.block.rows.column(name) for name in found.names]
+    columns = [span.block.rows.column(name) for name in lookup.names]
     rows = first[hits] + span.start
-    same = equal_keys(columns, rows, found.keys, places[hits])
+    same = equal_keys(columns, rows, lookup.keys, places[hits])
     if same.all():
         return hits, rows
     kept_hits, kept_rows = [hits[same]], [rows[same]]
@@ -111,7 +111,7 @@ def _matches(found: Found, span: Span, places: Ints, wanted: Ints) -> tuple[Ints
         others, rows = others[more], rows[more]
         more = span.block.hashes[rows] == wanted[others]
         others, rows = others[more], rows[more]
-        same = equal_keys(columns, rows, found.keys, places[others])
+        same = equal_keys(columns, rows, lookup.keys, places[others])
         kept_hits.append(others[same])
         kept_rows.append(rows[same])
         others, rows = others[~same], rows[~same] + 1

@@ -91,13 +91,13 @@ class StateReader:
         if schema is None:
             stored = self.schema(part)
             schema = pa.schema([]) if stored is None else state_columns(stored, keys.column_names)
-        found = Found(hashes, keys, group, schema)
+        lookup = Found(hashes, keys, group, schema)
         for run in reversed(self.manifest.chain(part)):
-            if not len(found.pending):
+            if not len(lookup.pending):
                 break
-            low, high = found.bounds()
-            look_up(found, self.spans(part, run, low, high))
-        return found.result()
+            low, high = lookup.bounds()
+            look_up(lookup, self.spans(part, run, low, high))
+        return lookup.result()
 
     def rows_of(
         self,

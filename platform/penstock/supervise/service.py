@@ -18,7 +18,7 @@ from penstock.runtime.process.project import Project
 from penstock.runtime.process.signals import GRACE
 from penstock.supervise.events.alerts import AlertPoster, Webhook
 from penstock.supervise.events.assets import AirflowAssets, AssetPoster
-from penstock.supervise.events.posting import Poster
+from penstock.supervise.events.poster import Poster
 from penstock.supervise.launcher import Launcher
 from penstock.supervise.launchers.local import LocalLauncher
 from penstock.supervise.machine import Policy

@@ -19,7 +19,7 @@ from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.roots import control_store, is_there, job_log, reports_folder
 from penstock.config.settings import load_settings
 from penstock.errors import PenstockError
-from penstock.quality.held.decisions import HeldRecords
+from penstock.quality.held.decision_records import HeldRecords
 from penstock.runtime.inspect.job_status import kept_checkpoints, read_status
 from penstock.runtime.process.project import Project
 from penstock.supervise.control import StreamControl

@@ -12,7 +12,7 @@ from penstock.checkpoint.log.batch_report import BatchReport, shown_moment
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.errors import PenstockError
 from penstock.graph.names import is_name
-from penstock.quality.held.batches import undone_by_restore
+from penstock.quality.held.release import undone_by_restore
 from penstock.runtime.inspect.job_status import KeptCheckpoint
 from penstock.runtime.restore.target import SinkRows, Superseded, find_superseded, parse_state
 from penstock.supervise.stream import StartOptions, begins_from

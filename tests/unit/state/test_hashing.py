@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.runtime.plan.expressions import hash_of, normalised, quoted
+from penstock.runtime.plan.branch_frame import hash_of, normalised, quoted
 from penstock.state.hashing import can_hash, hash_columns, normalise
 
 ROWS = 1_500

@@ -20,7 +20,7 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.roots import REPORTED
 from penstock.checkpoint.storage import format as fileformat
 from penstock.checkpoint.storage.local import LocalStore
-from penstock.quality.held.decisions import Decision, HeldRecords
+from penstock.quality.held.decision_records import Decision, HeldRecords
 from penstock.supervise.launchers.local import log_files
 from penstock.supervise.stream import Phase, Wish
 from penstock.supervise.watching import logs_of

@@ -13,7 +13,7 @@ from ui_site import Site
 
 from penstock.checkpoint.log.entries import StagedFile
 from penstock.cli.main import app
-from penstock.quality.held.decisions import Decision, HeldRecords
+from penstock.quality.held.decision_records import Decision, HeldRecords
 from penstock.supervise.requests import DAGS, Request
 from penstock.supervise.stream import Phase, Wish
 

@@ -16,7 +16,7 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.checkpoint.storage.memory import MemoryStore
-from penstock.quality.held.decisions import Decision, HeldRecords
+from penstock.quality.held.decision_records import Decision, HeldRecords
 from penstock.supervise.stream import Phase, Wish
 
 FILE = StagedFile(path="a", size=2_048, rows=5, checksum="x", stats={})

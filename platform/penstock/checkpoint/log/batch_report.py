@@ -45,14 +45,14 @@ class BatchReport:
     def of(cls, commit: Commit) -> BatchReport:
         """Return the report of a Commit."""
         counts = commit.accounting
-        files = [f for kind in (commit.staged, commit.held) for found in kind.values() for f in found]
+        files = [f for kind in (commit.staged, commit.held) for staged in kind.values() for f in staged]
         dues = [end for end in commit.due.values() if end is not None]
         return cls(
             batch=commit.batch,
             time=commit.time,
             read={_name(k): n["read"] for k, n in counts.items() if k.startswith("source:")},
-            output={sink: sum(f.rows for f in found) for sink, found in commit.staged.items()},
-            held={sink: sum(f.rows for f in found) for sink, found in commit.held.items() if found},
+            output={sink: sum(f.rows for f in staged) for sink, staged in commit.staged.items()},
+            held={sink: sum(f.rows for f in staged) for sink, staged in commit.held.items() if staged},
             late={_name(k): n["late"] for k, n in counts.items() if "late" in n},
             verdicts=dict(Counter(_decision(v) for v in commit.verdicts)),
             watermarks=commit.watermarks_out,

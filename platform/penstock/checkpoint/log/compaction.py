@@ -77,7 +77,7 @@ def compaction_of(recovered: Recovered, owned: OwnedLog, decided_on: Callable[[i
         saves=dict(recovered.saves.refs),
         held={str(batch): ref for batch, ref in held.items()},
         commands=dict(list(commands.items())[-COMMANDS:]),
-        skipped={sink: sorted(b for b in found if b >= recovered.floor) for sink, found in recovered.skipped.items()},
+        skipped={sink: sorted(b for b in left if b >= recovered.floor) for sink, left in recovered.skipped.items()},
     )
 
 
@@ -86,7 +86,7 @@ def _restores(recovered: Recovered) -> list[int]:
 
     Of several in a row the last says from where batches continue; those that truncate also say what sinks show.
     """
-    kept = [one.slot for one in recovered.kept]
+    kept = [kept_commit.slot for kept_commit in recovered.kept]
     slots: list[int] = []
     following: int | None = None
     for restore in reversed(recovered.restores):

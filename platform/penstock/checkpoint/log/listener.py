@@ -26,5 +26,5 @@ class Listener:
     def on_batch_completed(self, commit: Commit) -> None:
         """Hear that a batch is committed, published and acknowledged."""
 
-    def on_data_checkpoint(self, said: dict[str, Any]) -> None:
+    def on_data_checkpoint(self, event: dict[str, Any]) -> None:
         """Hear which data checkpoint is the newest, and when the next one is due; after each batch."""

@@ -49,7 +49,7 @@ def old_commands(log: Log) -> dict[str, int]:
 
 def _takeover_before(log: Log, slot: int) -> int | None:
     """Return the slot of the newest Takeover before a slot that anything tells of."""
-    for number in reversed([one for one in log.slots.listed() if one < slot]):
+    for number in reversed([listed for listed in log.slots.listed() if listed < slot]):
         with suppress(CheckpointCorrupt, NotFound):
             entry = log.read(number)
             return number if isinstance(entry, Takeover) or entry.place is None else entry.place.takeover

@@ -247,10 +247,10 @@ def _bring(remote: CachedFile, copy: _Copy, offset: int, size: int) -> bool:
 
 
 def _mapped(file: FileIO | _Copy, path: Path, size: int, bring: Callable[[int, int], bool]) -> Mapped:
-    found = os.fstat(file.fileno())
-    if found.st_size != size:
-        raise corrupt(path, f"{found.st_size} bytes instead of {size}")
-    return Mapped(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), _signature(path, found), bring)
+    stat = os.fstat(file.fileno())
+    if stat.st_size != size:
+        raise corrupt(path, f"{stat.st_size} bytes instead of {size}")
+    return Mapped(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), _signature(path, stat), bring)
 
 
 def _copy_of(remote: CachedFile, size: int) -> Path:
@@ -289,9 +289,9 @@ def corrupt(path: Path, reason: str) -> CheckpointCorrupt:
     return CheckpointCorrupt(what, where=where, path=where, reason=reason, batch=int(batch))
 
 
-def _signature(path: Path, found: os.stat_result) -> Signature:
+def _signature(path: Path, stat: os.stat_result) -> Signature:
     # Of a copy the time changes when bytes are brought, and what is read of it is checked by its readers.
-    return found.st_ino, 0 if is_on_hdfs(path) else found.st_mtime_ns, found.st_size
+    return stat.st_ino, 0 if is_on_hdfs(path) else stat.st_mtime_ns, stat.st_size
 
 
 @contextmanager

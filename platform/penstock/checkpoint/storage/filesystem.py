@@ -44,8 +44,8 @@ def size_of(path: Path) -> int | None:
     if remote is not None:
         return remote.size()
     with state_errors(path), suppress(FileNotFoundError, NotADirectoryError):
-        found = path.stat(follow_symlinks=False)
-        return found.st_size if stat.S_ISREG(found.st_mode) else None
+        status = path.stat(follow_symlinks=False)
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
     return None
 
 
@@ -115,8 +115,8 @@ def files_below(folder: Path) -> list[Path]:
     remote = mirrored(folder)
     if remote is not None:
         return remote.files_below()
-    found = (Path(place, name) for place, _, names in os.walk(folder) for name in names)
-    return sorted(path for path in found if not path.name.startswith("."))
+    paths = (Path(place, name) for place, _, names in os.walk(folder) for name in names)
+    return sorted(path for path in paths if not path.name.startswith("."))
 
 
 def files_before(folder: Path, moment: float) -> list[Path]:

@@ -144,7 +144,7 @@ def _check(body: dict[str, Any], refuse: Any) -> None:
                     if not isinstance(key, str):
                         raise refuse("a key is no string")
                 inner = value.values()
-            below += [one for one in inner if isinstance(one, _NESTED)]
+            below += [inner_value for inner_value in inner if isinstance(inner_value, _NESTED)]
         if not below:
             return
         level = below

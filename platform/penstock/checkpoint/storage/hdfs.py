@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from penstock.checkpoint.storage.hdfs_publish import TEMP, HdfsCreate
+from penstock.checkpoint.storage.hdfs_create import TEMP, HdfsCreate
 from penstock.checkpoint.storage.store import READ_CAP, corrupt, elements, folder_elements
 from penstock.errors import (
     AlreadyExists,
@@ -190,8 +190,8 @@ class HdfsStore:
         def attempt() -> bool:
             with suppress(AlreadyExists, NotFound):  # also by an earlier try whose answer was lost
                 calls.rename(here, there)
-            found = calls.status(there)
-            return found is not None and found.file_id == moved.file_id
+            status = calls.status(there)
+            return status is not None and status.file_id == moved.file_id
 
         if not calls.again(attempt):
             raise AlreadyExists("the name is taken", where=target, path=target)

@@ -97,14 +97,14 @@ class LocalStore:
     def list(self, prefix: str) -> list[str]:
         """List the files below a folder, sorted; names that no store writes are passed over."""
         start = folder_elements(prefix)
-        found = []
+        listed = []
         with named_errors(prefix):
             for folder, names in self._walk(start):
                 for name in names:
                     with suppress(PathEscapes):
                         elements(name)
-                        found.append("/".join((*folder, name)))
-        return sorted(found)
+                        listed.append("/".join((*folder, name)))
+        return sorted(listed)
 
     def delete(self, path: str) -> None:
         """Remove the file if it is there."""

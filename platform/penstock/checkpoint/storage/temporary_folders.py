@@ -82,8 +82,8 @@ def alone_in(folder: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as why:
             if why.errno in _BUSY:
-                said = "another command is putting a checkpoint into its place; end it, or wait for it, and try again"
-                raise CannotCopy(said, where=str(folder)) from None
+                busy = "another command is putting a checkpoint into its place; end it, or wait for it, and try again"
+                raise CannotCopy(busy, where=str(folder)) from None
         yield
     finally:
         os.close(lock)

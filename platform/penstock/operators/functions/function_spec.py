@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.graph.specs.state_functions import Form
 from penstock.graph.timeouts import Timeout
-from penstock.operators.functions.key_index import KeyState
+from penstock.operators.functions.key_timeouts import KeyState
 
 __all__ = ["FunctionStep"]
 

@@ -16,7 +16,7 @@ from penstock.graph.steps import MAIN_OUTLET
 from penstock.operators.column_types import ddl_schema
 from penstock.operators.columns import column_array, integers
 from penstock.operators.functions.function_spec import FunctionStep
-from penstock.operators.functions.key_index import (
+from penstock.operators.functions.key_timeouts import (
     BATCH_TIMERS,
     DEADLINE,
     EVENT_TIMERS,

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from penstock.graph.specs.state_functions import Form
 from penstock.operators.functions.arrow_calls import ArrowCalls
-from penstock.operators.functions.function_calls import ASIDE, Calls
+from penstock.operators.functions.calls_base import ASIDE, Calls
 from penstock.operators.functions.function_spec import FunctionStep
-from penstock.operators.functions.key_index import KeyIndex, StateSource
-from penstock.operators.functions.row_calls import RowCalls
+from penstock.operators.functions.key_timeouts import KeyIndex, StateSource
+from penstock.operators.functions.row_and_timer_calls import RowCalls
 from penstock.operators.functions.update_calls import UpdateCalls
 from penstock.operators.protocol import StepFacts
 from penstock.state.keys import Ints

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import WrongOutput
 from penstock.operators.columns import column_array
-from penstock.operators.functions.function_calls import Calls, ints, is_nested
+from penstock.operators.functions.calls_base import Calls, ints, is_nested
 from penstock.operators.functions.output_columns import checker
 from penstock.operators.functions.python_values import PIECE, first_unfit, python_values
 from penstock.state.keys import Bools, Ints

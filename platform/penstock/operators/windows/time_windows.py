@@ -24,7 +24,7 @@ from penstock.operators.grouping import group_rows
 from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.slice_state import FRONT, LATE, LATE_NEXT, RUNNING, SLICES, TOTAL, Slices, SliceSource
 from penstock.operators.windows.slices import check_window, due_ends, floor_slice, last_ends, next_due_end, slice_starts
-from penstock.operators.windows.two_stacks import front_schema
+from penstock.operators.windows.suffix_aggregates import front_schema
 from penstock.operators.windows.window_batch_close import many_windows
 from penstock.operators.windows.window_strategies import Strategy, strategy_of, window_maker
 from penstock.state.row_layout import GROUP

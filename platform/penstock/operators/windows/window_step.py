@@ -41,7 +41,7 @@ from penstock.operators.windows.partials import SLICE_START
 from penstock.operators.windows.slice_state import FRONT, LATE, LATE_NEXT, RUNNING, SLICES, TOTAL
 from penstock.operators.windows.stored_partials import GENERATION, OLDER, StoredPartials
 from penstock.operators.windows.time_windows import WINDOW_END, StepResult, WindowStep, begin, preaggregate, step
-from penstock.operators.windows.window_blocks import sorted_front
+from penstock.operators.windows.two_stacks import sorted_front
 from penstock.operators.windows.window_evolution import changed_windows, kept_now, names_in, reads
 from penstock.sources.base import PARTITION
 from penstock.state.hashing import content_hashes

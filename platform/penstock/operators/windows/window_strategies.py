@@ -3,7 +3,7 @@
 - Merge makes a window of few slices from them.
 - Subtract keeps the rows that the last window and the next share as one running aggregate. It adds the slices that
   enter and subtracts those that leave, which only exact inverses allow.
-- Blocks is for aggregates without an inverse, see `window_blocks`.
+- Blocks is for aggregates without an inverse, see `two_stacks`.
 
 The part "late" holds late rows of slices that an aggregate already contains.
 """
@@ -19,7 +19,7 @@ from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.slice_state import RUNNING, Continued, Kept, Slices
 from penstock.operators.windows.slices import slices_per_window
-from penstock.operators.windows.window_blocks import LEAST_SLIDES, Blocks
+from penstock.operators.windows.two_stacks import LEAST_SLIDES, Blocks
 
 if TYPE_CHECKING:
     import pyarrow as pa

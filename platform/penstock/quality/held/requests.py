@@ -23,7 +23,7 @@ from penstock import errors
 from penstock.checkpoint.control_records import Records
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import PenstockError
-from penstock.quality.held.decisions import Decision, HeldDecision
+from penstock.quality.held.decision_records import Decision, HeldDecision
 
 __all__ = ["AGAIN", "HeldAsk", "HeldAsks"]
 

@@ -159,14 +159,14 @@ class UnitDisposition:
 Units = dict[tuple[str, int | None], UnitDisposition]
 
 
-def _judge(engine: Engine, outcome: BatchReceipts, said: str | None) -> tuple[Units, list[dict[str, Any]]]:
+def _judge(engine: Engine, outcome: BatchReceipts, decision: str | None) -> tuple[Units, list[dict[str, Any]]]:
     """Return what to do with each unit of each check, and the verdicts as JSON."""
     units: Units = {}
     verdicts_json = []
     for node in engine.graph.checks:
         check = node.name
         for unit, verdict in engine.decide(check, outcome.measured.get(check, [])):
-            sentence = _sentence(node, verdict, said)
+            sentence = _sentence(node, verdict, decision)
             units[check, unit] = sentence
             verdicts_json.append({"check": check, "unit": unit, "action": sentence.action.value, **_brief(verdict)})
     return units, verdicts_json
@@ -178,11 +178,11 @@ def _brief(verdict: Verdict) -> dict[str, Any]:
     return {**brief, "results": [r.to_json() for r in verdict.results if not r.success]}
 
 
-def _sentence(node: CheckNode, verdict: Verdict, said: str | None) -> UnitDisposition:
+def _sentence(node: CheckNode, verdict: Verdict, decision: str | None) -> UnitDisposition:
     """Return what the policy says, or what a person said of a batch that the gate had stopped (SEMANTICS 11.5)."""
     judged = disposition(verdict, node.on_fail, node.on_table_fail)
-    if judged.action is Action.STOP and said is not None:
-        action = {"publish": Action.PUBLISH, "drop": Action.DROP, "hold": Action.HOLD}[said]
+    if judged.action is Action.STOP and decision is not None:
+        action = {"publish": Action.PUBLISH, "drop": Action.DROP, "hold": Action.HOLD}[decision]
         if action is not Action.DROP:
             return UnitDisposition(verdict, action, action, frozenset())
         # A table rule has no rows to choose from: the unit that broke it goes as a whole.

@@ -260,8 +260,8 @@ class Driver:
     def _run_stages(self, stages: tuple[Stage, ...]) -> Iterator[Hook]:
         for stage in stages:
             yield from self.run_stage(stage)
-        said, commit = self.data.said(), self._committed()
-        self.tell(lambda listener: listener.on_data_checkpoint(said))
+        checkpoint, commit = self.data.said(), self._committed()
+        self.tell(lambda listener: listener.on_data_checkpoint(checkpoint))
         self.tell(lambda listener: listener.on_batch_completed(commit))
 
     def run_stage(self, stage: Stage, commit: Commit | None = None) -> Iterator[Hook]:

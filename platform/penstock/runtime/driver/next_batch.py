@@ -268,15 +268,15 @@ def reached(graph: JobGraph, commit: Commit | None) -> dict[str, int | None]:
     It is the step's watermark; before there is one, and at the end of time, the highest event time that its sources
     have shown. All partitions of a batch have the same.
     """
-    found: dict[str, int | None] = {}
+    highest_times: dict[str, int | None] = {}
     if commit is None:
-        return found
+        return highest_times
     for step in graph.steps:
         mark = commit.watermarks_out.get(step.name)
         shown = [commit.sources[source.name] for source in graph.sources_of(step) if source.name in commit.sources]
         highest = [p.highest for progress in shown for p in progress.partitions.values() if p.highest is not None]
-        found[step.name] = mark if mark not in (None, END_OF_TIME) else max(highest, default=None)
-    return found
+        highest_times[step.name] = mark if mark not in (None, END_OF_TIME) else max(highest, default=None)
+    return highest_times
 
 
 def spans_of(offsets: Offsets) -> dict[str, Span | None]:
@@ -291,10 +291,10 @@ def rows_of(engine: Engine, offsets: Offsets) -> dict[str, int | None]:
 
 def available(engine: Engine, commit: Commit | None) -> dict[str, Ends]:
     """Return how far each source can be read now, for a run that ends there; each is asked once (SEMANTICS 1.5)."""
-    found: dict[str, Ends] = {}
+    ends: dict[str, Ends] = {}
     for source in engine.graph.sources:
         known = commit.sources.get(source.name) if commit is not None else None
         if known is None or not known.ended:
             backlog = engine.source(source.name).backlog(None if known is None else known.position)
-            found[source.name] = {name: waiting.latest for name, waiting in backlog.items()}
-    return found
+            ends[source.name] = {name: waiting.latest for name, waiting in backlog.items()}
+    return ends

@@ -186,10 +186,10 @@ def totals(before: Mapping[str, Mapping[str, int]], outcome: BatchReceipts) -> d
 
 
 def added(
-    one: Mapping[str, Mapping[str, int]], other: Mapping[str, Mapping[str, int]], times: int = 1
+    left: Mapping[str, Mapping[str, int]], other: Mapping[str, Mapping[str, int]], times: int = 1
 ) -> dict[str, dict[str, int]]:
     """Return the sums of two sets of counts, the other taken so many times."""
-    sums = {name: dict(counts) for name, counts in one.items()}
+    sums = {name: dict(counts) for name, counts in left.items()}
     for name, counts in other.items():
         known = sums.setdefault(name, {})
         for what, n in counts.items():

@@ -81,7 +81,7 @@ def _gone_to(place: str | None, sink: str, commits: Iterable[Commit], log: Log, 
     Each is judged by the Takeover that it was written under: a sink may have moved at any start.
     """
     places: dict[int | None, str | None] = {}
-    found = []
+    sinks = []
     for commit in commits:
         slot = None if commit.place is None else commit.place.takeover
         if slot not in places:
@@ -89,8 +89,8 @@ def _gone_to(place: str | None, sink: str, commits: Iterable[Commit], log: Log, 
             places[slot] = None if takeover is None else takeover.sinks.get(sink)
         then = places[slot]
         if unsaid if then is None else then == place:
-            found.append(commit)
-    return found
+            sinks.append(commit)
+    return sinks
 
 
 def find_behind(sink_of: SinkOf, names: Iterable[str], app: AppOf, recovered: Recovered) -> dict[str, SinkBehind]:

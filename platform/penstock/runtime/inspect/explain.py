@@ -68,12 +68,15 @@ def explain_graph(graph: JobGraph) -> list[Section]:
 
 def explain_analysis(steps: Mapping[str, Step], schemas: Mapping[str, pa.Schema]) -> list[Section]:
     """Return what only Spark's analysis tells: how windows are made, and the columns that sinks get."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    sections: dict[str, list[tuple[str, str]]] = {}
     for name, step in steps.items():
         for title, text in step.explained.items():
-            found.setdefault(title, []).append((name, text))
+            sections.setdefault(title, []).append((name, text))
     columns = tuple((sink, ", ".join(f"{f.name} {f.type}" for f in schema)) for sink, schema in schemas.items())
-    return [*(Section(title, tuple(rows)) for title, rows in found.items()), Section("Columns of the sinks", columns)]
+    return [
+        *(Section(title, tuple(rows)) for title, rows in sections.items()),
+        Section("Columns of the sinks", columns),
+    ]
 
 
 def guarantees(graph: JobGraph) -> list[Guarantee]:

@@ -71,16 +71,16 @@ def verify(log: Log, folder: Path) -> Verified:
         commits.append(before.commit)  # a Restore may hold one of its own, of a batch that is kept as well
     read: dict[Path, int] = {}
     seen: set[tuple[Path, Piece]] = set()
-    found: list[tuple[int, str]] = []
+    states: list[tuple[int, str]] = []
     for commit in sorted(commits, key=lambda commit: commit.batch):
         batch = commit.batch
-        found += [(batch, f"batch {batch}: {problem}") for problem in _problems(folder, commit, read, seen)]
-    found = list(dict.fromkeys(found))
-    if found:
+        states += [(batch, f"batch {batch}: {problem}") for problem in _problems(folder, commit, read, seen)]
+    states = list(dict.fromkeys(states))
+    if states:
         after = recover(log, Damage.LIST)
         still = {kept.batch for kept in after.kept} | {*after.saves.batches.values()}
-        found = [(batch, problem) for batch, problem in found if batch in still or batch >= after.floor]
-    back = way_back(before, folder, damaged={batch for batch, _ in found})
+        states = [(batch, problem) for batch, problem in states if batch in still or batch >= after.floor]
+    back = way_back(before, folder, damaged={batch for batch, _ in states})
     return Verified(
         batches=len(before.kept),
         files=len(read),
@@ -88,7 +88,7 @@ def verify(log: Log, folder: Path) -> Verified:
         findings=(
             *_metadata(log),
             *_of_log(before, back),
-            *_of_state(before, found, back),
+            *_of_state(before, states, back),
             *_of_snapshots(folder),
         ),
     )
@@ -109,22 +109,22 @@ def _of_log(recovered: Recovered, back: str) -> Iterator[Finding]:
     """Yield what is wrong with the log: gaps, breaches of the protocol, entries that nobody has given up."""
     for problem in recovered.problems:
         yield Finding.of(problem, f"the job does not start; {back}")
-    told = {problem.where for problem in recovered.problems}  # which says more than that it cannot be read
+    places = {problem.where for problem in recovered.problems}  # which says more than that it cannot be read
     at_end = {damaged.slot for damaged in recovered.damaged}
     lost = f"the next start abandons it, if no sink shows that it was a batch; else {back}"
     for slot, what in _entries(recovered.log):
         if slot in at_end:
             yield Finding(what, lost)
-        elif recovered.log.path(slot) not in told:
+        elif recovered.log.path(slot) not in places:
             yield Finding(what, "nothing needs it, or a later restore supersedes it: it stops no job")
     for name, why in recovered.lost_saves.items():
         yield Finding(f"saved as {name}: {why}", "it cannot be restored, and no file of state is deleted any more")
 
 
-def _of_state(recovered: Recovered, found: list[tuple[int, str]], back: str) -> Iterator[Finding]:
+def _of_state(recovered: Recovered, states: list[tuple[int, str]], back: str) -> Iterator[Finding]:
     """Yield what is wrong with the state of batches."""
     force = None if recovered.commit is None else recovered.commit.batch
-    for batch, what in found:
+    for batch, what in states:
         names = [name for name, saved in recovered.saves.batches.items() if saved == batch]
         if batch == force:
             means = f"the job stops when it reads it; {back}"

@@ -17,8 +17,8 @@ from penstock.checkpoint.roots import control_store, job_log
 from penstock.checkpoint.storage.filesystem import presence_in
 from penstock.config.settings import Settings
 from penstock.errors import EXIT_RETRY
-from penstock.quality.held.batches import undone_by_restore, waiting
-from penstock.quality.held.decisions import HeldRecords
+from penstock.quality.held.decision_records import HeldRecords
+from penstock.quality.held.release import undone_by_restore, waiting
 from penstock.runtime.driver.ownership import FAILED
 from penstock.runtime.inspect.state_inventory import StoredState, StoredStates
 from penstock.runtime.process.heartbeat import StatusRecords
@@ -158,8 +158,8 @@ def read_status(settings: Settings, job: str, clock: Clock, *, recovered: Recove
     at = record.get("at")
     age = (clock.wall() - at) / 1_000_000 if isinstance(at, int | float) and abs(at) <= END_OF_TIME else None
     problem = recovered.problems[0] if recovered.problems else None
-    said = record.get("error")
-    error = said if isinstance(said, Mapping) else None
+    last_error = record.get("error")
+    error = last_error if isinstance(last_error, Mapping) else None
     if problem is not None:
         error = {"code": problem.code, "what": problem.what, "where": problem.where, "remedy": problem.remedy}
     rulings = HeldRecords(control, job)
@@ -202,7 +202,7 @@ def kept_checkpoints(
     for name, batch in recovered.saves.batches.items():
         saved.setdefault(batch, []).append(name)
     is_there = presence_in(folder / "state")
-    found = [
+    checkpoints = [
         KeptCheckpoint(
             report=BatchReport.of(kept.commit),
             missing=_missing(folder, kept.commit, is_there),
@@ -212,7 +212,7 @@ def kept_checkpoints(
         )
         for kept in recovered.kept
     ]
-    return found, recovered
+    return checkpoints, recovered
 
 
 def all_checkpoints(settings: Settings, job: str) -> tuple[list[KeptCheckpoint], Recovered] | None:
@@ -223,10 +223,10 @@ def all_checkpoints(settings: Settings, job: str) -> tuple[list[KeptCheckpoint],
     known = kept_checkpoints(settings, job)
     if known is None:
         return None
-    found, recovered = known
+    checkpoints, recovered = known
     states = StoredStates(settings.root / job)
     commits = {kept.batch: kept.commit for kept in recovered.kept}
-    points = [replace(point, stored=states.of(commits[point.report.batch])) for point in found]
+    points = [replace(point, stored=states.of(commits[point.report.batch])) for point in checkpoints]
     names: dict[int, list[str]] = {}
     saves = recovered.saves.readable()
     for name, commit in saves.items():
@@ -269,10 +269,10 @@ def _state(view: View, record: Mapping[str, Any], age: float | None, patience: f
 
 def _held_before(record: Mapping[str, Any], rulings: HeldRecords, recovered: Recovered) -> set[int]:
     """Return the undecided batches that the last driver knew of, and that stand before what was read of the log."""
-    said = record.get("held")
-    known = [batch for batch in said if isinstance(batch, int)] if isinstance(said, list) else []
-    found = ((batch, rulings.ruling(batch)) for batch in known if batch < recovered.floor)
-    return {batch for batch, ruling in found if ruling is None or not ruling.done}
+    held = record.get("held")
+    known = [batch for batch in held if isinstance(batch, int)] if isinstance(held, list) else []
+    decided = ((batch, rulings.ruling(batch)) for batch in known if batch < recovered.floor)
+    return {batch for batch, ruling in decided if ruling is None or not ruling.done}
 
 
 def _missing(folder: Path, commit: Commit, is_there: Callable[[Path], bool]) -> str | None:

@@ -16,7 +16,7 @@ from penstock.errors import ReportImpossible
 from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import CheckNode
 from penstock.graph.steps import StepNode, Unit
-from penstock.quality.held.batches import SessionOnDemand
+from penstock.quality.held.release import SessionOnDemand
 from penstock.quality.reports.docs import are_old, build_docs, keep
 from penstock.quality.reports.judge import Judge, Judged
 from penstock.quality.reports.listed import noted
@@ -70,8 +70,8 @@ class Report:
 
     def to_json(self) -> dict[str, object]:
         """Return it as JSON values."""
-        said = {"run": self.run, "check": self.check, "verdict": self.verdict, "windows": self.windows}
-        return {**said, "failed": self.failed, "noted": self.noted, "more": self.more, "page": str(self.page)}
+        body = {"run": self.run, "check": self.check, "verdict": self.verdict, "windows": self.windows}
+        return {**body, "failed": self.failed, "noted": self.noted, "more": self.more, "page": str(self.page)}
 
 
 def targets_of(loaded: LoadedJob) -> dict[str, Target]:
@@ -82,21 +82,21 @@ def targets_of(loaded: LoadedJob) -> dict[str, Target]:
     graph = loaded.job.graph()
     suites = find_suites(graph, loaded.project.quality)
     settings = loaded.settings
-    found = {}
+    targets = {}
     for check in graph.checks:
         tables = [sink.sink.path for sink in graph.sinks if sink.parent is check and isinstance(sink.sink, Delta)]
         if not tables or not _is_of_windows(graph, check):
             continue
         named = settings.reports.suites.get(check.name)
         suite = suites[check.name] if named is None else loaded.project.quality / f"{named}.json"
-        found[check.name] = Target(check=check.name, table=Path(tables[0]), suite=suite, where=str(check.site))
-    if unknown := sorted(set(settings.own_suites) - set(found)):
+        targets[check.name] = Target(check=check.name, table=Path(tables[0]), suite=suite, where=str(check.site))
+    if unknown := sorted(set(settings.own_suites) - set(targets)):
         raise ReportImpossible(
             f"[reports.suites] names {unknown[0]!r}, and no check of that name writes windows to a Delta table: "
-            f"{closest(unknown[0], list(found))}",
+            f"{closest(unknown[0], list(targets))}",
             where=f"conf/jobs/{loaded.job.name}.toml",
         )
-    return found
+    return targets
 
 
 def make_report(loaded: LoadedJob, target: Target, selection: Selection, *, run: str, clock: Clock) -> Report:
@@ -149,14 +149,14 @@ def make_report(loaded: LoadedJob, target: Target, selection: Selection, *, run:
         month = results.newest(DAYS)
         write_page(index, history_page(loaded.job.name, month, kept=named, docs=has_docs))
         write_page(folder / REPORTED, noted(month))
-    found = summary(rows) if rows.num_rows else None
+    summarised = summary(rows) if rows.num_rows else None
     return Report(
         run=run,
         check=target.check,
         page=page,
-        windows=found.windows if found else 0,
-        failed=found.failed if found else 0,
-        noted=found.noted if found else 0,
+        windows=summarised.windows if summarised else 0,
+        failed=summarised.failed if summarised else 0,
+        noted=summarised.noted if summarised else 0,
         more=more or (ours is None and selection.is_new and _waits(target, results)),
     )
 

@@ -62,18 +62,18 @@ class StoredStates:
         steps: dict[str, StepState] = {}
         trouble: str | None = None
         for step, refs in commit.state.items():
-            found = StepState()
+            state = StepState()
             for partition, ref in refs.items():
                 place = self._folder / "state" / step / partition
                 manifest = self._manifest(place / ref.path, ref)
                 if isinstance(manifest, str):
                     trouble = trouble or manifest
                     continue
-                found = StepState(found.rows + manifest.rows, found.size + manifest.size)
+                state = StepState(state.rows + manifest.rows, state.size + manifest.size)
                 gone = next((name for name in manifest.files() if not self._is_there(place / name)), None)
                 if gone is not None:
                     trouble = trouble or f"{self._named(place / gone)} is gone"
-            steps[step] = found
+            steps[step] = state
         return StoredState(steps=steps, trouble=trouble)
 
     def _manifest(self, path: Path, ref: ManifestRef) -> Manifest | str:

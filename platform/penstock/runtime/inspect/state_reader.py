@@ -21,7 +21,7 @@ from penstock.checkpoint.storage.filesystem import have_file
 from penstock.checkpoint.storage.hdfs_cache import root_of, shown
 from penstock.errors import CannotRestore, CheckpointCorrupt, RootMissing, UnknownName
 from penstock.operators.aggregates import AGGREGATES, AggregatePlan
-from penstock.operators.functions.key_index import STATE, readable
+from penstock.operators.functions.key_timeouts import STATE, readable
 from penstock.operators.protocol import LAYOUT, MAIN
 from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.slice_state import SLICES
@@ -49,10 +49,10 @@ def read(
     Raises RootMissing, CannotRestore for what is not kept, UnknownName for a step without state, and what reading a
     damaged checkpoint raises.
     """
-    found = [table if where is None else table.filter(where) for table in chunks(root, job, step, at=at)]
-    if not found:
+    tables = [table if where is None else table.filter(where) for table in chunks(root, job, step, at=at)]
+    if not tables:
         return pa.table({})
-    return pa.concat_tables(found, promote_options="default")
+    return pa.concat_tables(tables, promote_options="default")
 
 
 def chunks(root: str | Path, job: str, step: str, *, at: int | str = "last") -> Iterator[pa.Table]:
@@ -128,8 +128,8 @@ def _main_parts(reader: StateReader, path: Path) -> list[Part]:
     """Return the parts whose rows the main table shows, without those that have no rows."""
     combine = None if reader.stored(SLICES) is None else _layout(reader, path).combine
     described = reader.facts.get(PARTS, _before_parts(reader.manifest)).items()
-    shown = [(name, said) for name, said in described if said.get("table") == MAIN and reader.manifest.chain(name)]
-    return [Part.read(name, said, combine) for name, said in shown]
+    shown = [(name, part) for name, part in described if part.get("table") == MAIN and reader.manifest.chain(name)]
+    return [Part.read(name, part, combine) for name, part in shown]
 
 
 def _before_parts(manifest: Manifest) -> Mapping[str, Mapping[str, Any]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from penstock.runtime.plan.expressions import BranchFrame, quoted
+from penstock.runtime.plan.branch_frame import BranchFrame, quoted
 from penstock.runtime.plan.projection import Projection, unless_dropped
 from penstock.runtime.tasks.columns import PREFIX
 from penstock.runtime.tasks.specs import ROW_STATUS

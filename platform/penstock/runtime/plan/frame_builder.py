@@ -26,7 +26,7 @@ from penstock.operators.protocol import TIME, Step
 from penstock.quality.compile import CompiledGate, compile_suite
 from penstock.quality.suite import load_suite
 from penstock.runtime.plan.arrow_path import ArrowBranch, PlainProjection, plain_rows
-from penstock.runtime.plan.expressions import (
+from penstock.runtime.plan.branch_frame import (
     BranchFrame,
     at_site,
     follow_chain,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.graph.nodes import SourceNode
-from penstock.runtime.plan.expressions import BranchFrame, source_frame
+from penstock.runtime.plan.branch_frame import BranchFrame, source_frame
 from penstock.runtime.plan.projection import map_in_arrow
 from penstock.runtime.tasks.columns import FUTURE
 from penstock.runtime.tasks.functions import TaskFunction, frame_task, no_rows, read_task, send_task, take_task

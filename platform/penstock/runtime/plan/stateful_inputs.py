@@ -15,7 +15,7 @@ from penstock.graph.steps import MAIN_OUTLET, StepNode
 from penstock.operators.protocol import BoundSide, MapSide, Step, StepContext
 from penstock.operators.registry import operator_of
 from penstock.runtime.plan.arrow_path import PlainProjection
-from penstock.runtime.plan.expressions import at_site, refuse_functions, refuse_other_times
+from penstock.runtime.plan.branch_frame import at_site, refuse_functions, refuse_other_times
 from penstock.runtime.plan.job_plan import Branch, JobPlan, StepLeaf
 from penstock.runtime.plan.projection import KEY, Projection
 from penstock.runtime.tasks.columns import refuse_taken

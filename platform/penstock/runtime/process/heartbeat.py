@@ -129,21 +129,21 @@ class DriverStatus:
                 done["held"] = [*self._changing.get("held", ()), report.batch][-_HELD:]
         self._note(works=True, proved=True, epoch=commit.epoch, **done)
 
-    def on_data_checkpoint(self, said: dict[str, Any]) -> None:
+    def on_data_checkpoint(self, event: dict[str, Any]) -> None:
         """Note the newest data checkpoint, the interval and why it is that."""
-        self._note(data_checkpoint=said)
+        self._note(data_checkpoint=event)
 
     def end(self, state: str, error: Exception | None = None) -> None:
         """Note how the run ended: finished, stopped or failed, and with what."""
-        said: dict[str, Any] | None = None
+        failure: dict[str, Any] | None = None
         exit_code = 0
         if isinstance(error, PenstockError):
-            said = {"code": error.code, "what": error.what, "where": error.where, "remedy": error.remedy}
+            failure = {"code": error.code, "what": error.what, "where": error.where, "remedy": error.remedy}
             exit_code = error.exit_code
         elif error is not None:
-            said = {"code": None, "what": f"{type(error).__name__}: {error}", "where": None, "remedy": None}
+            failure = {"code": None, "what": f"{type(error).__name__}: {error}", "where": None, "remedy": None}
             exit_code = EXIT_SOFTWARE
-        self._note(state=state, error=said, exit_code=exit_code)
+        self._note(state=state, error=failure, exit_code=exit_code)
 
     def body(self) -> dict[str, Any]:
         """Return the record as it is now."""

@@ -16,8 +16,8 @@ from penstock.checkpoint.log.recovery import Damage, Recovered, recover
 from penstock.checkpoint.log.takeover import View
 from penstock.errors import CheckpointError, Fenced, PenstockError, SinkError
 from penstock.graph.graph import JobGraph
-from penstock.quality.held.batches import discard, find_held, release
-from penstock.quality.held.decisions import Decision, HeldDecision, HeldRecords
+from penstock.quality.held.decision_records import Decision, HeldDecision, HeldRecords
+from penstock.quality.held.release import discard, find_held, release
 from penstock.quality.held.requests import HeldAsk, HeldAsks
 from penstock.runtime.driver.ownership import idle_log
 from penstock.runtime.driver.settings import Identity
@@ -94,18 +94,18 @@ class HeldService:
             log.warning("held.not_heard", reason=str(why))
 
     def _outcome(self, ask: HeldAsk, owned: OwnedLog) -> HeldDecision | PenstockError:
-        said = {"batch": ask.batch, "decision": ask.decision.value, "by": ask.by}
+        body = {"batch": ask.batch, "decision": ask.decision.value, "by": ask.by}
         try:
             ruling = self._work.decide(ask.batch, ask.decision, owned=owned, by=ask.by)
         except Fenced:  # who asked asks the next driver
             raise
         except PenstockError as why:
-            log.warning("held.refused", **said, reason=str(why))
+            log.warning("held.refused", **body, reason=str(why))
             return why
         except Exception as why:  # noqa: BLE001 - an error of a release must not end the driver
-            log.warning("held.refused", **said, reason=f"{type(why).__name__}: {why}")
+            log.warning("held.refused", **body, reason=f"{type(why).__name__}: {why}")
             return SinkError(f"{type(why).__name__}: {why}")
-        log.info("held.decided", **said)
+        log.info("held.decided", **body)
         return ruling
 
 
@@ -135,8 +135,8 @@ def _signs_of_life(status: StatusRecords, identity: Identity) -> Iterator[None]:
 
     What the job's last driver has said of itself is said again, and stands at the end.
     """
-    found = status.newest()
-    before = {} if found is None else found.body
+    newest = status.newest()
+    before = {} if newest is None else newest.body
     end = threading.Event()
 
     def beat() -> None:

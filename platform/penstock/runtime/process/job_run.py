@@ -16,8 +16,8 @@ from penstock.checkpoint.storage.hdfs_cache import open_store
 from penstock.checkpoint.storage.store import CheckpointStore, prove_exclusive
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
-from penstock.quality.held.batches import HeldPins
-from penstock.quality.held.decisions import HeldRecords
+from penstock.quality.held.decision_records import HeldRecords
+from penstock.quality.held.release import HeldPins
 from penstock.quality.held.requests import HeldAsks
 from penstock.runtime.driver.loop import Driver, DriverSettings, Identity
 from penstock.runtime.driver.ownership import anybody_may

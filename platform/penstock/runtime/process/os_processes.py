@@ -53,8 +53,8 @@ def process_runs(pid: int, start: str) -> bool:
 
     One that was killed and that its parent has not asked after yet is dead, though its number is taken.
     """
-    found = process_start(pid)
-    return bool(found) and found == start and not _is_zombie(pid)
+    started = process_start(pid)
+    return bool(started) and started == start and not _is_zombie(pid)
 
 
 def session_members(session: int) -> list[int]:

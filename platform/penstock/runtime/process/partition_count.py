@@ -38,11 +38,15 @@ def partition_chooser(
         with suppress(PenstockError):
             log = job_log(folder)
             if log is not None:
-                found = recover(log, Damage.LIST)
+                recovered = recover(log, Damage.LIST)
                 # Where the newest entries are lost, a restore goes on from one of the others.
-                commits = [kept.commit for kept in reversed(found.kept)]
-                told = (one for one in (found.partitions, *(partitions_of(log, commit) for commit in commits)) if one)
-                return {**next(told, {}), **_gone_back_to(found, folder, start, command)}
+                commits = [kept.commit for kept in reversed(recovered.kept)]
+                counts = (
+                    count
+                    for count in (recovered.partitions, *(partitions_of(log, commit) for commit in commits))
+                    if count
+                )
+                return {**next(counts, {}), **_gone_back_to(recovered, folder, start, command)}
         return {}
 
     def choose(step: str) -> int:
@@ -73,8 +77,8 @@ def spark_cores(master: str, conf: Mapping[str, str]) -> int:
         workers, each = (int(number) for number in local["said"].split(",")[:2])
         cores = workers * each
     else:
-        said = (local["said"] or "1").split(",")[0].strip()
-        cores = usable_cores() if said == "*" else int(said)
+        threads = (local["said"] or "1").split(",")[0].strip()
+        cores = usable_cores() if threads == "*" else int(threads)
     return max(1, min(cores, MOST_PARTITIONS))
 
 

@@ -35,7 +35,7 @@ class ProgressView(Protocol):
     def starting(self, facts: Mapping[str, Any]) -> None:
         """Show what is about to run, and where."""
 
-    def superseded(self, found: Superseded) -> None:
+    def superseded(self, superseded: Superseded) -> None:
         """Show what sinks have published after the batch that is about to be restored (SEMANTICS 10.1)."""
 
     def answered(self, command: str) -> None:
@@ -76,9 +76,9 @@ class JsonProgress:
         """Log `run.starting`."""
         self._log.info("run.starting", **facts)
 
-    def superseded(self, found: Superseded) -> None:
+    def superseded(self, rows: Superseded) -> None:
         """Log `restore.superseded`, once for the restore."""
-        self._log.warning("restore.superseded", **found.to_json())
+        self._log.warning("restore.superseded", **rows.to_json())
 
     def answered(self, command: str) -> None:
         """Log `restore.done_before`."""
@@ -151,9 +151,9 @@ class BarProgress:
         line = " · ".join(f"{name} {value}" for name, value in facts.items())
         self._console.print(f"[bold]{self._job}[/bold]  {line}", highlight=False)
 
-    def superseded(self, found: Superseded) -> None:
+    def superseded(self, rows: Superseded) -> None:
         """Print what sinks show that the restore leaves behind."""
-        for line in found.lines():
+        for line in rows.lines():
             self._console.print(line, style="yellow", highlight=False)
 
     def answered(self, command: str) -> None:
@@ -220,8 +220,8 @@ class BarProgress:
         shares = [TaskProgressColumn(), MofNCompleteColumn()] if self._whole is not None else []
         self.close()
         # What is said gives way where the terminal is narrow, and not the numbers before it.
-        said = TextColumn("{task.fields[said]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
-        self._bar = Progress(*columns, *shares, said, console=self._console, expand=True)
+        description = TextColumn("{task.fields[said]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+        self._bar = Progress(*columns, *shares, description, console=self._console, expand=True)
         self._bar.add_task(self._job, total=self._whole, completed=0, said="waiting for the first batch")
         self._bar.start()
 

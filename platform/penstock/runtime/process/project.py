@@ -147,10 +147,10 @@ def code_version(project: Project, job: str) -> str:
         return f"version.{project.code.name}"
     root, git = project.root, shutil.which("git")
     command = ["-C", str(root), "describe", "--always", "--dirty=-dirty", "--abbrev=12", "--exclude=*"]
-    told = None
+    version = None
     if git is not None:
-        told = subprocess.run([git, *command], capture_output=True, text=True, check=False)  # noqa: S603 - our own words
-    commit = told.stdout.strip() if told is not None and told.returncode == 0 else "no-git"
+        version = subprocess.run([git, *command], capture_output=True, text=True, check=False)  # noqa: S603 - our own words
+    commit = version.stdout.strip() if version is not None and version.returncode == 0 else "no-git"
     conf = hashlib.sha256()
     for path in (root / MARK, root / "conf" / "jobs" / f"{job}.toml"):
         conf.update(path.read_bytes() if path.is_file() else b"")

@@ -124,9 +124,9 @@ class Runner(Listener):
         self.heartbeat.wake()
         self.progress.committed(commit, ms=ms, timings=dict(self._timings), left=dict(self._left))
 
-    def on_data_checkpoint(self, said: dict[str, Any]) -> None:
+    def on_data_checkpoint(self, event: dict[str, Any]) -> None:
         """Show the newest data checkpoint, and when the next one is due."""
-        self.status.on_data_checkpoint(said)
+        self.status.on_data_checkpoint(event)
 
     # --- inside ------------------------------------------------------------------------------
 

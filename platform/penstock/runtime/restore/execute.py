@@ -39,7 +39,7 @@ def _restore(driver: Driver, start: RestoreTarget) -> Iterator[Hook]:
         driver.tell(lambda listener: listener.on_answered(command))
         yield from driver.release()
         return
-    found = None
+    rewritten = None
     try:
         refuse_gaps(recovered)
         point = start.resolve(recovered, driver.janitor.root)
@@ -52,8 +52,8 @@ def _restore(driver: Driver, start: RestoreTarget) -> Iterator[Hook]:
                 refuse(lost_rows(driver.engine.graph, recovered))
         truncate = plan_truncation(driver.engine.graph, driver.app, point)
         if commit is not None:
-            found = restored(point, commit, driver.engine, owned.takeover, driver.settings)
-            driver.engine.accept(with_partitions(recovered, found), driver.settings.drop)
+            rewritten = restored(point, commit, driver.engine, owned.takeover, driver.settings)
+            driver.engine.accept(with_partitions(recovered, rewritten), driver.settings.drop)
     except Fenced:
         raise
     except Exception:
@@ -61,18 +61,18 @@ def _restore(driver: Driver, start: RestoreTarget) -> Iterator[Hook]:
         raise
     # A Commit that no kept slot has, or that has state of its own, must be in the Restore itself.
     named = start.saved is None and any(kept.commit is commit for kept in recovered.kept)
-    held = found is not None and (start.rewrites or found.commit is not commit or not named)
+    held = rewritten is not None and (start.rewrites or rewritten.commit is not commit or not named)
     # Where the Takeover that fixed the partitions cannot be read, the Restore says them itself.
-    known = found is not None and not held and takeover_of(driver.log, found.commit) is not None
+    known = rewritten is not None and not held and takeover_of(driver.log, rewritten.commit) is not None
     entry = Restore(
         epoch=owned.epoch,
         writer=owned.writer,
         command=command,
-        batch=None if found is None else found.commit.batch,
-        source="empty" if found is None else start.source,
+        batch=None if rewritten is None else rewritten.commit.batch,
+        source="empty" if rewritten is None else start.source,
         saved=start.saved,
-        partitions=None if found is None or known else dict(found.partitions) or None,
-        commit=found.commit if found is not None and held else None,
+        partitions=None if rewritten is None or known else dict(rewritten.partitions) or None,
+        commit=rewritten.commit if rewritten is not None and held else None,
         truncate=truncate,
     )
     yield Hook("Restore", "before", entry.batch)

@@ -134,13 +134,13 @@ def _begin_log(made_in: Path, export: Export, identity: Identity, *, now: int) -
 def _refuse_old_decisions(store: CheckpointStore, job: str, batch: int) -> None:
     """Raise CannotCopy where somebody has decided on batches of that name whose ids are to come again."""
     cursor = Records(store, "assets", job).newest()
-    told = -1 if cursor is None else int(cursor.body["batch"])
+    decided = -1 if cursor is None else int(cursor.body["batch"])
     ids = [
         int(part) for path in store.list(f"_control/held/{job}") for part in path.split("/")[3:4] if part.isdecimal()
     ]
-    if max(told, *ids, -1) > batch:
+    if max(decided, *ids, -1) > batch:
         raise CannotCopy(
-            f"a former checkpoint of {job} went on to batch {max(told, *ids)}, and what was decided on its batches "
+            f"a former checkpoint of {job} went on to batch {max(decided, *ids)}, and what was decided on its batches "
             "would be taken for decisions on those that come now; import it under another name",
             where=f"{store.root}/_control",
         )
@@ -155,16 +155,16 @@ def read_export(source: Path) -> Export:
         raise CannotCopy("no export: export.json is not there", where=shown(source)) from None
     _, body = fileformat.decode(data, kind=_KIND, path=str(path))
     try:
-        found = Export.model_validate(body)
+        export = Export.model_validate(body)
     except ValidationError as why:
         raise corrupt(str(path), f"not the fields of an export: {why.errors()[0]['loc']}") from why
-    for step, refs in found.commit.state.items():
+    for step, refs in export.commit.state.items():
         plain = is_name(step) and all(
             part.isdecimal() and ref.path == Path(ref.path).name for part, ref in refs.items()
         )
-        if not plain or step not in found.partitions:
+        if not plain or step not in export.partitions:
             raise corrupt(str(path), f"the state of {step!r} is none that Penstock exports")
-    return found
+    return export
 
 
 def _copy_state(source: Path, target: Path, state: Mapping[str, Mapping[str, ManifestRef]]) -> None:

@@ -21,15 +21,15 @@ Described = Mapping[str, Mapping[str, str]]
 
 def described(graph: JobGraph, suites: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return the settings of a job; `suites` maps each check to a path or a dict. Kept in the Takeover of a driver."""
-    found: dict[str, dict[str, str]] = {}
+    described_steps: dict[str, dict[str, str]] = {}
     numbers: dict[str, int] = {}
     for node in graph.nodes:
         for kind, settings in _settings(node, suites):
             name = getattr(node, "name", None)
             if name is None:
                 name = numbers[kind] = numbers.get(kind, 0) + 1
-            found[f"{kind} {name}"] = settings
-    return found
+            described_steps[f"{kind} {name}"] = settings
+    return described_steps
 
 
 def changes_of(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:

@@ -24,17 +24,19 @@ def close_gaps(entries: Log, start: RestoreTarget, folder: Path, writer: str) ->
     Until the Restore follows the job is refused as before, because nobody who held the log has written these.
     Raises CannotRestore where there is nothing to go back to, and then the log stands as it stood.
     """
-    found = recover(entries, Damage.LIST)
-    missing = sorted({slot for problem in found.problems if isinstance(problem, LogGap) for slot in _slots(problem)})
+    recovered = recover(entries, Damage.LIST)
+    missing = sorted(
+        {slot for problem in recovered.problems if isinstance(problem, LogGap) for slot in _slots(problem)}
+    )
     if not missing:
         return
-    start.resolve(found, folder)
-    begun = [*(kept.commit for kept in found.kept), *([found.pending] if found.pending is not None else [])]
+    start.resolve(recovered, folder)
+    begun = [*(kept.commit for kept in recovered.kept), *([recovered.pending] if recovered.pending is not None else [])]
     newest = max((entry.place.slot for entry in begun if entry.place is not None), default=-1)
     reason = "the entry is missing; a restore makes up for it"
     for slot in missing:
         log.warning("log.gap_closed", slot=slot)
-        used = found.used + len(missing) if slot == missing[-1] > newest else None
+        used = recovered.used + len(missing) if slot == missing[-1] > newest else None
         entries.append_at(slot, Void(epoch=1, writer=writer, slot=slot, reason=reason, batch=used))
 
 

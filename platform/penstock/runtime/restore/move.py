@@ -62,8 +62,8 @@ def move_checkpoint(
     """
     source, folder = source.resolve(), folder.absolute()
     if is_on_hdfs(folder):
-        said = "a move is between folders; export the checkpoint, and import that, where one of them is on HDFS"
-        raise CannotCopy(said, where=shown(folder))
+        refusal = "a move is between folders; export the checkpoint, and import that, where one of them is on HDFS"
+        raise CannotCopy(refusal, where=shown(folder))
     log = job_log(source)
     if log is None:
         raise CannotCopy("no checkpoint: a move takes the folder of one, not an export", where=str(source))
@@ -209,15 +209,15 @@ def _refuse_place(source: Path, folder: Path) -> None:
     """Raise CannotCopy where something stands at the place that an earlier try of this move has not left."""
     if folder.exists() and not _is_left_over(source, folder, _Fate.OPEN, _Fate.VOID):
         raise CannotCopy("there is a checkpoint already", where=str(folder))
-    told, last = _told(folder), _last_batch(source)
-    if told > last:
+    decided, last = _told(folder), _last_batch(source)
+    if decided > last:
         raise CannotCopy(
-            f"a former checkpoint of {folder.name} went on to batch {told}, and of the batches that come now nobody "
+            f"a former checkpoint of {folder.name} went on to batch {decided}, and of the batches that come now nobody "
             "would be told until there are as many; move it under another name",
             where=f"{folder.parent}/_control",
         )
     theirs = _decisions(source)
-    if any(theirs.get(record) != said for record, said in _decisions(folder).items()):
+    if any(theirs.get(record) != decision for record, decision in _decisions(folder).items()):
         raise CannotCopy(
             f"somebody has decided on held batches of a former checkpoint of {folder.name}, and that would be taken "
             "for decisions on those that come now; move it under another name",
@@ -295,8 +295,8 @@ def _copy_file(path: Path, copy: Path) -> None:
         os.utime(copy, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))  # Delta tells versions by time as well
         same = filecmp.cmp(path, copy, shallow=False)
     except FileNotFoundError as why:
-        said = "it was deleted while it was copied: a driver that has lost the log still sweeps, so try again"
-        raise CannotCopy(said, where=str(path)) from why
+        problem = "it was deleted while it was copied: a driver that has lost the log still sweeps, so try again"
+        raise CannotCopy(problem, where=str(path)) from why
     if not same:
         raise CannotCopy("the copy is not what was copied", where=str(copy))
 
@@ -313,5 +313,5 @@ def _decisions(folder: Path) -> dict[str, bytes]:
 def _copy_decisions(source: Path, folder: Path) -> None:
     """Copy what was decided on held batches beside the source, where nobody decides any more."""
     store = LocalStore(folder.parent)
-    for record, said in sorted(_decisions(source).items()):
-        create_or_read(store, f"_control/held/{folder.name}/{record}", said)
+    for record, decision in sorted(_decisions(source).items()):
+        create_or_read(store, f"_control/held/{folder.name}/{record}", decision)

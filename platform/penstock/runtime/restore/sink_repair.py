@@ -53,8 +53,8 @@ class SinksAtRest:
     def _sink(self, sink: str) -> Sink:
         for node in self.graph.sinks:
             if node.name == sink:
-                found: Sink = node.sink
-                return found
+                written: Sink = node.sink
+                return written
         raise UnknownName(f"the job has no sink {sink!r}; there is {[node.name for node in self.graph.sinks]}")
 
 
@@ -80,7 +80,7 @@ class SinkStand:
 def stands(sinks: SinksAtRest, recovered: Recovered, uuid: str, names: Sequence[str] = ()) -> list[SinkStand]:
     """Return how the sinks stand, or those of these names; one that the job has no longer can only wait."""
     known = [node.name for node in sinks.graph.sinks]
-    found = []
+    standings = []
     for sink in names or known:
         app = f"{uuid}/{sink}"
         missing = missing_batches(sinks.sink, sink, app, recovered) if sink in known else []
@@ -88,8 +88,8 @@ def stands(sinks: SinksAtRest, recovered: Recovered, uuid: str, names: Sequence[
         if waiting is not None and sink in known and sinks.sink(sink).deduplicates:
             seen = sinks.sink(sink).version(app)
             waiting = None if seen is not None and seen >= waiting.batch else waiting
-        found.append(SinkStand(sink=sink, missing=tuple(missing), waiting=waiting))
-    return found
+        standings.append(SinkStand(sink=sink, missing=tuple(missing), waiting=waiting))
+    return standings
 
 
 def redo(

@@ -47,7 +47,7 @@ class Plan:
         """Return what a start would go on from, without the state that is still to be written from tables."""
         if not (self.rewrites or self.gone):
             return Restored(commit, self.known)
-        made = {one.step for one in self.rewrites if one.table is not None or one.snapshot is not None}
+        made = {rewrite.step for rewrite in self.rewrites if rewrite.table is not None or rewrite.snapshot is not None}
         state = {step: refs for step, refs in commit.state.items() if step not in {*self.gone, *made}}
         return Restored(commit.model_copy(update={"state": state}), self.partitions(graph, {*state, *made}))
 
@@ -90,12 +90,14 @@ def restored(
     )
     state, due, due_time = dict(commit.state), dict(commit.due), dict(commit.due_time)
     for rewrite in plan.rewrites:
-        said = engine.rewrite(rewrite, commit, facts)
+        receipts = engine.rewrite(rewrite, commit, facts)
         step = rewrite.step
-        made = [one for one in said if one["manifest"] is not None]
-        state[step] = {str(one["partition"]): ManifestRef(**one["manifest"]) for one in made}
-        due[step] = min((one["due"] for one in said if one["due"] is not None), default=None)
-        due_time[step] = min((one["due_time"] for one in said if one["due_time"] is not None), default=None)
+        made = [receipt for receipt in receipts if receipt["manifest"] is not None]
+        state[step] = {str(receipt["partition"]): ManifestRef(**receipt["manifest"]) for receipt in made}
+        due[step] = min((receipt["due"] for receipt in receipts if receipt["due"] is not None), default=None)
+        due_time[step] = min(
+            (receipt["due_time"] for receipt in receipts if receipt["due_time"] is not None), default=None
+        )
     for kept in (state, due, due_time):
         for step in plan.gone:
             kept.pop(step, None)
@@ -122,8 +124,8 @@ def _rewrites(point: RestorePoint, commit: Commit, graph: JobGraph, kept: Mappin
     for table in given.values():
         _refuse_no_table(table)
     snapshots = {} if point.snapshot is None else point.snapshot.steps
-    for found in snapshots.values():
-        verify_snapshot(point.folder, found)
+    for snapshot in snapshots.values():
+        verify_snapshot(point.folder, snapshot)
     for name, step in steps.items():
         # Where no entry says the number any more, the state is not to be read as if it were the job's.
         was = kept.get(name)
@@ -145,11 +147,11 @@ def _refuse_no_table(path: str) -> None:
         raise CannotRestore("there is no Delta table with state to resume from", where=path)
 
 
-def with_partitions(recovered: Recovered, found: Restored) -> Recovered:
+def with_partitions(recovered: Recovered, result: Restored) -> Recovered:
     """Return where the job will stand behind the Restore, as far as the engine is to accept it.
 
     What was begun is given up by it, and nothing is published again (decision 24).
     """
     return replace(
-        recovered, commit=found.commit, partitions=found.partitions, pending=None, last_published_commit=None
+        recovered, commit=result.commit, partitions=result.partitions, pending=None, last_published_commit=None
     )

@@ -147,16 +147,16 @@ def parse_start(text: str) -> RestoreTarget:
     raise ValueError(f"{text!r} is none of last, batch=N, saved=NAME, snapshot=VERSION and empty")
 
 
-def parse_state(said: Iterable[str]) -> dict[str, str]:
+def parse_state(arguments: Iterable[str]) -> dict[str, str]:
     """Read `STEP=TABLE`, each; a step may be named once. Raises ValueError."""
-    found: dict[str, str] = {}
-    for text in said:
+    tables: dict[str, str] = {}
+    for text in arguments:
         step, equals, table = text.partition("=")
         if not (is_name(step) and equals and table):
             raise ValueError(f"{text!r} is not STEP=TABLE")
-        if found.setdefault(step, table) != table:
+        if tables.setdefault(step, table) != table:
             raise ValueError(f"step {step!r} is named twice")
-    return found
+    return tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,15 +193,15 @@ class Superseded:
         if not self.sinks and not self.again and self.before is None:
             return [f"back to {target}: no sink has published rows after it"]
         fate = "go away from their sinks" if self.truncate else "stay published"
-        found = [f"back to {target}: these rows {fate}, and will be published again under new batch ids"]
-        found += [f"  {sink}" for sink in self.sinks]
+        lines = [f"back to {target}: these rows {fate}, and will be published again under new batch ids"]
+        lines += [f"  {sink}" for sink in self.sinks]
         if self.before is not None:
             first = 0 if self.batch is None else self.batch + 1
-            found.append(f"  and the rows of batches {first} to {self.before - 1}, which the log no longer counts")
+            lines.append(f"  and the rows of batches {first} to {self.before - 1}, which the log no longer counts")
         if self.again:
-            found.append("these rows, which an earlier restore has taken back, are in their sinks again")
-            found += [f"  {sink}" for sink in self.again]
-        return found
+            lines.append("these rows, which an earlier restore has taken back, are in their sinks again")
+            lines += [f"  {sink}" for sink in self.again]
+        return lines
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
@@ -249,8 +249,8 @@ def _rows(recovered: Recovered, batches: Collection[int], released: Collection[i
                 if files:
                     known = rows.setdefault(sink, {})
                     known[commit.batch] = known.get(commit.batch, 0) + sum(file.rows for file in files)
-    found = sorted(rows.items())
-    return tuple(SinkRows(sink=sink, batches=tuple(known), rows=sum(known.values())) for sink, known in found)
+    counted = sorted(rows.items())
+    return tuple(SinkRows(sink=sink, batches=tuple(known), rows=sum(known.values())) for sink, known in counted)
 
 
 def _json(sinks: tuple[SinkRows, ...]) -> dict[str, Any]:

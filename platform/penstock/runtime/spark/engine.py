@@ -20,7 +20,7 @@ from penstock.operators.schema_evolution import Evolution
 from penstock.quality.partials import Partial
 from penstock.quality.verdict import Status, Verdict
 from penstock.runtime.driver.next_batch import spans_of
-from penstock.runtime.plan.expressions import at_site
+from penstock.runtime.plan.branch_frame import at_site
 from penstock.runtime.plan.frame_builder import BuiltJob, build_job
 from penstock.runtime.plan.job_plan import JobPlan, plan_job
 from penstock.runtime.plan.source_rows import BatchFrame, BatchReader

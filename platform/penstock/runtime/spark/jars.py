@@ -57,15 +57,15 @@ def read_digests(text: str) -> dict[str, str]:
     return digests
 
 
-def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+def differences(wanted: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
     """Compare name to digest of what is wanted and what was found: one sentence each for missing, wrong and extra."""
-    missing = [f"{name} is missing" for name in sorted(wanted.keys() - found.keys())]
+    missing = [f"{name} is missing" for name in sorted(wanted.keys() - present.keys())]
     wrong = [
-        f"{name} is wrong: its sha256 is {found[name]}, {wanted[name]} is wanted"
-        for name in sorted(wanted.keys() & found.keys())
-        if wanted[name] != found[name]
+        f"{name} is wrong: its sha256 is {present[name]}, {wanted[name]} is wanted"
+        for name in sorted(wanted.keys() & present.keys())
+        if wanted[name] != present[name]
     ]
-    extra = [f"{name} is extra: remove it, or add its sha256" for name in sorted(found.keys() - wanted.keys())]
+    extra = [f"{name} is extra: remove it, or add its sha256" for name in sorted(present.keys() - wanted.keys())]
     return missing + wrong + extra
 
 

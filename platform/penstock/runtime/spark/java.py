@@ -44,12 +44,12 @@ def java_command(environ: Mapping[str, str]) -> str | None:
     return shutil.which("java", path=environ.get("PATH"))
 
 
-def java_trouble(command: str | None, said: str, java_home: str | None) -> str | None:
+def java_trouble(command: str | None, printed: str, java_home: str | None) -> str | None:
     """Judge the Java found, from its path and what it said; None when it will do."""
     where = f"JAVA_HOME={java_home}" if java_home else "PATH"
     if command is None:
         return f"Java {MINIMUM_JAVA} or newer is needed and {where} has none: {HOW_TO_GET_JAVA}"
-    major = java_major(said)
+    major = java_major(printed)
     if major is None:
         return f"Java {MINIMUM_JAVA} or newer is needed and {command} does not say its version: {HOW_TO_GET_JAVA}"
     if major < MINIMUM_JAVA:

@@ -20,9 +20,9 @@ from penstock.checkpoint.log.entries import Commit
 from penstock.checkpoint.storage.filesystem import have_file
 from penstock.errors import BadExpression, StepsChanged
 from penstock.graph.steps import StepNode
-from penstock.operators.functions.key_index import DEADLINE
+from penstock.operators.functions.key_timeouts import DEADLINE
 from penstock.operators.protocol import HASHED, MAIN, TIMERS, Step, StepFacts
-from penstock.runtime.plan.expressions import at_site, hash_of, normalised, quoted
+from penstock.runtime.plan.branch_frame import at_site, hash_of, normalised, quoted
 from penstock.runtime.plan.projection import map_in_arrow
 from penstock.runtime.snapshots.catalog import PARTITION, storable, table_path
 from penstock.runtime.tasks.batch_context import current_batch

@@ -62,9 +62,9 @@ class Item:
     pid: int | None = None
 
 
-def receipt(kind: str, **said: Any) -> Item:
+def receipt(kind: str, **fields: Any) -> Item:
     """Return a receipt: what a task did, for the Commit (DESIGN 4)."""
-    return Item(RECEIPT, json.dumps({"kind": kind, **said}).encode())
+    return Item(RECEIPT, json.dumps({"kind": kind, **fields}).encode())
 
 
 def receipts_of(rows: Iterable[tuple[str, bytes]]) -> Iterator[dict[str, Any]]:

@@ -22,9 +22,9 @@ from penstock.checkpoint.log.takeover import survey
 from penstock.checkpoint.roots import job_log
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.config.notifications import AirflowLogin
-from penstock.quality.held.decisions import HeldDecision, HeldRecords
+from penstock.quality.held.decision_records import HeldDecision, HeldRecords
 from penstock.runtime.process.heartbeat import StatusRecords
-from penstock.supervise.events.posting import Poster
+from penstock.supervise.events.poster import Poster
 
 __all__ = ["AirflowAssets", "AssetPoster", "asset_uri", "events_of_windows"]
 

@@ -15,7 +15,7 @@ import pytest
 from penstock.graph.specs.state_functions import Form
 from penstock.graph.timeouts import Timeout
 from penstock.operators.functions.function_spec import FunctionStep
-from penstock.operators.functions.key_index import PARTS, StepFacts
+from penstock.operators.functions.key_timeouts import PARTS, StepFacts
 from penstock.operators.functions.python_values import PIECE
 from penstock.operators.functions.state_functions import FunctionResult, run_function
 from penstock.state.manifest import Manifest

@@ -22,7 +22,7 @@ from penstock.graph.specs.state_functions import Form
 from penstock.graph.timeouts import Timeout
 from penstock.operators.functions.function_spec import FunctionStep
 from penstock.operators.functions.function_step import FunctionStepWork
-from penstock.operators.functions.key_index import StepFacts
+from penstock.operators.functions.key_timeouts import StepFacts
 from penstock.operators.functions.state_functions import FunctionResult, run_function
 from penstock.operators.whole_rows import WholeRows
 from penstock.runtime.tasks.partition_state import PartitionState, main_table

@@ -18,7 +18,7 @@ from penstock import agg
 from penstock.graph.aggregates import Aggregate
 from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import AggregatePlan
-from penstock.operators.windows import window_blocks
+from penstock.operators.windows import two_stacks
 from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.time_windows import WindowStep, preaggregate
 from penstock.runtime.tasks.partition_state import PartitionState
@@ -183,7 +183,7 @@ class Work:
     """Counts the rows that a step merges; not those of compaction, which has a budget of its own."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.rows, merged, front = 0, PartialLayout._merged, window_blocks.front_table
+        self.rows, merged, front = 0, PartialLayout._merged, two_stacks.front_table
         write = PartitionState.write
 
         def count_merged(layout, tables, *said, **more):
@@ -202,7 +202,7 @@ class Work:
 
         monkeypatch.setattr(PartitionState, "write", count_nothing)
         monkeypatch.setattr(PartialLayout, "_merged", count_merged)
-        monkeypatch.setattr(window_blocks, "front_table", count_front)
+        monkeypatch.setattr(two_stacks, "front_table", count_front)
 
     def taken(self) -> int:
         rows, self.rows = self.rows, 0

@@ -13,7 +13,7 @@ from harness_jobs import ORDERS, order
 from penstock import Job
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.quality import OnFail
-from penstock.quality.held.decisions import Decision
+from penstock.quality.held.decision_records import Decision
 from penstock.quality.held.requests import HeldAsks
 from penstock.sinks import Delta
 from penstock.sources import MemorySource

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.graph.nodes import FilterNode, Node
-from penstock.runtime.plan.expressions import BranchFrame, follow_chain
+from penstock.runtime.plan.branch_frame import BranchFrame, follow_chain
 from penstock.runtime.plan.projection import Projection
 from penstock.runtime.tasks.specs import ROW_STATUS
 from penstock.testing.environment import session_of_tests

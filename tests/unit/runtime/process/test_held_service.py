@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 from checkpoint_samples import own
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from test_batches import UUID, World
+from test_release import UUID, World
 
 from penstock.checkpoint.control_records import Records
 from penstock.checkpoint.log.entries import Release, Restore, Takeover
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.errors import CheckpointError, Fenced, HeldDecided, HeldNotFound, HolderAlive, SinkError
-from penstock.quality.held import batches
-from penstock.quality.held.decisions import Decision, HeldRecords
+from penstock.quality.held import release as release_module
+from penstock.quality.held.decision_records import Decision, HeldRecords
 from penstock.quality.held.requests import HeldAsks
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.process import held_service
@@ -212,7 +212,7 @@ def test_who_has_lost_the_log_decides_nothing_more(world, monkeypatch, decision,
     world.hold(1)
     places = {
         "find": (held_service, "find_held"),
-        "verify": (batches, "verify_held"),
+        "verify": (release_module, "verify_held"),
         "decide": (HeldRecords, "decide"),
         "open": (type(world.sink), "open"),
     }

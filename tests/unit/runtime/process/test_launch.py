@@ -14,7 +14,7 @@ from penstock.checkpoint.log.entries import Place, Restore, StagedFile
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.errors import CannotRestore, FormerCheckpoint
-from penstock.quality.held.decisions import Decision, HeldRecords
+from penstock.quality.held.decision_records import Decision, HeldRecords
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.runtime.process.launch import RunOrder, _look_first
 from penstock.runtime.restore.target import LAST, RestoreTarget

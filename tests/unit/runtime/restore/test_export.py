@@ -269,7 +269,7 @@ def test_an_export_that_would_write_elsewhere_is_refused(tmp_path, harm):
 
 def test_what_was_decided_on_a_former_checkpoint_of_the_name_is_not_taken_for_the_new_one(tmp_path):
     """Its batch ids would come again."""
-    from penstock.quality.held.decisions import Decision, HeldRecords
+    from penstock.quality.held.decision_records import Decision, HeldRecords
 
     with Harness(job_of("idle", partitions=1), tmp_path / "a") as h:
         h.batch({"rows": [{"k": "a", "v": 1}]})

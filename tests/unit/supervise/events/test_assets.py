@@ -17,8 +17,8 @@ from penstock.checkpoint.log.recovery import recover
 from penstock.checkpoint.roots import control_store
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.errors import ConfigError
-from penstock.quality.held.batches import find_held
-from penstock.quality.held.decisions import Decision, HeldDecision, HeldRecords
+from penstock.quality.held.decision_records import Decision, HeldDecision, HeldRecords
+from penstock.quality.held.release import find_held
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.supervise.commands import Command, Verb, fold
 from penstock.supervise.events.assets import AssetPoster, events_of_windows

@@ -21,7 +21,7 @@ from penstock.checkpoint.log.recovery import Recovered
 from penstock.checkpoint.storage.filesystem import remove_file
 from penstock.errors import CheckpointCorrupt, HeldDecided, HeldNotFound, PenstockError, UnknownName
 from penstock.graph.graph import JobGraph
-from penstock.quality.held.decisions import Decision, HeldDecision, HeldRecords
+from penstock.quality.held.decision_records import Decision, HeldDecision, HeldRecords
 from penstock.quality.held.files import bring_back, verify_held
 from penstock.sinks.base import Sink
 from penstock.sinks.staged_publisher import StagedPublisher

@@ -22,7 +22,7 @@ from penstock.errors import PenstockError, UnfitValue, UserFunctionError, WrongO
 from penstock.graph.source_location import file_of
 from penstock.operators.functions.function_info import TaskInfo
 from penstock.operators.functions.function_spec import FunctionStep
-from penstock.operators.functions.key_index import NONE, KeyIndex
+from penstock.operators.functions.key_timeouts import NONE, KeyIndex
 from penstock.operators.functions.output_columns import made_column
 from penstock.operators.functions.python_values import Unfit
 from penstock.operators.protocol import StepFacts

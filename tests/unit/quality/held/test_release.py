@@ -19,7 +19,8 @@ from penstock.checkpoint.log.recovery import recover
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import CheckpointCorrupt, HeldDecided, HeldNotFound, StorageUnavailable, UnknownName
-from penstock.quality.held.batches import (
+from penstock.quality.held.decision_records import Decision, HeldRecords
+from penstock.quality.held.release import (
     HeldPins,
     SessionOnDemand,
     discard,
@@ -28,7 +29,6 @@ from penstock.quality.held.batches import (
     undecided,
     undone_by_restore,
 )
-from penstock.quality.held.decisions import Decision, HeldRecords
 from penstock.runtime.driver.retention import Retention
 from penstock.sinks import Console, Delta
 from penstock.sinks.delta.sink import DeltaPublisher
