@@ -43,12 +43,21 @@ def problems(paths: set[Path], listed: Sequence[str]) -> list[str]:
     new = [f"{PACKAGE / name} has no {twins(Path(name))[0]}" for name in sorted(without - {*listed})]
     done = [f"{LIST} lists {name}, which has a test module or is gone" for name in sorted({*listed} - without)]
     order = [f"{LIST} is not sorted, or names one twice"] if [*listed] != sorted({*listed}) else []
-    return new + done + order
+    return new + done + order + doubled(paths)
+
+
+def doubled(paths: Iterable[Path]) -> list[str]:
+    """Return the test modules that share a name: pytest cannot collect both in one run."""
+    places: dict[str, list[str]] = {}
+    for path in sorted(paths):
+        if path.name.startswith("test_"):
+            places.setdefault(path.name, []).append(str(path))
+    return [f"{' and '.join(same)} have one name" for same in places.values() if len(same) > 1]
 
 
 def main(args: Sequence[str] = ()) -> int:
     """Print what is wrong; with `--lower` take out of the list what need not be in it any more."""
-    paths = {path.relative_to(ROOT) for top in (PACKAGE, TESTS) for path in (ROOT / top).rglob("*.py")}
+    paths = {path.relative_to(ROOT) for top in (PACKAGE, TESTS.parent) for path in (ROOT / top).rglob("*.py")}
     listed = (ROOT / LIST).read_text().splitlines()
     if [*args] == ["--lower"]:
         listed = sorted({*listed} & lacking(paths))

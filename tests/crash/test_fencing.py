@@ -18,7 +18,7 @@ from faulty_store import Fault, Lasting, Plan
 from schedules import Play, Scene, explore
 
 from penstock.checkpoint.log import compaction
-from penstock.checkpoint.log.log import OwnedLog
+from penstock.checkpoint.log.fencing import OwnedLog
 from penstock.errors import Fenced
 from penstock.runtime.driver import retention
 

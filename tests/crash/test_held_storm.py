@@ -22,7 +22,8 @@ from fake_engine import UUID, FakeEngine, NoSource, Witness, World, heartbeat, m
 
 from penstock.checkpoint.log import compaction
 from penstock.checkpoint.log.entries import Commit
-from penstock.checkpoint.log.log import Log, OwnedLog
+from penstock.checkpoint.log.fencing import OwnedLog
+from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import CannotRestore, Fenced, HeldDecided, HeldNotFound, HolderAlive, PenstockError, SinkError

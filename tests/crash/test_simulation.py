@@ -37,7 +37,8 @@ from oracle import judge
 
 from penstock.checkpoint.log import compaction
 from penstock.checkpoint.log.entries import Commit, Entry, Restore, Save, Takeover
-from penstock.checkpoint.log.log import Log, OwnedLog
+from penstock.checkpoint.log.fencing import OwnedLog
+from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.storage.exclusive_create import ReadBack
 from penstock.checkpoint.storage.format import read_header
@@ -345,7 +346,7 @@ def pushy(owned: OwnedLog, slot: int, entry: Entry) -> None:
         ("fake_engine.Table.publish", forgetful),
         ("fake_engine.FakeEngine._state", lambda *_: {}),
         ("penstock.runtime.driver.loop.Driver._publish", lambda *_: iter(())),
-        ("penstock.checkpoint.log.log.OwnedLog._put", pushy),
+        ("penstock.checkpoint.log.fencing.OwnedLog._put", pushy),
         ("penstock.runtime.driver.sink_redo.redo_truncation", lambda *_: iter(())),
         ("penstock.runtime.restore.sink_truncation._refuse_taken_back", lambda *_: None),
         ("penstock.runtime.restore.execute.find_restore_by_command", lambda *_: None),

@@ -8,7 +8,8 @@ from typing import Any
 
 from penstock.checkpoint.log.compaction import compact
 from penstock.checkpoint.log.entries import Commit, Offsets, Release, Save, Takeover, Void
-from penstock.checkpoint.log.log import Log, OwnedLog
+from penstock.checkpoint.log.fencing import OwnedLog
+from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.purge import Purge
 from penstock.checkpoint.log.recovery import Recovered, recover
 from penstock.checkpoint.log.scan import Damaged

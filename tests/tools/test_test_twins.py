@@ -46,3 +46,11 @@ def test_a_test_module_elsewhere_is_none() -> None:
     """One looks for it at the same place."""
     moved = {*TREE} - {TESTS / "state" / "test_keys.py"} | {Path("tests", "jobs", "test_keys.py")}
     assert len(problems(moved, ["state/limits.py"])) == 1
+
+
+def test_two_test_modules_have_two_names() -> None:
+    """Pytest would stop at the second, in runs that have both."""
+    both = TREE | {Path("tests", "jobs", "test_keys.py")}
+    assert problems(both, ["state/limits.py"]) == [
+        "tests/jobs/test_keys.py and tests/unit/state/test_keys.py have one name"
+    ]

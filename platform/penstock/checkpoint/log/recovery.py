@@ -21,7 +21,8 @@ from penstock.checkpoint.log.entries import (
     Takeover,
     saved_ref,
 )
-from penstock.checkpoint.log.log import Log, gap, read_takeover, saves_behind
+from penstock.checkpoint.log.fencing import saves_behind
+from penstock.checkpoint.log.log import Log, gap, read_takeover
 from penstock.checkpoint.log.replay import Kept, Standing, replay
 from penstock.checkpoint.log.saved import UNKNOWN, HeldCommits, Saves, read_save
 from penstock.checkpoint.log.scan import Damaged, Walk, walk

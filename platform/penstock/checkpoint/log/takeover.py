@@ -9,7 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from penstock.checkpoint.log.entries import Arrival, Compaction, Entry, Moved, Place, Release, Takeover
-from penstock.checkpoint.log.log import Log, OwnedLog, fenced, gap, read_takeover, saves_behind
+from penstock.checkpoint.log.fencing import OwnedLog, fenced, saves_behind
+from penstock.checkpoint.log.log import Log, gap, read_takeover
 from penstock.errors import (
     CheckpointCorrupt,
     CheckpointMoved,

@@ -23,8 +23,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 import structlog
 
 from penstock.checkpoint.log.entries import Commit, Offsets, Release, Takeover, Void
+from penstock.checkpoint.log.fencing import OwnedLog
 from penstock.checkpoint.log.listener import Listener
-from penstock.checkpoint.log.log import Log, OwnedLog
+from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Damage, Recovered, recover
 from penstock.checkpoint.log.scan import Damaged
 from penstock.checkpoint.log.takeover import View, refuse_moved

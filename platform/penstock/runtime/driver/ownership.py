@@ -8,7 +8,8 @@ from typing import cast
 
 from penstock.checkpoint.log.compaction import compact
 from penstock.checkpoint.log.entries import Release, Takeover
-from penstock.checkpoint.log.log import Log, OwnedLog, fenced
+from penstock.checkpoint.log.fencing import OwnedLog, fenced
+from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Recovered, recover
 from penstock.checkpoint.log.takeover import RELEASED, View, claim, confirm, survey
 from penstock.errors import CheckpointError, Fenced, PenstockError

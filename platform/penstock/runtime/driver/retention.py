@@ -16,7 +16,8 @@ import structlog
 
 from penstock.checkpoint.log.compaction import compact
 from penstock.checkpoint.log.entries import Commit
-from penstock.checkpoint.log.log import Log, OwnedLog
+from penstock.checkpoint.log.fencing import OwnedLog
+from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.purge import AT_MOST, BURST, Purge
 from penstock.checkpoint.log.recovery import Recovered, recover
 from penstock.checkpoint.log.saved import Saves

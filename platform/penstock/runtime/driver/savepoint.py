@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from penstock.checkpoint.log.entries import Commit, Save, Unsave
-from penstock.checkpoint.log.log import Log, OwnedLog
+from penstock.checkpoint.log.fencing import OwnedLog
+from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.checkpoint.log.takeover import View
 from penstock.errors import CannotSave

@@ -11,7 +11,8 @@ from typing import Any
 
 import structlog
 
-from penstock.checkpoint.log.log import Log, OwnedLog
+from penstock.checkpoint.log.fencing import OwnedLog
+from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Damage, Recovered, recover
 from penstock.checkpoint.log.takeover import View
 from penstock.errors import CheckpointError, Fenced, PenstockError, SinkError

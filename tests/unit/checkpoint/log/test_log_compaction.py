@@ -12,7 +12,8 @@ from checkpoint_samples import commit, leave, offsets, own, purge, run_batch
 
 from penstock.checkpoint.log.compaction import ASKED, COMMANDS, EVERY, compact
 from penstock.checkpoint.log.entries import Commit, Release, Restore, Save, StagedFile, Takeover, Unsave
-from penstock.checkpoint.log.log import Log, OwnedLog
+from penstock.checkpoint.log.fencing import OwnedLog
+from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.purge import Purge
 from penstock.checkpoint.log.queries import newest_commits
 from penstock.checkpoint.log.recovery import Damage, find_restorable, recover

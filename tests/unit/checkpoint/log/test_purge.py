@@ -9,7 +9,8 @@ from structlog.testing import capture_logs
 
 from penstock.checkpoint.log.compaction import EVERY, compact
 from penstock.checkpoint.log.entries import Restore, Save
-from penstock.checkpoint.log.log import Log, OwnedLog
+from penstock.checkpoint.log.fencing import OwnedLog
+from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.purge import Purge
 from penstock.checkpoint.log.recovery import recover
 from penstock.checkpoint.storage.memory import MemoryStore

@@ -10,7 +10,8 @@ import pytest
 from checkpoint_samples import commit, leave, offsets, own, purge, run_batch, takeover, void
 
 from penstock.checkpoint.log.entries import Entry, Place, Restore, Save, to_bytes
-from penstock.checkpoint.log.log import Log, OwnedLog
+from penstock.checkpoint.log.fencing import OwnedLog
+from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Damage, Recovered, find_restorable, recover
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import CannotRestore, CheckpointCorrupt, FormatTooNew, LogGap

@@ -20,7 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.checkpoint.log.entries import Commit, Takeover, from_bytes
-from penstock.checkpoint.log.log import Log, OwnedLog, fenced
+from penstock.checkpoint.log.fencing import OwnedLog, fenced
+from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import recover
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.checkpoint.storage.store import CheckpointStore

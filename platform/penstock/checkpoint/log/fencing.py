@@ -1,0 +1,155 @@
+"""Let only the newest owner write: the log in the hands of the driver whose Takeover is confirmed (DESIGN 3, 4).
+
+An owner appends to the next slot, by exclusive create. Where another driver has taken the log over, its Takeover is in
+that very slot: the create fails, and the owner is fenced for good.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar, cast
+
+from penstock.checkpoint.log.entries import Compaction, Entry, Moved, Place, Release, Save, Takeover, Unsave
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.storage.store import corrupt
+from penstock.errors import (
+    CheckpointCorrupt,
+    CommitUnknown,
+    EntryRefused,
+    Fenced,
+    FormatTooNew,
+    NotFound,
+    PenstockError,
+    SlotTaken,
+    StorageDenied,
+    StorageFull,
+)
+
+__all__ = ["OwnedLog", "fenced", "saves_behind"]
+
+Appended = TypeVar("Appended", bound=Entry)
+
+
+class OwnedLog:
+    """The log in the hands of the driver whose Takeover is confirmed; `takeover.confirm` makes it."""
+
+    def __init__(self, log: Log, takeover: Takeover) -> None:
+        if takeover.place is None:
+            raise EntryRefused("a Takeover without a slot owns nothing")
+        self.log = log
+        self.takeover = takeover
+        self.epoch = takeover.epoch
+        self.writer = takeover.writer
+        self._at = takeover.place.slot
+        self._saves = takeover.place.saves
+        self._compaction = takeover.place.compaction
+        self._next = self._at + 1
+        self._doubtful: Entry | None = None
+        self._lost: PenstockError | None = None
+        self.not_compacted = -1
+        """The next slot when damage last kept the log from being compacted, -1 where it never did."""
+
+    @property
+    def takeover_slot(self) -> int:
+        """Return the slot of the Takeover that the log is owned by."""
+        return self._at
+
+    @property
+    def compaction(self) -> int | None:
+        """Return the slot of the newest Compaction, None before the first."""
+        return self._compaction
+
+    @property
+    def next_slot(self) -> int:
+        """Return the slot that the next entry goes to."""
+        return self._next
+
+    def append(self, entry: Appended) -> Appended:
+        """Append an entry of this epoch and writer, and return it with its `place`.
+
+        A Save pins a Commit that was returned here or recovered, so that the Commit knows its Takeover.
+
+        Raises `Fenced`, with `epoch_mine`, `epoch_seen` and `holder`, when another driver took over; it stays so.
+        Raises `CheckpointCorrupt` when anything else is in the slot.
+        After `CommitUnknown`, or any failure whose outcome is open, only the same entry is accepted again.
+        """
+        if (entry.epoch, entry.writer) != (self.epoch, self.writer) or entry.kind == "takeover":
+            raise EntryRefused("only entries of the owner's own epoch can be appended", where=self.log.path(self._next))
+        if isinstance(entry, Save) and entry.commit.place is None:
+            raise EntryRefused("a Save pins a Commit of the log, not one that was never appended")
+        if self._lost is not None:
+            raise self._lost
+        slot = self._next
+        place = Place(slot=slot, takeover=self._at, saves=self._saves, compaction=self._compaction)
+        placed = cast("Appended", entry.model_copy(update={"place": place}))
+        if self._doubtful is not None and placed != self._doubtful:
+            problem = f"whether the {self._doubtful.kind} entry was written is not known; no other may take its slot"
+            raise CommitUnknown(problem, where=self.log.path(slot), path=self.log.path(slot))
+        self._put(slot, placed)
+        self._next = slot + 1
+        if isinstance(entry, Compaction):
+            self._saves, self._compaction = {}, slot
+        self._saves = saves_behind(self._saves, self._compaction, entry, slot)
+        if isinstance(entry, Release):
+            self._lost = EntryRefused("the log was released; take it over again to write", where=self.log.path(slot))
+        if isinstance(entry, Moved):
+            self._lost = EntryRefused("the log has ended", where=self.log.path(slot))
+        return placed
+
+    def refuse_lost(self) -> None:
+        """Raise `Fenced` where another driver has taken the log over; costs one request to storage.
+
+        For who publishes without an entry that stands for it: it asks right before.
+        """
+        if self._lost is not None:
+            raise self._lost
+        path = self.log.path(self._next)
+        try:
+            entry = self.log.read(self._next)
+        except NotFound:
+            return
+        except (CheckpointCorrupt, FormatTooNew) as why:
+            raise fenced(path, self.epoch, self.epoch + 1, "an entry that cannot be read") from why
+        if entry != self._doubtful:
+            self._lost = self._lost_to(path, entry)
+            raise self._lost
+
+    def _put(self, slot: int, entry: Entry) -> None:
+        was_doubtful, self._doubtful = self._doubtful, entry
+        path = self.log.path(slot)
+        try:
+            self.log.append_at(slot, entry)
+        except SlotTaken as taken:
+            self._lost = self._lost_to(path, cast("Entry", taken.fields["holder"]))
+            raise self._lost from taken
+        except FormatTooNew as error:  # not ours for certain, so by the protocol a Takeover
+            self._lost = fenced(path, self.epoch, self.epoch + 1, "a later Penstock")
+            raise self._lost from error
+        except CheckpointCorrupt as error:
+            self._lost = error
+            raise
+        except (StorageFull, StorageDenied, EntryRefused):  # certainly not written
+            self._doubtful = was_doubtful
+            raise
+        self._doubtful = None
+
+    def _lost_to(self, path: str, holder: Entry) -> PenstockError:
+        if isinstance(holder, Takeover):
+            return fenced(path, self.epoch, holder.epoch, holder.holder)
+        return corrupt(path, f"a {holder.kind} entry of epoch {holder.epoch} in the owner's next slot")
+
+
+def saves_behind(saves: dict[str, int], compaction: int | None, entry: Entry, slot: int) -> dict[str, int]:
+    """Return the slots of named checkpoints that an entry names which follows this one; none after a Compaction."""
+    if compaction is not None:
+        return {}
+    if isinstance(entry, Save):
+        return {**saves, entry.name: slot}
+    if isinstance(entry, Unsave):
+        return {name: known for name, known in saves.items() if name != entry.name}
+    return saves
+
+
+def fenced(path: str, mine: int, seen: int, holder: str) -> Fenced:
+    """Make the error of a driver that has lost the log."""
+    problem = f"epoch {mine} has lost the log to epoch {seen}, held by {holder}"
+    return Fenced(problem, where=path, epoch_mine=mine, epoch_seen=seen, holder=holder)
