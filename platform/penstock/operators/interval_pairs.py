@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.state.keys import Ints
 
-__all__ = ["Moments", "number_in_key", "pairs_within", "shifted", "slice_start", "slice_starts"]
+__all__ = ["Moments", "number_in_key", "pairs_within", "pieces", "row_bytes", "shifted", "slice_start", "slice_starts"]
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
@@ -57,6 +59,32 @@ def pairs_within(
         earlier = others.places[theirs] < rows.places[mine]
         if earlier.any():
             yield mine[earlier], theirs[earlier]
+
+
+def pieces(mine: Ints, theirs: Ints, own: Ints, other: Ints, most: int) -> Iterator[tuple[Ints, Ints]]:
+    """Yield pairs in order, by pieces of about so many bytes: one pair more at most.
+
+    Args:
+        mine: Indices of rows.
+        theirs: Indices of the others.
+        own: The bytes of each row.
+        other: The bytes of each of the others.
+        most: The bytes of a piece.
+    """
+    piece = np.cumsum(own[mine] + other[theirs]) // most
+    cuts = np.flatnonzero(piece[1:] != piece[:-1]) + 1
+    yield from zip(np.split(mine, cuts), np.split(theirs, cuts), strict=True)
+
+
+def row_bytes(table: pa.Table) -> Ints:
+    """Return the bytes of each row: of text and binary columns its own, of others the mean."""
+    sizes = np.ones(table.num_rows, dtype=np.int64)
+    for column in table.columns:
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type) or pa.types.is_large_string(column.type):
+            sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy()
+        elif table.num_rows:
+            sizes += column.nbytes // table.num_rows
+    return sizes
 
 
 def number_in_key(ids: Ints) -> Ints:

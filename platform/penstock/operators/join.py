@@ -15,10 +15,11 @@ that the bounds reach.
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,16 @@ from penstock.graph.specs.join import IntervalJoin
 from penstock.graph.steps import MAIN_OUTLET
 from penstock.operators.columns import column_array, integers
 from penstock.operators.grouping import group_rows
-from penstock.operators.interval_pairs import Moments, number_in_key, pairs_within, shifted, slice_start, slice_starts
+from penstock.operators.interval_pairs import (
+    Moments,
+    number_in_key,
+    pairs_within,
+    pieces,
+    row_bytes,
+    shifted,
+    slice_start,
+    slice_starts,
+)
 from penstock.operators.protocol import (
     HASHED,
     MAIN,
@@ -68,14 +78,14 @@ _KEPT = pa.schema(
 )
 _OWN = frozenset({GROUP, HASH, EXPIRES, DELETED, "_deadline", "_state_partition", *_KEPT.names})
 """Columns that rows of state have beside those of the input, in segments and in the tables of data checkpoints."""
-_WIDTH = "slice"
-"""The fact that has the width of the slices, in microseconds; rows that are stored keep theirs if the bounds change."""
+_WIDTHS = "slices"
+"""The fact that has the width of the slices of each part, in microseconds. Stored rows keep it if the bounds change."""
 _SLICES, _LEAST_WIDTH = 8, 1_000_000
-"""A row stays at most an eighth of its time too long, and few slices are searched for a key."""
+"""A row stays at most an eighth of its time too long, or a second, and few slices are searched for a key."""
 _MOST_PAIRS, _MOST_BYTES = 65_536, 32 << 20
-"""What one piece of the output has at most, the bytes by the mean row of either side."""
+"""What one piece of the output has at most; one pair may be larger."""
 _LEAST = -(2**63)
-_LAYOUT = re.compile(r"\[(.*)\] rows of both inputs, right - left from (-?\d+) to (-?\d+) us", re.DOTALL)
+_LAYOUT = "rows of both inputs: "
 
 
 def bind_side(_spec: IntervalJoin, side: BoundSide) -> JoinSide:
@@ -160,8 +170,9 @@ class JoinStep(WholeRowsStep):
 
     @property
     def layout_name(self) -> str:
-        """Return in words what this step keeps; the bounds say which rows are there."""
-        return f"[{self._key_words}] rows of both inputs, right - left from {self.earliest} to {self.latest} us"
+        """Return what this step keeps; the bounds, right - left in microseconds, say which rows are there."""
+        columns = {part: self.columns(side).names for side, part in enumerate(SIDES)}
+        return _LAYOUT + json.dumps({"keys": self._key_words, **columns, "within": [self.earliest, self.latest]})
 
     @property
     def parts(self) -> Mapping[str, Part]:
@@ -181,18 +192,21 @@ class JoinStep(WholeRowsStep):
     def evolved(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> Evolution:
         """Return the same of what was kept as a layout says."""
         changed = self._changed(layout)
-        both = pa.schema([*self.columns(0), *self.columns(1)])
-        return changed if changed.refused else changed + self._evolved(stored, both)
+        if not changed.refused:
+            # A column that has moved to the other input is one that is gone and one that is new.
+            for side, part in enumerate(SIDES):
+                names = _kept_by(layout)[part]
+                changed += self._evolved(pa.schema([f for f in stored if f.name in names]), self.columns(side))
+        return changed
 
     def _changed(self, layout: str) -> Evolution:
         """Return how keys and bounds differ. Narrower bounds need no row that wider ones have forgotten."""
-        was = _LAYOUT.fullmatch(layout)
-        if was is None:
+        if not layout.startswith(_LAYOUT):
             return Evolution(refused=(f"it keeps {layout}, where join keeps {self.layout_name}",))
-        refused = []
-        if was[1] != self._key_words:
-            refused.append(f"its keys were [{was[1]}] and are [{self._key_words}]")
-        earliest, latest = int(was[2]), int(was[3])
+        was, refused = _kept_by(layout), []
+        if was["keys"] != self._key_words:
+            refused.append(f"its keys were [{was['keys']}] and are [{self._key_words}]")
+        earliest, latest = was["within"]
         if self.earliest < earliest or self.latest > latest:
             before, now = ((Duration(a), Duration(b)) for a, b in ((earliest, latest), (self.earliest, self.latest)))
             refused.append(
@@ -228,19 +242,19 @@ class JoinStep(WholeRowsStep):
         for side, part in enumerate(SIDES):
             mine = rows.filter(pc.equal(rows["_side"], part))
             times: Ints = column_array(mine, "_event_time").cast(pa.int64()).to_numpy()
-            grouped = mine.append_column(GROUP, pa.array(slice_starts(times, self._width)))
+            grouped = mine.append_column(GROUP, pa.array(slice_starts(times, self._widths[part])))
             kept = conform(grouped.append_column(HASH, mine[HASHED]), self.stored(side))
             append[part] = kept.filter(pa.array(self._useful(side, times, moment.watermark)))
-        return Rebuilt(change=Change(append=append, facts={_WIDTH: self._width}), due=None, due_time=None)
+        return Rebuilt(change=Change(append=append, facts={_WIDTHS: self._widths}), due=None, due_time=None)
 
     def stored(self, side: int) -> pa.Schema:
         """Return the columns of a part."""
         return pa.schema([(GROUP, pa.int64()), (HASH, pa.int64()), *self.keys, *_KEPT, *self.columns(side)])
 
     @property
-    def _width(self) -> int:
-        longest = max(self.latest, -self.earliest, self.latest - self.earliest)
-        return min(max(_LEAST_WIDTH, longest // _SLICES), 2**60)
+    def _widths(self) -> dict[str, int]:
+        """Return the width of a slice of each part: by how long its rows are of use, which differs."""
+        return {part: min(max(_LEAST_WIDTH, self.reach(s)[1] // _SLICES), 2**60) for s, part in enumerate(SIDES)}
 
     def reach(self, side: int) -> tuple[int, int]:
         """Return the bounds of the other input's event time minus that of a row of this one."""
@@ -260,10 +274,10 @@ class JoinStep(WholeRowsStep):
         received = [side.received(tables) for side, tables in zip(self.inputs, inputs, strict=True)]
         counts = [rows.num_rows for rows in received]
         yield Tally({"merged": sum(counts), **dict(zip(SIDES, counts, strict=True))})
-        width = int(state.facts.get(_WIDTH, self._width))
+        widths: dict[str, int] = state.facts.get(_WIDTHS, self._widths)
         append = {}
         if any(counts):
-            batch = _Batch(self, state, received, facts.batch, width)
+            batch = _Batch(self, state, received, facts.batch, widths)
             for side in (0, 1):
                 pairs = 0
                 for emit in batch.emits(side):
@@ -274,16 +288,23 @@ class JoinStep(WholeRowsStep):
                 useful = self._useful(side, batch.rows[side].times, facts.watermark)
                 append[part] = batch.stored[side].filter(pa.array(useful))
         append = {part: rows for part, rows in append.items() if rows.num_rows}
-        floors = self._floors(state, facts.watermark, width)
-        yield Change(append=append, floors=floors, facts={**state.facts, _WIDTH: width} if append else None)
+        floors = self._floors(state, facts.watermark, widths)
+        # Also where no row is of use: the bounds by which it was forgotten must be known to wider ones.
+        yield Change(append=append, floors=floors, facts={**state.facts, _WIDTHS: widths} if any(counts) else None)
 
-    def _floors(self, state: StateView, watermark: int | None, width: int) -> Mapping[str, int]:
+    def _floors(self, state: StateView, watermark: int | None, widths: Mapping[str, int]) -> Mapping[str, int]:
         """Return the slices below which all rows are due, where there are any."""
         if watermark is None:
             return {}
-        floors = {part: slice_start(watermark - self.reach(side)[1], width) for side, part in enumerate(SIDES)}
+        floors = {part: slice_start(watermark - self.reach(side)[1], widths[part]) for side, part in enumerate(SIDES)}
         first = {part: state.first_group(part, None) for part in floors}
         return {part: floor for part, floor in floors.items() if (least := first[part]) is not None and least < floor}
+
+
+def _kept_by(layout: str) -> dict[str, Any]:
+    """Return what a layout says: `keys` in words, the columns of `left` and `right`, and `within`."""
+    kept: dict[str, Any] = json.loads(layout.removeprefix(_LAYOUT))
+    return kept
 
 
 class _Batch:
@@ -293,8 +314,10 @@ class _Batch:
     places in the order of arrival of both inputs.
     """
 
-    def __init__(self, step: JoinStep, state: StateView, received: Sequence[pa.Table], batch: int, width: int) -> None:
-        self.step, self.state, self.width = step, state, width
+    def __init__(
+        self, step: JoinStep, state: StateView, received: Sequence[pa.Table], batch: int, widths: Mapping[str, int]
+    ) -> None:
+        self.step, self.state, self.widths = step, state, widths
         each = list(zip(step.inputs, received, strict=True))
         keys = pa.concat_tables([side.key_table(rows) for side, rows in each]).combine_chunks()
         hashes = np.concatenate([integers(rows, HASHED) for rows in received])
@@ -310,7 +333,7 @@ class _Batch:
             mine, times = slice(self.starts[side], self.starts[side] + rows.num_rows), integers(rows, TIME)
             self.rows.append(Moments(grouping.ids[mine], times, places[mine]))
             hidden = {
-                GROUP: pa.array(slice_starts(times, width)),
+                GROUP: pa.array(slice_starts(times, widths[SIDES[side]])),
                 HASH: rows[HASHED],
                 **dict(zip(keys.column_names, own.key_table(rows).columns, strict=True)),
                 "_side": pa.repeat(pa.scalar(SIDES[side]), len(times)),
@@ -337,17 +360,17 @@ class _Batch:
             np.concatenate([np.full(len(held_ids), -1, dtype=np.int64), new.places]),
         )
         order = np.lexsort((integers(found, "_number"), integers(found, "_batch"), others.times, others.ids))
-        size = found.nbytes // found.num_rows + self.stored[side].nbytes // len(rows.ids) + 1
-        most = max(1, min(_MOST_PAIRS, _MOST_BYTES // size))
-        for mine, theirs in pairs_within(rows, others, order, self.step.reach(side), most):
-            times = np.maximum(rows.times[mine], others.times[theirs])
-            yield self._emit(side, mine, found.take(pa.array(theirs)), times)
+        own_bytes, other_bytes = row_bytes(self.stored[side]), row_bytes(found)
+        for pairs in pairs_within(rows, others, order, self.step.reach(side), _MOST_PAIRS):
+            for mine, theirs in pieces(*pairs, own_bytes, other_bytes, _MOST_BYTES):
+                times = np.maximum(rows.times[mine], others.times[theirs])
+                yield self._emit(side, mine, found.take(pa.array(theirs)), times)
 
     def _held(self, side: int) -> tuple[Ints, pa.Table]:
         """Return the held rows of the other input that have keys of the batch and may match, and their key numbers."""
         rows, (earliest, latest) = self.rows[side], self.step.reach(side)
         ends = int(rows.times.min()) + earliest, int(rows.times.max()) + latest
-        low, high = (slice_start(time, self.width) for time in ends)
+        low, high = (slice_start(time, self.widths[SIDES[1 - side]]) for time in ends)
         own, schema = np.unique(rows.ids), self.step.stored(1 - side)
         keys = self.keys.take(pa.array(own))
         places, held = self.state.rows_of(SIDES[1 - side], self.hashes[own], keys, (low, high + 1), schema=schema)

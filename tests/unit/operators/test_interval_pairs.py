@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from penstock.operators.interval_pairs import Moments, number_in_key, pairs_within, shifted, slice_start, slice_starts
+from penstock.operators.interval_pairs import (
+    Moments,
+    number_in_key,
+    pairs_within,
+    pieces,
+    row_bytes,
+    shifted,
+    slice_start,
+    slice_starts,
+)
 
 LEAST, MOST = -(2**63), 2**63 - 1
 
@@ -30,9 +40,9 @@ def test_pairs_are_those_of_a_loop(seed: int) -> None:
         and others.places[theirs] < rows.places[mine]
     ]
     for most in (1, 7, 10_000):
-        pieces = list(pairs_within(rows, others, order, (bounds[0], bounds[1]), most))
-        assert all(0 < len(mine) == len(theirs) <= most for mine, theirs in pieces)
-        pairs = [pair for mine, theirs in pieces for pair in zip(mine.tolist(), theirs.tolist(), strict=True)]
+        made = list(pairs_within(rows, others, order, (bounds[0], bounds[1]), most))
+        assert all(0 < len(mine) == len(theirs) <= most for mine, theirs in made)
+        pairs = [pair for mine, theirs in made for pair in zip(mine.tolist(), theirs.tolist(), strict=True)]
         assert pairs == expected
 
 
@@ -48,3 +58,26 @@ def test_times_end_at_the_ends_of_time() -> None:
     assert shifted(times, -MOST).tolist() == [LEAST, LEAST, -MOST, 0]
     assert slice_starts(times, 2).tolist() == [LEAST + 2, -4, 0, MOST - 1]
     assert [slice_start(time, 2) for time in (LEAST * 2, -3, 0, MOST * 2)] == [LEAST + 2, -4, 0, MOST - 1]
+
+
+def test_pieces_have_so_many_bytes_and_one_pair_more_at_most() -> None:
+    """In order; a pair that is larger alone is a piece."""
+    mine, theirs = np.array([0, 0, 1, 1, 2]), np.array([0, 1, 0, 1, 1])
+    own, other = np.array([1, 500, 2]), np.array([3, 4])
+    cut = [(left.tolist(), right.tolist()) for left, right in pieces(mine, theirs, own, other, 100)]
+    assert [pair for left, right in cut for pair in zip(left, right, strict=True)] == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+        (2, 1),
+    ]
+    assert [len(left) for left, _ in cut] == [2, 1, 2]
+
+
+def test_a_row_has_the_bytes_of_its_text_and_a_mean_of_the_rest() -> None:
+    """Null has none."""
+    table = pa.table({"a": ["x" * 100, "", None], "n": pa.array([1, 2, 3], pa.int64())})
+    sizes = row_bytes(table)
+    assert (sizes[0] - sizes[1], sizes[1] - sizes[2]) == (100, 0)
+    assert sizes[2] >= 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from penstock.operators.whole_rows import WholeRows
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.state import read
+from penstock.state.writer import Change
 from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
 
@@ -295,6 +296,44 @@ def test_pairs_come_by_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert found == [(a, b) for b in range(n) for a in range(n)]
 
 
+def test_pieces_are_cut_by_the_bytes_of_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs of a long row make many pieces, though the mean row is short."""
+    keys = pa.schema([("id", pa.string())])
+    sides = [WholeRows(visible=pa.schema([*keys, (name, pa.string())]), keys=keys) for name in "xy"]
+    step = JoinStep(name="pairs", inputs=tuple(sides), earliest=0, latest=0)
+    monkeypatch.setattr(operator, "_MOST_BYTES", 100_000)
+    emitted = [made for made in _run(step, 40, {"x": ["x" * 20_000] + ["x"] * 39}) if isinstance(made, operator.Emit)]
+    assert sum(made.rows.num_rows for made in emitted) == 40 * 40
+    assert max(made.rows.nbytes for made in emitted) < 150_000
+
+
+def test_rows_of_each_input_are_kept_by_how_long_they_are_of_use() -> None:
+    """Left rows for a day behind the watermark, right ones for no time: their slices are of other widths."""
+    day = 24 * 3_600_000_000
+    step = replace(_step(pa.schema([("id", pa.string())])), earliest=0, latest=day)
+    (change,) = [made for made in _run(step, 1) if isinstance(made, Change)]
+    assert change.facts == {"slices": {"left": day // 8, "right": 1_000_000}}
+
+
+def test_bounds_are_known_to_wider_ones_where_every_row_was_forgotten_at_once() -> None:
+    """F51: nothing is kept of the batch, and wider bounds would miss a row of it."""
+    step = replace(_step(pa.schema([("id", pa.string())])), earliest=-10_000_000, latest=-5_000_000)
+    (change,) = [made for made in _run(step, 1, watermark=1_000_000) if isinstance(made, Change)]
+    assert set(change.append) == {"right"}
+    step = replace(step, earliest=5_000_000, latest=10_000_000)
+    (change,) = [made for made in _run(step, 1, watermark=20_000_000) if isinstance(made, Change)]
+    assert (change.append, change.facts is not None) == ({}, True)
+
+
+def test_a_column_that_moved_to_the_other_input_is_gone() -> None:
+    """Restores from tables compare each input by itself, as a restart does."""
+    step = _step(pa.schema([("id", pa.string())]))
+    turned = replace(step, inputs=step.inputs[::-1])
+    stored = step.tables[MAIN]
+    assert step.evolved(step.layout_name, ["id"], stored).refused == ()
+    assert any("x" in words for words in turned.evolved(step.layout_name, ["id"], stored).refused)
+
+
 def _step(keys: pa.Schema) -> JoinStep:
     sides = [WholeRows(visible=pa.schema([*keys, (name, pa.int64())]), keys=keys) for name in "xy"]
     return JoinStep(name="pairs", inputs=tuple(sides), earliest=-5_000_000, latest=5_000_000)
@@ -310,18 +349,20 @@ class _NoState:
         return None
 
 
-def _run(step: JoinStep, n: int) -> list[Any]:
+def _run(
+    step: JoinStep, n: int, values: Mapping[str, Sequence[Any]] | None = None, watermark: int | None = None
+) -> list[Any]:
     inputs = []
     for side, rows in enumerate(step.inputs):
         columns: dict[str, Any] = {field.name: [0] * n for field in rows.sent}
         columns |= {
             "id": ["a"] * n,
-            "xy"[side]: range(n),
+            "xy"[side]: (values or {}).get("xy"[side], range(n) if values is None else ["y"] * n),
             "_penstock_position": range(n),
             "_penstock_place": [side] * n,
         }
         inputs.append([pa.table(columns, schema=rows.sent)])
-    return list(step.run(_NoState(), inputs, StepFacts(batch=0, time=0, watermark=None)))  # type: ignore[arg-type]
+    return list(step.run(_NoState(), inputs, StepFacts(batch=0, time=0, watermark=watermark)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("start", [{"batch": 1}, {"saved": "early"}, {"snapshot": "0"}, {"partitions": 3}], ids=str)

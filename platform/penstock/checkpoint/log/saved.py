@@ -34,8 +34,9 @@ class _Commits(Mapping[Key, Commit], Generic[Key, Ref]):
         self._read: dict[Key, Commit] = dict(read)
 
     def __getitem__(self, key: Key) -> Commit:
+        ref = self.refs[key]  # which may lack what was read for another reason
         if key not in self._read:
-            self._read[key] = self._commit(key, self.refs[key])
+            self._read[key] = self._commit(key, ref)
         return self._read[key]
 
     def _commit(self, key: Key, ref: Ref) -> Commit:

@@ -110,7 +110,7 @@ def test_what_cannot_be_is_refused_at_its_line(tmp_path: Path, name: str) -> Non
     job = Job("refused", partitions=1)
     REFUSED[name](orders(job)).write("out", Delta(tmp_path / "table"))
     with (
-        pytest.raises(PenstockError, match=r"test_expressions\.py:\d+") as refusal,
+        pytest.raises(PenstockError, match=r"test_branch_frame\.py:\d+") as refusal,
         Harness(job, tmp_path / "root"),
     ):
         pass
@@ -126,7 +126,7 @@ def test_a_schema_that_cannot_be_read_is_refused_at_its_line(tmp_path: Path, sch
     """At the line of the source."""
     job = Job("refused", partitions=1)
     orders(job, schema).write("out", MemorySink())
-    with pytest.raises(PenstockError, match=r"test_expressions\.py:\d+"), Harness(job, tmp_path):
+    with pytest.raises(PenstockError, match=r"test_branch_frame\.py:\d+"), Harness(job, tmp_path):
         pass
 
 
@@ -176,7 +176,7 @@ def test_late_rows_do_not_get_a_column_twice(tmp_path: Path, column: str) -> Non
     window = orders(job, f"{column} string, t timestamp").window("w", Tumbling(seconds(10)).late_to("late"))
     window.aggregate(n=agg.count()).write("out", MemorySink())
     job.late("late").write("late_out", MemorySink())
-    with pytest.raises(JobError, match=rf"{column}.*test_expressions\.py"), Harness(job, tmp_path):
+    with pytest.raises(JobError, match=rf"{column}.*test_branch_frame\.py"), Harness(job, tmp_path):
         pass
 
 
@@ -245,7 +245,7 @@ def test_a_check_does_not_overwrite_a_column_in_quarantine(tmp_path: Path) -> No
     stream = orders(job, "_rules string, t timestamp, v int")
     stream.check("gate", suite=suite, on_fail=OnFail.QUARANTINE).write("out", MemorySink())
     job.quarantine("gate").write("bad", MemorySink())
-    with pytest.raises(JobError, match=r"'_rules'.*test_expressions\.py"), Harness(job, tmp_path):
+    with pytest.raises(JobError, match=r"'_rules'.*test_branch_frame\.py"), Harness(job, tmp_path):
         pass
 
 
