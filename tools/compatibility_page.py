@@ -60,6 +60,7 @@ def _change(area: str, words: str, cell: Cell, **but: Cell) -> Change:
 
 
 _FUNCTIONS, _WINDOWS, _JOB = "State functions", "Windows", "Steps, sources and sinks"
+_DUPLICATES, _JOINS = "Deduplication", "Joins"
 
 TABLE = {
     "column new": _change(_FUNCTIONS, "a column of state is new", Cell.ON),
@@ -86,6 +87,16 @@ TABLE = {
     "another type": _change(_WINDOWS, "the input of an aggregate has a narrower type", Cell.STEPS),
     "another window key": _change(_WINDOWS, "another column is the key", Cell.STEPS),
     "late rows": _change(_WINDOWS, "late data goes to a side output instead of being dropped", Cell.ON),
+    "remembered longer": _change(_DUPLICATES, "keys are remembered for longer", Cell.ON),
+    "remembered for less": _change(_DUPLICATES, "keys are remembered for less time", Cell.ON),
+    "duplicates of another key": _change(_DUPLICATES, "a key column is new or removed", Cell.STEPS),
+    "duplicates by keys elsewhere": _change(_DUPLICATES, "key columns are in another order", Cell.STEPS),
+    "bounds narrower": _change(_JOINS, "`within` is narrower", Cell.ON),
+    "bounds wider": _change(_JOINS, "`within` is wider on either end", Cell.STEPS),
+    "input column new": _change(_JOINS, "a column of an input is new", Cell.ON),
+    "input column wider": _change(_JOINS, "a column of an input is wider", Cell.ON),
+    "input column gone": _change(_JOINS, "a column of an input is removed", Cell.STEPS),
+    "input column moved": _change(_JOINS, "a column moves to the other input", Cell.STEPS),
     "step new": _change(_JOB, "a step is new, and starts empty", Cell.ON),
     "step gone": _change(_JOB, "a step with state is removed", Cell.DROP),
     "step renamed": _change(_JOB, "a step with state is renamed, and starts empty", Cell.DROP),

@@ -17,7 +17,7 @@ from penstock.errors import BadExpression, JobError, StateError, StepsChanged
 from penstock.graph.job import Stream
 from penstock.operators import join as operator
 from penstock.operators.join import JoinStep
-from penstock.operators.protocol import HASHED, MAIN, StepFacts
+from penstock.operators.protocol import HASHED, MAIN, TIME, StepFacts
 from penstock.operators.whole_rows import WholeRows
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
@@ -342,7 +342,8 @@ def _step(keys: pa.Schema) -> JoinStep:
 class _NoState:
     facts: Mapping[str, Any] = {}
 
-    def rows_of(self, *_: Any, schema: pa.Schema) -> Any:
+    def rows_of(self, _part: str, _hashes: Any, _keys: Any, groups: tuple[int, int], *, schema: pa.Schema) -> Any:
+        assert all(-(2**63) <= group < 2**63 for group in groups)
         return pa.array([], pa.int64()).to_numpy(), schema.empty_table()
 
     def first_group(self, *_: Any) -> None:
@@ -350,13 +351,18 @@ class _NoState:
 
 
 def _run(
-    step: JoinStep, n: int, values: Mapping[str, Sequence[Any]] | None = None, watermark: int | None = None
+    step: JoinStep,
+    n: int,
+    values: Mapping[str, Sequence[Any]] | None = None,
+    watermark: int | None = None,
+    times: Sequence[int] | None = None,
 ) -> list[Any]:
     inputs = []
     for side, rows in enumerate(step.inputs):
         columns: dict[str, Any] = {field.name: [0] * n for field in rows.sent}
         columns |= {
             "id": ["a"] * n,
+            TIME: [0] * n if times is None else times,
             "xy"[side]: (values or {}).get("xy"[side], range(n) if values is None else ["y"] * n),
             "_penstock_position": range(n),
             "_penstock_place": [side] * n,
@@ -385,6 +391,8 @@ def test_a_restore_brings_back_what_was_held(tmp_path: Path, start: dict[str, An
             h.restore(**start, job=joined(partitions=3))
             held = [(row["x"], row["y"]) for row in h.state("pairs")]
             assert len(held) == sum(map(len, (rows[name] for rows in fed for name in "ab")))
+            more = {"a": [x("a", 5, 6)], "b": [y("b", 5, 7)]}
+            assert sorted(pairs(h.batch(more)["out"])) == sorted(model.batch(more))
             return
         h.restore(**start)
         assert sorted(pairs(h.run()["out"])) == sorted(pair for made in expected[2:] for pair in made)
@@ -437,13 +445,18 @@ def test_state_made_anew_has_rows_that_may_match() -> None:
         step.rebuilt(table(("middle", 5)), moment)
 
 
-def test_the_widest_bounds_are_no_overflow() -> None:
-    """They reach to the ends of time."""
+@pytest.mark.parametrize("watermark", [None, -(2**63), 2**63 - 2])
+def test_the_widest_bounds_are_no_overflow(watermark: int | None) -> None:
+    """They reach to the ends of time, from rows that are there; groups that the state is asked for have 64 bits."""
     keys = pa.schema([("id", pa.string())])
     sides = _step(keys).inputs
     step = JoinStep(name="pairs", inputs=sides, earliest=-(2**63) + 1, latest=2**63 - 1)
-    emitted = [made.rows.num_rows for made in _run(step, 3) if isinstance(made, operator.Emit)]
-    assert emitted == [9]
+    times = [-(2**62), 0, 2**62 - 1]
+    made = _run(step, 3, watermark=watermark, times=times)
+    assert [emit.rows.num_rows for emit in made if isinstance(emit, operator.Emit)] == [9]
+    (change,) = [change for change in made if isinstance(change, Change)]
+    kept = [group for rows in change.append.values() for group in rows["_group"].to_pylist()]
+    assert all(-(2**63) <= group < 2**63 for group in kept)
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,16 @@ def make_job(
     sources: tuple[str, ...] = ("orders",),
     sinks: tuple[str, ...] = (),
     partitions: int = 1,
+    duplicates: tuple[str, ...] = ("user", "t"),
+    within: tuple[int, int] = (-100, 100),
+    left: tuple[str, ...] = ("user", "v"),
+    right: tuple[str, ...] = ("user", "v AS w"),
 ) -> Job:
-    """Return a job whose steps are windows where their names begin with a w, and functions that keep state else."""
+    """Return a job whose steps are what the first letters of their names say.
+
+    w: windows; d: deduplication, of which each row is a first one; j: a join of the source with itself; any other:
+    a function that keeps state.
+    """
     job = Job("changed", partitions=partitions)
     job.checkpoint(every=EveryBatches(2))
     orders, *others = (
@@ -73,6 +81,11 @@ def make_job(
             kept = {"rows": agg.count(), "total": agg.sum(total)} | ({"worst": agg.max(worst)} if worst else {})
             kept = {f"{name}_too": kept[name] for name in reversed(kept)} if turned else kept
             made = keyed.window(step, window).aggregate(**kept)
+        elif step.startswith("d"):
+            made = orders.deduplicate(step, by=duplicates, within=seconds(within[1]))
+        elif step.startswith("j"):
+            bounds = (seconds(within[0]), seconds(within[1]))
+            made = orders.select(*left).join(step, orders.select(*right), on=["user"], within=bounds)
         else:
             bound = {"timeout": idle(seconds(timeout))} if timeout else {"unbounded": True}
             made = keyed.map_with_state(step, function, state=state, output="n int", **bound)
@@ -96,6 +109,7 @@ class Case:
 
 
 WINDOWS = {"steps": ("w",)}
+DUPLICATES, JOINS = {"steps": ("d",)}, {"steps": ("j",)}
 CASES = {
     "column new": Case({"state": "n int, s string, more array<int>"}),
     "column wider": Case({"state": "n long, s string"}),
@@ -119,6 +133,16 @@ CASES = {
     "another type": Case({"key": "CAST(ascii(user) AS SMALLINT)"}, WINDOWS | {"by": "user", "worst": "number"}),
     "another window key": Case({"by": "user"}, WINDOWS),
     "late rows": Case({"window": Tumbling(seconds(100)).late_to("late")}, WINDOWS),
+    "remembered longer": Case({"within": (-100, 200)}, DUPLICATES),
+    "remembered for less": Case({"within": (-100, 50)}, DUPLICATES),
+    "duplicates of another key": Case({"duplicates": ("user", "t", "v")}, DUPLICATES),
+    "duplicates by keys elsewhere": Case({"duplicates": ("t", "user")}, DUPLICATES),
+    "bounds narrower": Case({"within": (-50, 50)}, JOINS),
+    "bounds wider": Case({"within": (-100, 101)}, JOINS),
+    "input column new": Case({"right": ("user", "v AS w", "v + 1 AS more")}, JOINS),
+    "input column wider": Case({"left": ("user", "CAST(v AS BIGINT) AS v")}, JOINS),
+    "input column gone": Case({"left": ("user",)}, JOINS),
+    "input column moved": Case({"left": ("user", "v AS w"), "right": ("user", "v")}, JOINS),
     "step new": Case({"steps": ("seen", "fresh")}),
     "step gone": Case({"steps": ("w",)}, {"steps": ("w", "seen")}),
     "step renamed": Case({"steps": ("w", "fresh")}, {"steps": ("w", "seen")}),
@@ -181,8 +205,13 @@ def where(root: Path) -> Recovered:
 
 
 def of_key(h: Harness, step: str) -> list[int]:
-    """Return how many rows each key of a step has counted."""
-    return [row.get("n", row.get("_rows")) for row in h.state(step)]
+    """Return how many rows each key of a step has counted; for joins and deduplication how many rows are held."""
+    rows = h.state(step)
+    if step.startswith("j"):
+        rows = [row for row in rows if row["_side"] == "left"]
+    if step.startswith(("d", "j")):
+        return [len(rows)] if rows else []
+    return [row.get("n", row.get("_rows")) for row in rows]
 
 
 def look(case: Case, root: Path, mode: Mode, drop: tuple[str, ...] = ()) -> Cell:
