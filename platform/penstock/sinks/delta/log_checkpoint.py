@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
@@ -79,8 +80,10 @@ def _fold(path: str) -> None:
         table.cleanup_metadata()
     for entry in (Path(path) / "_delta_log").iterdir():
         # What a process left that died between writing an entry and giving it its name (F15).
-        if _TEMP.fullmatch(entry.name) and entry.stat().st_mtime < time.time() - _GRACE:
-            entry.unlink(missing_ok=True)
+        # A driver that commits meanwhile gives its temporary file the name of an entry.
+        with suppress(FileNotFoundError):
+            if _TEMP.fullmatch(entry.name) and entry.stat().st_mtime < time.time() - _GRACE:
+                entry.unlink()
 
 
 def _sync(path: Path) -> None:
