@@ -36,9 +36,10 @@ class Finding(NamedTuple):
 
 @commands.command()
 def doctor(*, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
-    """Check what a job needs on this machine; fetch the jars of delta-spark into .jars.
+    """Check what a job needs on this machine, and fetch its jars.
 
-    Checks Java, packages and their extras, jars by their digests, the checkpoint root and the settings of every job.
+    Checks Java, packages and their extras, the jars of delta-spark in .jars by their digests, the checkpoint root and
+    the settings of every job.
 
     \b
     Examples:

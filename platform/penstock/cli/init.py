@@ -57,7 +57,7 @@ def init(
     ] = Path(),
     debug: Debug = False,
 ) -> None:
-    """Write a project with one job that runs, or add a job to the project that is there.
+    """Write a project with a job that runs, or add a job to it.
 
     Writes module, settings, suite, input rows, test, and the DAG files. Existing files stay as they are.
 

@@ -187,7 +187,7 @@ def _add_request(verb: str, summary: str) -> None:
 
 
 _add_request("stop", "End a stream after its batch. A generation that is over stops nothing.")
-_add_request("drain", "Process what is available, close all windows, and end the stream.")
+_add_request("drain", "Process what is available, close all windows, and end.")
 _add_request("suspend", "End a stream after its batch, for `resume`.\n\nCode and limits are kept for it.")
 _add_request("resume", "Restart a suspended stream.\n\nIt has the same code and limits as before.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Generic, TypeVar
@@ -39,8 +40,9 @@ class _Commits(Mapping[Key, Commit], Generic[Key, Ref]):
             self._read[key] = self._commit(key, ref)
         return self._read[key]
 
+    @abstractmethod
     def _commit(self, key: Key, ref: Ref) -> Commit:
-        raise NotImplementedError
+        """Read the Commit of a key; raises `CheckpointCorrupt`."""
 
     def __contains__(self, key: object) -> bool:
         return key in self.refs
