@@ -49,6 +49,16 @@ pytest.register_assert_rewrite("sink_contract", "source_contract")
 _STARTS_SPARK = {"Harness", "SparkSession"}
 
 
+@pytest.fixture(scope="session")
+def tmp_path_factory(tmp_path_factory: pytest.TempPathFactory) -> pytest.TempPathFactory:
+    """Return what makes the folders of tests, `tmp_path` too: any of them may be a folder of a checkpoint."""
+    from penstock.checkpoint.storage.local_folder import LocalFolder
+
+    make = tmp_path_factory.mktemp
+    tmp_path_factory.mktemp = lambda *args, **named: LocalFolder(make(*args, **named))  # type: ignore[method-assign]
+    return tmp_path_factory
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add what `make test` and `make check` ask for."""
     parser.addoption("--sample", action="store_true", help="run only what the seed draws of what is marked sample")

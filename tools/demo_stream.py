@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from penstock.checkpoint.storage.local import LocalStore
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.runtime.process.os_processes import kill_session, process_start, session_members
 from penstock.supervise.launcher import Handle
 from penstock.supervise.launchers.local import LocalLauncher, events_of, log_files
@@ -142,7 +143,7 @@ class DemoStream:
         """Return where a driver is; one whose start was not recorded yet is looked for."""
         if driver is None or driver.foreign or driver.handle is not None:
             return driver.handle if driver is not None and not driver.foreign else None
-        return LocalLauncher().look(self._job, driver, logs_of(self._root, self._job)).handle
+        return LocalLauncher().look(self._job, driver, logs_of(LocalFolder(self._root), self._job)).handle
 
     def _end(self, driver: DriverSlot | None) -> list[int]:
         handle = self._handle(driver)
@@ -152,7 +153,7 @@ class DemoStream:
 
     def _new_events(self) -> Iterator[dict[str, Any]]:
         """Yield what the driver of this generation has said since the last time, whole lines only."""
-        path, _ = log_files(logs_of(self._root, self._job), self._generation)
+        path, _ = log_files(logs_of(LocalFolder(self._root), self._job), self._generation)
         if not path.is_file():
             return
         with path.open("rb") as file:
@@ -163,7 +164,7 @@ class DemoStream:
         yield from events_of(whole)
 
     def _last_words(self) -> str:
-        _, path = log_files(logs_of(self._root, self._job), self._generation)
+        _, path = log_files(logs_of(LocalFolder(self._root), self._job), self._generation)
         path = path if path.is_file() else self._log
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join([f"the last lines of {path.name}:", *lines[-_TAIL:]])

@@ -30,6 +30,9 @@ from penstock.checkpoint.log.listener import Listener
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.checkpoint.log.takeover import View
+from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.checkpoint.storage.locate import folder_at
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import CannotTruncate, CheckpointCorrupt, HolderAlive, SinkAhead
@@ -183,7 +186,7 @@ class World:
     `times` are the event times of the source's rows, in seconds; `closed` says that there will be no more.
     """
 
-    root: Path | None = None
+    root: CheckpointFolder | None = None
     times: list[float] = field(default_factory=list)
     closed: bool = True
     batch_rows: int = 2
@@ -270,7 +273,7 @@ class WorldPublisher:
         self.engine = engine
         self.world = engine.world
         self.name = sink
-        self.staging = (engine.world.root or Path("no-such-folder")) / "staged" / sink
+        self.staging = (engine.world.root or LocalFolder("no-such-folder")) / "staged" / sink
 
     def version(self, app: str) -> int | None:
         """Return the newest batch of the app that a table shows."""
@@ -406,7 +409,7 @@ class FakeEngine:
         known = facts.manifests.get("sums", {}).get(str(partition))
         if known is None:
             return {}
-        path = Path(facts.state_folder) / "sums" / str(partition) / known["path"]
+        path = folder_at(facts.state_folder) / "sums" / str(partition) / known["path"]
         found: dict[str, list[int]] = Manifest.read(path, ManifestRef(**known)).facts["open"]
         return found
 
@@ -416,7 +419,7 @@ class FakeEngine:
         made = Manifest(
             step="sums", partition=partition, keys=("parity",), batch=facts.batch, facts={"open": open_windows}
         )
-        path = Path(facts.state_folder) / "sums" / str(partition) / self._name(facts)
+        path = folder_at(facts.state_folder) / "sums" / str(partition) / self._name(facts)
         path.parent.mkdir(parents=True, exist_ok=True)
         data = made.to_bytes()
         with path.open("xb") as file:
@@ -474,8 +477,8 @@ def make_driver(
         clock=StillClock(),
         trigger=FixedInterval(SECOND, 0),
         identity=Identity(holder=f"host-{name}", writer=name, code_version="test"),
-        janitor=Retention(world.root or Path("no-such-folder"), keep=settings.keep),
-        data=DataCheckpoints(Path("no-such-folder"), uuid, {}, settings.data),
+        janitor=Retention(world.root or LocalFolder("no-such-folder"), keep=settings.keep),
+        data=DataCheckpoints(LocalFolder("no-such-folder"), uuid, {}, settings.data),
         settings=settings,
         may_take_over=may_take_over,
         listeners=listeners,
@@ -498,7 +501,7 @@ def quick_folder() -> Iterator[Path]:
     """Make a folder in memory where there is one: thousands of fsyncs say nothing new about a disk."""
     shared = Path("/dev/shm")  # noqa: S108 - the folder in it has a random name
     with TemporaryDirectory(dir=shared if shared.is_dir() else None) as folder:
-        yield Path(folder)
+        yield LocalFolder(folder)
 
 
 decoded = functools.lru_cache(maxsize=20_000)(from_bytes)

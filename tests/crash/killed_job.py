@@ -20,7 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock import EveryBatches, Job, agg, seconds
-from penstock.checkpoint.storage.hdfs_cache import root_of
+from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.checkpoint.storage.locate import root_of
 from penstock.runtime.driver.loop import DriverSettings
 from penstock.runtime.driver.stages import Hook
 from penstock.runtime.process.job_run import JobRun
@@ -89,10 +91,10 @@ def main(folder: Path, kill: tuple[str, str, int] | None) -> None:
     spark.stop()
 
 
-def root(folder: Path) -> Path:
+def root(folder: Path) -> CheckpointFolder:
     """Return where the checkpoint is."""
     url = folder / "hdfs"
-    return root_of(url.read_text(), cache=str(folder / "cache")) if url.exists() else folder / "root"
+    return root_of(url.read_text(), cache=str(folder / "cache")) if url.exists() else LocalFolder(folder / "root")
 
 
 def hooks(folder: Path, spark: Any, kill: tuple[str, str, int] | None = None) -> Iterator[Hook]:

@@ -28,8 +28,7 @@ from penstock import EveryBatches, Job, agg, seconds
 from penstock.checkpoint.log.entries import Commit
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import recover
-from penstock.checkpoint.storage.filesystem import have_file
-from penstock.checkpoint.storage.hdfs_cache import open_store, root_of
+from penstock.checkpoint.storage.locate import root_of
 from penstock.errors import ComputeFailed
 from penstock.quality import OnFail
 from penstock.runtime.driver.loop import DriverSettings
@@ -164,7 +163,7 @@ def struck(h: Harness, number: int, hook: Hook) -> None:
 
 def forget(h: Harness) -> None:
     """Remove every copy of what is on HDFS."""
-    shutil.rmtree(h.root, ignore_errors=True)  # none was made yet where the first batch died
+    shutil.rmtree(h.root.here, ignore_errors=True)  # none was made yet where the first batch died
 
 
 def known(commit: Commit) -> dict[str, Any]:
@@ -211,13 +210,13 @@ def told(h: Harness, folder: Path, step: Callable[[Harness, int, Hook], None], s
 def held_rows(h: Harness) -> Counter[str]:
     """Return the rows of all batches that are held."""
     job = h.root / "crashing"
-    found = recover(Log(open_store(job)))
+    found = recover(Log(job.store()))
     held = [(sink, files) for kept in found.kept for sink, files in kept.commit.held.items()]
     return Counter(
         repr(row)
         for sink, files in held
         for f in files
-        for row in pq.read_table(have_file(job / "staged" / sink / f.path)).to_pylist()
+        for row in pq.read_table((job / "staged" / sink / f.path).fetch()).to_pylist()
     )
 
 

@@ -32,6 +32,7 @@ from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.log.recovery import recover
 from penstock.checkpoint.log.takeover import survey
 from penstock.checkpoint.storage import format as fileformat
+from penstock.checkpoint.storage.locate import folder_at
 from penstock.errors import (
     CannotRestore,
     CheckpointCorrupt,
@@ -61,7 +62,7 @@ class SegmentEngine(FakeEngine):
     """The fake engine with its state in real segments: a row for each id that waits in an open window."""
 
     def _reader(self, facts: BatchContext, partition: int) -> StateReader:
-        folder = Path(facts.state_folder) / "sums" / str(partition)
+        folder = folder_at(facts.state_folder) / "sums" / str(partition)
         known = facts.manifests.get("sums", {}).get(str(partition))
         if known is None:
             return StateReader(folder, Manifest(step="sums", partition=partition, keys=("id",)))

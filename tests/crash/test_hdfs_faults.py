@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import killed_job
 import pytest
@@ -20,7 +21,8 @@ from deltalake import DeltaTable
 from mounts import SMALL, mounted
 
 from penstock import Job
-from penstock.checkpoint.storage.hdfs_cache import hurried, root_of, shown
+from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.checkpoint.storage.locate import root_of
 from penstock.errors import CheckpointError, StorageDenied, StorageFull
 from penstock.runtime.driver.stages import Hook
 from penstock.sinks import MemorySink
@@ -61,7 +63,7 @@ def sums(order: Path = Path("no-such-order")) -> Job:
 
 
 @pytest.fixture
-def root(tmp_path: Path, hdfs: HdfsServer) -> Iterator[Path]:
+def root(tmp_path: Path, hdfs: HdfsServer) -> Iterator[CheckpointFolder]:
     """Return a root on HDFS, which gets its rights and its room back."""
     found = root_of(hdfs.url(secrets.token_hex(8)), cache=str(tmp_path))
     yield found
@@ -70,12 +72,12 @@ def root(tmp_path: Path, hdfs: HdfsServer) -> Iterator[Path]:
     hdfs.client(SUPERUSER).set_permission(place(found), "700")
 
 
-def place(root: Path) -> str:
+def place(root: CheckpointFolder) -> str:
     """Return the path on HDFS that a root stands for."""
-    return "/checkpoints/" + shown(root).rpartition("/")[2]
+    return "/checkpoints/" + str(root).rpartition("/")[2]
 
 
-def limit(hdfs: HdfsServer, root: Path, files: int = -1) -> None:
+def limit(hdfs: HdfsServer, root: CheckpointFolder, files: int = -1) -> None:
     """Let so many files and folders be below a root at most, or as many as there is room for."""
     query = {
         "op": "SETQUOTA",
@@ -86,7 +88,7 @@ def limit(hdfs: HdfsServer, root: Path, files: int = -1) -> None:
     requests.put(f"http://{hdfs.address}/webhdfs/v1{place(root)}", params=query, timeout=10).raise_for_status()
 
 
-def there(hdfs: HdfsServer, root: Path) -> int:
+def there(hdfs: HdfsServer, root: CheckpointFolder) -> int:
     """Return how many files and folders are below a root, itself among them."""
     found = hdfs.client(SUPERUSER).content(place(root))
     return int(found["fileCount"]) + int(found["directoryCount"])
@@ -98,7 +100,7 @@ def totals(h: Harness, n: int) -> dict[str, int]:
 
 
 @pytest.mark.fault("F27")
-def test_a_quota_that_is_met_at_any_write_costs_nothing_but_time(hdfs: HdfsServer, root: Path) -> None:
+def test_a_quota_that_is_met_at_any_write_costs_nothing_but_time(hdfs: HdfsServer, root: CheckpointFolder) -> None:
     """Whichever file does not fit any more: path and quota are named, no row comes out, and the batch is done later."""
     with Harness(sums(), root) as h:
         assert totals(h, 1) == {"a": 1, "b": 10}
@@ -125,7 +127,9 @@ def test_a_quota_that_is_met_at_any_write_costs_nothing_but_time(hdfs: HdfsServe
 
 
 @pytest.mark.fault("F28")
-def test_a_right_that_is_taken_away_is_named_and_all_goes_on_when_it_is_back(hdfs: HdfsServer, root: Path) -> None:
+def test_a_right_that_is_taken_away_is_named_and_all_goes_on_when_it_is_back(
+    hdfs: HdfsServer, root: CheckpointFolder
+) -> None:
     """It needs a person: what is not permitted now will not be in a moment."""
     with Harness(sums(), root) as h:
         totals(h, 1)
@@ -152,7 +156,7 @@ def restarted(hdfs: HdfsServer, what: str) -> Callable[[], None]:
 
 @pytest.mark.fault("F25", "F26")
 @pytest.mark.parametrize("what", ["namenode", "datanode"])
-def test_a_server_that_is_started_again_is_waited_for(hdfs: HdfsServer, root: Path, what: str) -> None:
+def test_a_server_that_is_started_again_is_waited_for(hdfs: HdfsServer, root: CheckpointFolder, what: str) -> None:
     """Within a call's patience: the batches beside it take longer, and nothing else comes of it."""
     with Harness(sums(), root) as h:
         assert totals(h, 1) == {"a": 1, "b": 10}
@@ -242,7 +246,8 @@ def test_safe_mode_that_lasts_is_named_and_the_next_driver_goes_on(hdfs: HdfsSer
             if hook == Hook("CommitBatch", "before", 1):
                 hdfs.admin("-safemode", "enter")
 
-    with hurried(6.0), pytest.raises(CheckpointError, match="Name node is in safe mode") as raised:
+    hasty = mock.patch.object(killed_job, "root", lambda folder, root=killed_job.root: root(folder).hurried(6.0))
+    with hasty, pytest.raises(CheckpointError, match="Name node is in safe mode") as raised:
         give_up()
     assert raised.value.exit_code == 75
     assert published_batches(stream / "raw") == [0]
@@ -252,7 +257,7 @@ def test_safe_mode_that_lasts_is_named_and_the_next_driver_goes_on(hdfs: HdfsSer
 
 
 @contextmanager
-def on_a_small_disk(hdfs: HdfsServer, root: Path) -> Iterator[Path]:
+def on_a_small_disk(hdfs: HdfsServer, root: CheckpointFolder) -> Iterator[Path]:
     """Let the DataNode have a disk of its own with little room, and return where others see it; then the old one."""
     hdfs.kill_datanode()
     try:
@@ -285,7 +290,7 @@ def room_in(hdfs: HdfsServer) -> int:
 
 @pytest.mark.fault("F27")
 def test_a_datanode_whose_disk_is_full_is_named_and_the_batch_is_done_with_room(
-    hdfs: HdfsServer, root: Path, tmp_path: Path
+    hdfs: HdfsServer, root: CheckpointFolder, tmp_path: Path
 ) -> None:
     """Before a batch and in its task: the system refuses it bytes while the NameNode knows nothing of it.
 

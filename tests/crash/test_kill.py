@@ -25,7 +25,6 @@ from deltalake import DeltaTable
 
 from penstock.checkpoint.log.entries import Commit, Offsets, Takeover
 from penstock.checkpoint.log.log import Log
-from penstock.checkpoint.storage.hdfs_cache import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -147,7 +146,7 @@ def test_files_of_dead_runs_are_in_no_table(killed: Path) -> None:
 @pytest.mark.fault("F01")
 def test_the_log_tells_what_happened(killed: Path, kills: list[tuple[str, str, int]]) -> None:
     """A Takeover for each driver; Offsets and a Commit once for each batch, whichever driver wrote them."""
-    log = Log(open_store(killed_job.root(killed) / "killed"))
+    log = Log((killed_job.root(killed) / "killed").store())
     entries = [entry for _, entry in reversed(list(log.entries_back(log.tail())))]
     assert [entry.epoch for entry in entries if isinstance(entry, Takeover)] == list(range(1, len(kills) + 2))
     batches = [entry.batch for entry in entries if isinstance(entry, Commit)]

@@ -30,8 +30,9 @@ from test_damage import GRAPH, SegmentEngine
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.log.recovery import recover
-from penstock.checkpoint.storage.filesystem import read_whole, write_whole
-from penstock.checkpoint.storage.hdfs_cache import is_on_hdfs, open_store, root_of
+from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.checkpoint.storage.locate import folder_at, root_of
 from penstock.runtime.driver.loop import Driver, DriverSettings
 
 ROWS = 40
@@ -82,19 +83,21 @@ class KeptWorld(World):
     def stage(self, sink: str, name: str, rows: Sequence[Any]) -> None:
         """Keep the rows of a staged file."""
         assert self.root is not None
-        write_whole(self.root / "staged" / sink / name, json.dumps(rows).encode())
+        file = self.root / "staged" / sink / name
+        file.parent.make()
+        file.create(json.dumps(rows).encode())
 
     def staged(self, sink: str, name: str) -> list[Any]:
         """Return the rows of a staged file."""
         assert self.root is not None
-        rows: list[Any] = json.loads(read_whole(self.root / "staged" / sink / name))
+        rows: list[Any] = json.loads((self.root / "staged" / sink / name).read())
         return rows
 
 
-def begin(root: Path, tables: Path, name: str) -> Driver:
+def begin(root: CheckpointFolder, tables: Path, name: str) -> Driver:
     """Return a driver over a checkpoint, as the command makes one."""
     world = KeptWorld(root=root, times=TIMES, tables_in=tables)
-    store = open_store(root)
+    store = root.store()
     uuid = open_or_create(store, now=SECOND).uuid
     engine = SegmentEngine(world, GRAPH, name)
     return make_driver(world, store, name, graph=GRAPH, engine=engine, uuid=uuid, settings=SETTINGS)
@@ -122,7 +125,7 @@ def die_before_write(number: int) -> None:
     InsecureClient._request = counted
 
 
-def killed(root: Path, drive: Callable[[], None]) -> None:
+def killed(root: CheckpointFolder, drive: Callable[[], None]) -> None:
     """Do this in a process of its own, which must die, and remove every copy that it has made."""
     child = os.fork()
     if child == 0:
@@ -132,18 +135,18 @@ def killed(root: Path, drive: Callable[[], None]) -> None:
             os._exit(1)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert code == -signal.SIGKILL, code
-    if is_on_hdfs(root):
-        shutil.rmtree(root, ignore_errors=True)
+    if not isinstance(root, LocalFolder):
+        shutil.rmtree(root.here, ignore_errors=True)
 
 
-def at_hooks(root: Path, tables: Path) -> None:
+def at_hooks(root: CheckpointFolder, tables: Path) -> None:
     """Kill a driver at each hook in turn."""
     strikes = [*((hook, True) for hook in IN_A_BATCH), *((hook, False) for hook in (*AT_A_START, *PUBLISHING))]
     for number, (hook, in_a_batch) in enumerate(strikes):
         killed(root, lambda n=number, h=hook, b=in_a_batch: die_at(begin(root, tables, f"w{n}"), *h, in_a_batch=b))
 
 
-def between_writes(root: Path, tables: Path) -> None:
+def between_writes(root: CheckpointFolder, tables: Path) -> None:
     """Kill a driver before each request in turn that changes something on HDFS."""
 
     def drive(number: int) -> None:
@@ -194,13 +197,13 @@ def test_a_kill_changes_nothing(
     root = str(tmp_path / "root") if place == "on disk" else request.getfixturevalue("hdfs").url(secrets.token_hex(8))
     folder, tables = root_of(root, cache=str(tmp_path / "cache")) / "windowed", tmp_path / "tables"
     tables.mkdir()
-    command = [sys.executable, __file__, kills, str(folder), str(tables)]
+    command = [sys.executable, __file__, kills, folder.address, str(tables)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
     assert done.returncode == 0, done.stderr[-4_000:]
     last = begin(folder, tables, "last")
     run_to_end(last)
     assert shown(last.engine.world) == undisturbed
-    store = open_store(folder)
+    store = folder.store()
     found = recover(Log(store))
     assert found.damaged == ()
     assert store.janitor(0, now=time.time() + 60) > 0 or kills == "at hooks"
@@ -208,4 +211,4 @@ def test_a_kill_changes_nothing(
 
 
 if __name__ == "__main__":
-    KILLS[sys.argv[1]](*map(Path, sys.argv[2:]))
+    KILLS[sys.argv[1]](folder_at(sys.argv[2]), Path(sys.argv[3]))

@@ -17,7 +17,7 @@ from supervised_project import QUICK, Yard
 
 import penstock.state
 from penstock.checkpoint.log.entries import Takeover
-from penstock.checkpoint.storage.hdfs_cache import root_of
+from penstock.checkpoint.storage.locate import root_of
 from penstock.supervise.stream import Phase
 from tools.hdfs_server import HdfsServer
 from tools.spark_cluster import QUICK_JAVA

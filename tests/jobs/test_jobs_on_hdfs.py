@@ -7,7 +7,6 @@ test_more_jobs_on_hdfs, for `make soak`.
 from __future__ import annotations
 
 import secrets
-import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,8 +18,9 @@ import test_state_functions_in_jobs as state
 import test_state_rewrite as restores
 from deltalake import DeltaTable
 
-from penstock.checkpoint.storage.filesystem import files_below, have_file
-from penstock.checkpoint.storage.hdfs_cache import root_of
+from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.checkpoint.storage.locate import root_of
 from penstock.errors import CannotCopy
 from penstock.runtime.driver.settings import DriverSettings
 from penstock.runtime.snapshots.catalog import versions
@@ -36,13 +36,13 @@ test_10_4_truncation = data.test_10_4_behind_a_data_checkpoint_nothing_older_is_
 
 def test_an_import(tmp_path: Path) -> None:
     """From HDFS to a folder of this machine, and from there to HDFS again, where it goes on."""
-    job, export = restores.job_of("idle", partitions=2), tmp_path.parent / "export"
+    job, export = restores.job_of("idle", partitions=2), LocalFolder(tmp_path.here.parent / "export")
     with Harness(job, tmp_path / "a") as old:
         for n in range(3):
             old.batch({"rows": [{"k": f"k{i}", "v": n} for i in range(9)]}, at=10 * (n + 1))
         exports.exported(tmp_path / "a", export)
         kept = old.state("step")
-    shutil.rmtree(tmp_path / "a")
+    (tmp_path / "a").remove_all()
     exports.imported(export, tmp_path / "b")
     with pytest.raises(CannotCopy, match="already"):
         exports.imported(export, tmp_path / "b")
@@ -62,11 +62,11 @@ def test_10_3_the_table_on_hdfs_is_the_state_and_old_versions_go(tmp_path: Path)
         table = h.root / "kept" / "snapshots" / "step"
         kept = versions(h.root / "kept", "step")
         assert len(kept) == 2
-        files = [path for path in files_below(table) if path.suffix == ".parquet" and path.parent.name != "_delta_log"]
+        files = [path for path in table.files() if path.name.endswith(".parquet") and path.parent.name != "_delta_log"]
         assert len(files) == 2
         with working_copy(table) as copy:
             (name,) = pa.table(DeltaTable(copy).get_add_actions())["path"].to_pylist()
-        rows = pq.read_table(have_file(table / name)).to_pylist()
+        rows = pq.read_table((table / name).fetch()).to_pylist()
         assert data.sorted_rows(rows) == states[-1]
         snapshot = min(kept, key=lambda one: one.commit.batch)
         h.restore(snapshot=str(snapshot.version))
@@ -75,8 +75,6 @@ def test_10_3_the_table_on_hdfs_is_the_state_and_old_versions_go(tmp_path: Path)
 
 
 @pytest.fixture
-def tmp_path(tmp_path: Path, hdfs) -> Path:
-    """Return a folder that stands for one on HDFS."""
-    folder = root_of(hdfs.url(secrets.token_hex(8)), cache=str(tmp_path))
-    folder.mkdir(mode=0o700)
-    return folder
+def tmp_path(tmp_path: Path, hdfs) -> CheckpointFolder:
+    """Return a folder on HDFS."""
+    return root_of(hdfs.url(secrets.token_hex(8)), cache=str(tmp_path))

@@ -12,7 +12,8 @@ from project_samples import expected_totals
 
 from penstock.checkpoint.log.entries import Commit, Entry
 from penstock.checkpoint.roots import job_log
-from penstock.checkpoint.storage.hdfs_cache import open_store
+from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.runtime.process.os_processes import argv_of, kill_session, leaders
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import Stream
@@ -38,11 +39,11 @@ At three batches a second each took most of a core for as long as its test laste
 class Yard(Shell):
     """A project with supervisors, and the streams that they run; who waits looks every so many seconds."""
 
-    def __init__(self, root: Path, checkpoints: Path | None = None, *, every: float = 0.1) -> None:
+    def __init__(self, root: Path, checkpoints: CheckpointFolder | None = None, *, every: float = 0.1) -> None:
         super().__init__(root)
         self._every = every
-        self.checkpoints = checkpoints or root / "checkpoints"
-        self.records = StreamRecords(open_store(self.checkpoints), "orders")
+        self.checkpoints = checkpoints or LocalFolder(root / "checkpoints")
+        self.records = StreamRecords(self.checkpoints.store(), "orders")
         self._seen: dict[int, Entry] = {}
 
     def supervise(self) -> subprocess.Popen[str]:

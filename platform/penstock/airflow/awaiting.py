@@ -13,7 +13,6 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from penstock.airflow.command_context import ask, control_of, run_started_at
 from penstock.airflow.triggers import StreamTrigger, awaited
-from penstock.checkpoint.storage.hdfs_cache import shown
 from penstock.errors import StreamFailed, SupervisorAbsent
 from penstock.runtime.process.project import find_project
 from penstock.supervise.autostart import start_supervisor
@@ -97,7 +96,7 @@ class StreamOperator(BaseOperator):
         absent = event.get("absent") if isinstance(event, dict) else None
         if absent and not self._control().is_supervised():
             if begun or not self._supervise():
-                self._give_up(SupervisorAbsent(absent, where=shown(self._control().root)))
+                self._give_up(SupervisorAbsent(absent, where=str(self._control().root)))
             begun = True
         trigger = StreamTrigger(project=self.project, job=self.job, first=generation, until=until)
         self.defer(trigger=trigger, method_name=method, kwargs={**kept, "begun": begun})

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from penstock.checkpoint.log.queries import Recent, newest_commits, newest_saves
 from penstock.checkpoint.roots import control_store, job_log
-from penstock.checkpoint.storage.hdfs_cache import hurried
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import PenstockError, StorageUnavailable
 from penstock.runtime.process.project import Project
 from penstock.supervise.records import StreamRecords
@@ -58,7 +58,7 @@ def _ask(project: Project, jobs: list[str], starts: dict[str, Starts], budget: f
 
     They are asked in any order, so that no job is always the one that the budget does not reach.
     """
-    silent: set[Path] = set()
+    silent: set[CheckpointFolder] = set()
     ends = time.monotonic() + budget
     for job in random.sample(jobs, len(jobs)):
         left = ends - time.monotonic()
@@ -69,8 +69,7 @@ def _ask(project: Project, jobs: list[str], starts: dict[str, Starts], budget: f
             root = project.settings(job).root
             if root in silent:
                 continue
-            with hurried(left):
-                starts[job] = _kept(root, job)
+            starts[job] = _kept(root.hurried(left), job)
         except (StorageUnavailable, OSError):
             if root is not None:
                 silent.add(root)
@@ -78,7 +77,7 @@ def _ask(project: Project, jobs: list[str], starts: dict[str, Starts], budget: f
             starts[job] = {}
 
 
-def _kept(root: Path, job: str) -> Starts:
+def _kept(root: CheckpointFolder, job: str) -> Starts:
     log = job_log(root / job)
     if log is None:
         return {}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from airflow.configuration import conf
 
-from penstock.checkpoint.storage.hdfs_cache import shown
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import ConfigError
 from penstock.runtime.process.project import Project, find_project
 
@@ -42,15 +42,15 @@ def project_of_pages() -> Project:
     )
 
 
-def refuse_root_of_bundle(root: Path) -> None:
+def refuse_root_of_bundle(root: CheckpointFolder) -> None:
     """Raise ConfigError for a checkpoint root that moves with each version of a DAG bundle: nobody would read it."""
     from airflow.dag_processing.bundles.base import get_bundle_storage_root_path
 
-    if root.is_relative_to(Path(get_bundle_storage_root_path()).resolve()):  # type: ignore[no-untyped-call]
+    if root.here.is_relative_to(Path(get_bundle_storage_root_path()).resolve()):  # type: ignore[no-untyped-call]
         raise ConfigError(
             "the checkpoint root lies in a DAG bundle, whose folder is another for each version; say an absolute root "
             "in [checkpoint], or the supervisor's project as `project` in [penstock] of airflow.cfg",
-            where=shown(root),
+            where=str(root),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock.checkpoint.log.log import Log
-from penstock.checkpoint.storage.hdfs_cache import is_on_hdfs, open_store, shown
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import RootMissing
 
@@ -15,18 +15,18 @@ REPORTED = "newest.json"
 """The file beside a job's reports that notes what the newest ones found."""
 
 
-def control_store(root: Path, *, make: bool = True) -> CheckpointStore:
+def control_store(root: CheckpointFolder, *, make: bool = True) -> CheckpointStore:
     """Return the store of the folder that holds all jobs; `make` it, for its user alone, if it is not there.
 
     Raises RootMissing where it is not there and is not to be made: by who only looks, or writes what others read.
     """
     try:
-        return open_store(root, make=make)
+        return root.store(make=make)
     except RootMissing as why:
-        raise RootMissing("there is no control root", where=shown(root)) from why
+        raise RootMissing("there is no control root", where=str(root)) from why
 
 
-def is_there(root: Path) -> bool:
+def is_there(root: CheckpointFolder) -> bool:
     """Return whether the folder that holds all jobs is there."""
     try:
         control_store(root, make=False)
@@ -35,18 +35,18 @@ def is_there(root: Path) -> bool:
     return True
 
 
-def job_log(folder: Path) -> Log | None:
+def job_log(folder: CheckpointFolder) -> Log | None:
     """Return the log of a job's checkpoint, None where there is no checkpoint; makes nothing."""
-    if not (is_on_hdfs(folder) or (folder / "log").is_dir()):
+    if (folder / "log").is_missing():
         return None
     try:
-        log = Log(open_store(folder, make=False))
+        log = Log(folder.store(make=False))
     except RootMissing:
         return None
     # The first slot is never purged. Where it has been removed, the others still tell of a job.
     return log if log.slots.exists(0) or log.slots.listed() else None
 
 
-def reports_folder(root: Path, job: str) -> Path:
+def reports_folder(root: CheckpointFolder, job: str) -> Path:
     """Return the folder of a job's quality reports, which may not be there; `root` holds all jobs."""
-    return root / "_reports" / job
+    return root.here / "_reports" / job

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -44,13 +45,13 @@ def diff(
       penstock diff flights --against /backup/checkpoints
     """  # noqa: D301 - click knows the character, not the two
     from penstock.checkpoint.roots import job_log
-    from penstock.checkpoint.storage.hdfs_cache import root_of
+    from penstock.checkpoint.storage.locate import root_of
     from penstock.runtime.inspect.diff import diff as compare
     from penstock.runtime.restore.compatibility import refuse
     from penstock.time.clock import SystemClock
 
     with outcome(debug=debug):
-        root = None if against is None else root_of(against).absolute()
+        root = None if against is None else root_of(against, project=Path.cwd())
         loaded = project_at(project).load(job, root=root)
         if root is not None and job_log(root / job) is None:
             raise typer.BadParameter(f"there is no checkpoint of {job} below {against}", param_hint="--against")
@@ -66,7 +67,6 @@ def _show(result: Diff) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from penstock.checkpoint.storage.hdfs_cache import shown
     from penstock.runtime.restore.compatibility import Compatibility
 
     colours = {
@@ -88,7 +88,7 @@ def _show(result: Diff) -> None:
             Text(finding.fate.value, style=colours.get(finding.fate, "red")),
             Text(_reason(finding)),
         )
-    show(Text(f"{result.job} against {state} in {shown(result.folder)}"), table)
+    show(Text(f"{result.job} against {state} in {result.folder!s}"), table)
     if result.running:
         print("a driver runs: this holds when it has finished its batch and left")
     print("a start would be accepted" if result.accepted else "a start would be refused")

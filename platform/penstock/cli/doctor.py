@@ -112,7 +112,6 @@ def _jars(project: Project) -> Finding:
 
 def _configuration(project: Project) -> Iterator[Finding]:
     from penstock.checkpoint.roots import control_store
-    from penstock.checkpoint.storage.hdfs_cache import shown
     from penstock.config.settings import checkpoint_root, load_settings
 
     try:
@@ -121,7 +120,7 @@ def _configuration(project: Project) -> Iterator[Finding]:
     except (PenstockError, OSError) as why:
         yield Finding("checkpoint root", "", str(why))
     else:
-        yield Finding("checkpoint root", shown(root))
+        yield Finding("checkpoint root", str(root))
     for job in project.job_names():
         try:
             load_settings(project.root, job)

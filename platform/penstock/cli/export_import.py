@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.checkpoint.storage.hdfs_cache import is_url, shown
+from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.checkpoint.storage.locate import is_url
 from penstock.cli.options import Debug, JobName, Json, ProjectFolder
 from penstock.cli.outcome import outcome, project_at, refusing, shown_moment, write_json
 from penstock.errors import CannotCopy
 
 if TYPE_CHECKING:
+    from penstock.checkpoint.storage.folder import CheckpointFolder
     from penstock.runtime.driver.settings import Identity
     from penstock.runtime.restore.target import RestoreTarget
 
@@ -59,8 +61,10 @@ def _export(
     with outcome(debug=debug):
         settings = project_at(project).settings(job)
         if job_log(settings.root / job) is None:
-            raise CannotCopy(f"{job} has no checkpoint yet", where=shown(settings.root))
-        made = export_checkpoint(settings.root / job, target, _start(at), job=job, now=SystemClock().wall())
+            raise CannotCopy(f"{job} has no checkpoint yet", where=str(settings.root))
+        made = export_checkpoint(
+            settings.root / job, LocalFolder(target), _start(at), job=job, now=SystemClock().wall()
+        )
         if json:
             write_json({"job": job, "batch": made.commit.batch, "uuid": made.uuid, "export": str(target)})
         else:
@@ -108,31 +112,32 @@ def _import(
         settings = project_at(project).settings(job)
         me = Identity(holder=holder_name(), code_version="penstock import")
         if move:
-            _move(source, settings.root, job, me, patience=settings.run.takeover_after.seconds, json=json)
+            _move(LocalFolder(source), settings.root, job, me, patience=settings.run.takeover_after.seconds, json=json)
             return
-        export, made = import_checkpoint(source, settings.root / job, identity=me, now=SystemClock().wall())
+        export, made = import_checkpoint(
+            LocalFolder(source), settings.root / job, identity=me, now=SystemClock().wall()
+        )
         if json:
             write_json({"job": job, "batch": export.commit.batch, "uuid": made.uuid, "parent": made.parent})
         else:
             print(f"{job}: resumes from batch {export.commit.batch} of {export.job}, as a checkpoint of its own")
 
 
-def _move(source: Path, root: Path, job: str, me: Identity, *, patience: float, json: bool) -> None:
+def _move(source: LocalFolder, root: CheckpointFolder, job: str, me: Identity, *, patience: float, json: bool) -> None:
     """Move a checkpoint here, or finish that; say what became of it."""
     from penstock.checkpoint.log.log import Log
     from penstock.checkpoint.log.metadata import read_metadata
     from penstock.checkpoint.log.recovery import Damage, recover
     from penstock.checkpoint.roots import control_store
-    from penstock.checkpoint.storage.local import LocalStore
     from penstock.runtime.process.takeover_policy import watch_holder
     from penstock.runtime.restore.move import move_checkpoint
     from penstock.time.clock import SystemClock
 
-    heartbeats = control_store(source.resolve().parent, make=False)
-    job_there = source.resolve().name
-    watch = watch_holder(Log(LocalStore(source)), heartbeats, job_there, patience=patience, clock=SystemClock())
+    resolved = source.resolve()
+    heartbeats, job_there = control_store(resolved.parent, make=False), resolved.name
+    watch = watch_holder(Log(source.store()), heartbeats, job_there, patience=patience, clock=SystemClock())
     points = list(move_checkpoint(source, root / job, identity=me, may_take_over=watch.may_take_over))
-    log = Log(LocalStore(root / job))
+    log = Log((root / job).store())
     uuid, begins = read_metadata(log.store).uuid, recover(log, Damage.LIST).next_batch
     if json:
         already = points == ["already"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +11,7 @@ from penstock.cli.outcome import outcome, write_json
 from penstock.errors import CheckpointError, RootMissing
 
 if TYPE_CHECKING:
+    from penstock.checkpoint.storage.folder import CheckpointFolder
     from penstock.runtime.inspect.fsck import Verified
 
 __all__ = ["commands"]
@@ -40,12 +40,12 @@ def fsck(
       penstock fsck checkpoints
       penstock fsck checkpoints/flights --json
     """  # noqa: D301 - click knows the character, not the two
-    from penstock.checkpoint.storage.hdfs_cache import root_of, without_cache
+    from penstock.checkpoint.storage.locate import root_of
     from penstock.checkpoint.storage.store import corrupt
 
     with outcome(debug=debug):
         # What stands on HDFS is asked for, and not what is left of it here.
-        with without_cache(root_of(root)) as folder:
+        with root_of(root).uncached() as folder:
             verified = {job.name: _verified(job) for job in _jobs(folder)}
         if json:
             write_json({"root": root, "jobs": {job: result.to_json() for job, result in verified.items()}})
@@ -56,25 +56,23 @@ def fsck(
             raise corrupt(root, f"damaged: {', '.join(damaged)}")
 
 
-def _jobs(root: Path) -> list[Path]:
+def _jobs(root: CheckpointFolder) -> list[CheckpointFolder]:
     """Return the folders of checkpoints below a root; a job's own folder is one as well."""
     from penstock.checkpoint.roots import job_log
-    from penstock.checkpoint.storage.filesystem import folders_in
-    from penstock.checkpoint.storage.hdfs_cache import shown
 
     if job_log(root) is not None:
         return [root]
     try:
-        names = folders_in(root)
+        names = root.folders()
     except RootMissing:
-        raise typer.BadParameter(f"there is no such folder: {shown(root)}", param_hint="ROOT") from None
+        raise typer.BadParameter(f"there is no such folder: {root}", param_hint="ROOT") from None
     folders = [root / name for name in names if job_log(root / name) is not None]
     if not folders:
-        raise typer.BadParameter(f"there is no checkpoint below it: {shown(root)}", param_hint="ROOT")
+        raise typer.BadParameter(f"there is no checkpoint below it: {root}", param_hint="ROOT")
     return folders
 
 
-def _verified(folder: Path) -> Verified:
+def _verified(folder: CheckpointFolder) -> Verified:
     from penstock.checkpoint.roots import job_log
     from penstock.runtime.inspect.fsck import Finding, Verified, verify
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from penstock.checkpoint.log.recovery import Recovered
+    from penstock.checkpoint.storage.folder import CheckpointFolder
     from penstock.quality.held.decision_records import Decision, HeldDecision
     from penstock.quality.held.release import HeldBatch, SessionOnDemand
     from penstock.runtime.process.project import LoadedJob
@@ -105,7 +105,6 @@ def _decided(loaded: LoadedJob, batch: int, decision: Decision, spark: SessionOn
     """Have the driver decide that runs, or decide in its place; returns when that is done."""
     from penstock.checkpoint.log.metadata import read_metadata
     from penstock.checkpoint.roots import control_store, job_log
-    from penstock.checkpoint.storage.hdfs_cache import open_store, shown
     from penstock.quality.held.decision_records import HeldRecords
     from penstock.quality.held.release import find_held
     from penstock.quality.held.requests import AGAIN, HeldAsks
@@ -119,10 +118,10 @@ def _decided(loaded: LoadedJob, batch: int, decision: Decision, spark: SessionOn
     recovered = _recovered(root, name)
     log = job_log(root / name)
     if recovered is None or log is None:
-        raise HeldNotFound(f"job {name!r} has no checkpoint, so it holds nothing", where=shown(root / name))
+        raise HeldNotFound(f"job {name!r} has no checkpoint, so it holds nothing", where=str(root / name))
     control = control_store(root)
     records, asks, status = HeldRecords(control, name), HeldAsks(control, name), StatusRecords(control, name)
-    uuid, staged = read_metadata(open_store(root / name)).uuid, root / name / "staged"
+    uuid, staged = read_metadata((root / name).store()).uuid, root / name / "staged"
     work = HeldWork(records, log, loaded.job.graph(), uuid=uuid, staged=staged, spark=spark)
     find_held(records, recovered, batch)  # what is not held is said before anybody is asked
     clock = SystemClock()
@@ -145,7 +144,7 @@ def _decided(loaded: LoadedJob, batch: int, decision: Decision, spark: SessionOn
                 return ruling
 
 
-def _recovered(root: Path, job: str) -> Recovered | None:
+def _recovered(root: CheckpointFolder, job: str) -> Recovered | None:
     from penstock.checkpoint.log.recovery import recover
     from penstock.checkpoint.log.takeover import refuse_moved, survey
     from penstock.checkpoint.roots import job_log

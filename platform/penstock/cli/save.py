@@ -37,7 +37,6 @@ def save(
       penstock save flights before_the_new_suite --delete
     """  # noqa: D301 - click knows the character, not the two
     from penstock.checkpoint.roots import job_log
-    from penstock.checkpoint.storage.hdfs_cache import shown
     from penstock.supervise import saving
     from penstock.supervise.control import StreamControl
     from penstock.time.clock import SystemClock
@@ -45,7 +44,7 @@ def save(
     with outcome(debug=debug):
         settings = project_at(project).settings(job)
         if job_log(settings.root / job) is None:
-            raise CannotSave(f"{job} has no checkpoint yet", where=shown(settings.root))
+            raise CannotSave(f"{job} has no checkpoint yet", where=str(settings.root))
         control = StreamControl(settings.root, job, SystemClock())
         patience = settings.run.takeover_after.seconds
         done: dict[str, object] = {"deleted": name}

@@ -66,7 +66,6 @@ def _reconcile(job: str, verb: str, sink: str | None = None, *, json: bool, proj
     from penstock.checkpoint.log.metadata import read_metadata
     from penstock.checkpoint.log.recovery import Damage, recover
     from penstock.checkpoint.roots import control_store, job_log
-    from penstock.checkpoint.storage.hdfs_cache import open_store, shown
     from penstock.quality.held.release import SessionOnDemand
     from penstock.runtime.driver.settings import Identity
     from penstock.runtime.process.launch import open_spark
@@ -79,8 +78,8 @@ def _reconcile(job: str, verb: str, sink: str | None = None, *, json: bool, proj
         root, name = loaded.settings.root, loaded.job.name
         log = job_log(root / name)
         if log is None:
-            raise CannotSkip(f"job {name!r} has no checkpoint yet", where=shown(root / name))
-        uuid = read_metadata(open_store(root / name)).uuid
+            raise CannotSkip(f"job {name!r} has no checkpoint yet", where=str(root / name))
+        uuid = read_metadata((root / name).store()).uuid
         spark = SessionOnDemand(lambda: open_spark(loaded, here=True))
         sinks = SinksAtRest(loaded.job.graph(), root / name / "staged", spark)
         try:

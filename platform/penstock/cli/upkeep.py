@@ -29,7 +29,6 @@ def upkeep(job: JobName, *, json: Json = False, project: ProjectFolder = None, d
       penstock upkeep flights
     """  # noqa: D301 - click knows the character, not the two
     from penstock.checkpoint.roots import job_log
-    from penstock.checkpoint.storage.hdfs_cache import shown, without_cache
     from penstock.runtime.driver.retention import sweep_left
     from penstock.runtime.inspect.fsck import verify
     from penstock.runtime.inspect.quality_report import sweep_reports
@@ -40,7 +39,7 @@ def upkeep(job: JobName, *, json: Json = False, project: ProjectFolder = None, d
         log = job_log(root / job)
         verified = None
         if log is not None:
-            with without_cache(root / job) as folder:
+            with (root / job).uncached() as folder:
                 verified = verify(log, folder)
         swept = sweep_reports(root, job)
         if log is not None and verified is not None and not verified.problems:
@@ -58,4 +57,4 @@ def upkeep(job: JobName, *, json: Json = False, project: ProjectFolder = None, d
                 print(f"damaged: {finding.what}\n         {finding.means}")
         if verified is not None and verified.problems:
             more = f", and {len(verified.problems) - 1} more" if len(verified.problems) > 1 else ""
-            raise CheckpointCorrupt(f"{verified.problems[0]}{more}", where=shown(root / job))
+            raise CheckpointCorrupt(f"{verified.problems[0]}{more}", where=str(root / job))

@@ -6,9 +6,12 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from penstock.checkpoint.storage.hdfs_cache import is_url, root_of
+from pydantic import ConfigDict, SkipValidation
+
+from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.checkpoint.storage.locate import is_url, root_of
 from penstock.config.environment import from_environment, variable
 from penstock.config.schema import (
     AirflowDefaults,
@@ -41,13 +44,15 @@ class Settings(SharedSections):
     """The settings in force for one job: of the environment, then the job's own file, the project's, and the defaults.
 
     Attributes:
-        root: The checkpoint root; of a root on HDFS the folder of this machine that stands for it.
+        root: The checkpoint root.
         airflow: When Airflow runs the job by itself, and how its tasks run.
         own_suites: The checks that the job's own file names suites for.
         places: Where each key that is set is written, by section and key.
     """
 
-    root: Path
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    root: Annotated[CheckpointFolder, SkipValidation]
     airflow: AirflowSection
     own_suites: tuple[str, ...]
     places: Mapping[tuple[str, str], str]
@@ -132,7 +137,7 @@ def _around() -> ProjectFile:
     return from_environment(ProjectFile, os.environ, refused=[variable("airflow", key) for key in _AIRFLOW_KEYS])
 
 
-def checkpoint_root(root: Path) -> Path:
+def checkpoint_root(root: Path) -> CheckpointFolder:
     """Return the checkpoint root of jobs that do not name their own; raises ConfigError."""
     project, _ = read_model(ProjectFile, root / "conf" / "penstock.toml")
     checkpoint = over(_around().checkpoint, project.checkpoint)
@@ -144,7 +149,7 @@ def airflow_defaults(root: Path) -> AirflowDefaults:
     return read_model(ProjectFile, root / "conf" / "penstock.toml")[0].airflow
 
 
-def _root(text: str, project: Path, cache: str | None, where: str | None) -> Path:
+def _root(text: str, project: Path, cache: str | None, where: str | None) -> CheckpointFolder:
     try:
         return root_of(text, project=project, cache=cache)
     except ConfigError as why:

@@ -36,10 +36,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
+
+from penstock.checkpoint.storage.folder import CheckpointFolder
 
 __all__ = [
     "CreatingSink",
@@ -150,7 +151,7 @@ class Sink(Protocol):
     in_order: bool = False
     """The files hold the place of each row in order of arrival, and `read_staged` returns rows in that order."""
 
-    def staging(self, folder: Path) -> Path:
+    def staging(self, folder: CheckpointFolder) -> CheckpointFolder:
         """Return where the tasks put this sink's files: `folder`, its own below the checkpoint, by default.
 
         The driver asks it at its start, before it owns the log. It makes no folder: the tasks do.
@@ -164,7 +165,7 @@ class Sink(Protocol):
         """
         return None
 
-    def open(self, staging: Path, spark: Any) -> Publisher:
+    def open(self, staging: CheckpointFolder, spark: Any) -> Publisher:
         """Return a publisher that finds its files in `staging`.
 
         The driver calls it once a run, when it owns the log and has called `create`, and again after rows were taken

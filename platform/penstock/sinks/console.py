@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.sinks.base import Publication, Publisher, Sink
 from penstock.sinks.staged_files import read_staged
 
@@ -23,7 +23,7 @@ class Console(Sink):
 
     rows: int = 20
 
-    def open(self, staging: Path, spark: Any) -> ConsolePublisher:
+    def open(self, staging: CheckpointFolder, spark: Any) -> ConsolePublisher:
         """Return the publisher."""
         return ConsolePublisher(self, staging)
 
@@ -37,7 +37,7 @@ class ConsolePublisher(Publisher):
     """Print staged rows."""
 
     sink: Console
-    staging: Path
+    staging: CheckpointFolder
 
     def publish(self, publication: Publication) -> None:
         """Print the rows as a table, and say how many were left out."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import SinkAhead
 from penstock.sinks.base import Publication, Publisher, Sink
 from penstock.sinks.staged_files import read_staged
@@ -23,7 +23,7 @@ class MemorySink(Sink):
     def __init__(self) -> None:
         self.batches: dict[tuple[str, int], pa.Table] = {}
 
-    def open(self, staging: Path, spark: Any) -> MemoryPublisher:
+    def open(self, staging: CheckpointFolder, spark: Any) -> MemoryPublisher:
         """Return the publisher."""
         return MemoryPublisher(self, staging)
 
@@ -49,7 +49,7 @@ class MemorySink(Sink):
 class MemoryPublisher(Publisher):
     """Put staged rows into a MemorySink."""
 
-    def __init__(self, sink: MemorySink, staging: Path) -> None:
+    def __init__(self, sink: MemorySink, staging: CheckpointFolder) -> None:
         self.sink = sink
         self.staging = staging
 

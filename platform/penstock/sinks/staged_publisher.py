@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.checkpoint.storage.filesystem import have_file
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import CannotTruncate, PenstockError, SinkRefused
 from penstock.sinks.base import CreatingSink, Publication, Publisher, Sink, Staged, Target, TruncatableSink
 from penstock.sinks.staged_files import verify_staged
@@ -27,7 +26,9 @@ class StagedPublisher:
     `schema` is that of the rows; without it the staged files tell. `spark` is as in `Sink.open`.
     """
 
-    def __init__(self, name: str, sink: Sink, folder: Path, spark: Any, schema: pa.Schema | None = None) -> None:
+    def __init__(
+        self, name: str, sink: Sink, folder: CheckpointFolder, spark: Any, schema: pa.Schema | None = None
+    ) -> None:
         self.name = name
         self.staging = sink.staging(folder)
         self._sink = sink
@@ -89,7 +90,7 @@ class StagedPublisher:
             return
         schema = self._schema
         if schema is None:
-            schema = pq.read_schema(have_file(self.staging / files[0].path))
+            schema = pq.read_schema((self.staging / files[0].path).fetch())
         publication = Publication(app=app, batch=batch, files=[_staged(file) for file in files], schema=schema)
         self._opened().publish(publication)
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from penstock.checkpoint.storage.durable_files import sync_folder
 from penstock.state.compaction import compact
 from penstock.state.compaction_planner import AT_ONCE, CompactionPlan, live_size
 from penstock.state.manifest import FOLDED, ManifestRef, Run, stamp
@@ -57,7 +56,7 @@ def fold(
                 pieces[part] = pieces.get(part, ()) + written.pieces
                 yield part, rows
         files = writer.publish().files
-    sync_folder(reader.folder)
+    reader.folder.sync()
     chains = {
         part: (Run(manifest.chain(part)[0].number, manifest.batch, piece),) for part, piece in pieces.items() if piece
     }

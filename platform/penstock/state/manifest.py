@@ -13,12 +13,10 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from penstock.checkpoint.storage.durable_files import corrupt, read_file
+from penstock.checkpoint.storage.folder import CheckpointFolder, corrupt
 from penstock.checkpoint.storage.format import decode, encode
-from penstock.checkpoint.storage.hdfs_cache import shown
 from penstock.errors import StateError
 from penstock.state.parts import PARTS, Merge
 from penstock.state.references import MERGED, PartRef, Piece, SegmentRef, is_file_name
@@ -206,16 +204,16 @@ class Manifest:
         return hashlib.sha256(json.dumps(body, separators=(",", ":")).encode()).hexdigest()
 
     @staticmethod
-    def from_bytes(data: bytes, path: Path) -> Manifest:
+    def from_bytes(data: bytes, path: CheckpointFolder) -> Manifest:
         """Read a manifest's file; raises `CheckpointCorrupt` and `FormatTooNew`."""
-        _, body = decode(data, kind=KIND, path=shown(path))
+        _, body = decode(data, kind=KIND, path=str(path))
         try:
             return _manifest(body)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise corrupt(path, f"not the manifest that Penstock writes: {error}") from error
 
     @staticmethod
-    def read(path: Path, ref: ManifestRef | None = None) -> Manifest:
+    def read(path: CheckpointFolder, ref: ManifestRef | None = None) -> Manifest:
         """Read a manifest; one that is not what `ref` says is damage. Raises `StateMissing` where there is none."""
 
         def check(data: bytes) -> Manifest:
@@ -224,7 +222,7 @@ class Manifest:
                 raise corrupt(path, "the manifest is another than the one the commit names")
             return manifest
 
-        return read_file(path, check)
+        return path.read_checked(check)
 
     def _with(self, chains: Mapping[str, tuple[Run, ...]], sizes: Mapping[str, int], **other: Any) -> Manifest:
         """Replace the chains, and forget files that no run refers to."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import StateMissing
 from penstock.state.group_ranges import distinct, groups_in, joined
 from penstock.state.key_rows import may_have, rows_in
@@ -47,7 +47,7 @@ class StateReader:
     All methods raise `StateMissing` for a file that is gone and `CheckpointCorrupt` for one that is not as written.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, adapt: Adapters = NO_ADAPTERS) -> None:
+    def __init__(self, folder: CheckpointFolder, manifest: Manifest, adapt: Adapters = NO_ADAPTERS) -> None:
         self.folder = folder
         self.manifest = manifest
         self.adapt = adapt

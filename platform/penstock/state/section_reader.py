@@ -17,15 +17,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from penstock.checkpoint.storage.durable_files import Signature, corrupt, map_file, signature
-from penstock.checkpoint.storage.filesystem import let_go
-from penstock.checkpoint.storage.hdfs_cache import shown
+from penstock.checkpoint.storage.folder import CheckpointFolder, Signature, corrupt
 from penstock.errors import FormatTooNew
 from penstock.state.keys import Ints
 from penstock.state.references import Piece
@@ -67,7 +64,9 @@ class Section:
     each block and, last, in all.
     """
 
-    def __init__(self, path: Path, data: pa.Buffer, piece: Piece, bring: Callable[[int, int], bool]) -> None:
+    def __init__(
+        self, path: CheckpointFolder, data: pa.Buffer, piece: Piece, bring: Callable[[int, int], bool]
+    ) -> None:
         self._path = path
         self._data = data
         self._bring = bring
@@ -137,15 +136,15 @@ class Section:
         if isinstance(version, int) and version > FORMAT_VERSION:
             problem = f"segment format {version}; this Penstock reads up to {FORMAT_VERSION}"
             raise FormatTooNew(
-                problem, where=shown(self._path), path=shown(self._path), found=version, known=FORMAT_VERSION
+                problem, where=str(self._path), path=str(self._path), found=version, known=FORMAT_VERSION
             )
 
 
 class _OpenFile:
     """A mapped file and its sections by offset."""
 
-    def __init__(self, path: Path, size: int) -> None:
-        mapped = map_file(path, size)
+    def __init__(self, path: CheckpointFolder, size: int) -> None:
+        mapped = path.map(size)
         self._path = path
         self._data = pa.py_buffer(mapped.data)
         self._mapped = mapped
@@ -171,12 +170,12 @@ class _OpenFile:
 
 
 _lock = threading.Lock()
-_open: dict[Path, dict[str, _OpenFile]] = {}
+_open: dict[CheckpointFolder, dict[str, _OpenFile]] = {}
 _mapped = 0
 _dice = Random(0)  # noqa: S311 - no secret hangs on it
 
 
-def open_section(folder: Path, piece: Piece, size: int) -> Section:
+def open_section(folder: CheckpointFolder, piece: Piece, size: int) -> Section:
     """Return a section of a file in this folder; `size` is that of the file.
 
     Raises `StateMissing`, and `CheckpointCorrupt` for what is not as it was written.
@@ -184,7 +183,7 @@ def open_section(folder: Path, piece: Piece, size: int) -> Section:
     path = folder / piece.file
     with _lock:
         known = _open.get(folder, {}).get(piece.file)
-    if known is None or known.signature != signature(path):
+    if known is None or known.signature != path.signature():
         known = _OpenFile(path, size)
         with _lock:
             files = _open.setdefault(folder, {})
@@ -194,7 +193,7 @@ def open_section(folder: Path, piece: Piece, size: int) -> Section:
     return known.section(piece)
 
 
-def _make_room(folder: Path) -> None:
+def _make_room(folder: CheckpointFolder) -> None:
     """Let maps of other folders go while there are too many, of folders drawn by lot.
 
     A worker goes through its partitions in turn. If the one that was used longest ago went, and there were one too
@@ -211,7 +210,7 @@ def _count(more: int) -> None:
     _mapped += more
 
 
-def retain(folder: Path, sizes: Mapping[str, int]) -> None:
+def retain(folder: CheckpointFolder, sizes: Mapping[str, int]) -> None:
     """Let maps of files in this folder go that a manifest does not name, so that deleted files free their space."""
     with _lock:
         files = _open.get(folder)
@@ -219,7 +218,7 @@ def retain(folder: Path, sizes: Mapping[str, int]) -> None:
             for name in files.keys() - sizes.keys():
                 del files[name]
                 _count(-1)
-    let_go(folder, sizes.keys())
+    folder.let_go(sizes.keys())
 
 
 def forget() -> None:

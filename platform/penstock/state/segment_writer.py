@@ -17,14 +17,14 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.checkpoint.storage.durable_files import NewFile, make_folder, sync_folder
+from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.checkpoint.storage.new_file import NewFile
 from penstock.state.group_ranges import steps_of
 from penstock.state.keys import Ints
 from penstock.state.references import PartRef, Piece, SegmentRef, file_name, is_part_name, is_segment_name
@@ -52,7 +52,7 @@ _ALIGNMENT = 64  # as Arrow wants its buffers, which are mapped where they lie
 
 
 def write_segment(
-    folder: Path, name: str, parts: Mapping[str, pa.Table], *, step: str, partition: int, batch: int
+    folder: CheckpointFolder, name: str, parts: Mapping[str, pa.Table], *, step: str, partition: int, batch: int
 ) -> SegmentRef:
     """Write a segment durably; without rows in any part, no file is written.
 
@@ -76,7 +76,7 @@ def write_segment(
             writer.add(part, table)
         ref = writer.publish()
     if ref.files:
-        sync_folder(folder)
+        folder.sync()
     return ref
 
 
@@ -87,7 +87,7 @@ class SegmentWriter:
     Leaving the context without `publish` removes what was written.
     """
 
-    folder: Path
+    folder: CheckpointFolder
     name: str
     step: str = field(kw_only=True)
     partition: int = field(kw_only=True)
@@ -137,7 +137,7 @@ class SegmentWriter:
         return ref
 
     def publish(self) -> SegmentRef:
-        """Sync the files and give them their names; durable after `sync_folder`."""
+        """Sync the files and give them their names; durable after the folder's `sync`."""
         for file in self._files:
             file.sync()
         for file in self._files:
@@ -145,7 +145,7 @@ class SegmentWriter:
         return SegmentRef(
             name=self.name,
             batch=self.batch,
-            files={file.path.name: file.size for file in self._files},
+            files={file.name: file.size for file in self._files},
             parts=dict(self._parts),
         )
 
@@ -154,12 +154,12 @@ class SegmentWriter:
         if file is None or file.size + section.piece.size > FILE_BYTES:
             if file is not None:
                 file.sync()
-            make_folder(self.folder)
-            file = NewFile(self.folder, file_name(self.name, len(self._files)))
+            self.folder.make()
+            file = self.folder.new_file(file_name(self.name, len(self._files)))
             self._files.append(file)
         if gap := -file.size % _ALIGNMENT:
             file.write(bytes(gap))
-        piece = replace(section.piece, file=file.path.name, offset=file.size)
+        piece = replace(section.piece, file=file.name, offset=file.size)
         file.write(section.data)
         return piece
 

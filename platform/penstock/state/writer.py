@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.checkpoint.storage.durable_files import NewFile, make_folder, sync_folder
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.state.compaction import compact
 from penstock.state.compaction_planner import LEAST_BUDGET, SLACK_BYTES, CompactionPlan, budget, plan_compaction
 from penstock.state.manifest import Manifest, ManifestRef
@@ -110,14 +109,14 @@ def write_changes(
     return Written(manifest=after, ref=ref, segment=segment, written=written, rewritten=rewritten)
 
 
-def write_manifest(folder: Path, name: str, manifest: Manifest) -> ManifestRef:
+def write_manifest(folder: CheckpointFolder, name: str, manifest: Manifest) -> ManifestRef:
     """Write a manifest under the name of its segment and make both durable; return what a Commit names it by."""
     data = manifest.to_bytes()
-    make_folder(folder)
-    with NewFile(folder, manifest_name(name)) as file:
+    folder.make()
+    with folder.new_file(manifest_name(name)) as file:
         file.write(data)
         file.publish()
-    sync_folder(folder)
+    folder.sync()
     return ManifestRef(manifest_name(name), len(data), manifest.checksum)
 
 

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from penstock.checkpoint.storage.folder import CheckpointFolder
+
 __all__ = ["start_supervisor", "without_airflow"]
 
 _OF_AIRFLOW = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_")
@@ -20,14 +22,14 @@ def without_airflow(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith(_OF_AIRFLOW)}
 
 
-def start_supervisor(project: Path, root: Path) -> int:
+def start_supervisor(project: Path, root: CheckpointFolder) -> int:
     """Start `penstock supervise` in a session of its own, and return its process.
 
     It outlives the task, and says what it does in `<root>/_logs/supervisor.jsonl`. Two that are started at once do no
     harm: one stands by. Of the task's environment it gets all but Airflow's settings, connections and variables, which
     hold secrets.
     """
-    logs = root / "_logs"
+    logs = root.here / "_logs"
     logs.mkdir(exist_ok=True, mode=0o700)
     with (logs / "supervisor.jsonl").open("ab") as log:
         process = subprocess.Popen(  # noqa: S603 - our own program

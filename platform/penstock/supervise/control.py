@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.log.takeover import refuse_ended, survey
 from penstock.checkpoint.roots import control_store, job_log
-from penstock.checkpoint.storage.hdfs_cache import shown
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import CannotRestore, StreamFailed, SupervisorAbsent
 from penstock.runtime.process.heartbeat import StatusRecords
@@ -57,7 +56,7 @@ class Silence:
 class StreamControl:
     """Command one stream of a control root."""
 
-    root: Path
+    root: CheckpointFolder
     job: str
     clock: Clock
     store: CheckpointStore = field(init=False)
@@ -108,13 +107,13 @@ class StreamControl:
                 return stream
             if stream.is_over and stream.phase not in through:
                 why = f": {stream.reason}" if stream.reason else ""
-                raise StreamFailed(f"{self.job} is {stream.phase.value}{why}", where=shown(self.root))
+                raise StreamFailed(f"{self.job} is {stream.phase.value}{why}", where=str(self.root))
             silence.check()
             self.clock.sleep(_POLL)
 
     def silence(self) -> Silence:
         """Return what tells, when it is asked again and again, that nobody supervises."""
-        return Silence(LeaseRecords(self.store), self.clock, shown(self.root))
+        return Silence(LeaseRecords(self.store), self.clock, str(self.root))
 
     def is_supervised(self) -> bool:
         """Return whether a supervisor gave a sign of life not long ago, by the wall clocks of both machines."""
@@ -135,5 +134,5 @@ class StreamControl:
             return
         if log is None:
             target = f"to restore {start.target} from" if start.goes_back else "yet, so there is no state to rewrite"
-            raise CannotRestore(f"there is no checkpoint {target}", where=shown(self.root))
+            raise CannotRestore(f"there is no checkpoint {target}", where=str(self.root))
         start.resolve(recover(log, Damage.LIST), self.root / self.job)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from penstock.checkpoint.roots import control_store, is_there
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.config.settings import checkpoint_root
 from penstock.errors import ConfigError, JobNotFound, PenstockError, RootMissing
 from penstock.runtime.process.project import Project
@@ -52,6 +51,6 @@ def newest_stream(project: Project, job: str, errors: list[PenstockError]) -> St
     return stream.having(reason=f"{trouble.what} ({trouble.where})")
 
 
-def _supervised(root: Path) -> list[str]:
+def _supervised(root: CheckpointFolder) -> list[str]:
     """Return the jobs that have streams in a control root, which may not be there."""
     return supervised_jobs(control_store(root, make=False)) if is_there(root) else []

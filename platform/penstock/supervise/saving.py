@@ -9,7 +9,6 @@ from penstock.checkpoint.log.entries import Commit
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Damage, Recovered, recover
 from penstock.checkpoint.roots import job_log
-from penstock.checkpoint.storage.hdfs_cache import shown
 from penstock.errors import CannotSave, Fenced, HolderAlive
 from penstock.runtime.driver.savepoint import refuse_save, refuse_unsave, save_at_rest, unsave_at_rest
 from penstock.runtime.driver.settings import Identity
@@ -36,7 +35,7 @@ def save(control: StreamControl, by: str | None, name: str, *, patience: float) 
     """
     log = job_log(control.root / control.job)
     if log is None:
-        raise CannotSave(f"{control.job} has no checkpoint yet", where=shown(control.root))
+        raise CannotSave(f"{control.job} has no checkpoint yet", where=str(control.root))
     recovered = recover(log, Damage.LIST)
     known = recovered.saves.get(name)
     if known is not None and by is not None and generation_of(control.newest(), by) is not None:
@@ -55,7 +54,7 @@ def unsave(control: StreamControl, name: str, *, patience: float) -> None:
     """
     log = job_log(control.root / control.job)
     if log is None:
-        raise CannotSave(f"{control.job} has no checkpoint yet", where=shown(control.root))
+        raise CannotSave(f"{control.job} has no checkpoint yet", where=str(control.root))
     refuse_unsave(name, _names(recover(log, Damage.LIST)))
     _until(control, log, name, patience, wanted=False)
 

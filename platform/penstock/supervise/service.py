@@ -10,7 +10,7 @@ from pathlib import Path
 
 import structlog
 
-from penstock.checkpoint.storage.hdfs_cache import shown
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.config.notifications import EventsSettings, load_events
 from penstock.config.settings import Settings, checkpoint_root
 from penstock.errors import PenstockError
@@ -47,7 +47,7 @@ def serve(project: Project) -> None:
     asked = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: asked.set())
-    supervisors: dict[Path, Supervisor] = {}
+    supervisors: dict[CheckpointFolder, Supervisor] = {}
     troubles: dict[str, str] = {}
     launcher, looked = LocalLauncher(hidden=settings.variables()), -_LOOK_EVERY
     clock = SystemClock()
@@ -82,7 +82,7 @@ def leave_all(supervisors: Iterable[Supervisor]) -> None:
             continue
         for job, reason in unread.items():
             log.warning("supervisor.trouble", job=job, reason=reason)
-        log.info("supervisor.left", root=shown(supervisor.root), go_on=going)
+        log.info("supervisor.left", root=str(supervisor.root), go_on=going)
 
 
 def _post_events(settings: EventsSettings, supervisor: Supervisor, asked: threading.Event) -> None:
@@ -105,9 +105,9 @@ def _post_events(settings: EventsSettings, supervisor: Supervisor, asked: thread
 
 def look_for_roots(
     project: Project,
-    known: dict[Path, Supervisor],
+    known: dict[CheckpointFolder, Supervisor],
     troubles: dict[str, str],
-    make: Callable[[Path], Supervisor],
+    make: Callable[[CheckpointFolder], Supervisor],
 ) -> list[Supervisor]:
     """Add a supervisor for each control root that is new: jobs are added, and files mended, while one runs.
 
@@ -134,7 +134,7 @@ def look_for_roots(
     return fresh
 
 
-def _supervisor(project: Project, root: Path, *, launcher: Launcher, clock: SystemClock) -> Supervisor:
+def _supervisor(project: Project, root: CheckpointFolder, *, launcher: Launcher, clock: SystemClock) -> Supervisor:
     def policy(job: str, code: Path | None) -> Policy:
         return _policy_of(Project(project.root, code).settings(job))
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 
 from penstock.checkpoint.roots import control_store
-from penstock.checkpoint.storage.hdfs_cache import shown
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import PenstockError
 from penstock.supervise.launcher import Launcher, LaunchOrder
@@ -43,7 +43,7 @@ class Supervisor:
     one that could be read holds.
     """
 
-    root: Path
+    root: CheckpointFolder
     project: Path
     launcher: Launcher
     policy: Callable[[str, Path | None], Policy]
@@ -61,7 +61,7 @@ class Supervisor:
     def __post_init__(self) -> None:
         """Open the control root; it is made if it is not there."""
         self.store = control_store(self.root)
-        self._versions = Versions(self.root / "_versions", self.project)
+        self._versions = Versions(self.root.here / "_versions", self.project)
         self._watch = Watch(
             root=self.root, store=self.store, launcher=self.launcher, clock=self.clock, tell=self._tell_record
         )
@@ -223,10 +223,10 @@ class Supervisor:
     def _tell_lead(self, *, leads: bool) -> None:
         self._leads = leads
         if leads:
-            log.info("supervisor.leads", root=shown(self.root))
+            log.info("supervisor.leads", root=str(self.root))
             return
         holder = self._lease.holder()
-        log.info("supervisor.stands_by", root=shown(self.root), holder=holder.place if holder is not None else None)
+        log.info("supervisor.stands_by", root=str(self.root), holder=holder.place if holder is not None else None)
 
     def _tell_record(self, job: str, reason: str) -> None:
         if self._ignored.get(job) != reason:

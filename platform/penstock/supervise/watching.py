@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from penstock.checkpoint.log.takeover import survey
 from penstock.checkpoint.roots import job_log
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.runtime.process.takeover_policy import HolderName
@@ -72,7 +73,7 @@ class _Pulse(NamedTuple):
 class Watch:
     """See how the drivers of one control root are; `tell` is called with a job and what is wrong with a record."""
 
-    root: Path
+    root: CheckpointFolder
     store: CheckpointStore
     launcher: Launcher
     clock: Clock
@@ -175,9 +176,9 @@ class Watch:
         return None if life is Life.GONE else holder.handle
 
 
-def logs_of(root: Path, job: str) -> Path:
+def logs_of(root: CheckpointFolder, job: str) -> Path:
     """Return the folder in which the drivers of a job write what they say."""
-    return root / "_logs" / job
+    return root.here / "_logs" / job
 
 
 def _read(body: dict[str, JsonValue]) -> _Status | None:

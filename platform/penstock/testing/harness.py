@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from penstock.checkpoint.log.entries import Commit
-from penstock.checkpoint.storage.hdfs_cache import root_of
+from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.checkpoint.storage.locate import root_of
 from penstock.errors import CannotRestore, JobError, PenstockError, UnknownName
 from penstock.graph.durations import Duration, duration_micros, seconds
 from penstock.graph.job import Job
@@ -53,14 +54,14 @@ class Harness:
     def __init__(
         self,
         job: Job,
-        root: str | Path,
+        root: str | Path | CheckpointFolder,
         *,
         interval: Duration = _SECOND,
         zero: float = 0,
         quality: str | Path | None = None,
         settings: DriverSettings | None = None,
     ) -> None:
-        self.root = root_of(root).resolve()  # tasks may run in another folder
+        self.root = root_of(root, project=Path.cwd())  # tasks may run in another folder
         self.settings = settings or DriverSettings()
         self.job = job
         self._interval = duration_micros(interval, "the interval of a harness", least=1_000)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.supervise.launchers.local import events_of, log_files
 from penstock.supervise.watching import logs_of
 from penstock.ui.formatting import finite
@@ -47,7 +48,7 @@ class DriverLog:
     batches: Mapping[int, Spent] = field(default_factory=dict)
 
 
-def read_driver_log(root: Path, job: str) -> DriverLog | None:
+def read_driver_log(root: CheckpointFolder, job: str) -> DriverLog | None:
     """Return the end of the log of a job's newest driver, None where there is none."""
     folder = logs_of(root, job)
     known = sorted((int(path.stem) for path in folder.glob("*.jsonl") if path.stem.isdecimal()), reverse=True)

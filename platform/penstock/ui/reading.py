@@ -17,6 +17,7 @@ import structlog
 
 from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.roots import control_store, is_there, job_log, reports_folder
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.config.settings import load_settings
 from penstock.errors import PenstockError
 from penstock.quality.held.decision_records import HeldRecords
@@ -85,7 +86,7 @@ def read_gates(project: Project, job: str, newest: int) -> list[Gate] | Broken:
     return _or_broken(job, found)
 
 
-def read_drivers(root: Path, job: str) -> DriverLog | Broken | None:
+def read_drivers(root: CheckpointFolder, job: str) -> DriverLog | Broken | None:
     """Return the end of the log of a job's newest driver, None where there is none, or why it cannot be read."""
     return _or_broken(job, lambda: read_driver_log(root, job))
 

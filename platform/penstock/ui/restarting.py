@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from penstock.checkpoint.log.batch_report import BatchReport, shown_moment
 from penstock.checkpoint.log.recovery import Recovered
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import PenstockError
 from penstock.graph.names import is_name
 from penstock.quality.held.release import undone_by_restore
@@ -35,7 +35,7 @@ class RestartFacts:
     """
 
     job: str
-    folder: Path
+    folder: CheckpointFolder
     recovered: Recovered | None
     kept: Sequence[KeptCheckpoint] = ()
     released: Collection[int] = ()

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.airflow import DrainStream, RestartStream, StartStream, StopStream, awaiting
 from penstock.airflow.command_context import options_of
 from penstock.checkpoint.storage.memory import MemoryStore
@@ -85,7 +86,7 @@ class World:
             self.began.append(after.first)
     def run(self, task, at=0, behind=False, attempt=1):
         def control(project, job):
-            made = StreamControl(Path(project, "checkpoints"), job, self)
+            made = StreamControl(LocalFolder(project, "checkpoints"), job, self)
             made.store = Mortal(self.store, at, behind)
             made.records = StreamRecords(made.store, job)
             return made

@@ -12,6 +12,7 @@ import asyncio, json, sys, threading
 from pathlib import Path
 from types import SimpleNamespace
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.airflow import DrainStream, RestartStream, StartStream, StopStream, WaitStream, awaiting
 from penstock.airflow.triggers import StreamTrigger
 from penstock.errors import PenstockError
@@ -20,7 +21,7 @@ from penstock.supervise.stream import Phase, Stream, Wish
 
 control.PATIENCE = 0.2
 PROJECT = sys.argv[1]
-RECORDS = control.StreamControl(Path(PROJECT, "checkpoints"), "orders", None).records
+RECORDS = control.StreamControl(LocalFolder(PROJECT, "checkpoints"), "orders", None).records
 FACTS = {"job": "orders", "project": PROJECT}
 
 def become(**said):

@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_samples import SCHEMA, add_counts, counts, empty_manifest, fresh_name, keyed_table
 
-from penstock.checkpoint.storage.durable_files import NewFile
 from penstock.errors import SegmentExists, StorageDenied, StorageFull, StorageUnavailable
 from penstock.state import segment_writer as segment_module
 from penstock.state.reader import StateReader
@@ -269,7 +268,7 @@ def test_links_are_not_followed(tmp_path):
 
 def test_a_file_is_written_once(tmp_path):
     """Discarding after publishing takes nothing away."""
-    with NewFile(tmp_path, "000000000001-a.arrow") as file:
+    with tmp_path.new_file("000000000001-a.arrow") as file:
         file.write(b"x")
         file.publish()
     assert [path.name for path in tmp_path.iterdir()] == ["000000000001-a.arrow"]

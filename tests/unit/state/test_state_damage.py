@@ -11,6 +11,7 @@ import pytest
 from state_samples import counts, empty_manifest, fresh_name, write
 
 from penstock.checkpoint.storage.format import encode
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import CheckpointCorrupt, FormatTooNew, StateMissing
 from penstock.state import section_reader
 from penstock.state import segment_writer as segment_module
@@ -249,7 +250,7 @@ def in_turn(folder, partitions, rounds):
         ref = write_segment(place, fresh_name(1), PARTS, step="s", partition=number, batch=1)
         readers.append(StateReader(place, empty_manifest(("user",)).append(ref)))
     for _ in range(rounds):
-        with mock.patch.object(section_reader, "map_file", side_effect=section_reader.map_file) as mapped:
+        with mock.patch.object(LocalFolder, "map", autospec=True, side_effect=LocalFolder.map) as mapped:
             for reader in readers:
                 reader.scan("late")
     return mapped.call_count

@@ -178,15 +178,15 @@ def test_a_real_limit_of_the_system_is_named(tmp_path):
     """A file size limit of the process: StorageFull with the path, no file and no part of one."""
     program = """
         import resource, sys
-        from pathlib import Path
         import pyarrow as pa
+        from penstock.checkpoint.storage.local_folder import LocalFolder
         from penstock.errors import StorageFull
         from penstock.state.references import segment_name
         from penstock.state.segment_writer import write_segment
         rows = pa.table({"_group": [0] * 9999, "_hash": list(range(9999)), "n": list(range(9999))})
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
         try:
-            write_segment(Path(sys.argv[1]), segment_name(1, epoch=1, attempt=1, run="ab"), {"a": rows},
+            write_segment(LocalFolder(sys.argv[1]), segment_name(1, epoch=1, attempt=1, run="ab"), {"a": rows},
                           step="s", partition=0, batch=1)
         except StorageFull as error:
             print(error.where)

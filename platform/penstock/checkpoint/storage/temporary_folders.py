@@ -16,33 +16,34 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
-from penstock.checkpoint.storage.durable_files import make_folder
-from penstock.checkpoint.storage.filesystem import move_folder, remove_folder
-from penstock.checkpoint.storage.hdfs_cache import is_on_hdfs, shown
+from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.checkpoint.storage.hdfs_folder import HdfsFolder
 from penstock.errors import AlreadyExists, CannotCopy
 
 __all__ = ["alone_in", "clear_left", "making", "move_into_place", "open_plain", "refuse_links"]
+
+Folder = TypeVar("Folder", bound=CheckpointFolder)
 
 _BUSY = {errno.EWOULDBLOCK, errno.EAGAIN}
 
 
 @contextmanager
-def making(parent: Path, name: str) -> Iterator[Path]:
+def making(parent: Folder, name: str) -> Iterator[Folder]:
     """Yield a new folder `<parent>/<name>-<random>` that nobody else writes to or clears up inside the block.
 
     An error removes what it holds. Who is killed leaves it to `clear_left`.
     """
     folder = parent / f"{name}-{secrets.token_hex(16)}"
-    if is_on_hdfs(folder):
+    if isinstance(folder, HdfsFolder):
         with _removed_on_error(folder):
             yield folder
         return
     while True:
-        make_folder(folder)
-        lock = _lock(folder)
-        if folder.is_dir():  # who clears up may have come between the two
+        folder.make()
+        lock = _lock(folder.here)
+        if not folder.is_missing():  # who clears up may have come between the two
             break
         _unlock(lock)
     try:
@@ -53,11 +54,11 @@ def making(parent: Path, name: str) -> Iterator[Path]:
 
 
 @contextmanager
-def _removed_on_error(folder: Path) -> Iterator[None]:
+def _removed_on_error(folder: CheckpointFolder) -> Iterator[None]:
     try:
         yield
     except Exception:
-        remove_folder(folder)
+        folder.remove_all()
         raise
 
 
@@ -89,13 +90,13 @@ def alone_in(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def move_into_place(made_in: Path, place: Path) -> None:
+def move_into_place(made_in: CheckpointFolder, place: CheckpointFolder) -> None:
     """Give a folder that is whole its name; raises CannotCopy where that cannot be done."""
     try:
-        move_folder(made_in, place)
+        made_in.move_to(place)
     except (OSError, AlreadyExists) as why:
         reason = getattr(why, "strerror", None) or why
-        raise CannotCopy(f"it cannot be moved to its place: {reason}", where=shown(place)) from why
+        raise CannotCopy(f"it cannot be moved to its place: {reason}", where=str(place)) from why
 
 
 def refuse_links(source: Path) -> None:

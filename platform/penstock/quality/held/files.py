@@ -6,24 +6,16 @@ There they are named by no version of the table, and VACUUM removes what is olde
 
 from __future__ import annotations
 
-import os
-import secrets
-import shutil
 from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
 
 from penstock.checkpoint.log.entries import StagedFile
-from penstock.checkpoint.storage.durable_files import make_folder, state_errors, sync_folder
-from penstock.checkpoint.storage.filesystem import carry, have_file, size_of
-from penstock.checkpoint.storage.hdfs_cache import is_on_hdfs
-from penstock.errors import AlreadyExists
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.sinks.staged_files import verify_staged
 
 __all__ = ["bring_back", "keep_held", "verify_held"]
 
 
-def keep_held(folder: Path, kept: Path, files: Sequence[StagedFile]) -> None:
+def keep_held(folder: CheckpointFolder, kept: CheckpointFolder, files: Sequence[StagedFile]) -> None:
     """Move files from the folder that tasks wrote them in to `kept`, below the checkpoint; durable on return.
 
     Called before a Commit names them; a driver that dies in between computes the batch again, under other names.
@@ -31,23 +23,22 @@ def keep_held(folder: Path, kept: Path, files: Sequence[StagedFile]) -> None:
     if folder == kept or not files:
         return
     for file in files:
-        _copy(folder / file.path, kept / file.path, link=True)
-    if not is_on_hdfs(kept):
-        sync_folder(kept)
+        (kept / file.path).adopt((folder / file.path).fetch(), link=True)
+    kept.sync()
     for file in files:
-        (folder / file.path).unlink(missing_ok=True)
+        (folder / file.path).remove()
 
 
-def verify_held(folder: Path, kept: Path, files: Sequence[StagedFile]) -> None:
+def verify_held(folder: CheckpointFolder, kept: CheckpointFolder, files: Sequence[StagedFile]) -> None:
     """Raise CheckpointCorrupt where held files are not what their Commit says.
 
     Checkpoints that were written before files were moved have them in `folder`.
     """
     for file in files:
-        verify_staged(kept if size_of(kept / file.path) is not None else folder, [file])
+        verify_staged(kept if (kept / file.path).size() is not None else folder, [file])
 
 
-def bring_back(folder: Path, kept: Path, files: Sequence[StagedFile]) -> None:
+def bring_back(folder: CheckpointFolder, kept: CheckpointFolder, files: Sequence[StagedFile]) -> None:
     """Copy held files to the folder that a release publishes them from; durable on return.
 
     A copy, because it is young: VACUUM leaves it alone until the table names it.
@@ -55,28 +46,6 @@ def bring_back(folder: Path, kept: Path, files: Sequence[StagedFile]) -> None:
     if folder == kept:
         return
     for file in files:
-        if size_of(kept / file.path) is not None:
-            _copy(have_file(kept / file.path), folder / file.path, link=False)
-    sync_folder(folder)
-
-
-def _copy(source: Path, path: Path, *, link: bool) -> None:
-    """Give a file a second name, or copy it where that is wanted or where the folders are on two file systems."""
-    if is_on_hdfs(path):
-        with suppress(AlreadyExists):
-            carry(source, path)
-        return
-    make_folder(path.parent)
-    with state_errors(path), suppress(FileExistsError):
-        if link:
-            with suppress(OSError):
-                os.link(source, path)
-                return
-        temporary = path.parent / f".tmp-{secrets.token_hex(16)}"
-        try:
-            shutil.copyfile(source, temporary)
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        if (kept / file.path).size() is not None:
+            (folder / file.path).adopt((kept / file.path).fetch(), link=False)
+    folder.sync()

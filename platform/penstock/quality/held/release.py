@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from penstock.checkpoint.log.batch_report import Windows, closed_windows
@@ -18,7 +17,7 @@ from penstock.checkpoint.log.entries import Commit, StagedFile
 from penstock.checkpoint.log.lineage import lineage
 from penstock.checkpoint.log.listener import Listener
 from penstock.checkpoint.log.recovery import Recovered
-from penstock.checkpoint.storage.filesystem import remove_file
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import CheckpointCorrupt, HeldDecided, HeldNotFound, PenstockError, UnknownName
 from penstock.graph.graph import JobGraph
 from penstock.quality.held.decision_records import Decision, HeldDecision, HeldRecords
@@ -141,7 +140,7 @@ def release(
     graph: JobGraph,
     *,
     uuid: str,
-    staged: Path,
+    staged: CheckpointFolder,
     spark: Any,
     by: str,
     still_mine: Callable[[], None],
@@ -186,7 +185,13 @@ def release(
 
 
 def discard(
-    records: HeldRecords, held: HeldBatch, graph: JobGraph, *, staged: Path, by: str, still_mine: Callable[[], None]
+    records: HeldRecords,
+    held: HeldBatch,
+    graph: JobGraph,
+    *,
+    staged: CheckpointFolder,
+    by: str,
+    still_mine: Callable[[], None],
 ) -> HeldDecision:
     """Drop a held batch and note it. Its files below the checkpoint are deleted; others are their table's.
 
@@ -204,7 +209,7 @@ def discard(
         return ruling
     for name, files in held.files.items():
         for file in files:
-            remove_file(staged / name / file.path)
+            (staged / name / file.path).remove()
     records.carried_out(held.batch, ruling, by=by)
     return ruling
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.checkpoint.log.entries import Commit, StagedFile
 from penstock.checkpoint.log.recovery import Recovered
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.graph.graph import JobGraph
 from penstock.quality.verdict import Verdict
 from penstock.runtime.snapshots.catalog import SnapshotVersion
@@ -38,7 +38,7 @@ class SinkPublisher(Protocol):
     """
 
     @property
-    def staging(self) -> Path:
+    def staging(self) -> CheckpointFolder:
         """Return the folder that the tasks write this sink's files in."""
 
     @property

@@ -5,10 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 from penstock.checkpoint.log.entries import Commit, Offsets, SourceProgress, StepWatermarks
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import SourceNode
 from penstock.graph.steps import StepNode
@@ -236,7 +236,7 @@ def facts_of(
     *,
     epoch: int,
     zero: int | None,
-    state_folder: Path,
+    state_folder: CheckpointFolder,
     data: DataCheckpoints,
     settings: DriverSettings,
 ) -> BatchContext:
@@ -251,8 +251,8 @@ def facts_of(
         late={step: marks.late for step, marks in offsets.watermarks.items()},
         close={step: marks.close for step, marks in offsets.watermarks.items()},
         manifests={step: {p: ref.model_dump() for p, ref in refs.items()} for step, refs in known},
-        state_folder=str(state_folder),
-        staging={sink.name: str(engine.sink(sink.name).staging) for sink in engine.graph.sinks},
+        state_folder=state_folder.address,
+        staging={sink.name: engine.sink(sink.name).staging.address for sink in engine.graph.sinks},
         begins=zero if before is None else None,
         reached=reached(engine.graph, before),
         row_cap=settings.row_cap,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import structlog
 
@@ -21,7 +20,7 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.purge import AT_MOST, BURST, Purge
 from penstock.checkpoint.log.recovery import Recovered, recover
 from penstock.checkpoint.log.saved import Saves
-from penstock.checkpoint.storage.filesystem import files_below, remove_files
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import CheckpointCorrupt, PenstockError, StateMissing
 
 __all__ = ["Retention", "purge_at_rest", "sweep_left"]
@@ -48,7 +47,7 @@ class Retention:
 
     def __init__(
         self,
-        root: Path,
+        root: CheckpointFolder,
         *,
         keep: int,
         pinned_batches: Callable[[], set[int]] = set,
@@ -68,10 +67,10 @@ class Retention:
         self._compaction: int | None = None
         self._floor = 0
         self._purge: Purge | None = None
-        self._files: dict[Path, list[str]] = {}
+        self._files: dict[CheckpointFolder, list[str]] = {}
 
     @property
-    def state_folder(self) -> Path:
+    def state_folder(self) -> CheckpointFolder:
         """Return the folder that holds each step's state."""
         return self.root / "state"
 
@@ -174,7 +173,7 @@ class Retention:
             for path, batch in _batch_files(self.state_folder)
             if unread < batch < self._floor and path.relative_to(self.state_folder).as_posix() not in named
         ]
-        return _delete(left)
+        return _delete(self.state_folder, left)
 
     def _read_saves(self, at_most: int) -> None:
         """Read some named checkpoints, the newest first: those that stay unread pin what is older."""
@@ -207,8 +206,9 @@ class Retention:
 
     def _sweep_staged(self, newest: int) -> int:
         """Delete staged files of older batches: published ones are the sink's, others are of no Commit."""
-        staged = _batch_files(self.root / "staged")
-        return _delete([path for path, batch in staged if batch < newest and batch not in self._held])
+        folder = self.root / "staged"
+        staged = _batch_files(folder)
+        return _delete(folder, [path for path, batch in staged if batch < newest and batch not in self._held])
 
 
 def purge_at_rest(owned: OwnedLog) -> None:
@@ -226,7 +226,7 @@ def _warn(why: PenstockError | OSError) -> None:
         events.warning("janitor.not_swept", reason=str(why), where=why.filename)
 
 
-def sweep_left(folder: Path, log: Log, *, keep: int, now: float) -> int:
+def sweep_left(folder: CheckpointFolder, log: Log, *, keep: int, now: float) -> int:
     """Delete what drivers have left below the floor of a job's checkpoint, and return how many files went.
 
     A driver may run meanwhile. `now`: seconds since 1970. Raises what `recover` raises: damage is left as it is.
@@ -236,8 +236,8 @@ def sweep_left(folder: Path, log: Log, *, keep: int, now: float) -> int:
     return janitor.sweep_all(log, now=now)
 
 
-def _delete(paths: list[Path]) -> int:
-    remove_files(paths)
+def _delete(folder: CheckpointFolder, paths: list[CheckpointFolder]) -> int:
+    folder.remove_files(paths)
     return len(paths)
 
 
@@ -246,9 +246,9 @@ def _sweep_temporary(log: Log, now: float) -> int:
     return log.store.janitor(_GRACE, now)
 
 
-def _batch_files(folder: Path) -> Iterator[tuple[Path, int]]:
+def _batch_files(folder: CheckpointFolder) -> Iterator[tuple[CheckpointFolder, int]]:
     """Yield files below a folder whose names begin with a batch id."""
-    for path in files_below(folder):
+    for path in folder.files():
         head = path.name.split("-", 1)[0]
         if head.isdecimal():
             yield path, int(head)

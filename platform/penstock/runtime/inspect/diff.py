@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import recover
 from penstock.checkpoint.log.takeover import refuse_ended, survey
 from penstock.checkpoint.roots import job_log
-from penstock.checkpoint.storage.hdfs_cache import shown
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.quality.suite_files import find_suites
 from penstock.runtime.inspect.job_status import JobState, read_status
@@ -35,7 +34,7 @@ class Diff:
     """
 
     job: str
-    folder: Path
+    folder: CheckpointFolder
     batch: int | None
     running: bool
     findings: tuple[Finding, ...]
@@ -49,7 +48,7 @@ class Diff:
         """Return it as JSON values."""
         return {
             "job": self.job,
-            "checkpoint": shown(self.folder),
+            "checkpoint": str(self.folder),
             "batch": self.batch,
             "running": self.running,
             "accepted": self.accepted,
@@ -57,7 +56,7 @@ class Diff:
         }
 
 
-def diff(loaded: LoadedJob, clock: Clock, *, root: Path | None = None, drop: Collection[str] = ()) -> Diff:
+def diff(loaded: LoadedJob, clock: Clock, *, root: CheckpointFolder | None = None, drop: Collection[str] = ()) -> Diff:
     """Return what a start of the job would make of its checkpoint; `root` names another folder of checkpoints.
 
     Raises what a start raises for a job that cannot be analysed and for a log that cannot be gone on from.
@@ -77,7 +76,7 @@ def diff(loaded: LoadedJob, clock: Clock, *, root: Path | None = None, drop: Col
     return Diff(job=name, folder=folder, batch=batch, running=running, findings=tuple(findings))
 
 
-def _engine(loaded: LoadedJob, spark: SparkSession, folder: Path) -> Any:
+def _engine(loaded: LoadedJob, spark: SparkSession, folder: CheckpointFolder) -> Any:
     from penstock.runtime.spark.engine import SparkEngine
 
     graph = loaded.job.graph()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from penstock.checkpoint.log.entries import Commit, Void
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import PATH as METADATA
 from penstock.checkpoint.log.metadata import read_metadata
 from penstock.checkpoint.log.recovery import Damage, Recovered, recover
-from penstock.checkpoint.storage.hdfs_cache import shown
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import CheckpointCorrupt, NotFound, PenstockError, StateMissing
 from penstock.runtime.snapshots.catalog import snapshot_problems, unreadable_tables
 from penstock.runtime.snapshots.restore_points import way_back
@@ -59,7 +58,7 @@ class Verified:
         return {"batches": self.batches, "files": self.files, "bytes": self.size, "problems": findings}
 
 
-def verify(log: Log, folder: Path) -> Verified:
+def verify(log: Log, folder: CheckpointFolder) -> Verified:
     """Read a job's metadata, every entry of its log, and every byte of the state that its kept batches name.
 
     `folder` is the job's checkpoint. The job may run meanwhile: what it lets go while it is read is not missed.
@@ -69,8 +68,8 @@ def verify(log: Log, folder: Path) -> Verified:
     commits = [*(kept.commit for kept in before.kept), *before.saves.readable().values()]
     if before.commit is not None and before.commit not in commits:
         commits.append(before.commit)  # a Restore may hold one of its own, of a batch that is kept as well
-    read: dict[Path, int] = {}
-    seen: set[tuple[Path, Piece]] = set()
+    read: dict[CheckpointFolder, int] = {}
+    seen: set[tuple[CheckpointFolder, Piece]] = set()
     states: list[tuple[int, str]] = []
     for commit in sorted(commits, key=lambda commit: commit.batch):
         batch = commit.batch
@@ -134,7 +133,7 @@ def _of_state(recovered: Recovered, states: list[tuple[int, str]], back: str) ->
         yield Finding(what, means)
 
 
-def _of_snapshots(folder: Path) -> Iterator[Finding]:
+def _of_snapshots(folder: CheckpointFolder) -> Iterator[Finding]:
     """Yield what is wrong with the data checkpoints that are kept."""
     for name, problem in snapshot_problems(folder):
         means = f"snapshot={name} cannot be restored; the job needs it for nothing else"
@@ -142,7 +141,7 @@ def _of_snapshots(folder: Path) -> Iterator[Finding]:
     for table, problem in unreadable_tables(folder):
         means = (
             "its snapshots can be restored all the same, but nothing else can read it and no data checkpoint is added: "
-            f"put the file back from a copy, or remove {shown(table)}, which the next one creates again"
+            f"put the file back from a copy, or remove {table}, which the next one creates again"
         )
         yield Finding(problem, means)
 
@@ -168,7 +167,12 @@ def _entries(log: Log) -> Iterator[tuple[int, str]]:
     yield from ((slot, what) for slot, what in bad.items() if slot not in given_up)
 
 
-def _problems(folder: Path, commit: Commit, read: dict[Path, int], seen: set[tuple[Path, Piece]]) -> Iterator[str]:
+def _problems(
+    folder: CheckpointFolder,
+    commit: Commit,
+    read: dict[CheckpointFolder, int],
+    seen: set[tuple[CheckpointFolder, Piece]],
+) -> Iterator[str]:
     for step, refs in commit.state.items():
         for partition, ref in refs.items():
             place = folder / "state" / step / partition
@@ -183,7 +187,7 @@ def _problems(folder: Path, commit: Commit, read: dict[Path, int], seen: set[tup
                 forget()
 
 
-def _read_segments(place: Path, manifest: Manifest, seen: set[tuple[Path, Piece]]) -> None:
+def _read_segments(place: CheckpointFolder, manifest: Manifest, seen: set[tuple[CheckpointFolder, Piece]]) -> None:
     for chain in manifest.chains.values():
         for piece in (piece for run in chain for piece in run.pieces):
             if (place, piece) in seen:

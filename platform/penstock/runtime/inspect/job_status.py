@@ -6,7 +6,6 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 from penstock.checkpoint.log.batch_report import BatchReport, Totals, moment
@@ -14,7 +13,7 @@ from penstock.checkpoint.log.entries import END_OF_TIME, Arrival, Commit, Moved,
 from penstock.checkpoint.log.recovery import Damage, Recovered, recover
 from penstock.checkpoint.log.takeover import View, survey
 from penstock.checkpoint.roots import control_store, job_log
-from penstock.checkpoint.storage.filesystem import presence_in
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.config.settings import Settings
 from penstock.errors import EXIT_RETRY
 from penstock.quality.held.decision_records import HeldRecords
@@ -201,7 +200,7 @@ def kept_checkpoints(
     saved: dict[int, list[str]] = {}
     for name, batch in recovered.saves.batches.items():
         saved.setdefault(batch, []).append(name)
-    is_there = presence_in(folder / "state")
+    is_there = (folder / "state").presence()
     checkpoints = [
         KeptCheckpoint(
             report=BatchReport.of(kept.commit),
@@ -275,10 +274,10 @@ def _held_before(record: Mapping[str, Any], rulings: HeldRecords, recovered: Rec
     return {batch for batch, ruling in decided if ruling is None or not ruling.done}
 
 
-def _missing(folder: Path, commit: Commit, is_there: Callable[[Path], bool]) -> str | None:
+def _missing(folder: CheckpointFolder, commit: Commit, is_there: Callable[[CheckpointFolder], bool]) -> str | None:
     for step, refs in commit.state.items():
         for partition, ref in refs.items():
-            path = Path("state", step, partition, ref.path)
+            path = f"state/{step}/{partition}/{ref.path}"
             if not is_there(folder / path):
-                return str(path)
+                return path
     return None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.checkpoint.roots import REPORTED, control_store, reports_folder
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.config.toml_reader import closest
 from penstock.errors import ReportImpossible
 from penstock.graph.graph import JobGraph
@@ -161,7 +162,7 @@ def make_report(loaded: LoadedJob, target: Target, selection: Selection, *, run:
     )
 
 
-def sweep_reports(root: Path, job: str) -> int:
+def sweep_reports(root: CheckpointFolder, job: str) -> int:
     """Delete what reports have left: files of results that were replaced a week ago, and of those that were killed.
 
     Returns how many files and folders went.
@@ -223,7 +224,7 @@ def _prune(folder: Path) -> None:
         old.unlink(missing_ok=True)
 
 
-def _make_private(root: Path, folder: Path) -> None:
+def _make_private(root: CheckpointFolder, folder: Path) -> None:
     """Make the folder of reports for its user alone: pages hold values of rows."""
     control_store(root)
     for part in (folder.parent, folder):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from penstock.checkpoint.log.entries import Commit, ManifestRef
-from penstock.checkpoint.storage.filesystem import presence_in
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import CheckpointCorrupt, StateMissing
 from penstock.state.manifest import Manifest
 from penstock.state.manifest import ManifestRef as StateRef
@@ -52,10 +51,10 @@ class StoredState:
 class StoredStates:
     """Look at the states of several Commits, which share most of their files; `folder` is the job's checkpoint."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: CheckpointFolder) -> None:
         self._folder = folder
-        self._manifests: dict[Path, Manifest | str] = {}
-        self._is_there = presence_in(folder / "state")
+        self._manifests: dict[CheckpointFolder, Manifest | str] = {}
+        self._is_there = (folder / "state").presence()
 
     def of(self, commit: Commit) -> StoredState:
         """Return what the state of a Commit takes. What cannot be read counts nothing, and is the trouble."""
@@ -76,7 +75,7 @@ class StoredStates:
             steps[step] = state
         return StoredState(steps=steps, trouble=trouble)
 
-    def _manifest(self, path: Path, ref: ManifestRef) -> Manifest | str:
+    def _manifest(self, path: CheckpointFolder, ref: ManifestRef) -> Manifest | str:
         """Return a manifest, or what is wrong with it."""
         if path not in self._manifests:
             try:
@@ -87,5 +86,5 @@ class StoredStates:
                 self._manifests[path] = f"{self._named(path)} is damaged"
         return self._manifests[path]
 
-    def _named(self, path: Path) -> str:
+    def _named(self, path: CheckpointFolder) -> str:
         return path.relative_to(self._folder).as_posix()

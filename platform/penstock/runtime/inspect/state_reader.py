@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from penstock.checkpoint.log.entries import Commit
 from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.roots import job_log
-from penstock.checkpoint.storage.filesystem import have_file
-from penstock.checkpoint.storage.hdfs_cache import root_of, shown
+from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.checkpoint.storage.locate import root_of
 from penstock.errors import CannotRestore, CheckpointCorrupt, RootMissing, UnknownName
 from penstock.operators.aggregates import AGGREGATES, AggregatePlan
 from penstock.operators.functions.key_timeouts import STATE, readable
@@ -39,7 +39,12 @@ __all__ = ["chunks", "read", "stored_steps"]
 
 
 def read(
-    root: str | Path, job: str, step: str, *, at: int | str = "last", where: pc.Expression | None = None
+    root: str | Path | CheckpointFolder,
+    job: str,
+    step: str,
+    *,
+    at: int | str = "last",
+    where: pc.Expression | None = None,
 ) -> pa.Table:
     """Return what a step keeps: keys, state columns and `_expires`; of windows keys, partials and `slice_start`.
 
@@ -55,7 +60,7 @@ def read(
     return pa.concat_tables(tables, promote_options="default")
 
 
-def chunks(root: str | Path, job: str, step: str, *, at: int | str = "last") -> Iterator[pa.Table]:
+def chunks(root: str | Path | CheckpointFolder, job: str, step: str, *, at: int | str = "last") -> Iterator[pa.Table]:
     """Yield the same, some MiB at a time; at least one table, which says what columns there are, if any are known."""
     folder = root_of(root) / job
     start = parse_start(f"batch={at}" if isinstance(at, int) else at)
@@ -75,18 +80,18 @@ def chunks(root: str | Path, job: str, step: str, *, at: int | str = "last") -> 
             yield table if whole is None else conform(table, whole)
 
 
-def stored_steps(root: str | Path, job: str) -> list[str]:
+def stored_steps(root: str | Path | CheckpointFolder, job: str) -> list[str]:
     """Return the steps that have state behind the newest batch."""
     return sorted(_found(root_of(root) / job, LAST)[0].state)
 
 
-def _found(folder: Path, start: RestoreTarget) -> tuple[Commit, Snapshot | None]:
+def _found(folder: CheckpointFolder, start: RestoreTarget) -> tuple[Commit, Snapshot | None]:
     log = job_log(folder)
     if log is None:
-        raise RootMissing("there is no checkpoint", where=shown(folder))
+        raise RootMissing("there is no checkpoint", where=str(folder))
     point = start.resolve(recover(log, Damage.LIST), folder)
     if point.commit is None:
-        raise CannotRestore("no batch is in force, and so there is no state", where=shown(folder))
+        raise CannotRestore("no batch is in force, and so there is no state", where=str(folder))
     return point.commit, point.snapshot
 
 
@@ -96,12 +101,12 @@ def _refuse_unknown(commit: Commit, step: str) -> None:
         raise UnknownName(f"batch {commit.batch} has no state of step {step!r}; there is {there}")
 
 
-def _of_snapshot(paths: list[Path]) -> Iterator[pa.Table]:
+def _of_snapshot(paths: list[CheckpointFolder]) -> Iterator[pa.Table]:
     for path in paths:
-        yield from (pa.Table.from_batches([batch]) for batch in pq.ParquetFile(have_file(path)).iter_batches())
+        yield from (pa.Table.from_batches([batch]) for batch in pq.ParquetFile(path.fetch()).iter_batches())
 
 
-def _readers(root: Path, step: str, commit: Commit) -> Iterator[tuple[StateReader, Path]]:
+def _readers(root: CheckpointFolder, step: str, commit: Commit) -> Iterator[tuple[StateReader, CheckpointFolder]]:
     for partition, ref in sorted(commit.state[step].items(), key=lambda named: int(named[0])):
         folder = root / step / partition
         manifest = Manifest.read(folder / ref.path, StateRef(ref.path, ref.size, ref.checksum))
@@ -112,19 +117,19 @@ def _readers(root: Path, step: str, commit: Commit) -> Iterator[tuple[StateReade
         yield reader, folder / ref.path
 
 
-def _schema(reader: StateReader, path: Path) -> list[pa.Schema]:
+def _schema(reader: StateReader, path: CheckpointFolder) -> list[pa.Schema]:
     """Return the columns that a partition's rows have when they are read; none for a partition without rows."""
     stored = [(part, reader.schema(part.name)) for part in _main_parts(reader, path)]
     return [_readable(reader, path, part)(s.empty_table()).schema for part, s in stored if s is not None]
 
 
-def _of_partition(reader: StateReader, path: Path) -> Iterator[pa.Table]:
+def _of_partition(reader: StateReader, path: CheckpointFolder) -> Iterator[pa.Table]:
     for part in _main_parts(reader, path):
         shown = _readable(reader, path, part)
         yield from (shown(rows) for rows in live_rows(reader, part.name, {part.name: part}))
 
 
-def _main_parts(reader: StateReader, path: Path) -> list[Part]:
+def _main_parts(reader: StateReader, path: CheckpointFolder) -> list[Part]:
     """Return the parts whose rows the main table shows, without those that have no rows."""
     combine = None if reader.stored(SLICES) is None else _layout(reader, path).combine
     described = reader.facts.get(PARTS, _before_parts(reader.manifest)).items()
@@ -138,11 +143,11 @@ def _before_parts(manifest: Manifest) -> Mapping[str, Mapping[str, Any]]:
     return {name: {"merge": kind, "identity": manifest.keys, "table": MAIN} for name, kind in kinds.items()}
 
 
-def _readable(reader: StateReader, path: Path, part: Part) -> Callable[[pa.Table], pa.Table]:
+def _readable(reader: StateReader, path: CheckpointFolder, part: Part) -> Callable[[pa.Table], pa.Table]:
     return _layout(reader, path).readable if part.merge is Merge.COMBINE else readable
 
 
-def _layout(reader: StateReader, path: Path) -> PartialLayout:
+def _layout(reader: StateReader, path: CheckpointFolder) -> PartialLayout:
     """Return how a partition's slices are kept, as its manifest describes it."""
     schema = reader.stored(SLICES)
     assert schema is not None
@@ -151,6 +156,6 @@ def _layout(reader: StateReader, path: Path) -> PartialLayout:
     except (KeyError, TypeError, ValueError) as why:
         raise CheckpointCorrupt(
             "its manifest does not say how slices are merged; a batch that changes it, written by this version, does",
-            where=shown(path),
+            where=str(path),
         ) from why
     return PartialLayout(plan=plan, keys=pa.schema([schema.field(name) for name in reader.manifest.keys]))

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -15,6 +14,7 @@ from penstock.checkpoint.log.fencing import OwnedLog
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Damage, Recovered, recover
 from penstock.checkpoint.log.takeover import View
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import CheckpointError, Fenced, PenstockError, SinkError
 from penstock.graph.graph import JobGraph
 from penstock.quality.held.decision_records import Decision, HeldDecision, HeldRecords
@@ -45,7 +45,7 @@ class HeldWork:
     log: Log
     graph: JobGraph
     uuid: str
-    staged: Path
+    staged: CheckpointFolder
     spark: Any
 
     def decide(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.log.entries import Commit
@@ -12,7 +11,7 @@ from penstock.checkpoint.log.listener import Listener
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import Metadata, open_or_create
 from penstock.checkpoint.log.takeover import View
-from penstock.checkpoint.storage.hdfs_cache import open_store
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.store import CheckpointStore, prove_exclusive
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
@@ -47,7 +46,7 @@ class JobRun:
     metadata: Metadata
     engine: SparkEngine
     driver: Driver
-    folder: Path
+    folder: CheckpointFolder
 
     @classmethod
     def open(
@@ -55,7 +54,7 @@ class JobRun:
         job: Job,
         spark: SparkSession,
         *,
-        root: Path,
+        root: CheckpointFolder,
         clock: Clock,
         trigger: Trigger,
         suites: Mapping[str, Any],
@@ -76,10 +75,10 @@ class JobRun:
         graph = job.graph()
         folder = root / graph.name
         engine = SparkEngine(graph, spark, folder=folder, suites=suites)
-        control = open_store(root)
+        control = root.store()
         records = HeldRecords(control, graph.name)
         held = HeldPins(records)
-        store = store or open_store(folder)
+        store = store or folder.store()
         prove_exclusive(store)
         if shared:
             prove_shared(spark, engine.folders)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.log.metadata import read_metadata
@@ -14,7 +13,7 @@ from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.log.restore_queries import find_restore_by_command
 from penstock.checkpoint.log.takeover import View, refuse_moved, survey
 from penstock.checkpoint.roots import control_store, job_log
-from penstock.checkpoint.storage.hdfs_cache import shown
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.config.settings import Settings
 from penstock.config.values import is_local, reference_of
 from penstock.errors import (
@@ -150,7 +149,7 @@ def _launched(
     status = DriverStatus({"job": name, **facts}, clock)
     clock.napping = status.on_nap
     runner = Runner(switch, clock, progress, status, Heartbeat(records, status))
-    progress.starting({"checkpoint": shown(folder), "spark": settings.spark.master, "code": identity.code_version})
+    progress.starting({"checkpoint": str(folder), "spark": settings.spark.master, "code": identity.code_version})
     with ExitStack() as spark_lives:
         with _start_step(switch):
             spark = spark_lives.enter_context(spark_of(loaded))
@@ -287,7 +286,7 @@ def _tables(graph: JobGraph) -> dict[str, str]:
 
 
 def _watch(
-    folder: Path,
+    folder: CheckpointFolder,
     records: StatusRecords,
     settings: Settings,
     order: RunOrder,
@@ -311,7 +310,7 @@ def _watch(
 
 
 def _look_first(
-    folder: Path, watch: HolderWatch, order: RunOrder, progress: ProgressView, graph: JobGraph
+    folder: CheckpointFolder, watch: HolderWatch, order: RunOrder, progress: ProgressView, graph: JobGraph
 ) -> RestoreTarget:
     """Refuse, before Spark takes its seconds, what the log refuses already; say what a restore leaves behind.
 
@@ -323,9 +322,9 @@ def _look_first(
     if log is None:
         refuse_to_begin(folder, graph, new_lineage=order.new_lineage or start.restore)
         if start.goes_back:
-            raise CannotRestore(f"there is no checkpoint to restore {start.target} from", where=shown(folder))
+            raise CannotRestore(f"there is no checkpoint to restore {start.target} from", where=str(folder))
         if start.rewrites or not order.goes_on:
-            raise CannotRestore("there is no checkpoint yet, so nothing can be restored in it", where=shown(folder))
+            raise CannotRestore("there is no checkpoint yet, so nothing can be restored in it", where=str(folder))
         return start if order.command is not None else LAST
     try:
         view = survey(log)

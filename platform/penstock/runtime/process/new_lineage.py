@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock.checkpoint.log.metadata import refuse_part
 from penstock.checkpoint.roots import control_store
-from penstock.checkpoint.storage.hdfs_cache import open_store, shown
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import FormerCheckpoint, RootMissing
 from penstock.graph.graph import JobGraph
 from penstock.runtime.process.heartbeat import StatusRecords
@@ -17,7 +17,7 @@ from penstock.sinks.delta.lineage import former_writer
 __all__ = ["refuse_to_begin"]
 
 
-def refuse_to_begin(folder: Path, graph: JobGraph, *, new_lineage: bool) -> None:
+def refuse_to_begin(folder: CheckpointFolder, graph: JobGraph, *, new_lineage: bool) -> None:
     """Raise where a job that has no log must not begin with nothing; writes nothing.
 
     Raises CheckpointPartial where other parts of a checkpoint are there. Raises FormerCheckpoint, unless `new_lineage`
@@ -25,19 +25,19 @@ def refuse_to_begin(folder: Path, graph: JobGraph, *, new_lineage: bool) -> None
     uuid all rows would come a second time.
     """
     with suppress(RootMissing):
-        refuse_part(open_store(folder, make=False))
+        refuse_part(folder.store(make=False))
     if new_lineage:
         return
     last = None
     with suppress(RootMissing):
         last = StatusRecords(control_store(folder.parent, make=False), folder.name).newest()
     if last is not None and (last.body.get("last") or last.body.get("next_batch")):
-        raise FormerCheckpoint(f"{folder.name} has had a checkpoint in this root, and it is gone", where=shown(folder))
+        raise FormerCheckpoint(f"{folder.name} has had a checkpoint in this root, and it is gone", where=str(folder))
     for node in graph.sinks:
         known = former_writer(Path(node.sink.path), node.name) if isinstance(node.sink, Delta) else None
         if known is not None:
             raise FormerCheckpoint(
                 f"there is no checkpoint, and the table of sink {node.name!r} has batches of the checkpoint {known}",
-                where=shown(folder),
+                where=str(folder),
                 uuid=known,
             )

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
 
 from penstock.checkpoint.log.recovery import Damage, Recovered, partitions_of, recover
 from penstock.checkpoint.log.restore_queries import find_restore_by_command
 from penstock.checkpoint.roots import job_log
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.config.settings import Settings
 from penstock.errors import PenstockError
 from penstock.graph.partitions import MOST_PARTITIONS, usable_cores
@@ -23,7 +23,7 @@ _OF_A_CLUSTER = 8
 
 
 def partition_chooser(
-    settings: Settings, folder: Path, start: RestoreTarget = LAST, command: str | None = None
+    settings: Settings, folder: CheckpointFolder, start: RestoreTarget = LAST, command: str | None = None
 ) -> Callable[[str], int]:
     """Return what chooses the state partitions of a step by its name; `folder` is the job's checkpoint.
 
@@ -57,7 +57,9 @@ def partition_chooser(
     return choose
 
 
-def _gone_back_to(recovered: Recovered, folder: Path, start: RestoreTarget, command: str | None) -> Mapping[str, int]:
+def _gone_back_to(
+    recovered: Recovered, folder: CheckpointFolder, start: RestoreTarget, command: str | None
+) -> Mapping[str, int]:
     """Return the partitions of the state that a start goes back to; of a snapshot it is written anew in any number."""
     if start.snapshot is not None or not start.goes_back:
         return {}

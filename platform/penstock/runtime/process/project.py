@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.config.settings import JobConf, Settings, load_settings
 from penstock.config.toml_reader import closest, shown_path
 from penstock.errors import ConfigError, JobError, JobNotFound, PenstockError
@@ -83,7 +84,12 @@ class Project:
         return load_settings(self.root, name, code=self.code)[0]
 
     def load(
-        self, name: str, *, start: RestoreTarget = LAST, command: str | None = None, root: Path | None = None
+        self,
+        name: str,
+        *,
+        start: RestoreTarget = LAST,
+        command: str | None = None,
+        root: CheckpointFolder | None = None,
     ) -> LoadedJob:
         """Import `jobs/NAME.py` and build its job.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.checkpoint.log.log import Log
@@ -16,7 +15,7 @@ from penstock.checkpoint.log.metadata import read_metadata
 from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.log.takeover import refuse_ended, survey
 from penstock.checkpoint.roots import job_log
-from penstock.checkpoint.storage.hdfs_cache import shown
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import CannotRestore
 from penstock.quality.suite_files import find_suites
 from penstock.runtime.process.launch import spark_of
@@ -48,12 +47,14 @@ def preflight(loaded: LoadedJob, start: RestoreTarget, drop: Collection[str] = (
     with spark_of(loaded, here=True) as spark:
         engine = SparkEngine(graph, spark, folder=folder, suites=find_suites(graph, loaded.project.quality))
         if log is None and (start.goes_back or start.rewrites):
-            raise CannotRestore(f"there is no checkpoint to restore {start.target} from", where=shown(folder))
+            raise CannotRestore(f"there is no checkpoint to restore {start.target} from", where=str(folder))
         if log is not None:
             _judge(engine, log, start, drop, folder)
 
 
-def _judge(engine: SparkEngine, log: Log, start: RestoreTarget, drop: Collection[str], folder: Path) -> None:
+def _judge(
+    engine: SparkEngine, log: Log, start: RestoreTarget, drop: Collection[str], folder: CheckpointFolder
+) -> None:
     recovered = when_left(recover(log, Damage.LIST if start.restore else Damage.FAIL))
     if not start.restore:
         engine.accept(recovered, drop)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import PurePath
 
 from pydantic import ValidationError
 
@@ -21,9 +21,7 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import Metadata, open_or_create, read_metadata
 from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.storage import format as fileformat
-from penstock.checkpoint.storage.durable_files import NewFile, make_folder, read_file, sync_folder
-from penstock.checkpoint.storage.filesystem import have_file, is_taken
-from penstock.checkpoint.storage.hdfs_cache import open_store, shown
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.store import CheckpointStore, corrupt
 from penstock.checkpoint.storage.temporary_folders import clear_left, making, move_into_place, open_plain, refuse_links
 from penstock.errors import CannotCopy, StateMissing
@@ -53,29 +51,31 @@ class Export(Record):
     commit: Commit
 
 
-def export_checkpoint(folder: Path, target: Path, start: RestoreTarget, *, job: str, now: int) -> Export:
+def export_checkpoint(
+    folder: CheckpointFolder, target: CheckpointFolder, start: RestoreTarget, *, job: str, now: int
+) -> Export:
     """Copy what the job would go on from, as of a start, to a new folder; a driver may run meanwhile.
 
     It is made beside its place and moved there, so a folder of that name is whole. Raises CannotCopy, CannotRestore,
     and what reading damaged state raises.
     """
-    if is_taken(target):
-        raise CannotCopy("the folder is there already", where=shown(target))
-    log = Log(open_store(folder, make=False))
+    if target.is_taken():
+        raise CannotCopy("the folder is there already", where=str(target))
+    log = Log(folder.store(make=False))
     recovered = recover(log, Damage.LIST)
     point = start.resolve(recovered, folder)
     commit = point.commit
     if commit is None:
-        raise CannotCopy("no batch is committed, so there is nothing to export", where=shown(folder))
+        raise CannotCopy("no batch is committed, so there is nothing to export", where=str(folder))
     partitions = dict(point.partitions)
     if lost := commit.state.keys() - partitions.keys():
-        raise CannotCopy(f"how many partitions step {min(lost)!r} has cannot be read any more", where=shown(folder))
+        raise CannotCopy(f"how many partitions step {min(lost)!r} has cannot be read any more", where=str(folder))
     uuid = read_metadata(log.store).uuid
     # What it staged is the old checkpoint's to publish.
     bare = commit.model_copy(update={"staged": {}, "held": {}, "published": {}, "snapshots": {}, "place": None})
     made = Export(job=job, uuid=uuid, exported=now, partitions=partitions, commit=bare)
     beside = f"_{target.name}.penstock-export"
-    clear_left(target.parent.glob(f"{glob.escape(beside)}-*"))
+    clear_left(target.parent.here.glob(f"{glob.escape(beside)}-*"))
     with making(target.parent, beside) as made_in:
         try:
             _copy_state(folder / "state", made_in / "state", commit.state)
@@ -87,20 +87,22 @@ def export_checkpoint(folder: Path, target: Path, start: RestoreTarget, *, job: 
     return made
 
 
-def import_checkpoint(source: Path, folder: Path, *, identity: Identity, now: int) -> tuple[Export, Metadata]:
+def import_checkpoint(
+    source: CheckpointFolder, folder: CheckpointFolder, *, identity: Identity, now: int
+) -> tuple[Export, Metadata]:
     """Make a checkpoint that goes on from an export, whole or not at all.
 
     It is made beside its place and moved there: of one that was cut short no driver knows. Raises CannotCopy where
     there is a checkpoint already, or no export; and what damage raises.
     """
-    refuse_links(source)
+    refuse_links(source.here)
     export = read_export(source)
-    control = open_store(folder.parent)
-    if is_taken(folder):
-        raise CannotCopy("there is a checkpoint already", where=shown(folder))
+    control = folder.parent.store()
+    if folder.is_taken():
+        raise CannotCopy("there is a checkpoint already", where=str(folder))
     _refuse_old_decisions(control, folder.name, export.commit.batch)
     importing = folder.parent / "_importing"
-    clear_left(importing.glob(f"{folder.name}-*"))
+    clear_left(importing.here.glob(f"{folder.name}-*"))
     with making(importing, folder.name) as made_in:
         _copy_state(source / "state", made_in / "state", export.commit.state)
         metadata = _begin_log(made_in, export, identity, now=now)
@@ -108,9 +110,9 @@ def import_checkpoint(source: Path, folder: Path, *, identity: Identity, now: in
     return export, metadata
 
 
-def _begin_log(made_in: Path, export: Export, identity: Identity, *, now: int) -> Metadata:
+def _begin_log(made_in: CheckpointFolder, export: Export, identity: Identity, *, now: int) -> Metadata:
     """Write metadata and a log that begins with what was exported, and that nobody holds."""
-    store = open_store(made_in)
+    store = made_in.store()
     metadata = open_or_create(store, now=now, parent=export.uuid)
     log = Log(store)
     owned = hold_log(log, lambda view: identity.takeover(view, export.partitions, {}))
@@ -146,13 +148,13 @@ def _refuse_old_decisions(store: CheckpointStore, job: str, batch: int) -> None:
         )
 
 
-def read_export(source: Path) -> Export:
+def read_export(source: CheckpointFolder) -> Export:
     """Return what an export holds; raises CannotCopy where there is none, CheckpointCorrupt and FormatTooNew."""
     path = source / EXPORT
     try:
-        data = read_file(path, bytes)
+        data = path.read()
     except StateMissing:
-        raise CannotCopy("no export: export.json is not there", where=shown(source)) from None
+        raise CannotCopy("no export: export.json is not there", where=str(source)) from None
     _, body = fileformat.decode(data, kind=_KIND, path=str(path))
     try:
         export = Export.model_validate(body)
@@ -160,40 +162,39 @@ def read_export(source: Path) -> Export:
         raise corrupt(str(path), f"not the fields of an export: {why.errors()[0]['loc']}") from why
     for step, refs in export.commit.state.items():
         plain = is_name(step) and all(
-            part.isdecimal() and ref.path == Path(ref.path).name for part, ref in refs.items()
+            part.isdecimal() and ref.path == PurePath(ref.path).name for part, ref in refs.items()
         )
         if not plain or step not in export.partitions:
             raise corrupt(str(path), f"the state of {step!r} is none that Penstock exports")
     return export
 
 
-def _copy_state(source: Path, target: Path, state: Mapping[str, Mapping[str, ManifestRef]]) -> None:
+def _copy_state(
+    source: CheckpointFolder, target: CheckpointFolder, state: Mapping[str, Mapping[str, ManifestRef]]
+) -> None:
     """Copy all files that manifests name, durably, and read the copies."""
     for step, refs in state.items():
         for partition, ref in refs.items():
             here, there = source / step / partition, target / step / partition
             named = StateRef(ref.path, ref.size, ref.checksum)
             manifest = Manifest.read(here / ref.path, named)
-            make_folder(there)
+            there.make()
             for name in [*manifest.files(), ref.path]:
                 _copy_file(here / name, there)
-            sync_folder(there)
+            there.sync()
             try:
                 StateReader(there, Manifest.read(there / ref.path, named)).verify()
             finally:
                 forget()
 
 
-def _copy_file(path: Path, folder: Path) -> None:
-    with open_plain(have_file(path)) as source, NewFile(folder, path.name) as copy:
+def _copy_file(path: CheckpointFolder, folder: CheckpointFolder) -> None:
+    with open_plain(path.fetch()) as source, folder.new_file(path.name) as copy:
         while data := source.read(_PIECE):
             copy.write(data)
         copy.publish()
 
 
-def _write(folder: Path, data: bytes) -> None:
-    make_folder(folder)
-    with NewFile(folder, EXPORT) as file:
-        file.write(data)
-        file.publish()
-    sync_folder(folder)
+def _write(folder: CheckpointFolder, data: bytes) -> None:
+    folder.make()
+    (folder / EXPORT).create(data)

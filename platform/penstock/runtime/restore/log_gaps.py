@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import structlog
 
 from penstock.checkpoint.log.entries import Void
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Damage, Recovered, recover
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import LogGap
 from penstock.runtime.restore.target import RestoreTarget
 
@@ -17,7 +16,7 @@ __all__ = ["close_gaps", "refuse_gaps"]
 log = structlog.get_logger()
 
 
-def close_gaps(entries: Log, start: RestoreTarget, folder: Path, writer: str) -> None:
+def close_gaps(entries: Log, start: RestoreTarget, folder: CheckpointFolder, writer: str) -> None:
     """Put a Void into each slot that is missing, so that the end of the log is found again.
 
     Where no batch has followed, nobody knows which ids the missing entries have used: those are given up with them.

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
-from pathlib import Path
 
 from penstock.checkpoint.control_records import Records
 from penstock.checkpoint.log.entries import Arrival, Moved, Release, Takeover
@@ -27,11 +26,10 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.log.takeover import MOVE, View, confirm, refuse_moved, survey
 from penstock.checkpoint.roots import job_log
-from penstock.checkpoint.storage.durable_files import NewFile, make_folder, sync_folder
 from penstock.checkpoint.storage.exclusive_create import create_or_read
-from penstock.checkpoint.storage.filesystem import remove_folder
-from penstock.checkpoint.storage.hdfs_cache import is_on_hdfs, shown
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.local import LocalStore
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.checkpoint.storage.temporary_folders import (
     alone_in,
     clear_left,
@@ -51,7 +49,7 @@ _TEMPORARY = ".tmp-"
 
 
 def move_checkpoint(
-    source: Path, folder: Path, *, identity: Identity, may_take_over: Callable[[View], None]
+    source: LocalFolder, folder: CheckpointFolder, *, identity: Identity, may_take_over: Callable[[View], None]
 ) -> Iterator[str]:
     """Move the checkpoint at `source` to `folder`, and yield the name of each point at which it may be cut short.
 
@@ -60,10 +58,11 @@ def move_checkpoint(
     where something else stands at the place; CheckpointMoved where the source has moved to elsewhere; what
     `hold_idle_log` raises.
     """
-    source, folder = source.resolve(), folder.absolute()
-    if is_on_hdfs(folder):
+    source = source.resolve()
+    if not isinstance(folder, LocalFolder):
         refusal = "a move is between folders; export the checkpoint, and import that, where one of them is on HDFS"
-        raise CannotCopy(refusal, where=shown(folder))
+        raise CannotCopy(refusal, where=str(folder))
+    folder = folder.absolute()
     log = job_log(source)
     if log is None:
         raise CannotCopy("no checkpoint: a move takes the folder of one, not an export", where=str(source))
@@ -104,7 +103,7 @@ def move_checkpoint(
     yield "done"
 
 
-def finish_move(folder: Path) -> None:
+def finish_move(folder: CheckpointFolder) -> None:
     """Let a job go on that was moved here, if nobody has; does nothing for any other checkpoint, or none.
 
     Called by every start, so that a move whose command died is finished by the driver. Raises MoveUnfinished where the
@@ -122,7 +121,7 @@ def finish_move(folder: Path) -> None:
     arrival, place = view.last, view.last.place
     if _fate(arrival) is not _Fate.DONE:
         refuse_moved(log, view)
-    _copy_decisions(Path(arrival.source), folder)
+    _copy_decisions(LocalFolder(arrival.source), folder)
     release = Release(
         epoch=arrival.epoch,
         writer=arrival.writer,
@@ -141,7 +140,7 @@ def _refuse_lost_end(view: View) -> None:
     last, place = view.last, view.last.place if view.last is not None else None
     if not isinstance(last, Takeover) or place is None or not (last.command or "").startswith(MOVE):
         return
-    to = Path((last.command or "").removeprefix(MOVE))
+    to = LocalFolder((last.command or "").removeprefix(MOVE))
     there = job_log(to)
     arrival = None
     with suppress(NotFound):
@@ -165,7 +164,7 @@ class _Fate(Enum):
 
 def _fate(arrival: Arrival) -> _Fate:
     """Return what became of a move; raises MoveUnfinished where its source is out of sight."""
-    source = Path(arrival.source)
+    source = LocalFolder(arrival.source)
     log = job_log(source)
     if log is None:
         raise MoveUnfinished("the checkpoint that was moved here cannot be seen from this machine", where=str(source))
@@ -193,7 +192,7 @@ def _same_move(view: View, arrival: Arrival) -> bool:
     )
 
 
-def _has_arrived(folder: Path, ended: View) -> bool:
+def _has_arrived(folder: LocalFolder, ended: View) -> bool:
     """Return whether the checkpoint at a place is the one that a log has ended for."""
     log = job_log(folder)
     if log is None:
@@ -205,7 +204,7 @@ def _has_arrived(folder: Path, ended: View) -> bool:
     return isinstance(entry, Arrival) and _same_move(ended, entry)
 
 
-def _refuse_place(source: Path, folder: Path) -> None:
+def _refuse_place(source: LocalFolder, folder: LocalFolder) -> None:
     """Raise CannotCopy where something stands at the place that an earlier try of this move has not left."""
     if folder.exists() and not _is_left_over(source, folder, _Fate.OPEN, _Fate.VOID):
         raise CannotCopy("there is a checkpoint already", where=str(folder))
@@ -225,27 +224,27 @@ def _refuse_place(source: Path, folder: Path) -> None:
         )
 
 
-def _told(folder: Path) -> int:
+def _told(folder: LocalFolder) -> int:
     """Return the last batch of a job that assets were told of, -1 where they were told of none."""
     cursor = Records(LocalStore(folder.parent), "assets", folder.name).newest() if folder.parent.is_dir() else None
     return -1 if cursor is None else int(cursor.body["batch"])
 
 
-def _last_batch(source: Path) -> int:
+def _last_batch(source: LocalFolder) -> int:
     """Return the last batch of a checkpoint that took an id."""
     log = job_log(source)
     assert log is not None
     return recover(log, Damage.LIST).next_batch - 1
 
 
-def _is_left_over(source: Path, folder: Path, *fates: _Fate) -> bool:
+def _is_left_over(source: LocalFolder, folder: LocalFolder, *fates: _Fate) -> bool:
     """Return whether a checkpoint is the copy of a move from the source that had one of these fates."""
     log = job_log(folder)
     last = None if log is None else survey(log).last
     return isinstance(last, Arrival) and last.source == str(source) and _fate(last) in fates
 
 
-def _make_way(source: Path, folder: Path, made_in: Path) -> None:
+def _make_way(source: LocalFolder, folder: LocalFolder, made_in: LocalFolder) -> None:
     """Remove what an earlier try has left at the place; raises CannotCopy where anything else stands there.
 
     Whoever moves may have slept since it took the source over, and another may have moved the job meanwhile: so it
@@ -266,29 +265,29 @@ def _make_way(source: Path, folder: Path, made_in: Path) -> None:
         raise CannotCopy("there is a checkpoint already", where=str(folder))
 
 
-def _remove_void(source: Path, left: Path) -> bool:
+def _remove_void(source: LocalFolder, left: LocalFolder) -> bool:
     """Remove a copy that nobody can ever go on with, and return whether it is one."""
     if not _is_left_over(source, left, _Fate.VOID):
         return False
     dead = left.with_name(f"{left.name.removeprefix('_')}-old")  # which `clear_left` removes, if this is killed
     move_into_place(left, dead)
-    remove_folder(dead)
+    dead.remove_all()
     return True
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: LocalFolder, target: LocalFolder) -> None:
     """Copy all files of a checkpoint durably, and compare each copy with what it is of."""
     for path in sorted(source.rglob("*")):
         if not (path.is_dir() or path.name.startswith(_TEMPORARY)):
             _copy_file(path, target / path.relative_to(source))
     for folder in {path.parent for path in target.rglob("*")}:
-        sync_folder(folder)
+        folder.sync()
 
 
-def _copy_file(path: Path, copy: Path) -> None:
-    make_folder(copy.parent)
+def _copy_file(path: LocalFolder, copy: LocalFolder) -> None:
+    copy.parent.make()
     try:
-        with open_plain(path) as source, NewFile(copy.parent, copy.name) as made:
+        with open_plain(path) as source, copy.parent.new_file(copy.name) as made:
             while data := source.read(_PIECE):
                 made.write(data)
             made.publish()
@@ -301,7 +300,7 @@ def _copy_file(path: Path, copy: Path) -> None:
         raise CannotCopy("the copy is not what was copied", where=str(copy))
 
 
-def _decisions(folder: Path) -> dict[str, bytes]:
+def _decisions(folder: LocalFolder) -> dict[str, bytes]:
     """Return the records of what was decided on a job's held batches, by their paths below the job's name."""
     if not folder.parent.is_dir():
         return {}
@@ -310,8 +309,8 @@ def _decisions(folder: Path) -> dict[str, bytes]:
     return {path.removeprefix(f"{base}/"): store.read(path) for path in store.list(base)}
 
 
-def _copy_decisions(source: Path, folder: Path) -> None:
+def _copy_decisions(source: LocalFolder, folder: CheckpointFolder) -> None:
     """Copy what was decided on held batches beside the source, where nobody decides any more."""
-    store = LocalStore(folder.parent)
+    store = folder.parent.store()
     for record, decision in sorted(_decisions(source).items()):
         create_or_read(store, f"_control/held/{folder.name}/{record}", decision)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -13,7 +12,7 @@ from penstock.checkpoint.log.entries import Commit, Skip, StagedFile
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.checkpoint.log.takeover import View
-from penstock.checkpoint.storage.filesystem import have_file
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import CannotSkip, UnknownName
 from penstock.graph.graph import JobGraph
 from penstock.runtime.driver.ownership import idle_log
@@ -34,7 +33,7 @@ class SinksAtRest:
     """
 
     graph: JobGraph
-    staged: Path
+    staged: CheckpointFolder
     spark: Any
     _opened: dict[str, StagedPublisher] = field(default_factory=dict)
 
@@ -47,7 +46,7 @@ class SinksAtRest:
     def publish(self, name: str, app: str, batch: int, files: Sequence[StagedFile]) -> None:
         """Make staged files visible; the table is made where it is gone."""
         sink = self.sink(name)
-        sink.create(pq.read_schema(have_file(sink.staging / files[0].path)))
+        sink.create(pq.read_schema((sink.staging / files[0].path).fetch()))
         sink.publish(app, batch, files)
 
     def _sink(self, sink: str) -> Sink:

@@ -84,7 +84,7 @@ def restored(
         late={},
         close=commit.watermarks_in,
         manifests={},
-        state_folder=str(point.folder / "state"),
+        state_folder=(point.folder / "state").address,
         staging={},
         row_cap=settings.row_cap,
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.checkpoint.log.entries import Commit, Restore
 from penstock.checkpoint.log.lineage import lineage
 from penstock.checkpoint.log.recovery import Recovered, find_restorable, partitions_of
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import CannotRestore
 from penstock.graph.names import is_name
 
@@ -84,7 +84,7 @@ class RestoreTarget:
             raise ValueError("--from empty begins with no state, so none can be written anew")
         return replace(self, restore=True, partitions=partitions, state=tuple(state.items()), truncate=truncate)
 
-    def resolve(self, recovered: Recovered, folder: Path) -> RestorePoint:
+    def resolve(self, recovered: Recovered, folder: CheckpointFolder) -> RestorePoint:
         """Find what a start restores, once for all who ask; `folder` is the job's checkpoint.
 
         Raises CannotRestore where it is not kept.
@@ -117,7 +117,7 @@ class RestorePoint:
 
     target: RestoreTarget
     recovered: Recovered
-    folder: Path
+    folder: CheckpointFolder
     commit: Commit | None
     snapshot: Snapshot | None = None
 

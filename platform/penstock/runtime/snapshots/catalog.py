@@ -12,22 +12,14 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 
 import pyarrow as pa
 from pydantic import ValidationError
 
 from penstock.checkpoint.log.entries import Commit, Record
 from penstock.checkpoint.storage import format as fileformat
-from penstock.checkpoint.storage.filesystem import (
-    bring_anew,
-    files_below,
-    read_whole,
-    remove_files,
-    size_of,
-    write_whole,
-)
-from penstock.checkpoint.storage.hdfs_cache import shown
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.store import corrupt
 from penstock.errors import CannotRestore, CheckpointCorrupt, StateMissing
 from penstock.graph.names import is_name
@@ -75,7 +67,7 @@ class SnapshotVersion(Record):
     commit: Commit
 
 
-def table_path(folder: Path, step: str, table: str = "") -> Path:
+def table_path(folder: CheckpointFolder, step: str, table: str = "") -> CheckpointFolder:
     """Return the folder of a step's table below the job's checkpoint folder."""
     return folder / "snapshots" / (f"{step}.{table}" if table else step)
 
@@ -85,35 +77,36 @@ def app_id(uuid: str, step: str, table: str = "") -> str:
     return f"{uuid}/snapshots/{step}.{table}" if table else f"{uuid}/snapshots/{step}"
 
 
-def write_record(folder: Path, record: SnapshotVersion) -> None:
+def write_record(folder: CheckpointFolder, record: SnapshotVersion) -> None:
     """Write the record of a version, durably; from then on the version can be restored."""
     place = table_path(folder, record.step) / _RECORDS / f"{record.version:012d}.json"
-    write_whole(place, fileformat.encode(_KIND, record.model_dump(mode="json")))
+    place.parent.make()
+    place.create(fileformat.encode(_KIND, record.model_dump(mode="json")))
 
 
-def versions(folder: Path, step: str) -> list[SnapshotVersion]:
+def versions(folder: CheckpointFolder, step: str) -> list[SnapshotVersion]:
     """Return the versions of a step's table that are kept and whose files are there, oldest first."""
     records = (_read(path) for path in _records(folder, step))
     return [record for record in records if isinstance(record, SnapshotVersion) and not _missing(folder, record)]
 
 
-def snapshot_problems(folder: Path) -> Iterator[tuple[str, str]]:
+def snapshot_problems(folder: CheckpointFolder) -> Iterator[tuple[str, str]]:
     """Yield the versions of all steps that are not as they were written, `STEP@VERSION`, and what is wrong."""
     for step in snapshot_steps(folder):
         for path in _records(folder, step):
             record = _read(path)
-            name = f"{step}@{int(path.stem)}"
+            name = f"{step}@{_version(path)}"
             if not isinstance(record, SnapshotVersion):
                 yield name, record.what
                 continue
             try:
                 verify_snapshot(folder, record)
             except CheckpointCorrupt as why:
-                if size_of(path) is not None:  # else it was deleted meanwhile
+                if path.size() is not None:  # else it was deleted meanwhile
                     yield name, f"{why.what} ({why.where})"
 
 
-def unreadable_tables(folder: Path) -> Iterator[tuple[Path, str]]:
+def unreadable_tables(folder: CheckpointFolder) -> Iterator[tuple[CheckpointFolder, str]]:
     """Yield tables of snapshots whose own log does not show every version that is kept, and what is wrong."""
     for step in snapshot_steps(folder):
         kept = versions(folder, step)
@@ -126,65 +119,69 @@ def unreadable_tables(folder: Path) -> Iterator[tuple[Path, str]]:
             for number in sorted(numbers):
                 why = log_problem(path, number)
                 if why is not None:
-                    yield path, f"the table {shown(path)} cannot be read as of version {number}: {why}"
+                    yield path, f"the table {path} cannot be read as of version {number}: {why}"
                     break
 
 
-def verify_snapshot(folder: Path, record: SnapshotVersion) -> None:
+def verify_snapshot(folder: CheckpointFolder, record: SnapshotVersion) -> None:
     """Read all files of a version; raises CheckpointCorrupt for the first that is not as it was written."""
     for path, size, checksum in _named(folder, record):
         try:
             known = checked(path)
         except (FileNotFoundError, StateMissing):
-            raise corrupt(shown(path), "a file of the snapshot is gone") from None
-        if known != (size, checksum) and not (bring_anew(path) and checked(path) == (size, checksum)):
-            raise corrupt(shown(path), "a file of the snapshot is not as it was written")
+            raise corrupt(str(path), "a file of the snapshot is gone") from None
+        if known != (size, checksum) and not (path.fetch_anew() and checked(path) == (size, checksum)):
+            raise corrupt(str(path), "a file of the snapshot is not as it was written")
 
 
-def _named(folder: Path, record: SnapshotVersion) -> Iterator[tuple[Path, int, int]]:
+def _named(folder: CheckpointFolder, record: SnapshotVersion) -> Iterator[tuple[CheckpointFolder, int, int]]:
     for table, files in (("", record.files), ("timers", record.timer_files)):
         for name, (size, checksum) in files.items():
             yield table_path(folder, record.step, table) / name, size, checksum
 
 
-def _missing(folder: Path, record: SnapshotVersion) -> bool:
-    return any(size_of(path) != size for path, size, _ in _named(folder, record))
+def _missing(folder: CheckpointFolder, record: SnapshotVersion) -> bool:
+    return any(path.size() != size for path, size, _ in _named(folder, record))
 
 
-def _records(folder: Path, step: str) -> list[Path]:
-    return [path for path in files_below(table_path(folder, step) / _RECORDS) if path.stem.isdecimal()]
+def _records(folder: CheckpointFolder, step: str) -> list[CheckpointFolder]:
+    return [path for path in (table_path(folder, step) / _RECORDS).files() if PurePath(path.name).stem.isdecimal()]
 
 
-def _read(path: Path) -> SnapshotVersion | CheckpointCorrupt:
+def _version(path: CheckpointFolder) -> int:
+    return int(PurePath(path.name).stem)
+
+
+def _read(path: CheckpointFolder) -> SnapshotVersion | CheckpointCorrupt:
 
     def check(data: bytes) -> SnapshotVersion:
-        _, body = fileformat.decode(data, kind=_KIND, path=shown(path))
+        _, body = fileformat.decode(data, kind=_KIND, path=str(path))
         return SnapshotVersion.model_validate_json(json.dumps(body))  # JSON has no tuples
 
     try:
-        return check(read_whole(path))
+        return check(path.read())
     except StateMissing:
-        return corrupt(shown(path), "its record is gone")
+        return corrupt(str(path), "its record is gone")
     except CheckpointCorrupt as why:
         return why
     except ValidationError as why:
-        return corrupt(shown(path), f"not the fields of a snapshot: {why.errors()[0]['loc']}")
+        return corrupt(str(path), f"not the fields of a snapshot: {why.errors()[0]['loc']}")
 
 
-def snapshot_steps(folder: Path) -> list[str]:
+def snapshot_steps(folder: CheckpointFolder) -> list[str]:
     """Return the steps that have a table of snapshots."""
     root = folder / "snapshots"
-    names = {path.relative_to(root).parts[0] for path in files_below(root)}
+    names = {path.relative_to(root).parts[0] for path in root.files()}
     return sorted(name for name in names if is_name(name))
 
 
-def newest_snapshot(folder: Path) -> Commit | None:
+def newest_snapshot(folder: CheckpointFolder) -> Commit | None:
     """Return the Commit of the newest data checkpoint, None where there is none."""
     snapshots = snapshots_of(folder)
     return next(iter(snapshots[-1].values())).commit if snapshots else None
 
 
-def snapshots_of(folder: Path) -> list[dict[str, SnapshotVersion]]:
+def snapshots_of(folder: CheckpointFolder) -> list[dict[str, SnapshotVersion]]:
     """Return the data checkpoints that can be restored, oldest first: those that every step's table has."""
     by_batch: dict[tuple[int, str], dict[str, SnapshotVersion]] = {}
     for step in snapshot_steps(folder):
@@ -204,7 +201,7 @@ class Snapshot:
     steps: Mapping[str, SnapshotVersion]
 
 
-def find_snapshot(folder: Path, name: str) -> Snapshot:
+def find_snapshot(folder: CheckpointFolder, name: str) -> Snapshot:
     """Return the data checkpoint with a version, `VERSION` or `STEP@VERSION`, of its steps' tables.
 
     Raises CannotRestore, with what there is, where none has it, or where those of several batches do.
@@ -224,10 +221,10 @@ def find_snapshot(folder: Path, name: str) -> Snapshot:
         for steps in kept
     )
     problem = "is of several batches; name the step, as in snapshot=STEP@VERSION" if matching else "is not kept"
-    raise CannotRestore(f"snapshot {name} {problem}; there is {listed or 'none'}", where=shown(folder / "snapshots"))
+    raise CannotRestore(f"snapshot {name} {problem}; there is {listed or 'none'}", where=str(folder / "snapshots"))
 
 
-def forget_old(folder: Path, steps: Collection[str], keep: int, *, epoch: int) -> None:
+def forget_old(folder: CheckpointFolder, steps: Collection[str], keep: int, *, epoch: int) -> None:
     """Delete all but the newest `keep` data checkpoints of these steps: records first, then files they alone had.
 
     An interrupted one, which not all of its steps have, is not counted and deleted too.
@@ -237,11 +234,11 @@ def forget_old(folder: Path, steps: Collection[str], keep: int, *, epoch: int) -
     for step in steps:
         wanted = {snapshot[step].version for snapshot in counted if step in snapshot}
         places = _records(folder, step)
-        old = [path for path in places if int(path.stem) not in wanted]
+        old = [path for path in places if _version(path) not in wanted]
         if not old:
             continue
         deleted = [version for path in old if isinstance(version := _read(path), SnapshotVersion)]
-        remove_files(old)  # before their files: a crash must leave no record without its files
+        folder.remove_files(old)  # before their files: a crash must leave no record without its files
         kept = [version for path in places if path not in old and isinstance(version := _read(path), SnapshotVersion)]
         files = {version.version: version.files for version in kept}
         gone = {name for version in deleted for name in version.files}

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.checkpoint.storage.filesystem import carry, files_before, files_below, have_file, read_whole, remove_files
-from penstock.checkpoint.storage.hdfs_cache import is_on_hdfs
+from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.checkpoint.storage.hdfs_folder import HdfsFolder
 from penstock.checkpoint.storage.local import make_durable
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import Fenced
 
 if TYPE_CHECKING:
@@ -50,32 +51,32 @@ _GRACE = 3_600.0
 
 
 @contextmanager
-def working_copy(path: Path) -> Iterator[Path]:
+def working_copy(path: CheckpointFolder) -> Iterator[LocalFolder]:
     """Yield the folder to write to a table in: the table's own, or of one on HDFS one with a copy of its log.
 
     After the block the new files of a copy are carried to HDFS. Raises AlreadyExists where another driver has written
     the version; then nothing of it is in the table.
     """
-    if not is_on_hdfs(path):
-        before = set(_written(path))
-        yield path
-        made_here = [path / made for made in set(_written(path)) - before]
+    if not isinstance(path, HdfsFolder):
+        own = LocalFolder(path.here)
+        before = set(_written(own))
+        yield own
+        made_here = [own / made for made in set(_written(own)) - before]
         # delta-rs syncs nothing, and the next Commit names the version (F73).
-        for made in (*made_here, *sorted({file.parent for file in made_here}), path, path.parent):
+        for made in (*made_here, *sorted({file.parent for file in made_here}), own, own.parent):
             make_durable(made)
         return
     with tempfile.TemporaryDirectory(prefix="penstock-table-") as place:
-        copy = Path(place)
-        for entry in files_below(path / _LOG):
+        copy = LocalFolder(place)
+        for entry in (path / _LOG).files():
             (copy / _LOG).mkdir(exist_ok=True)
-            (copy / _LOG / entry.name).write_bytes(read_whole(entry))
+            (copy / _LOG / entry.name).write_bytes(entry.read())
         before = set(_written(copy))
         yield copy
         # A summary of the log comes after the entry that it sums up: until then it is another's to write.
-        for made in sorted(
-            set(_written(copy)) - before, key=lambda written: (written.parts[0] == _LOG, _is_summary(written), written)
-        ):
-            carry(copy / made, path / made)
+        fresh = set(_written(copy)) - before
+        for name in sorted(fresh, key=lambda written: (written.parts[0] == _LOG, _is_summary(written), written)):
+            (path / str(name)).carry(copy / name)
 
 
 def _written(copy: Path) -> Iterator[Path]:
@@ -86,7 +87,7 @@ def _written(copy: Path) -> Iterator[Path]:
     )
 
 
-def _is_summary(file: Path) -> bool:
+def _is_summary(file: Path | CheckpointFolder) -> bool:
     return file.name.endswith(".checkpoint.parquet")
 
 
@@ -97,7 +98,7 @@ def open_table(path: Path) -> DeltaTable | None:
     return DeltaTable(path) if DeltaTable.is_deltatable(str(path)) else None
 
 
-def log_problem(path: Path, version: int) -> str | None:
+def log_problem(path: CheckpointFolder, version: int) -> str | None:
     """Return why a table cannot be read as of a version, None where it can."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
@@ -122,26 +123,32 @@ def refuse_newer(table: DeltaTable | None, epoch: int, step: str) -> None:
         raise Fenced(f"a driver of epoch {newest[EPOCH]} has written the table of step {step!r}")
 
 
-def files_of(table: DeltaTable, copy: Path, path: Path, known: Mapping[str, tuple[int, int]]) -> Files:
+def files_of(
+    table: DeltaTable, copy: LocalFolder, path: CheckpointFolder, known: Mapping[str, tuple[int, int]]
+) -> Files:
     """Return size and checksum of the files of a version of the table at `path`, of which `copy` is the working copy.
 
     `known` are those of an older version.
     """
     names = pa.table(table.get_add_actions())["path"].to_pylist()
-    fresh = {name: copy / name if (copy / name).is_file() else path / name for name in names if name not in known}
+    fresh: dict[str, CheckpointFolder] = {
+        name: copy / name if (copy / name).is_file() else path / name for name in names if name not in known
+    }
     return {name: known[name] if name in known else checked(fresh[name]) for name in names}
 
 
-def checked(path: Path) -> tuple[int, int]:
+def checked(path: CheckpointFolder) -> tuple[int, int]:
     """Return size and crc32 of a file; raises StateMissing where there is none."""
     size = checksum = 0
-    with have_file(path).open("rb") as file:
+    with path.fetch().open("rb") as file:
         while data := file.read(_PIECE):
             size, checksum = size + len(data), zlib.crc32(data, checksum)
     return size, checksum
 
 
-def forget_files(path: Path, kept: Mapping[int, Files], gone: Collection[str], *, epoch: int, step: str) -> None:
+def forget_files(
+    path: CheckpointFolder, kept: Mapping[int, Files], gone: Collection[str], *, epoch: int, step: str
+) -> None:
     """Delete the files of a table that neither its newest version needs nor one of those kept, and the log before them.
 
     `kept` has the files of each version, `gone` names those of deleted versions. On HDFS, other files that no version
@@ -151,17 +158,17 @@ def forget_files(path: Path, kept: Mapping[int, Files], gone: Collection[str], *
     from deltalake import CommitProperties
 
     # Listed before the table is read: files that are committed after that are not in the list.
-    listed = files_before(path, time.time() - _GRACE) if is_on_hdfs(path) else []
+    listed = path.files(before=time.time() - _GRACE) if isinstance(path, HdfsFolder) else []
     with working_copy(path) as copy:
         table = open_table(copy)
         if table is None:
             return
         refuse_newer(table, epoch, step)
-        if is_on_hdfs(path):
+        if isinstance(path, HdfsFolder):
             named = set(pa.table(table.get_add_actions())["path"].to_pylist()).union(*kept.values())
-            data = {file.relative_to(path).as_posix() for file in listed if file.suffix == ".parquet"}
+            data = {file.relative_to(path).as_posix() for file in listed if file.name.endswith(".parquet")}
             deleted = {name for name in {*data, *gone} - named if not name.startswith(_LOG)}
-            remove_files([path / name for name in sorted(deleted)])
+            path.remove_files([path / name for name in sorted(deleted)])
         else:
             table.vacuum(
                 retention_hours=0,
@@ -181,17 +188,17 @@ def _sum_up(copy: Path) -> None:
     DeltaTable(copy).create_checkpoint()
 
 
-def _forget_log(path: Path, kept: Collection[int]) -> None:
+def _forget_log(path: CheckpointFolder, kept: Collection[int]) -> None:
     """Delete what Delta's log of a table has from before the versions that are kept, oldest first.
 
     Delta itself lets entries go by their age alone, of which a short interval makes thousands in the meantime.
     The log is summed up each time, so that the oldest version kept can be read without what came before it.
     """
-    files = [file for file in files_below(path / _LOG) if file.name.split(".")[0].isdecimal()]
+    files = [file for file in (path / _LOG).files() if file.name.split(".")[0].isdecimal()]
     summed_up = [_number(file) for file in files if _is_summary(file)]
     first = max((number for number in summed_up if number <= min(kept, default=-1)), default=0)
-    remove_files([file for file in files if _number(file) < first])
+    path.remove_files([file for file in files if _number(file) < first])
 
 
-def _number(file: Path) -> int:
+def _number(file: CheckpointFolder) -> int:
     return int(file.name.split(".")[0])

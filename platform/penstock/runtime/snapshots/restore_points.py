@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from pathlib import Path
 
 from penstock.checkpoint.log.lineage import line_of
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.checkpoint.log.takeover import refuse_ended, survey
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import CheckpointMoved, LogGap
 from penstock.runtime.snapshots.catalog import snapshot_problems, snapshots_of
 
@@ -16,7 +16,7 @@ __all__ = ["way_back"]
 _NAMED = 5
 
 
-def way_back(recovered: Recovered, folder: Path, *, damaged: Collection[int]) -> str:
+def way_back(recovered: Recovered, folder: CheckpointFolder, *, damaged: Collection[int]) -> str:
     """Return in words what can be restored; `damaged` are batches whose state is not whole.
 
     Kept batches in the line that is in force, or else any that are kept; saved ones, and data checkpoints.

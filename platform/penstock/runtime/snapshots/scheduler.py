@@ -23,6 +23,7 @@ import structlog
 
 from penstock.checkpoint.log.entries import Commit, SnapshotRef
 from penstock.checkpoint.log.recovery import Recovered
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.graph.schedules import NEVER, Auto, EveryBatches, EveryMicros, Never, Schedule
 from penstock.operators.protocol import Step
 from penstock.runtime.snapshots.catalog import newest_snapshot
@@ -127,7 +128,9 @@ class DataCheckpointPolicy:
 class DataCheckpoints:
     """The data checkpoints of one driver's run. `folder` is the job's checkpoint, `works` its stateful steps."""
 
-    def __init__(self, folder: Path, checkpoint: str, works: Mapping[str, Step], policy: DataCheckpointPolicy) -> None:
+    def __init__(
+        self, folder: CheckpointFolder, checkpoint: str, works: Mapping[str, Step], policy: DataCheckpointPolicy
+    ) -> None:
         self._folder = folder
         self._uuid = checkpoint
         self._works = works
@@ -230,7 +233,7 @@ class DataCheckpoints:
         self._tried, self._of, self._named, self._began = (commit.batch, commit.time), commit, used, time.monotonic()
         order = SnapshotOrder(
             uuid=self._uuid,
-            folder=str(self._folder),
+            folder=self._folder,
             commit=commit.model_dump_json(),
             named=used,
             works=self._works,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.checkpoint.log.entries import Commit
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import PenstockError
 from penstock.operators.protocol import MAIN, TIMERS, Step
 from penstock.runtime.snapshots.catalog import (
@@ -80,7 +81,7 @@ class SnapshotOrder:
     """
 
     uuid: str
-    folder: str
+    folder: CheckpointFolder
     commit: str
     named: int
     works: Mapping[str, Step]
@@ -115,7 +116,7 @@ def take_snapshots(order: SnapshotOrder) -> Taken:
     commit = Commit.model_validate_json(order.commit)
     steps = {step: _StepWriter(order, commit, step).take() for step in order.works if step in commit.state}
     seconds = time.monotonic() - began
-    forget_old(Path(order.folder), steps, order.keep, epoch=order.epoch)
+    forget_old(order.folder, steps, order.keep, epoch=order.epoch)
     return Taken(steps=steps, seconds=seconds)
 
 
@@ -125,7 +126,7 @@ class _StepWriter:
     def __init__(self, order: SnapshotOrder, commit: Commit, step: str) -> None:
         self.order, self.commit, self.step = order, commit, step
         self.work = order.works[step]
-        self.folder = Path(order.folder)
+        self.folder = order.folder
         self.bases: dict[str, dict[str, Any]] = {}
         self.bytes = 0
         root = self.folder / "state"
@@ -154,7 +155,7 @@ class _StepWriter:
         write_record(self.folder, record)
         return StepTaken(version=record.version, rows=record.rows, bytes=self.bytes, bases=self.bases)
 
-    def _path(self, table: str) -> Path:
+    def _path(self, table: str) -> CheckpointFolder:
         return table_path(self.folder, self.step, table)
 
     def _fold(self, changed: Collection[int]) -> Iterator[pa.Table]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.log.entries import Commit, ManifestRef
 from penstock.checkpoint.log.recovery import Recovered
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import (
     CheckpointCorrupt,
     GateError,
@@ -47,7 +47,9 @@ __all__ = ["SparkEngine"]
 class SparkEngine:
     """Read, compute and publish with a Spark session. `folder` is the job's checkpoint."""
 
-    def __init__(self, graph: JobGraph, spark: SparkSession, *, folder: Path, suites: Mapping[str, Any]) -> None:
+    def __init__(
+        self, graph: JobGraph, spark: SparkSession, *, folder: CheckpointFolder, suites: Mapping[str, Any]
+    ) -> None:
         self.graph = graph
         self.state_folder = folder / "state"
         staged = folder / "staged"
@@ -72,7 +74,7 @@ class SparkEngine:
         self._prepared = False
 
     @property
-    def folders(self) -> list[Path]:
+    def folders(self) -> list[CheckpointFolder]:
         """Return the folders that tasks write in: the job's checkpoint, and the tables that take files of their own."""
         staged = self.state_folder.parent / "staged"
         tables = [sink.staging for sink in self._sinks.values() if sink.staging != staged / sink.name]
@@ -135,7 +137,7 @@ class SparkEngine:
     def _initial_frames(self) -> Iterator[DataFrame]:
         for node in self.graph.steps:
             if node.spec.initial is not None:
-                yield initial_frame(node, self.built.steps[node.name], self.spark, str(self.state_folder))
+                yield initial_frame(node, self.built.steps[node.name], self.spark, self.state_folder)
 
     def source(self, name: str) -> SourceReader:
         """Return the reader of a source."""
@@ -184,7 +186,7 @@ class SparkEngine:
         work = self.built.steps[rewrite.step]
         refuse_unfit(rewrite, work, commit, self.state_folder)
         label = f"the state of step {node.name!r} that is to be gone on from"
-        state, partitions = str(self.state_folder), node.partitions
+        state, partitions = self.state_folder, node.partitions
         with at_site(node.site):
             tables = rewritten_tables(rewrite, work, commit, self.spark, self.state_folder.parent)
             return loading_frame(

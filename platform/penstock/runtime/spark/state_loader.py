@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.checkpoint.log.entries import Commit
-from penstock.checkpoint.storage.filesystem import have_file
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import BadExpression, StepsChanged
 from penstock.graph.steps import StepNode
 from penstock.operators.functions.key_timeouts import DEADLINE
@@ -44,7 +43,7 @@ _MOMENTS = frozenset({EXPIRES, DEADLINE})
 """Columns that a table may lack."""
 
 
-def initial_frame(node: StepNode, work: Step, spark: SparkSession, folder: str) -> DataFrame:
+def initial_frame(node: StepNode, work: Step, spark: SparkSession, folder: CheckpointFolder) -> DataFrame:
     """Return the frame whose collection writes the state that a step begins with, and gives its receipts.
 
     Raises BadExpression at the user's line where it lacks a column, or has one of another type.
@@ -65,7 +64,7 @@ def loading_frame(
     work: Step,
     tables: Mapping[str, DataFrame],
     *,
-    folder: str,
+    folder: CheckpointFolder,
     partitions: int,
     what: str,
     older: bool = False,
@@ -88,7 +87,7 @@ def loading_frame(
 
 
 def rewritten_tables(
-    rewrite: StepRewrite, work: Step, commit: Commit, spark: SparkSession, folder: Path
+    rewrite: StepRewrite, work: Step, commit: Commit, spark: SparkSession, folder: CheckpointFolder
 ) -> dict[str, DataFrame]:
     """Return the tables from which a step's state is rewritten; `folder` is the job's checkpoint.
 
@@ -109,24 +108,26 @@ def rewritten_tables(
     return tables
 
 
-def _snapshot(files: list[Path], work: Step, table: str, layout: str, spark: SparkSession) -> DataFrame:
+def _snapshot(files: list[CheckpointFolder], work: Step, table: str, layout: str, spark: SparkSession) -> DataFrame:
     """Return the rows of a snapshot's files, a task for each; a task has them brought where it runs."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     adapt = work.adapted(table, layout)
-    stored = pq.read_schema(have_file(files[0])).remove_metadata() if files else storable(work.tables[table])
+    stored = pq.read_schema(files[0].fetch()).remove_metadata() if files else storable(work.tables[table])
     schema = storable(adapt(stored.empty_table()).schema)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in [row for batch in batches for row in batch.column(0).to_pylist()]:
-            for rows in pq.ParquetFile(have_file(files[number])).iter_batches():
+            for rows in pq.ParquetFile(files[number].fetch()).iter_batches():
                 yield from adapt(pa.Table.from_batches([rows])).cast(schema).to_batches()
 
     count = len(files)
     return spark.range(0, count, 1, max(1, count)).mapInArrow(read, from_arrow_schema(schema))
 
 
-def _segments(step: str, work: Step, table: str, commit: Commit, spark: SparkSession, root: Path) -> DataFrame:
+def _segments(
+    step: str, work: Step, table: str, commit: Commit, spark: SparkSession, root: CheckpointFolder
+) -> DataFrame:
     """Return a table as the segments of a Commit have it, a task for each partition."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -145,7 +146,7 @@ def _segments(step: str, work: Step, table: str, commit: Commit, spark: SparkSes
     return spark.range(0, count, 1, count).mapInArrow(read, from_arrow_schema(schema))
 
 
-def refuse_unfit(rewrite: StepRewrite, work: Step, commit: Commit, root: Path) -> None:
+def refuse_unfit(rewrite: StepRewrite, work: Step, commit: Commit, root: CheckpointFolder) -> None:
     """Raise StepsChanged where a step cannot resume from the source of its rewritten state; `root` has all state.
 
     Rewritten state has the layout of the current code, so a difference would be invisible afterwards. Of a table of the
@@ -159,7 +160,7 @@ def refuse_unfit(rewrite: StepRewrite, work: Step, commit: Commit, root: Path) -
         ):
             refused = ("timers wait in it, which only map_with_state fires",)
         if snapshot.files:
-            stored = pq.read_schema(have_file(table_path(root.parent, rewrite.step) / next(iter(snapshot.files))))
+            stored = pq.read_schema((table_path(root.parent, rewrite.step) / next(iter(snapshot.files))).fetch())
             wanted = {field.name: field for field in work.tables[MAIN]}
             kept = [f for f in stored.remove_metadata() if f.name not in {PARTITION, *_MOMENTS}]
             # An interval is microseconds there, and nobody else's column is.
@@ -176,8 +177,8 @@ def refuse_unfit(rewrite: StepRewrite, work: Step, commit: Commit, root: Path) -
         raise StepsChanged(f"step {rewrite.step!r} cannot resume from its state: {'; '.join(refused)}")
 
 
-def _has_rows(folder: Path, step: str, file: str) -> bool:
-    return bool(pq.read_metadata(have_file(table_path(folder, step, TIMERS) / file)).num_rows)
+def _has_rows(folder: CheckpointFolder, step: str, file: str) -> bool:
+    return bool(pq.read_metadata((table_path(folder, step, TIMERS) / file).fetch()).num_rows)
 
 
 def _typed(work: Step, table: str, frame: DataFrame, what: str, *, older: bool) -> DataFrame:
@@ -204,7 +205,7 @@ def _typed(work: Step, table: str, frame: DataFrame, what: str, *, older: bool) 
 
 
 def _task(
-    step: str, work: Step, folder: str, partitions: int, names: tuple[str, ...], emitter: Emitter
+    step: str, work: Step, folder: CheckpointFolder, partitions: int, names: tuple[str, ...], emitter: Emitter
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = list(batches)
@@ -217,7 +218,7 @@ def _task(
         context, facts, partition = TaskContext.get(), current_batch(), _partition()
         assert context is not None
         files = TaskFiles(facts, context.taskAttemptId(), "load")
-        state = PartitionState.open(Path(folder), step, partition, None, work=work)
+        state = PartitionState.open(folder, step, partition, None, work=work)
         sorted_rows = rows.take(pa.array(np.argsort(rows[HASHED].to_numpy(), kind="stable")))
         tables = {name: _of_table(sorted_rows, name, work) for name in names}
         state.refuse_strangers(list(tables.values()), partition, partitions, step, hashes=HASHED)

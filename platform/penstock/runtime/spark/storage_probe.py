@@ -7,20 +7,15 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.checkpoint.storage.durable_files import NewFile, sync_folder
-from penstock.checkpoint.storage.filesystem import read_whole, remove_folder, write_whole
-from penstock.checkpoint.storage.hdfs_cache import is_on_hdfs, shown
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import (
     CheckpointError,
     ClusterUnavailable,
     EnvironmentUnfit,
     NotShared,
     StateMissing,
-    StorageDenied,
-    StorageUnavailable,
 )
 
 if TYPE_CHECKING:
@@ -39,12 +34,12 @@ class Answer(NamedTuple):
     """The answer of one task on one folder: the name of the file that it left there, or what went wrong."""
 
     host: str
-    folder: str
+    folder: CheckpointFolder
     name: str
     trouble: str | None
 
 
-def prove_shared(spark: SparkSession, folders: Sequence[Path]) -> None:
+def prove_shared(spark: SparkSession, folders: Sequence[CheckpointFolder]) -> None:
     """Let the executors that are there read a file of the driver's in each folder, and the driver one of theirs.
 
     Folders are made where they are missing. What an executor that joins later cannot see fails its tasks by name.
@@ -53,21 +48,20 @@ def prove_shared(spark: SparkSession, folders: Sequence[Path]) -> None:
     """
     # Tables, and who lists them, pass over what begins so.
     marks = [folder / f"_shared-{secrets.token_hex(8)}" for folder in folders]
-    named = [str(mark) for mark in marks]
 
     def ask(_: Iterable[int]) -> Iterator[Answer]:
-        for folder in named:
+        for folder in marks:
             yield answer(folder)
 
     try:
         for mark in marks:
-            _make(mark)
-            _leave(mark, _DRIVER)
+            mark.make_shared()
+            (mark / _DRIVER).create(_TOKEN)
         judge(_answers(spark, ask))
     finally:
         for mark in marks:
             with suppress(OSError, CheckpointError):
-                remove_folder(mark)
+                mark.remove_all()
 
 
 def _answers(spark: SparkSession, ask: Callable[[Iterable[int]], Iterator[Answer]]) -> list[Answer]:
@@ -98,14 +92,14 @@ def _answers(spark: SparkSession, ask: Callable[[Iterable[int]], Iterator[Answer
         timer.cancel()
 
 
-def answer(folder: str) -> Answer:
+def answer(folder: CheckpointFolder) -> Answer:
     """Read the driver's file and leave one, as tasks leave the files of a batch; runs in a task."""
     name = secrets.token_hex(8)
     trouble = None
     try:
-        if read_whole(Path(folder, _DRIVER)) != _TOKEN:
+        if (folder / _DRIVER).read() != _TOKEN:
             trouble = "a file of the driver has other bytes there"
-        _leave(Path(folder), name)
+        (folder / name).create(_TOKEN)
     except StateMissing:
         trouble = "a file that the driver has just written is not there"
     except CheckpointError as why:
@@ -119,32 +113,10 @@ def judge(answers: Iterable[Answer]) -> None:
         trouble = answer.trouble
         if trouble is None:
             try:
-                seen = read_whole(Path(answer.folder, answer.name))
+                seen = (answer.folder / answer.name).read()
                 trouble = None if seen == _TOKEN else "a file that it has written has other bytes here"
             except CheckpointError as why:
                 trouble = f"the driver does not see a file that it has written: {why.what}"
         if trouble is not None:
-            where = shown(Path(answer.folder).parent)
+            where = str(answer.folder.parent)
             raise NotShared(f"not all machines see the same folder: on host {answer.host}, {trouble}", where=where)
-
-
-def _make(folder: Path) -> None:
-    where = shown(folder.parent)
-    if is_on_hdfs(folder):
-        return  # its files make it
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (PermissionError, FileExistsError, NotADirectoryError) as why:
-        raise StorageDenied(f"the folder cannot be made: {why.strerror}", where=where) from why
-    except OSError as why:
-        raise StorageUnavailable(f"the folder cannot be made: {why.strerror}", where=where) from why
-
-
-def _leave(folder: Path, name: str) -> None:
-    if is_on_hdfs(folder):
-        write_whole(folder / name, _TOKEN)
-        return
-    with NewFile(folder, name) as file:
-        file.write(_TOKEN)
-        file.publish()
-    sync_folder(folder)

@@ -13,10 +13,10 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from penstock.checkpoint.storage.filesystem import have_file, let_go, remove_file, write_for_now
+from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.checkpoint.storage.locate import folder_at
 from penstock.errors import ComputeFailed, PenstockError, StateMissing
 from penstock.operators.protocol import StepFacts
 
@@ -94,18 +94,19 @@ class BatchContext:
         if self.refs_file is None:
             return _of_partition(self, str(partition))
         try:
-            path = have_file(Path(self.refs_file))
-            with path.open("rb", buffering=0) as file:
-                record = os.pread(file.fileno(), self.refs_length, partition * self.refs_length)
+            file = folder_at(self.refs_file)
+            path = file.fetch()
+            with path.open("rb", buffering=0) as opened:
+                record = os.pread(opened.fileno(), self.refs_length, partition * self.refs_length)
         except (StateMissing, FileNotFoundError) as why:
             raise ComputeFailed("the file is gone that tells the tasks of their state", where=self.refs_file) from why
-        let_go(path.parent, [path.name])  # those of the batches before
+        file.parent.let_go([file.name])  # those of the batches before
         refs: dict[str, list[Mapping[str, Any] | None]] = json.loads(record) if record else {}
         return refs
 
 
 @contextmanager
-def told(facts: BatchContext, folder: Path) -> Iterator[str]:
+def told(facts: BatchContext, folder: CheckpointFolder) -> Iterator[str]:
     """Yield the facts of a batch for its tasks, as a text of bounded length, whatever the number of partitions.
 
     Inside the block `folder` may have a file beside it; one that a crash leaves is swept with what batches stage.
@@ -117,12 +118,12 @@ def told(facts: BatchContext, folder: Path) -> Iterator[str]:
         return
     path = folder / f"{facts.batch:012d}-{facts.epoch}-{facts.run}.refs"
     length = max(map(len, records))
-    write_for_now(path, b"".join(record.ljust(length) for record in records))
+    path.create_fleeting(b"".join(record.ljust(length) for record in records))
     try:
-        yield replace(facts, manifests={}, bases={}, refs_file=str(path), refs_length=length).to_json()
+        yield replace(facts, manifests={}, bases={}, refs_file=path.address, refs_length=length).to_json()
     finally:
         with suppress(PenstockError, OSError):  # what is left is swept
-            remove_file(path)
+            path.remove()
 
 
 def _of_partition(facts: BatchContext, partition: str) -> dict[str, list[Mapping[str, Any] | None]]:

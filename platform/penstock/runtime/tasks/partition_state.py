@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.operators.protocol import LAYOUT, MAIN, StateLayout, Step
 from penstock.runtime.tasks.staging import TaskFiles
 from penstock.state.compaction_planner import SLACK_BYTES
@@ -39,7 +39,7 @@ class PartitionState:
     @classmethod
     def open(
         cls,
-        root: Path,
+        root: CheckpointFolder,
         step: str,
         partition: int,
         ref: Mapping[str, Any] | None,
@@ -148,5 +148,5 @@ def main_table(step: Step, state: PartitionState) -> pa.Table:
     return pa.concat_tables(tables) if tables else step.tables[MAIN].empty_table()
 
 
-def _read(folder: Path, ref: Mapping[str, Any]) -> Manifest:
+def _read(folder: CheckpointFolder, ref: Mapping[str, Any]) -> Manifest:
     return Manifest.read(folder / ref["path"], StateRef(ref["path"], ref["size"], ref["checksum"]))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
+from penstock.checkpoint.storage.locate import folder_at
 from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.runtime.tasks.transport import Item, receipt
 from penstock.sinks.staged_files import stage_table
@@ -84,7 +84,7 @@ class TaskFiles:
         plain = table.drop_columns([ARRIVAL]) if ARRIVAL in table.column_names else table
         for sink in sinks:
             rows = table if sink in ordered else plain
-            file = stage_table(rows, Path(self.facts.staging[sink]), self.name(".parquet"))
+            file = stage_table(rows, folder_at(self.facts.staging[sink]), self.name(".parquet"))
             yield receipt("staged", sink=sink, check=check, file={**file, "fails": list(fails), "unit": unit})
 
 

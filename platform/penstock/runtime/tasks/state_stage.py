@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.checkpoint.storage.hdfs_cache import fetched
+from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.checkpoint.storage.locate import folder_at
 from penstock.operators.protocol import Due, Emit, StateView, Step, StepFacts, Tally
 from penstock.runtime.tasks.partition_state import PartitionState, main_table
 from penstock.runtime.tasks.routing import step_port
@@ -61,9 +61,9 @@ def _run_step(
     files: TaskFiles,
     refs: Sequence[Mapping[str, Any] | None],
 ) -> Iterator[Item]:
-    before = fetched()
     ref, base = refs
-    folder = Path(files.facts.state_folder)
+    folder = folder_at(files.facts.state_folder)
+    before = folder.fetched
     state = PartitionState.open(folder, spec.step, partition, ref, work=spec.work, base=base)
     for tables in inputs:
         state.refuse_strangers(tables, partition, spec.partitions, spec.step)
@@ -85,7 +85,7 @@ def _run_step(
         size=written.manifest.size,
         written=written.written,
         rewritten=written.rewritten,
-        fetched=fetched() - before,
+        fetched=folder.fetched - before,
     )
 
 
@@ -150,7 +150,7 @@ def _earlier(first: int | None, other: int | None) -> int | None:
     return min((time for time in (first, other) if time is not None), default=None)
 
 
-def state_rows(work: Step, folder: Path, name: str, commit: Commit | None) -> list[dict[str, Any]]:
+def state_rows(work: Step, folder: CheckpointFolder, name: str, commit: Commit | None) -> list[dict[str, Any]]:
     """Return a step's state as of a Commit, as rows for people."""
     rows: list[dict[str, Any]] = []
     for partition, ref in sorted((commit.state.get(name, {}) if commit else {}).items(), key=lambda p: int(p[0])):

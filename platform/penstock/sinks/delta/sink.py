@@ -16,7 +16,9 @@ from typing import Any
 import pyarrow as pa
 import structlog
 
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.local import create_beside, make_folders
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import (
     DeltaJarsMissing,
     JobError,
@@ -64,11 +66,11 @@ class Delta(CreatingSink, TruncatableSink):
         if isinstance(self.partition_by, str):
             raise JobError(f"partition_by is {self.partition_by!r}, and takes names: ({self.partition_by!r},)")
 
-    def staging(self, folder: Path) -> Path:
+    def staging(self, folder: CheckpointFolder) -> CheckpointFolder:
         """Return the table's own folder, or one below the checkpoint where delta-spark will rewrite the files."""
         table = load(Path(self.path))
         plain = not self.partition_by if table is None else is_plain(table)
-        return Path(self.path).resolve() if plain else folder
+        return LocalFolder(self.path).resolve() if plain else folder
 
     def create(self, schema: pa.Schema, spark: Any) -> None:
         """Make the table, or check that the rows fit the one that is there."""
@@ -98,7 +100,7 @@ class Delta(CreatingSink, TruncatableSink):
         why = "partition_by" if table is None else "what the table asks of who writes to it"
         raise DeltaJarsMissing(f"{why} needs delta-spark, and the session has no jars of it", where=str(self.path))
 
-    def open(self, staging: Path, spark: Any) -> Publisher:
+    def open(self, staging: CheckpointFolder, spark: Any) -> Publisher:
         """Return the publisher."""
         return DeltaPublisher(self, staging, spark)
 
@@ -165,11 +167,11 @@ class _View:
 class DeltaPublisher(Publisher):
     """Commit staged files under (app, batch); exactly one of several racing publishers lands."""
 
-    def __init__(self, sink: Delta, staging: Path, spark: Any) -> None:
+    def __init__(self, sink: Delta, staging: CheckpointFolder, spark: Any) -> None:
         self.sink = sink
         self.staging = staging
         self.spark = spark
-        self._path = Path(sink.path).resolve()
+        self._path = LocalFolder(sink.path).resolve()
         self._log = self._path / "_delta_log"
         self._known: _View | None = None
         self._folding: LogFolding | None = None
@@ -213,7 +215,7 @@ class DeltaPublisher(Publisher):
             return  # a table that looks at values is not plain
         table = load(self._path)
         if table is not None:
-            paths = [self.staging / file.path for file in files]
+            paths = [(self.staging / file.path).fetch() for file in files]
             refuse_values(table, paths, self.spark, where=str(self.sink.path))
 
     def version(self, app: str) -> int | None:
@@ -310,7 +312,7 @@ class DeltaPublisher(Publisher):
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
 
-        paths = [str(self.staging / f.path) for f in publication.files]
+        paths = [str((self.staging / f.path).fetch()) for f in publication.files]
         try:
             writer = self.spark.read.parquet(*paths).write.format("delta").mode("append")
             writer.option("txnAppId", publication.app).option("txnVersion", publication.batch).save(str(self._path))

@@ -20,6 +20,7 @@ from penstock.checkpoint.log.batch_report import closed_windows, moment
 from penstock.checkpoint.log.entries import Commit, Release, Restore
 from penstock.checkpoint.log.takeover import survey
 from penstock.checkpoint.roots import job_log
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.config.notifications import AirflowLogin
 from penstock.quality.held.decision_records import HeldDecision, HeldRecords
@@ -53,7 +54,7 @@ class Assets(Protocol):
 class AssetPoster(Poster):
     """Post the windows that were published; `root` is the folder of the jobs' checkpoints."""
 
-    root: Path
+    root: CheckpointFolder
     assets: Assets
 
     def post_news(self, job: str) -> None:
@@ -148,7 +149,7 @@ def _events_of_release(job: str, batch: int, ruling: HeldDecision | None) -> Ite
             yield {**_event(job, step, (batch, batch), bounds, ruling.rows, {}), "released": True}
 
 
-def _published_to(folder: Path, store: CheckpointStore, job: str) -> int:
+def _published_to(folder: CheckpointFolder, store: CheckpointStore, job: str) -> int:
     """Return the newest batch that every sink is known to show, -1 for none."""
     log = job_log(folder)
     if log is None:
@@ -166,7 +167,7 @@ def _published_to(folder: Path, store: CheckpointStore, job: str) -> int:
     return max(known, int(last["batch"])) if ours and isinstance(last, dict) else known
 
 
-def _stretches(folder: Path, after: int, newest: int) -> list[tuple[Commit | None, list[Commit]]]:
+def _stretches(folder: CheckpointFolder, after: int, newest: int) -> list[tuple[Commit | None, list[Commit]]]:
     """Return the Commits after a batch in stretches, oldest first, each with the Commit that it follows, if known.
 
     A restore begins a stretch: its windows follow those of a batch long before. What was purged is not there.

@@ -14,6 +14,7 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.graph.aggregates import Aggregate, AggregateKind
 from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import AggregatePlan
@@ -260,7 +261,7 @@ def histories(draw) -> tuple[TimeWindow, list[tuple[str, list[str], list]]]:
 def run(window: TimeWindow, versions: Sequence[tuple[str, Sequence[str], Sequence[Any]]]) -> Job:
     """Run the versions of a job, each for a batch at least: one that runs none has changed nothing."""
     with tempfile.TemporaryDirectory() as root:
-        job = Job(window, Path(root) / "state")
+        job = Job(window, LocalFolder(root) / "state")
         for way, aggregates, batches in versions:
             job.version(aggregates, way)
             for moved, rows in batches or [(0, [])]:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import agg
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.graph.aggregates import Aggregate
 from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import AggregatePlan
@@ -164,7 +165,7 @@ def test_blocks_give_every_window_whatever_comes_late(window: TimeWindow, batche
     """2.5, 3.3, 10.5: rows late into each block, before and after its suffixes are made; a restart at every batch."""
     spec, model, mark = spec_of(window), WindowModel(window, ("k",), AGGREGATES, time=lambda row: row["t"]), 0
     with tempfile.TemporaryDirectory() as root:
-        disk = SliceDisk(spec, Path(root))
+        disk = SliceDisk(spec, LocalFolder(root))
         for number, (moved, given_rows) in enumerate(batches):
             mark += moved
             # Only rows that some window still counts: what is late is judged before the shuffle.

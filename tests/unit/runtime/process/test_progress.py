@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-from pathlib import Path
 
 import pytest
 import structlog
@@ -15,6 +14,7 @@ from rich.console import Console
 from penstock.checkpoint.log.entries import StagedFile
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import recover
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import ComputeFailed
 from penstock.runtime.process.logging import configure_events
@@ -22,7 +22,7 @@ from penstock.runtime.process.progress import BarProgress, JsonProgress
 from penstock.runtime.process.signals import Ending
 from penstock.runtime.restore.target import RestoreTarget, find_superseded
 
-HERE = Path("no-snapshots")
+HERE = LocalFolder("no-snapshots")
 
 FILE = StagedFile(path="x", size=9, rows=4, checksum="", stats={})
 BATCH = {

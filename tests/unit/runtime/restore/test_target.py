@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from checkpoint_samples import commit, offsets, own
@@ -11,11 +10,12 @@ from checkpoint_samples import commit, offsets, own
 from penstock.checkpoint.log.entries import Restore, Save, StagedFile
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import recover
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import CannotRestore
 from penstock.runtime.restore.target import LAST, RestoreTarget, Superseded, find_superseded, parse_start
 
-HERE = Path("no-snapshots")
+HERE = LocalFolder("no-snapshots")
 
 
 def back(batch: int) -> RestoreTarget:

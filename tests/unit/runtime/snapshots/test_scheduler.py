@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from checkpoint_samples import commit as sample_commit
 from hypothesis import given
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 
 from penstock import AUTO, NEVER, EveryBatches, Job, minutes, seconds
 from penstock.checkpoint.log.entries import ManifestRef
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.config.values import parse_schedule
 from penstock.errors import ConfigError, JobError
 from penstock.graph.schedules import EveryMicros
@@ -61,7 +60,7 @@ def committed(batch, **more):
 def data_of(slow, schedule, **more):
     """Return the data checkpoints of a run."""
     policy = DataCheckpointPolicy(schedule=schedule, make=slow, **more)
-    return DataCheckpoints(Path("checkpoint"), "uuid", {"step": None}, policy)
+    return DataCheckpoints(LocalFolder("checkpoint"), "uuid", {"step": None}, policy)
 
 
 def test_one_is_made_at_a_time_and_the_next_batch_stands_on_it(slow):

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import ComputeFailed
 from penstock.runtime.tasks.batch_context import BatchContext, told
 
@@ -69,7 +70,7 @@ step_refs = st.dictionaries(
 @given(manifests=step_refs, bases=step_refs)
 def test_each_task_is_told_the_state_of_its_partition(manifests: Refs, bases: Refs) -> None:
     """All of it, and as often as it asks: a task may be tried again. Steps have other numbers of partitions."""
-    with TemporaryDirectory() as folder, told(facts(manifests, bases), Path(folder)) as text:
+    with TemporaryDirectory() as folder, told(facts(manifests, bases), LocalFolder(folder)) as text:
         for _ in range(2):
             for partition in (*map(str, range(42)), "300", "301", "4095"):
                 found = read(text).refs_of(int(partition))
