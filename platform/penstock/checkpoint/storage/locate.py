@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+from urllib.parse import quote
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.hdfs import parse_root
@@ -14,6 +15,8 @@ from penstock.checkpoint.storage.local_folder import LocalFolder
 __all__ = ["folder_at", "is_url", "root_of"]
 
 _SCHEMES = ("webhdfs://", "swebhdfs://", "hdfs://")
+_LONGEST_NAME = 255
+"""Bytes that a file system gives to one name."""
 
 
 def is_url(root: str) -> bool:
@@ -36,8 +39,7 @@ def root_of(
     parse_root(root)
     url = root.rstrip("/")
     own = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    # For people the last name of the root, and what tells roots apart that end alike.
-    name = f"{url.rpartition('/')[2][:40]}-{hashlib.sha256(url.encode()).hexdigest()[:16]}"
+    name = _cache_name(url)
     return HdfsFolder(url, str((base / cache if cache is not None else Path(own) / "penstock") / name))
 
 
@@ -48,3 +50,12 @@ def folder_at(address: str) -> CheckpointFolder:
     url, _, rest = address.partition("#")
     cache, _, below = rest.rpartition("#")
     return HdfsFolder(url, cache, below)
+
+
+def _cache_name(url: str) -> str:
+    """Return the name of the cache of a root: its URL, as every version has named it, or shorter with a checksum."""
+    # With "~" for the percent sign: Delta's writers take a path for a URL, and decode it.
+    quoted = quote(url, safe="").replace("%", "~")
+    if len(quoted) <= _LONGEST_NAME:
+        return quoted
+    return f"{url.rpartition('/')[2][:40]}-{hashlib.sha256(url.encode()).hexdigest()[:16]}"

@@ -21,13 +21,18 @@ def test_a_url_is_a_folder_on_hdfs_with_a_cache_of_its_own(url: str) -> None:
     assert isinstance(root, HdfsFolder)
     assert str(root / "job" / "log") == f"{url}/job/log"
     assert root.here.parent == Path("/project/made/cache")
-    assert len(root.here.name) <= 60
-    assert url not in str(root.here)
+    assert len(root.here.name) <= 255
+
+
+def test_the_cache_of_a_root_has_the_name_that_it_had() -> None:
+    """A supervisor keeps the logs, versions and reports of its drivers there, from earlier versions too."""
+    root = root_of("webhdfs://me@nn1,nn2:9870/a/b.c=d", project=Path("/project"), cache="cache")
+    assert root.here == Path("/project/cache/webhdfs~3A~2F~2Fme~40nn1~2Cnn2~3A9870~2Fa~2Fb.c~3Dd")
 
 
 def test_roots_that_end_alike_share_no_copies() -> None:
     """Neither of two servers nor of two users."""
-    urls = ["webhdfs://nn/a", "webhdfs://nn/b/a", "webhdfs://other/a", "webhdfs://me@nn/a", "swebhdfs://nn/a"]
+    urls = [LONG, LONG.replace("nn2", "nn3"), "webhdfs://nn/a", "webhdfs://nn/b/a", "webhdfs://other/a", "webhdfs://me@nn/a", "swebhdfs://nn/a"]
     assert len({root_of(url).here for url in urls}) == len(urls)
 
 
