@@ -20,7 +20,7 @@ from benchmarks.spark_side import SparkSide
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 __all__ = ["run_p1", "run_p6", "scratch", "show"]
 

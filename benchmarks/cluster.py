@@ -20,7 +20,7 @@ from benchmarks.jobs import grouped, keyed_job, processed
 from benchmarks.keyed_state import MILLION, TOUCHED, keyed_duel, row_by_row, with_keys
 from benchmarks.report import Claim, Report, report
 from benchmarks.spark_side import ROCKSDB
-from penstock.checkpoint.storage.hdfs_cache import root_of
+from penstock.checkpoint.storage.locate import root_of
 from penstock.runtime.spark.session import open_session
 from tools.hdfs_server import SUPERUSER, HdfsServer
 from tools.mounts import APART, words_to_mount
@@ -158,7 +158,7 @@ def _cold(results: Report, spark: SparkSession, ours: str, kept: str) -> None:
         times, fetched = [], []
         for _ in range(5):
             for copies in Path(kept).parent.glob(f"{Path(kept).name}*"):  # those of the driver, and of each worker
-                shutil.rmtree(copies / root.name, ignore_errors=True)
+                shutil.rmtree(copies / root.here.name, ignore_errors=True)
             (batch,) = engine.batches(1)
             times.append(batch.whole)
             fetched.append(batch.commit.written.get("fetched", 0) / MIB)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.data import Input
 from benchmarks.folder_source import NumberedFiles
 from penstock.checkpoint.log.entries import Commit
+from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.checkpoint.storage.locate import root_of
 from penstock.graph.job import Job
 from penstock.runtime.driver.loop import DriverSettings
 from penstock.runtime.driver.stages import Hook
@@ -56,7 +58,7 @@ class EngineSide:
         spark: SparkSession,
         given: Input,
         build: Callable[[NumberedFiles], Job],
-        root: Path,
+        root: Path | CheckpointFolder,
         *,
         keep: int = 20,
         clock: Clock | None = None,
@@ -69,7 +71,7 @@ class EngineSide:
         self.run = JobRun.open(
             build(self.source),
             spark,
-            root=root,
+            root=root_of(root),
             clock=clock or SystemClock(),
             trigger=AsFastAsPossible(),
             suites={},

@@ -17,7 +17,7 @@ from penstock.windows import Sliding, Tumbling
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 __all__ = [
     "Build",
@@ -146,7 +146,7 @@ def grouped(rows: DataFrame) -> DataFrame:
 def processed(rows: DataFrame) -> DataFrame:
     """Return count and sum by key as a query with a function in Python: transformWithState."""
     from pyspark.sql import Row
-    from pyspark.sql.streaming import StatefulProcessor
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     class Totals(StatefulProcessor):
         def init(self, handle: Any) -> None:

@@ -21,6 +21,7 @@ from benchmarks.parts import batch_parts, spark_parts
 from benchmarks.report import Claim, Report, report
 from benchmarks.spark_side import SparkSide
 from benchmarks.steady import worker_memory
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.time.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -71,7 +72,13 @@ def run_p4(spark: SparkSession, *, quick: bool) -> list[Claim]:
 
 
 def row_by_row(
-    results: Report, spark: SparkSession, given: Input, *, warm: int, batches: int, checkpoints: Path | None = None
+    results: Report,
+    spark: SparkSession,
+    given: Input,
+    *,
+    warm: int,
+    batches: int,
+    checkpoints: Path | CheckpointFolder | None = None,
 ) -> list[BatchTime]:
     """Run the function that is called for each row, and return all batches behind the warm ones but the first."""
     given.prepare(warm + batches)
@@ -114,7 +121,7 @@ def with_keys(
     spark: SparkSession,
     keys: int,
     table: Path,
-    checkpoints: Path,
+    checkpoints: Path | CheckpointFolder,
     *,
     after_batch: Callable[[], None] = lambda: None,
 ) -> list[BatchTime]:
@@ -197,7 +204,7 @@ def keyed_duel(
     transform: Callable[[DataFrame], DataFrame],
     turns: Turns,
     *,
-    checkpoints: Path | None = None,
+    checkpoints: Path | CheckpointFolder | None = None,
     peer_at: str | None = None,
 ) -> Duel:
     """Let both sides take turns; `checkpoints` is where the engine has them, `peer_at` the peer, if not beside it."""

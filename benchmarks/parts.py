@@ -46,7 +46,7 @@ class SparkParts:
 
 def spark_parts(spark: SparkSession, name: str, batches: Sequence[BatchTime]) -> list[SparkParts]:
     """Read what Spark's status store says of the newest batches of the job `name`; it forgets those long past."""
-    context: Any = spark.sparkContext._jsc.sc()  # type: ignore[attr-defined] # noqa: SLF001 - no public way
+    context: Any = spark.sparkContext._jsc.sc()  # noqa: SLF001 - no public way
     context.listenerBus().waitUntilEmpty()
     wanted = {f"{name} batch {batch.commit.batch}" for batch in batches}
     store = spark._jsparkSession.sharedState().statusStore()  # noqa: SLF001 - no public way

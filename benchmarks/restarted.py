@@ -69,6 +69,7 @@ def _penstock(root: Path, given: Input) -> None:
     from benchmarks.jobs import keyed_job
     from benchmarks.parts import spark_parts
     from penstock.checkpoint.log.entries import Commit
+    from penstock.checkpoint.storage.locate import root_of
     from penstock.runtime.driver import loop
     from penstock.runtime.process import job_run
     from penstock.runtime.spark.engine import SparkEngine
@@ -99,7 +100,7 @@ def _penstock(root: Path, given: Input) -> None:
     run = job_run.JobRun.open(
         keyed_job(root / "table")(source),
         spark,
-        root=root / "checkpoints",
+        root=root_of(root / "checkpoints"),
         clock=SystemClock(),
         trigger=AsFastAsPossible(),
         suites={},

@@ -12,7 +12,7 @@ from benchmarks.data import SCHEMA, Input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 __all__ = ["ROCKSDB", "SparkSide", "show_files"]
 
