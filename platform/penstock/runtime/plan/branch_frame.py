@@ -1,4 +1,4 @@
-"""Build the DataFrame of a job's batches from its plan: the only place where steps become Spark expressions.
+"""Build the branches of a batch's DataFrame from the plan: the only place where steps become Spark expressions.
 
 Spark analyses it once. Every batch executes a `select` of its frame, which Spark plans but does not analyse (FACTS 5).
 Everything a user can get wrong about columns, types and SQL shows here, before anything is written.

@@ -1,6 +1,6 @@
 """Turn a graph into the stages of one Spark job: ingest branches, shuffles with state work, and hops.
 
-The plan is a pure value; `penstock explain` prints it and `runtime.dataframes` builds it.
+The plan is a pure value; `penstock explain` prints it and `runtime.plan.frame_builder` builds it.
 
 A *port* is a stream that Python work produces: a source, the output of a stateful step, or a side stream.
 A *branch* leads from a port through steps that Spark evaluates (filter, select, with_columns, transform) to leaves; a

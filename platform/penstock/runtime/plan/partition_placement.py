@@ -1,7 +1,7 @@
 """Bring the rows of each state partition to its task, on a cluster to the same machine each time.
 
 Left to itself, Spark runs a task after a shuffle on any executor, another one in each batch. A machine that had the
-partition before keeps copies of its files (`checkpoint.mirror`), and its workers have them mapped and checked. Another
+partition before keeps copies of its files (`hdfs_folder`), and its workers have them mapped and checked. Another
 machine would have to fetch, map and check them. Spark has no way to place such a task, but it prefers the machine with
 a cached block that the task reads. So each partition has such a block, its home: a row of a cached frame, in a union
 with the shuffled rows. Spark unites equally partitioned frames partition by partition, without another shuffle.

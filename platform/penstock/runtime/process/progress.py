@@ -63,7 +63,7 @@ class ProgressView(Protocol):
 
 
 class JsonProgress:
-    """Log events; `runtime.events` makes JSON lines of them."""
+    """Log events; `runtime.process.logging` makes JSON lines of them."""
 
     def __init__(self, job: str) -> None:
         self._log = structlog.get_logger().bind(job=job)

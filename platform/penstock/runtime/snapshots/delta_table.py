@@ -1,4 +1,4 @@
-"""Write the Delta tables of data checkpoints, and delete files that they no longer need (DESIGN 5). No Spark.
+"""Let delta-rs commit to the table of a data checkpoint, and delete files that it no longer needs (DESIGN 5).
 
 A table on HDFS is written through a local copy of its log, in which delta-rs commits. The new files are then carried to
 HDFS, data first, then the log's entries. Each is created exclusively, so that of two drivers one writes a version.
