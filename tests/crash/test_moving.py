@@ -23,12 +23,12 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import open_or_create, read_metadata
 from penstock.checkpoint.log.recovery import recover
 from penstock.checkpoint.log.takeover import View, claim, survey
-from penstock.checkpoint.storage import temporary_folders
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.errors import CannotCopy, CheckpointMoved, Fenced, MoveUnfinished
 from penstock.quality.held.decision_records import Decision, HeldRecords
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.process.launch import RunOrder, _look_first
+from penstock.runtime.restore import temporary_folders
 from penstock.runtime.restore.move import finish_move, move_checkpoint
 
 GRAPH = windowed_job()

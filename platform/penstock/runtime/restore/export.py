@@ -23,12 +23,12 @@ from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.storage import format as fileformat
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.store import CheckpointStore, corrupt
-from penstock.checkpoint.storage.temporary_folders import clear_left, making, move_into_place, open_plain, refuse_links
 from penstock.errors import CannotCopy, StateMissing
 from penstock.graph.names import is_name
 from penstock.runtime.driver.ownership import hold_log
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.restore.target import RestoreTarget
+from penstock.runtime.restore.temporary_folders import clear_left, making, move_into_place, open_plain, refuse_links
 from penstock.state.manifest import Manifest
 from penstock.state.manifest import ManifestRef as StateRef
 from penstock.state.reader import StateReader

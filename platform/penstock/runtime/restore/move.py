@@ -30,7 +30,10 @@ from penstock.checkpoint.storage.exclusive_create import create_or_read
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.checkpoint.storage.local_folder import LocalFolder
-from penstock.checkpoint.storage.temporary_folders import (
+from penstock.errors import CannotCopy, CheckpointMoved, Fenced, LogGap, MoveUnfinished, NotFound
+from penstock.runtime.driver.ownership import hold_idle_log, release_at_rest
+from penstock.runtime.driver.settings import Identity
+from penstock.runtime.restore.temporary_folders import (
     alone_in,
     clear_left,
     making,
@@ -38,9 +41,6 @@ from penstock.checkpoint.storage.temporary_folders import (
     open_plain,
     refuse_links,
 )
-from penstock.errors import CannotCopy, CheckpointMoved, Fenced, LogGap, MoveUnfinished, NotFound
-from penstock.runtime.driver.ownership import hold_idle_log, release_at_rest
-from penstock.runtime.driver.settings import Identity
 
 __all__ = ["finish_move", "move_checkpoint"]
 
