@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.checkpoint.storage.locate import root_of
 from penstock.errors import CannotTruncate, PenstockError, SinkRefused
 from penstock.sinks.base import CreatingSink, Publication, Publisher, Sink, Staged, Target, TruncatableSink
 from penstock.sinks.staged_files import verify_staged
@@ -30,7 +31,7 @@ class StagedPublisher:
         self, name: str, sink: Sink, folder: CheckpointFolder, spark: Any, schema: pa.Schema | None = None
     ) -> None:
         self.name = name
-        self.staging = sink.staging(folder)
+        self.staging = root_of(sink.staging(folder))  # also where a sink answers with a plain path
         self._sink = sink
         self._spark = spark
         self._schema = schema

@@ -61,7 +61,8 @@ class Harness:
         quality: str | Path | None = None,
         settings: DriverSettings | None = None,
     ) -> None:
-        self.root = root_of(root, project=Path.cwd())  # tasks may run in another folder
+        folder = root_of(root, project=Path.cwd())  # tasks may run in another folder, and a store follows no link
+        self.root: CheckpointFolder = folder.resolve() if isinstance(folder, Path) else folder
         self.settings = settings or DriverSettings()
         self.job = job
         self._interval = duration_micros(interval, "the interval of a harness", least=1_000)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.checkpoint.log.entries import StagedFile
+from penstock.checkpoint.storage.locate import root_of
 from penstock.errors import CannotTruncate, CheckpointCorrupt, SinkError, SinkRefused
 from penstock.sinks import MemorySink
 from penstock.sinks.base import Publication, Publisher, Sink, Target
@@ -113,3 +114,14 @@ def test_a_sink_that_takes_nothing_back_says_so(tmp_path: Path) -> None:
     publisher = StagedPublisher("out", MemorySink(), tmp_path, None).open()
     with pytest.raises(CannotTruncate, match="'out' is another than it was"):
         publisher.put_back(Target(app=APP, batch=0, slot=1), 1, slot=2, newest=3)
+
+
+def test_a_sink_may_answer_with_a_plain_path(tmp_path: Path) -> None:
+    """Tasks are told of a folder by its address, which a path has not."""
+
+    class Elsewhere(MemorySink):
+        def staging(self, folder: Any) -> Any:
+            return Path(tmp_path) / "elsewhere"
+
+    publisher = StagedPublisher("out", Elsewhere(), root_of(tmp_path), None)
+    assert publisher.staging.address == str(tmp_path / "elsewhere")

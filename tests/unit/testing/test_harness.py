@@ -79,6 +79,16 @@ def test_a_call_runs_one_batch_of_a_bounded_source_and_then_only_batches_without
         assert h.batch() == h.run() == {"out": [], "counts": []}, "nothing is left"
 
 
+def test_a_root_may_be_a_link_and_need_not_be_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """API, test kit; a job's own root may be no link (F65), which is for whoever deploys it."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    monkeypatch.chdir(tmp_path)
+    with Harness(replaying(tmp_path), "link") as h:
+        assert h.batch()["out"] == [{"v": 1}, {"v": 2}]
+        assert h.root == tmp_path.resolve() / "real"
+
+
 def test_a_run_goes_on_to_the_end(tmp_path: Path) -> None:
     """API, test kit: for jobs over bounded sources, also after single batches."""
     with Harness(replaying(tmp_path), tmp_path / "root") as h:

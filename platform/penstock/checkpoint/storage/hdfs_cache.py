@@ -1,4 +1,4 @@
-"""Share what a process has of a root on HDFS, and keep the folder of this machine for copies of its files."""
+"""Keep the folder of this machine for copies of files on HDFS, and what a process shares of their root."""
 
 from __future__ import annotations
 
@@ -6,15 +6,27 @@ import mmap
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import IO
 
 from penstock.checkpoint.storage.hdfs import HdfsStore
-from penstock.checkpoint.storage.local import LocalStore
+from penstock.checkpoint.storage.local import LocalStore, named_errors
 
-__all__ = ["FRESH", "Connection", "bytes_of", "connection_of", "make_private", "part_of", "store_of"]
+__all__ = [
+    "FRESH",
+    "Connection",
+    "Copy",
+    "bytes_of",
+    "connection_of",
+    "fresh_copy",
+    "make_private",
+    "part_of",
+    "store_of",
+]
 
 FRESH = ".fresh-"
 """How the name of a cache begins that one command makes for itself."""
@@ -26,37 +38,40 @@ _UPLOADS = 4
 """Files that a process writes to a root at once: a task's segment and manifest, and those of the task beside it."""
 
 
-class Connection:
-    """What a process shares of a root: its store, the bytes brought, and files on their way to HDFS by folder."""
+_connections: dict[tuple[int, str, str], Connection] = {}
 
-    def __init__(self, cache: str, url: str, patience: float) -> None:
+
+class Connection:
+    """What a process shares of a root: the bytes brought, and by folder the files on their way to HDFS."""
+
+    def __init__(self) -> None:
         self.fetched = 0
         self.pool = ThreadPoolExecutor(_UPLOADS, thread_name_prefix="penstock-upload")
         self.uploads: dict[str, list[Future[None]]] = {}
-        self._of = (cache, url, patience)
-
-    @property
-    def store(self) -> HdfsStore:
-        """The store of the root, which must be there."""
-        cache, url, patience = self._of
-        return store_of(cache, url, make=False, patience=patience, process=os.getpid())
 
 
-# Connections and threads are no child's to use: by the id of the process a child makes its own.
+def connection_of(cache: str, url: str) -> Connection:
+    """Return what this process shares of a root, with a cache that is this user's own and swept; asks nobody else.
+
+    There is one for as long as the process lives, because who waits for uploads must see those of all threads.
+    Raises RootUnsafe where another user can write into the folder of caches, and so could put in a state of his own.
+    """
+    # Threads are no child's to use: by the id of the process the child of a fork makes its own.
+    key = (os.getpid(), cache, url)
+    if key not in _connections:
+        folder = Path(cache)
+        LocalStore(folder.parent)
+        make_private(folder)
+        _sweep(folder)
+        # Without a lock, which a fork could leave held for ever; of threads that come at once, all get the first one's.
+        _connections.setdefault(key, Connection())
+    return _connections[key]
+
+
 @lru_cache(maxsize=64)
-def connection_of(cache: str, url: str, patience: float, process: int) -> Connection:  # noqa: ARG001 - part of the key
-    """Return what a process shares of a root; nobody is asked before something is wanted of it."""
-    return Connection(cache, url, patience)
-
-
-@lru_cache(maxsize=64)
-def store_of(cache: str, url: str, *, make: bool, patience: float, process: int) -> HdfsStore:  # noqa: ARG001 - as above
-    """Return the store of a folder on HDFS, once a process, and have the cache ready and swept."""
-    folder = Path(cache)
-    # Whoever else could write in it could put in a state of his own.
-    LocalStore(folder.parent)
-    make_private(folder)
-    _sweep(folder)
+def store_of(cache: str, root: str, url: str, *, make: bool, patience: float, process: int) -> HdfsStore:  # noqa: ARG001 - part of the key
+    """Return the store of the folder `url` on HDFS, below `root`, once a process."""
+    connection_of(cache, root)
     return HdfsStore(url, make=make, patience=patience)
 
 
@@ -68,8 +83,9 @@ def _sweep(folder: Path) -> None:
             return
     mark.touch(mode=0o600)
     for left in folder.parent.glob(f"{FRESH}*"):
-        if left.stat().st_mtime < now - _DAY:
-            shutil.rmtree(left, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            if left.stat().st_mtime < now - _DAY:
+                shutil.rmtree(left, ignore_errors=True)
     for place, _, names in os.walk(folder):
         if Path(place).relative_to(folder).parts[:1] not in _OURS:
             for path in (Path(place, name) for name in names if name != _SWEPT):
@@ -99,3 +115,32 @@ def bytes_of(file: Path) -> memoryview:
     with file.open("rb") as opened:
         size = os.fstat(opened.fileno()).st_size
         return memoryview(mmap.mmap(opened.fileno(), size, access=mmap.ACCESS_READ) if size else b"")
+
+
+@contextmanager
+def fresh_copy(place: Path) -> Iterator[IO[bytes]]:
+    """Open a file that gets its name in a cache when it is whole, in the place of what has it."""
+    make_private(place.parent)
+    temp = place.with_name(f".tmp-{os.urandom(16).hex()}")
+    with named_errors(os.fspath(place)):  # the disk here is full, and not HDFS
+        try:
+            with temp.open("xb") as file:
+                yield file
+            temp.replace(place)  # two that bring the same file bring the same
+        finally:
+            temp.unlink(missing_ok=True)
+
+
+class Copy:
+    """An open copy of a file on HDFS, for as long as it is mapped: its name may be gone."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._descriptor
+
+    def __del__(self) -> None:
+        with suppress(AttributeError, OSError):
+            os.close(self._descriptor)

@@ -16,20 +16,22 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Self, TypeVar
+from typing import Self, TypeVar
 
 from penstock.checkpoint.storage.folder import Mapped, Signature, corrupt
 from penstock.checkpoint.storage.hdfs import PATIENCE, HdfsStore
 from penstock.checkpoint.storage.hdfs_cache import (
     FRESH,
     Connection,
+    Copy,
     bytes_of,
     connection_of,
+    fresh_copy,
     make_private,
     part_of,
     store_of,
 )
-from penstock.checkpoint.storage.local import LocalStore, named_errors
+from penstock.checkpoint.storage.local import LocalStore
 from penstock.checkpoint.storage.local_folder import map_open, read_plain
 from penstock.checkpoint.storage.new_file import NewFile, state_errors, state_missing
 from penstock.errors import (
@@ -111,7 +113,7 @@ class HdfsFolder:
 
     def store(self, *, make: bool = True) -> HdfsStore:
         """Open the store whose root is this folder, once a process."""
-        return store_of(self.cache, str(self), make=make, patience=self.patience, process=os.getpid())
+        return self._open(str(self), make=make)
 
     def hurried(self, seconds: float) -> Self:
         """Return the same place, whose calls take at most so many seconds."""
@@ -127,8 +129,8 @@ class HdfsFolder:
 
     def size(self) -> int | None:
         """Return the size of the file on HDFS in bytes, None where there is none."""
-        with self._errors():
-            return self._store().size(self.below)
+        with self._asked() as store:
+            return store.size(self.below)
 
     def is_taken(self) -> bool:
         """Return whether anything on HDFS has this name."""
@@ -140,8 +142,8 @@ class HdfsFolder:
 
     def files(self, *, before: float | None = None) -> list[Self]:
         """Return all files below the folder, sorted; with `before` those written before it, in seconds since 1970."""
-        with self._errors():
-            return [replace(self, below=path) for path in self._store().list(self.below, before=before)]
+        with self._asked() as store:
+            return [replace(self, below=path) for path in store.list(self.below, before=before)]
 
     def folders(self) -> Sequence[str]:
         """Return the names of the folders right in the folder, sorted."""
@@ -158,17 +160,18 @@ class HdfsFolder:
     def read_checked(self, check: Callable[[bytes], Checked]) -> Checked:
         """Return what a check makes of the copy, or else of the file, which is kept here."""
         with suppress(StateMissing, CheckpointCorrupt):
-            return check(read_plain(self.here, str(self)))
+            return check(read_plain(self._copy, str(self)))
         data = self.read()
-        with self._fresh(self.here) as file:
+        with fresh_copy(self._copy) as file:
             file.write(data)
         return check(data)
 
     def map(self, size: int) -> Mapped:
         """Map a copy: as it is here, brought whole, or an empty one whose bytes are brought as they are read."""
         while True:
+            place = self._copy_of(size)
             try:
-                copy = _Copy(self._copy_of(size))
+                copy = Copy(place)
             except FileNotFoundError:  # let go by another process, which has no use for it
                 continue
             data, status = map_open(copy, self, size)
@@ -176,30 +179,30 @@ class HdfsFolder:
 
     def signature(self) -> Signature | None:
         """Return what tells the copy from another; of a time nothing, which changes when bytes are brought."""
-        for place in (self.here, part_of(self.here)):
+        for place in (self._copy, part_of(self.here)):
             with state_errors(str(self)), suppress(FileNotFoundError):
                 return _signature(place.stat(follow_symlinks=False))
         return None
 
     def fetch(self) -> Path:
         """Return the copy, which is brought where it is missing."""
-        if not self.here.is_file():
+        if not self._copy.is_file():
             self.fetch_anew()
-        return self.here
+        return self._copy
 
     def fetch_anew(self) -> bool:
         """Bring the whole file here, and return True."""
         size = self.size()
         if size is None:
             raise state_missing(str(self))
-        with self._fresh(self.here) as file:
+        with fresh_copy(self._copy) as file:
             for offset in range(0, size, _PIECE):
                 file.write(self._read_range(offset, min(_PIECE, size - offset)))
         return True
 
     def make(self) -> None:
         """Make the folder of the copies; on HDFS, a file makes its folder."""
-        make_private(self.here)
+        make_private(self._copy)
 
     def make_shared(self) -> None:
         """Do nothing: on HDFS, a file makes its folder."""
@@ -220,8 +223,8 @@ class HdfsFolder:
 
     def create(self, data: bytes | memoryview) -> None:
         """Write the file to HDFS, and not here; raises `AlreadyExists`."""
-        with self._errors():
-            self._store().create(self.below, data)
+        with self._asked() as store:
+            store.create(self.below, data)
 
     create_fleeting = create
     stage = create
@@ -242,8 +245,8 @@ class HdfsFolder:
 
     def remove(self) -> None:
         """Remove the file, there and here."""
-        with self._errors():
-            self._store().delete(self.below)
+        with self._asked() as store:
+            store.delete(self.below)
         for copy in (self.here, part_of(self.here)):
             copy.unlink(missing_ok=True)
 
@@ -269,19 +272,28 @@ class HdfsFolder:
     @property
     def connection(self) -> Connection:
         """What this process shares of the root."""
-        return connection_of(self.cache, self.url, self.patience, os.getpid())
+        return connection_of(self.cache, self.url)
+
+    @property
+    def _copy(self) -> Path:
+        """The place of the copy, in a cache of which this process knows that no other user writes in it (F65)."""
+        connection_of(self.cache, self.url)
+        return self.here
 
     def _store(self) -> HdfsStore:
-        return self.connection.store
+        return self._open(self.url, make=False)
+
+    def _open(self, url: str, *, make: bool) -> HdfsStore:
+        return store_of(self.cache, self.url, url, make=make, patience=self.patience, process=os.getpid())
 
     def _read_range(self, offset: int, size: int | None) -> bytes:
-        with self._errors():
-            data = self._store().read_range(self.below, offset, size)
+        with self._asked() as store:
+            data = store.read_range(self.below, offset, size)
         self.connection.fetched += len(data)
         return data
 
     def _copy_of(self, size: int) -> Path:
-        whole = self.here
+        whole = self._copy
         part = part_of(whole)
         for place in (whole, part):
             with suppress(FileNotFoundError):
@@ -295,11 +307,11 @@ class HdfsFolder:
         if size <= _BROUGHT_WHOLE:
             self.fetch_anew()
             return whole
-        with self._fresh(part) as file:
+        with fresh_copy(part) as file:
             file.truncate(size)
         return part
 
-    def _bring(self, copy: _Copy, offset: int, size: int) -> bool:
+    def _bring(self, copy: Copy, offset: int, size: int) -> bool:
         # By the file, and not by its map: a disk that is full is an error there, and a signal here.
         data = self._read_range(offset, size)
         with state_errors(str(self)):
@@ -309,23 +321,11 @@ class HdfsFolder:
         return True
 
     @contextmanager
-    def _fresh(self, place: Path) -> Iterator[IO[bytes]]:
-        """Open a file that gets its name here when it is whole, in the place of what has it."""
-        make_private(place.parent)
-        temp = place.with_name(f".tmp-{os.urandom(16).hex()}")
-        with named_errors(os.fspath(place)):  # the disk here is full, and not HDFS
-            try:
-                with temp.open("xb") as file:
-                    yield file
-                temp.replace(place)  # two that bring the same file bring the same
-            finally:
-                temp.unlink(missing_ok=True)
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        where = str(self)
+    def _asked(self) -> Iterator[HdfsStore]:
+        """Yield the store; what it raises in the block names this place, and not what opening it raises."""
+        where, store = str(self), self._store()
         try:
-            yield
+            yield store
         except NotFound as error:
             raise state_missing(where) from error
         except (AlreadyExists, CommitUnknown, StorageDenied, StorageFull, StorageUnavailable) as error:
@@ -336,7 +336,7 @@ class _UploadedFile(NewFile):
     """A new file whose copy is here; the folder's `sync` waits until it is on HDFS."""
 
     def __init__(self, file: HdfsFolder) -> None:
-        super().__init__(file.here, str(file))
+        super().__init__(file._copy, str(file))  # noqa: SLF001 - a part of it
         self._file = file
 
     def publish(self) -> None:
@@ -363,21 +363,6 @@ class _UploadedFile(NewFile):
             if isinstance(error, AlreadyExists):
                 raise SegmentExists("the name is taken", where=self.where, path=self.where) from error
             raise
-
-
-class _Copy:
-    """An open copy of a file on HDFS, for as long as it is mapped: its name may be gone."""
-
-    def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-
-    def fileno(self) -> int:
-        """Return the descriptor."""
-        return self._descriptor
-
-    def __del__(self) -> None:
-        with suppress(AttributeError, OSError):
-            os.close(self._descriptor)
 
 
 def _signature(status: os.stat_result) -> Signature:

@@ -58,7 +58,7 @@ class BatchContext:
     row_cap: int | None = None
     """The most bytes that one row of state may have."""
     behind: int | None = None
-    """The batch whose state is being folded: runs up to it are left alone (`state.plan_compaction`)."""
+    """The batch whose state is being folded: runs up to it are left alone (`state.compaction_planner`)."""
     bases: Refs = field(default_factory=dict)
     """For each step and partition the manifest of a fold that takes its place in this batch."""
     refs_file: str | None = None
@@ -93,13 +93,13 @@ class BatchContext:
         """
         if self.refs_file is None:
             return _of_partition(self, str(partition))
+        file = folder_at(self.refs_file)
         try:
-            file = folder_at(self.refs_file)
             path = file.fetch()
             with path.open("rb", buffering=0) as opened:
                 record = os.pread(opened.fileno(), self.refs_length, partition * self.refs_length)
         except (StateMissing, FileNotFoundError) as why:
-            raise ComputeFailed("the file is gone that tells the tasks of their state", where=self.refs_file) from why
+            raise ComputeFailed("the file is gone that tells the tasks of their state", where=str(file)) from why
         file.parent.let_go([file.name])  # those of the batches before
         refs: dict[str, list[Mapping[str, Any] | None]] = json.loads(record) if record else {}
         return refs

@@ -11,7 +11,6 @@ import pytest
 
 from penstock.checkpoint.storage import hdfs_cache
 from penstock.checkpoint.storage.hdfs_folder import HdfsFolder
-from penstock.errors import RootUnsafe
 from tools.hdfs_server import HdfsServer
 
 pytestmark = pytest.mark.integration
@@ -23,17 +22,9 @@ def url(hdfs: HdfsServer) -> str:
     return hdfs.url(secrets.token_hex(8))
 
 
-def test_a_cache_of_somebody_else_is_not_used(tmp_path: Path, url: str) -> None:
-    """He could put in a state of his own (F65)."""
-    cache = tmp_path / "cache"
-    HdfsFolder(url, str(cache / "copies")).store()
-    hdfs_cache.store_of.cache_clear()
-    cache.chmod(0o777)
-    with pytest.raises(RootUnsafe):
-        (HdfsFolder(url, str(cache / "copies")) / "x").size()
-
-
-def test_what_nobody_has_used_for_long_is_swept_once_a_day(tmp_path: Path, url: str) -> None:
+def test_what_nobody_has_used_for_long_is_swept_once_a_day(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not what a supervisor keeps there of its drivers."""
     folder = HdfsFolder(url, str(tmp_path / "cache" / "copies"))
     folder.store()
@@ -45,10 +36,12 @@ def test_what_nobody_has_used_for_long_is_swept_once_a_day(tmp_path: Path, url: 
     for path, age in (old | young).items():
         path.touch()
         os.utime(path, (time.time() - age,) * 2)
+    monkeypatch.setattr(hdfs_cache, "_connections", {})
     hdfs_cache.store_of.cache_clear()
     (folder / "x").size()
     assert all(path.exists() for path in old)  # it was done when the root was opened
     os.utime(root / ".swept", (0, 0))
+    monkeypatch.setattr(hdfs_cache, "_connections", {})
     hdfs_cache.store_of.cache_clear()
     (folder / "x").size()
     assert [path for path in old | young if not path.exists()] == list(old)[:2]

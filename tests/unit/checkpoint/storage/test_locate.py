@@ -32,7 +32,15 @@ def test_the_cache_of_a_root_has_the_name_that_it_had() -> None:
 
 def test_roots_that_end_alike_share_no_copies() -> None:
     """Neither of two servers nor of two users."""
-    urls = [LONG, LONG.replace("nn2", "nn3"), "webhdfs://nn/a", "webhdfs://nn/b/a", "webhdfs://other/a", "webhdfs://me@nn/a", "swebhdfs://nn/a"]
+    urls = [
+        LONG,
+        LONG.replace("nn2", "nn3"),
+        "webhdfs://nn/a",
+        "webhdfs://nn/b/a",
+        "webhdfs://other/a",
+        "webhdfs://me@nn/a",
+        "swebhdfs://nn/a",
+    ]
     assert len({root_of(url).here for url in urls}) == len(urls)
 
 
