@@ -24,11 +24,11 @@ from penstock.checkpoint.log.metadata import open_or_create, read_metadata
 from penstock.checkpoint.log.recovery import recover
 from penstock.checkpoint.log.takeover import View, claim, survey
 from penstock.checkpoint.storage.local import LocalStore
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import CannotCopy, CheckpointMoved, Fenced, MoveUnfinished
 from penstock.quality.held.decision_records import Decision, HeldRecords
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.process.launch import RunOrder, _look_first
-from penstock.runtime.restore import temporary_folders
 from penstock.runtime.restore.move import finish_move, move_checkpoint
 
 GRAPH = windowed_job()
@@ -201,14 +201,14 @@ def test_a_place_that_was_not_reached_is_made_anew_when_the_source_has_gone_on(r
 
 def paused_before_it_moves(patch: pytest.MonkeyPatch, folder: Path, meanwhile) -> None:
     """Have something happen right before a folder is given another name for the first time."""
-    move_folder, waiting = temporary_folders.move_folder, [meanwhile]
+    move_to, waiting = LocalFolder.move_to, [meanwhile]
 
-    def moved(made_in: Path, place: Path) -> None:
+    def moved(made_in: LocalFolder, place: LocalFolder) -> None:
         if made_in == folder and waiting:
             waiting.pop()()
-        move_folder(made_in, place)
+        move_to(made_in, place)
 
-    patch.setattr(temporary_folders, "move_folder", moved)
+    patch.setattr(LocalFolder, "move_to", moved)
 
 
 def two_tries(root: Path) -> tuple[World, Path, Iterator[str]]:
