@@ -90,14 +90,14 @@ def _phases(batches: Sequence[Batch], spent: Mapping[int, Spent]) -> dict[str, V
 
 
 def _rows(batches: Sequence[Batch]) -> dict[str, Values]:
-    counts: dict[str, Callable[[Batch], int]] = {
-        "read": lambda batch: batch.report.rows,
-        "output": lambda batch: sum(batch.report.output.values()),
-        "late": lambda batch: batch.late,
-        "quarantined": lambda batch: batch.quarantined,
-        "held": lambda batch: batch.held,
+    counts = {
+        "read": [batch.report.rows for batch in batches],
+        "output": [sum(batch.report.output.values()) for batch in batches],
+        "late": [sum(batch.report.late.values()) for batch in batches],
+        "quarantined": [batch.quarantined for batch in batches],
+        "held": [sum(batch.report.held.values()) for batch in batches],
     }
-    series = {name: tuple(float(count(batch)) for batch in batches) for name, count in counts.items()}
+    series = {name: tuple(map(float, values)) for name, values in counts.items()}
     # A line that never leaves the ground is noise, but for the two that every stream has.
     return {name: values for name, values in series.items() if name in ("read", "output") or any(values)}
 
@@ -128,13 +128,11 @@ def _sizes(batches: Sequence[Batch]) -> dict[str, Values]:
 
 def _in_words(unit: str, series: Mapping[str, Values]) -> str:
     """Return the newest and the greatest value of each series, for who does not see the picture."""
-    sentences = []
-    for name, values in series.items():
-        known = [value for value in values if value is not None]
-        words = _WORDS.get(unit)
-        if words is not None:
-            sentences.append(f"{name} {words(known[-1])}, at most {words(max(known))}")
-    return "; ".join(sentences)
+    words = _WORDS.get(unit)
+    if words is None:
+        return ""
+    known = {name: [value for value in values if value is not None] for name, values in series.items()}
+    return "; ".join(f"{name} {words(values[-1])}, at most {words(max(values))}" for name, values in known.items())
 
 
 _WORDS: dict[str, Callable[[float], str]] = {

@@ -15,7 +15,7 @@ from typing import Any
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.supervise.launchers.local import events_of, log_files
 from penstock.supervise.watching import logs_of
-from penstock.ui.formatting import finite
+from penstock.ui.formatting import finite, total
 
 __all__ = ["DriverLog", "Spent", "read_driver_log"]
 
@@ -86,14 +86,8 @@ def _batches(events: list[dict[str, Any]]) -> dict[int, Spent]:
         batch, timings = event.get("batch"), event.get("timings")
         if event.get("event") == "batch.committed" and isinstance(batch, int) and isinstance(timings, dict):
             known = {str(name): ms for name, value in timings.items() if (ms := finite(value)) is not None}
-            batches[batch] = Spent(known, _sum(event.get("rows_left")))
+            batches[batch] = Spent(known, total(event.get("rows_left")))
     return batches
-
-
-def _sum(left: object) -> int | None:
-    if not isinstance(left, dict) or not left or not all(isinstance(rows, int) for rows in left.values()):
-        return None
-    return sum(left.values())
 
 
 def _line(event: Mapping[str, Any]) -> str:

@@ -9,12 +9,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["DOCS_INDEX", "INDEX", "DocsPage", "ReportFile", "docs_pages", "find_report", "has_reports"]
+__all__ = ["DOCS_INDEX", "INDEX", "TYPES", "DocsPage", "docs_pages", "find_report", "has_reports"]
 
 INDEX = "index.html"
 DOCS_INDEX = "docs/index.html"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=,+ -]{0,199}")
-_TYPES = {
+TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -26,15 +26,8 @@ _TYPES = {
     ".otf": "font/otf",
     ".woff2": "font/woff2",
 }
+"""The types that may be served, by the end of a name."""
 _DOCS = "docs"
-
-
-@dataclass(frozen=True, slots=True)
-class ReportFile:
-    """A file that may be served, and what it is."""
-
-    path: Path
-    type: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +45,7 @@ def has_reports(folder: Path) -> bool:
     return find_report(folder, INDEX) is not None
 
 
-def find_report(folder: Path, path: str) -> ReportFile | None:
+def find_report(folder: Path, path: str) -> Path | None:
     """Return the file that a path names below a job's folder of reports, None where none may be served.
 
     Pages are .html; their style and pictures are served below `docs/` alone. Neither a hidden name nor a way out of the
@@ -63,15 +56,13 @@ def find_report(folder: Path, path: str) -> ReportFile | None:
         parts[-1] = INDEX
     if not all(_NAME.fullmatch(part) for part in parts):
         return None
-    docs = parts[0] == _DOCS
-    kind = _TYPES.get(Path(parts[-1]).suffix) if docs or parts[-1].endswith(".html") else None
-    if kind is None:
+    if Path(parts[-1]).suffix not in (TYPES if parts[0] == _DOCS else (".html",)):
         return None
     try:
         file = folder.joinpath(*parts).resolve(strict=True)
         # The root may be reached by a link; nothing below it may be one.
         home = folder.parents[1].resolve(strict=True) / folder.parent.name / folder.name
-        return ReportFile(file, kind) if file.is_relative_to(home) and file.is_file() else None
+        return file if file.is_relative_to(home) and file.is_file() else None
     except (OSError, RuntimeError):  # RuntimeError: links that lead round in a circle
         return None
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
-__all__ = ["counted", "finite", "number", "quantity", "size", "span"]
+__all__ = ["counted", "finite", "number", "quantity", "size", "span", "total"]
 
 _SECOND = 1_000_000
 _UNITS = (
@@ -23,6 +24,13 @@ def finite(value: object) -> float | None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     return float(value) if abs(value) <= sys.float_info.max else None
+
+
+def total(rows: object) -> int | None:
+    """Return the sum of a record's rows by source, None where a source does not know its own, or it holds none."""
+    if not isinstance(rows, Mapping) or not rows or not all(isinstance(n, int) for n in rows.values()):
+        return None
+    return sum(rows.values())
 
 
 def number(value: float) -> str:

@@ -58,16 +58,12 @@ def gates_of(commits: Sequence[Commit]) -> list[Gate]:
         for name, counts in commit.accounting.items():
             kind, _, check = name.partition(":")
             if kind == "check":
-                rows.setdefault(check, Counter()).update(
-                    {kind_of_row: counts.get(kind_of_row, 0) for kind_of_row in _KINDS}
-                )
-    totals = {
-        name.partition(":")[2]: counts for name, counts in commits[-1].totals.items() if name.startswith("check:")
-    }
+                rows.setdefault(check, Counter()).update(counts)
+    totals = {name.partition(":")[2]: n for name, n in commits[-1].totals.items() if name.startswith("check:")}
     return [
         Gate(
             check=check,
-            rows={kind_of_row: totals.get(check, rows.get(check, {})).get(kind_of_row, 0) for kind_of_row in _KINDS},
+            rows={fate: totals.get(check, rows.get(check, {})).get(fate, 0) for fate in _KINDS},
             units=dict(units.get(check, {})),
             kept=len(commits),
             in_all=check in totals,

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import groupby
+from operator import attrgetter
 
 from penstock.checkpoint.log.batch_report import BatchReport
 from penstock.checkpoint.log.entries import END_OF_TIME, Commit
@@ -14,9 +16,9 @@ from penstock.supervise.stream import Limits, Phase, Stream
 from penstock.ui.ends import SinkEnd, SourceEnd, sinks_of, sources_of
 from penstock.ui.error_texts import Trouble
 from penstock.ui.flow import Flow, flow_of
-from penstock.ui.formatting import finite
+from penstock.ui.formatting import finite, total
 
-__all__ = ["Batch", "Change", "JobView", "Judged", "Reading", "Step", "Tone", "Unit", "view_of"]
+__all__ = ["Batch", "JobView", "Judged", "Reading", "Step", "Tone", "Unit", "view_of"]
 
 _HOUR = 3_600_000_000
 _OLD = 48 * _HOUR  # of delay: beyond it a job reads old data, and its delay says nothing
@@ -98,27 +100,16 @@ class Unit:
 class Batch:
     """One kept batch.
 
-    `timings` are milliseconds by phase in the Commit, and `took` is their sum, None where it has none. `failed` counts
-    units, `quarantined` counts rows, and `state` is the size of each step's state in bytes.
+    `timings` are milliseconds by phase in the Commit, and `took` is their sum, None where it has none. `quarantined`
+    counts rows, and `state` is the size of each step's state in bytes.
     """
 
     report: BatchReport
     timings: Mapping[str, float]
     took: float | None
-    failed: int
     quarantined: int
     state: Mapping[str, int]
     kept: KeptCheckpoint
-
-    @property
-    def late(self) -> int:
-        """Return the rows that came too late for a window."""
-        return sum(self.report.late.values())
-
-    @property
-    def held(self) -> int:
-        """Return the rows that a gate has held back."""
-        return sum(self.report.held.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,17 +131,6 @@ class Step:
     state_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A change of a stream, as its records tell it; `by` is the command that the wish in force came with."""
-
-    at: int
-    phase: Phase
-    generation: int
-    reason: str | None
-    by: str | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Judged:
     """The newest batch that a check has judged, and how many of its units came out how."""
@@ -164,7 +144,7 @@ class JobView:
     """The content of a job's pages. Times are microseconds since 1970, durations microseconds.
 
     `rows_left` is None where a source does not know what it still has. `delay` is now minus the lowest watermark of a
-    step, None without one.
+    step, None without one. `changes` are the records of the stream that people see a change in, newest first.
     """
 
     reading: Reading
@@ -182,7 +162,7 @@ class JobView:
     batches: tuple[Batch, ...]
     steps: tuple[Step, ...]
     units: tuple[Unit, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[Stream, ...]
     sources: tuple[SourceEnd, ...]
     sinks: tuple[SinkEnd, ...]
     flow: Flow | None
@@ -231,7 +211,7 @@ def view_of(reading: Reading) -> JobView:
         tone=_TONES.get(stream.phase, Tone.WAITS) if of_stream else _STATE_TONES.get(status.state, Tone.QUIET),
         newest=newest,
         rate=finite(rate) if runs else None,
-        rows_left=_rows_left(status.record.get("left")),
+        rows_left=total(status.record.get("left")),
         idle_for=None if newest is None else reading.now - newest.time,
         watermark=watermark,
         delay=delay,
@@ -249,12 +229,10 @@ def view_of(reading: Reading) -> JobView:
 
 
 def _batch(kept: KeptCheckpoint, commit: Commit) -> Batch:
-    units = list(_units(commit))
     return Batch(
         report=kept.report,
         timings=commit.timings,
         took=sum(commit.timings.values()) or None,
-        failed=sum(not unit.fine for unit in units),
         quarantined=sum(counts.get("quarantined", 0) for counts in commit.accounting.values()),
         state={kind.partition(":")[2]: n for kind, n in commit.written.items() if kind.startswith("state:")},
         kept=kept,
@@ -279,12 +257,6 @@ def _judged(batches: Sequence[Batch], record: object) -> Judged | None:
     verdicts = record.get("verdicts")
     counts = {str(k): n for k, n in verdicts.items() if isinstance(n, int)} if isinstance(verdicts, Mapping) else {}
     return Judged(record["batch"], counts) if counts else None
-
-
-def _rows_left(left: object) -> int | None:
-    if not isinstance(left, Mapping) or not left or not all(isinstance(n, int) for n in left.values()):
-        return None
-    return sum(left.values())
 
 
 def _units(commit: Commit) -> Iterator[Unit]:
@@ -341,17 +313,8 @@ def _steps(reading: Reading) -> Iterator[Step]:
         )
 
 
-def _changes(history: Sequence[tuple[int, Stream]]) -> list[Change]:
-    """Return where phase, generation or reason changed, newest first."""
-    changes: list[Change] = []
-    for _, stream in history:
-        change = Change(
-            at=stream.since,
-            phase=stream.phase,
-            generation=stream.generation,
-            reason=stream.reason,
-            by=stream.asked_by,
-        )
-        if not changes or changes[-1] != change:
-            changes.append(change)
+def _changes(history: Sequence[tuple[int, Stream]]) -> list[Stream]:
+    """Return the records in which phase, generation or reason changed, or who asked, newest first."""
+    shown = attrgetter("since", "phase", "generation", "reason", "asked_by")
+    changes = [next(same) for _, same in groupby((stream for _, stream in history), key=shown)]
     return changes[: -_NEWEST_CHANGES - 1 : -1]

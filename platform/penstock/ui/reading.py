@@ -75,15 +75,12 @@ def read_restart(project: Project, job: str) -> RestartFacts | Broken:
 def read_gates(project: Project, job: str, newest: int) -> list[Gate] | Broken:
     """Return the decisions of a job's gates in the newest batches, or why they cannot be read."""
 
-    def found() -> list[Gate]:
+    def read() -> list[Gate]:
         log = job_log(project.settings(job).root / job)
-        return (
-            []
-            if log is None
-            else gates_of([checkpoint.commit for checkpoint in recover(log, Damage.LIST, newest=newest).kept])
-        )
+        kept = () if log is None else recover(log, Damage.LIST, newest=newest).kept
+        return gates_of([checkpoint.commit for checkpoint in kept])
 
-    return _or_broken(job, found)
+    return _or_broken(job, read)
 
 
 def read_drivers(root: CheckpointFolder, job: str) -> DriverLog | Broken | None:
@@ -127,10 +124,9 @@ class Remembered:
 def _or_broken(job: str, read: Callable[[], Read]) -> Read | Broken:
     try:
         return read()
-    except (PenstockError, OSError) as why:
-        return Broken(job, Trouble.of(why))
     except Exception as why:  # noqa: BLE001 - a record that nobody foresaw is this job's trouble, not the page's
-        log.warning("ui.job_not_read", job=job, reason=f"{type(why).__name__}: {why}")
+        if not isinstance(why, PenstockError | OSError):
+            log.warning("ui.job_not_read", job=job, reason=f"{type(why).__name__}: {why}")
         return Broken(job, Trouble.of(why))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import PurePath
 from urllib.parse import quote
 
 from fastapi import Request
@@ -11,7 +12,7 @@ from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Resp
 from penstock.checkpoint.roots import REPORTED
 from penstock.runtime.process.project import Project
 from penstock.ui.error_texts import Trouble
-from penstock.ui.files import DOCS_INDEX, INDEX, docs_pages, find_report
+from penstock.ui.files import DOCS_INDEX, INDEX, TYPES, docs_pages, find_report
 from penstock.ui.gates import Gate, read_reported
 from penstock.ui.reading import NEWEST, Broken, Remembered, read_gates, reports_of
 from penstock.ui.rendering import NOTHING, Renderer, encoded, reported
@@ -58,9 +59,9 @@ class ReportPages:
                 request, project, "docs.html", here="docs", title=title, job=job, listed=docs_pages(folder)
             )
         policy = {"Content-Security-Policy": f"{NOTHING}; {_LOOKS}"}
-        if file.path.suffix != ".html":
-            return FileResponse(file.path, media_type=file.type, headers=policy)
-        text = file.path.read_text(encoding="utf-8", errors="replace")
+        if not path.endswith(".html"):
+            return FileResponse(file, media_type=TYPES[PurePath(path).suffix], headers=policy)
+        text = file.read_text(encoding="utf-8", errors="replace")
         index = path == INDEX
         gates = self._gates(project, job, NEWEST) if index else []
         bar = self._renderer.text(request, "report_bar.html", job=job, deep=not index, gates=gates)

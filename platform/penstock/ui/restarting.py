@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from penstock.checkpoint.log.batch_report import BatchReport, shown_moment
 from penstock.checkpoint.log.recovery import Recovered
@@ -14,14 +14,16 @@ from penstock.errors import PenstockError
 from penstock.graph.names import is_name
 from penstock.quality.held.release import undone_by_restore
 from penstock.runtime.inspect.job_status import KeptCheckpoint
-from penstock.runtime.restore.target import SinkRows, Superseded, find_superseded, parse_state
+from penstock.runtime.restore.target import Superseded, find_superseded, parse_state
 from penstock.supervise.stream import StartOptions, begins_from
 from penstock.ui.error_texts import Trouble
-from penstock.ui.formatting import quantity
 
-__all__ = ["EMPTY", "Plan", "RestartFacts", "Wanted", "plan_of", "starts_of"]
+if TYPE_CHECKING:
+    from starlette.datastructures import QueryParams
 
-EMPTY, LAST = "empty", "last"
+__all__ = ["Plan", "RestartFacts", "Wanted", "plan_of", "starts_of"]
+
+LAST = "last"
 _OFFERED = 1_000
 """Batches in the form; an older one is named by the command, or in Airflow's own form."""
 
@@ -43,14 +45,6 @@ class RestartFacts:
     tables: tuple[str, ...] = ()
 
 
-class _Asked(Protocol):
-    """The query of an address, as Starlette has it."""
-
-    def get(self, key: str, default: str) -> str: ...
-
-    def getlist(self, key: str) -> list[str]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """The fields of the form, which are those of the DAG `restart_from_checkpoint`; numbers are still text."""
@@ -64,7 +58,7 @@ class Wanted:
     note: str = ""
 
     @classmethod
-    def of(cls, query: _Asked) -> Wanted:
+    def of(cls, query: QueryParams) -> Wanted:
         """Read the fields from the address of the page."""
         return cls(
             start=query.get("start", LAST),
@@ -103,19 +97,17 @@ class Wanted:
 class Plan:
     """The effect of a restart. With `trouble` it would be refused, and the rest says nothing.
 
-    `undone` are the batches that it rewinds past, `read` the rows that they have read. `found` is what sinks got of
-    them, None where it rewinds past none.
+    `undone` are the batches that it rewinds past, `read` the rows that they have read. `superseded` is what sinks got
+    of them, None where it rewinds past none.
     """
 
     wanted: Wanted
     back_to: str = ""
     undone: int = 0
     read: int = 0
-    found: Superseded | None = None
+    superseded: Superseded | None = None
     command: str = ""
     trouble: Trouble | None = None
-    sinks: Mapping[str, str] = field(default_factory=dict)
-    again: Mapping[str, str] = field(default_factory=dict)
 
 
 def starts_of(facts: RestartFacts) -> Iterator[tuple[str, str]]:
@@ -153,16 +145,14 @@ def plan_of(facts: RestartFacts, wanted: Wanted) -> Plan:
         back_to=_shown_start(facts, wanted.start),
         undone=len(undone),
         read=sum(report.rows for report in undone),
-        found=superseded,
+        superseded=superseded,
         command=f"penstock restart {facts.job} {words}".rstrip(),
-        sinks=_by_sink(superseded.sinks) if superseded is not None else {},
-        again=_by_sink(superseded.again) if superseded is not None else {},
     )
 
 
 def _shown_start(facts: RestartFacts, start: str) -> str:
     """Return how a person reads a start; one that is not offered, as an old batch or a snapshot, as it is written."""
-    if start == EMPTY:
+    if start == "empty":
         return "nothing: everything is read from the start"
     return dict(starts_of(facts)).get(start, start)
 
@@ -172,10 +162,6 @@ def _undone(recovered: Recovered, target: int | None) -> list[BatchReport]:
     before = undone_by_restore(recovered)
     kept = [kept.commit for kept in recovered.kept if kept.batch not in before]
     return [BatchReport.of(commit) for commit in kept if target is None or commit.batch > target]
-
-
-def _by_sink(sinks: Sequence[SinkRows]) -> dict[str, str]:
-    return {sink.sink: f"{quantity(sink.rows, 'row')} of {quantity(len(sink.batches), 'batch')}" for sink in sinks}
 
 
 def _count(text: str, noun: str) -> int | None:

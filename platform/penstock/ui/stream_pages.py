@@ -83,7 +83,7 @@ class StreamPages:
             charts=charts_of(view, {} if drivers is None else drivers.batches),
             drivers=drivers,
             unread=unread,
-            requests=[request_kind for request_kind in possible(view) if request_kind is not StreamRequest.LIMITS],
+            requests=[kind for kind in possible(view) if kind is not StreamRequest.LIMITS],
             newest_batches=view.batches[: -_NEWEST - 1 : -1],
             reports=has_reports(reports_of(project, job)),
         )
@@ -114,16 +114,13 @@ class StreamPages:
         view = self._view(project, job)
         if isinstance(view, Broken):
             return self._renderer.broken(request, project, view)
-        request_asked = ask_of(view, name, batch)
-        if request_asked is None:
+        wanted = ask_of(view, name, batch)
+        if wanted is None:
             gone = Trouble(what="This stream does not allow this request now.", remedy=f"Look at {job} again.")
             return self._renderer.broken(request, project, Broken(job, gone), status=404)
-        title = (
-            f"{request_asked.word} {job}"
-            if request_asked.batch is None
-            else f"{request_asked.word} batch {request_asked.batch:,} of {job}"
-        )
-        return self._renderer.page(request, project, "ask.html", here="ask", title=title, view=view, ask=request_asked)
+        subject = job if wanted.batch is None else f"batch {wanted.batch:,} of {job}"
+        title = f"{wanted.word} {subject}"
+        return self._renderer.page(request, project, "ask.html", here="ask", title=title, view=view, ask=wanted)
 
     def _view(self, project: Project, job: str) -> JobView | Broken:
         return self._remembered.get((project.root, job), lambda: look(project, job, self._clock))
