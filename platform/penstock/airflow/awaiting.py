@@ -11,8 +11,8 @@ from airflow.configuration import conf
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from penstock.airflow.command_context import ask, control_of, run_started_at
-from penstock.airflow.triggers import StreamTrigger, awaited
+from penstock.airflow.command_context import asking, control_of, run_started_at
+from penstock.airflow.triggers import AWAITED, StreamTrigger
 from penstock.errors import StreamFailed, SupervisorAbsent
 from penstock.runtime.process.project import find_project
 from penstock.supervise.autostart import start_supervisor
@@ -40,7 +40,8 @@ class StreamOperator(BaseOperator):
     def _ask(self, context: Context, command: Command) -> Asked:
         """Ask, and say in the log what became of it."""
         control = self._control()
-        asked = ask(control, replace(command, meant_at=run_started_at(context)))
+        with asking():  # a refusal that stays fails the task at once, whatever its retries
+            asked = control.ask(replace(command, meant_at=run_started_at(context)))
         self.log.info(
             "%s %s: %s; the stream is %s, generation %s",
             command.verb.value,
@@ -115,15 +116,14 @@ class AskingOperator(StreamOperator):
         super().__init__(**rest)
         self.deferrable = is_deferrable(deferrable)
 
-    def execute_complete(self, context: Context, event: Any, said: dict[str, Any], *, begun: bool = False) -> Any:
-        """Look at the stream, and defer while there is something to wait for; an event may have been sent too early."""
-        return self._when_so(context, said, event=event, begun=begun)
-
-    def _when_so(
-        self, context: Context, said: dict[str, Any], *, event: Any = None, begun: bool = False
+    def execute_complete(
+        self, context: Context, event: Any, said: dict[str, Any], *, begun: bool = False
     ) -> dict[str, Any]:
-        """Return a task's result once the stream is as requested, or a newer command has restarted it."""
-        generation, reached = int(said["generation"]), awaited(self.until)
+        """Return the task's result, `said`, once the stream is as requested, or a newer command has restarted it.
+
+        A deferrable task is deferred until then; an event may have been sent too early.
+        """
+        generation, reached = int(said["generation"]), AWAITED[self.until]
         if not self.deferrable:
             return self._outcome(self._wait(generation, lambda seen: seen.phase in reached), said, context)
         stream = self._control().newest()

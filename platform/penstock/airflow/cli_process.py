@@ -68,13 +68,10 @@ class RunsPenstock:
                 self.on_kill()
                 raise
             listening.join()
-        if process.returncode in (EXIT_PERSON, _WRONG_COMMAND):
-            raise AirflowFailException("\n".join(complaints) or f"{line} ended with {process.returncode}")
         if process.returncode:
-            raise AirflowException("\n".join(complaints) or f"{line} ended with {process.returncode}")
-        answers = [
-            json.loads(line_of_output) for line_of_output in output.splitlines() if line_of_output.startswith("{")
-        ]
+            failure = AirflowFailException if process.returncode in (EXIT_PERSON, _WRONG_COMMAND) else AirflowException
+            raise failure("\n".join(complaints) or f"{line} ended with {process.returncode}")
+        answers = [json.loads(text) for text in output.splitlines() if text.startswith("{")]
         if not answers and words[0] != "report":
             raise AirflowException("\n".join(complaints) or f"{line} has said nothing")
         return answers

@@ -12,18 +12,16 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from penstock.airflow.projects import refuse_root_of_bundle
 from penstock.errors import EXIT_PERSON, PenstockError
-from penstock.graph.names import is_name
 from penstock.runtime.process.project import find_project
-from penstock.runtime.restore.target import parse_state
-from penstock.supervise.commands import Command, is_id
-from penstock.supervise.control import Asked, StreamControl
+from penstock.supervise.commands import is_id
+from penstock.supervise.control import StreamControl
 from penstock.supervise.stream import Limits, StartOptions
 from penstock.time.clock import SystemClock
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-__all__ = ["ask", "asking", "command_id", "control_of", "limits_of", "options_of", "run_started_at"]
+__all__ = ["asking", "command_id", "control_of", "limits_of", "options_of", "run_started_at"]
 
 
 def control_of(project: str, job: str) -> StreamControl:
@@ -58,33 +56,21 @@ def run_started_at(context: Context) -> int | None:
     return int(when.timestamp() * 1_000_000)
 
 
-def ask(control: StreamControl, command: Command) -> Asked:
-    """Carry out a command; a refusal that stays fails the task at once, whatever its retries."""
-    with asking():
-        return control.ask(command)
-
-
 @contextmanager
 def asking() -> Iterator[None]:
     """Turn what only a person can mend, by its exit code, into a failure that Airflow does not try again."""
     try:
         yield
-    except PenstockError as why:
-        if why.exit_code != EXIT_PERSON:
+    except (PenstockError, ValueError) as why:
+        if isinstance(why, PenstockError) and why.exit_code != EXIT_PERSON:
             raise
-        raise AirflowFailException(str(why)) from why
-    except ValueError as why:
         raise AirflowFailException(str(why)) from why
 
 
 def limits_of(rows: object) -> Limits | None:
     """Read what a form says of rows: nothing leaves the limits as they are."""
-    text = str(rows or "").strip()
-    if not text:
-        return None
-    if not text.isdecimal() or int(text) < 1:
-        raise AirflowFailException(f"{text!r} is not a number of rows, 1 or more")
-    return Limits(rows=int(text))
+    number = _count(rows, "rows")
+    return None if number is None else Limits(rows=number)
 
 
 def options_of(
@@ -96,21 +82,17 @@ def options_of(
     `state` maps steps to tables, or is `STEP=TABLE` once or several times; `drop` are names of steps. A text has them
     with blanks between. Raises AirflowFailException for what is none of it.
     """
-    number = str(partitions or "").strip()
-    if number and (not number.isdecimal() or int(number) < 1):
-        raise AirflowFailException(f"{number!r} is not a number of partitions, 1 or more")
+    number = _count(partitions, "partitions")
     words = [f"{step}={table}" for step, table in state.items()] if isinstance(state, Mapping) else _words(state)
-    dropped = _words(drop)
-    if unknown := [step for step in dropped if not is_name(step)]:
-        raise AirflowFailException(f"{unknown[0]!r} is no name of a step")
-    try:
-        tables = parse_state(words)
-    except ValueError as why:
-        raise AirflowFailException(str(why)) from None
-    options = StartOptions(
-        partitions=int(number) if number else None, state=tables, truncate_sinks=truncate_sinks, drop=tuple(dropped)
-    )
-    return None if options == StartOptions() else options
+    with asking():
+        return StartOptions.given(partitions=number, state=words, truncate_sinks=truncate_sinks, drop=_words(drop))
+
+
+def _count(value: object, noun: str) -> int | None:
+    text = str(value or "").strip()
+    if text and (not text.isdecimal() or int(text) < 1):
+        raise AirflowFailException(f"{text!r} is not a number of {noun}, 1 or more")
+    return int(text) if text else None
 
 
 def _words(names: Sequence[str] | str | None) -> list[str]:

@@ -27,7 +27,7 @@ from penstock.airflow.operators import RestartStream, StartStream, WaitStream
 from penstock.airflow.projects import project_of
 from penstock.airflow.task_settings import commands, default_args, follows, placing_of, waits
 from penstock.airflow.upkeep import CheckpointUpkeep, QualityReport
-from penstock.errors import PenstockError
+from penstock.config.schema import AirflowSection
 from penstock.graph.partitions import MOST_PARTITIONS
 from penstock.runtime.process.project import Project
 from penstock.supervise.events.assets import asset_uri
@@ -181,7 +181,8 @@ def _job_param(jobs: list[str]) -> Param:
 
 def _stream_dag(project: Project, job: str, starts: dict[str, str]) -> DAG:
     """Return deploy -> healthy -> supervise for one job; on a schedule each run ends when what was there is done."""
-    schedule, placing = _schedule(project, job), placing_of(project, job)
+    placing = placing_of(project, job)
+    schedule = placing.schedule if isinstance(placing, AirflowSection) else None
     doc = (
         f"Starts the stream `{job}`, waits until it runs, and follows it to its end. The stream keeps running when a "
         "task, a worker or Airflow itself dies, because the supervisor runs it."
@@ -237,10 +238,3 @@ def configured(project: Project) -> list[str]:
     """Return the jobs that have both a module and a configuration."""
     files = (project.root / "conf" / "jobs").glob("*.toml")
     return sorted(path.stem for path in files if path.stem in project.job_names())
-
-
-def _schedule(project: Project, job: str) -> str | None:
-    try:
-        return project.settings(job).airflow.schedule
-    except PenstockError:
-        return None  # a run says what is wrong, and for which key

@@ -18,6 +18,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from penstock.checkpoint.log.queries import Recent, newest_commits, newest_saves
 from penstock.checkpoint.roots import control_store, job_log
 from penstock.checkpoint.storage.folder import CheckpointFolder
@@ -33,6 +35,7 @@ _OFFERED = 20
 _PRIVATE = 0o700
 
 Starts = dict[str, str]
+_KNOWN = TypeAdapter(dict[str, Starts])
 
 
 def offered(project: Project, jobs: list[str], *, budget: float = BUDGET) -> dict[str, Starts]:
@@ -105,17 +108,9 @@ def _read(file: Path) -> dict[str, Starts]:
         state = file.parent.stat()
         if state.st_uid != os.getuid() or state.st_mode & 0o022:
             return {}
-        known = json.loads(file.read_text(encoding="utf-8"))
+        return _KNOWN.validate_json(file.read_bytes())
     except (OSError, ValueError):
         return {}
-    return known if _is_sound(known) else {}
-
-
-def _is_sound(known: object) -> bool:
-    return isinstance(known, dict) and all(
-        isinstance(starts, dict) and all(isinstance(label, str) for label in starts.values())
-        for starts in known.values()
-    )
 
 
 def _write(file: Path, known: dict[str, Starts]) -> None:

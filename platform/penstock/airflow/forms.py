@@ -29,9 +29,8 @@ def exactly(pattern: str) -> str:
 
 
 def new_dag(
-    name: str, doc: str, params: dict[str, Param], *, defaults: dict[str, Any], schedule: Any = None,
-    tags: tuple[str, ...] = (), runs: int = 1_000,
-) -> DAG:  # fmt: skip
+    name: str, doc: str, params: dict[str, Param], *, defaults: dict[str, Any], schedule: Any = None, runs: int = 1_000
+) -> DAG:
     """Return a DAG that can be triggered at once; without a schedule only people and other programs trigger it.
 
     `runs` are the runs at one time: a run that follows a stream must not keep a command to another stream waiting.
@@ -45,7 +44,7 @@ def new_dag(
         catchup=False,
         is_paused_upon_creation=False,
         default_args=defaults,
-        tags=["penstock", *tags],
+        tags=["penstock"],
         doc_md=doc,
         params=params,
     )

@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from penstock.airflow.awaiting import AskingOperator, StreamOperator, is_deferrable
 from penstock.airflow.cli_process import RunsPenstock
 from penstock.airflow.command_context import asking, command_id, limits_of, options_of
-from penstock.airflow.triggers import awaited, through
+from penstock.airflow.triggers import AWAITED, through
 from penstock.checkpoint.log.restore_queries import find_restore_by_command
 from penstock.checkpoint.roots import job_log
 from penstock.errors import SupervisorAbsent
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RestartStream", "StartStream", "WaitStream", "generation_of"]
 
-_RUNS = awaited("healthy")
+_RUNS = AWAITED["healthy"]
 
 
 class StartStream(RunsPenstock, StreamOperator):
@@ -117,7 +117,7 @@ class RestartStream(StartStream, AskingOperator):
             raise AirflowSkipException(f"nothing was restarted: generation {generation} of {self.job} is over")
         if answer["outcome"] == CommandResult.STALE.value:
             raise AirflowFailException(f"nothing was restarted: {_newer(self._control().newest())}")
-        return self._when_so(context, answer)
+        return self.execute_complete(context, None, answer)
 
     def _outcome(self, stream: Stream, said: dict[str, Any], context: Context) -> dict[str, Any]:
         asked = int(said["generation"])
@@ -174,7 +174,7 @@ class WaitStream(ResumableJobMixin, StreamOperator):
             self._wait_without_worker(
                 event, "execute_complete", generation=stream.first, until=self.until, begun=begun, first=stream.first
             )
-        return self._ended(first)
+        return self.get_job_result(first, context)
 
     def submit_job(self, context: Any) -> int:
         """Return the generation that the stream began with: nothing is submitted by who waits."""
@@ -206,7 +206,7 @@ class WaitStream(ResumableJobMixin, StreamOperator):
             first = self._followed(first, context).first
             if self._is_there(stream.phase):
                 break
-        return self._ended(first)
+        return self.get_job_result(first, context)
 
     def _followed(self, first: int, context: Context) -> Stream:
         """Return the stream's newest record; a restarted stream is followed, or left to the run that restarted it."""
@@ -220,7 +220,7 @@ class WaitStream(ResumableJobMixin, StreamOperator):
         return stream
 
     def _is_there(self, phase: Phase) -> bool:
-        return phase in awaited(self.until)
+        return phase in AWAITED[self.until]
 
     def _give_up(self, why: SupervisorAbsent) -> NoReturn:
         if self.until == "end":
@@ -228,16 +228,13 @@ class WaitStream(ResumableJobMixin, StreamOperator):
         super()._give_up(why)
 
     def get_job_result(self, external_id: Any, context: Any) -> dict[str, Any]:
-        """Return {job, first, phase, generation, restarts}."""
-        return self._ended(external_id)
-
-    def _ended(self, first: int) -> dict[str, Any]:
+        """Return {job, first, phase, generation, restarts}; fails where the stream came to another end."""
         stream = self._control().newest()
         if stream.phase.is_final and not self._is_there(stream.phase):
             raise AirflowFailException(f"{self.job} is {stream.phase.value}: {stream.reason or ''}")
         self.log.info("%s is %s", self.job, stream.phase.value)
         facts = {"generation": stream.generation, "restarts": stream.restarts}
-        return {"job": self.job, "first": first, "phase": stream.phase.value, **facts}
+        return {"job": self.job, "first": external_id, "phase": stream.phase.value, **facts}
 
 
 def _newer(stream: Stream) -> str:

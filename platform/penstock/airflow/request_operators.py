@@ -47,7 +47,7 @@ class StopStream(AskingOperator):
         generation = generation_of(self.generation)
         asked = self._ask(context, Command(verb=self.verb, id=command_id(context), generation=generation))
         answer = {"job": self.job, "generation": asked.generation, "outcome": asked.outcome.value}
-        return answer if asked.outcome is CommandResult.STALE else self._when_so(context, answer)
+        return answer if asked.outcome is CommandResult.STALE else self.execute_complete(context, None, answer)
 
 
 class DrainStream(StopStream):

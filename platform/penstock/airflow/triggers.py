@@ -12,23 +12,17 @@ from penstock.airflow.command_context import control_of
 from penstock.errors import SupervisorAbsent
 from penstock.supervise.stream import Phase
 
-__all__ = ["StreamTrigger", "awaited", "through"]
+__all__ = ["AWAITED", "StreamTrigger", "through"]
 
 _POLL = 5.0
-
-
-_AWAITED = {
+AWAITED = {
     "healthy": (Phase.RUNNING, Phase.DRAINING, Phase.FINISHED),
     "end": (Phase.STOPPED, Phase.FINISHED),
     "stopped": (Phase.STOPPED, Phase.FINISHED),
     "drained": (Phase.FINISHED,),
     "suspended": (Phase.SUSPENDED,),
 }
-
-
-def awaited(until: str) -> tuple[Phase, ...]:
-    """Return the phases that end a wait."""
-    return _AWAITED[until]
+"""The phases that end a wait."""
 
 
 def through(until: str) -> tuple[Phase, ...]:
@@ -60,7 +54,7 @@ class StreamTrigger(BaseTrigger):
         while True:
             stream = await asyncio.to_thread(control.newest)
             over = stream.phase.is_final and stream.phase not in through(self.until)
-            if stream.first > self.first or over or stream.phase in awaited(self.until):
+            if stream.first > self.first or over or stream.phase in AWAITED[self.until]:
                 yield TriggerEvent({"phase": stream.phase.value})  # type: ignore[no-untyped-call]
                 return
             try:

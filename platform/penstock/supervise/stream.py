@@ -7,13 +7,15 @@ Times are UTC microseconds since 1970.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import Annotated, Self
 
 from pydantic import Field, JsonValue
 
 from penstock.checkpoint.log.entries import Record
-from penstock.runtime.restore.target import RestoreTarget, parse_start
+from penstock.graph.names import is_name
+from penstock.runtime.restore.target import RestoreTarget, parse_start, parse_state
 
 __all__ = ["Answered", "DriverSlot", "Limits", "Phase", "StartOptions", "Stream", "Wish", "begins_from"]
 
@@ -75,6 +77,20 @@ class StartOptions(Record):
     state: dict[str, str] = Field(default_factory=dict)
     truncate_sinks: bool = False
     drop: tuple[str, ...] = ()
+
+    @classmethod
+    def given(
+        cls, *, partitions: int | None, state: Iterable[str], truncate_sinks: bool, drop: Iterable[str]
+    ) -> StartOptions | None:
+        """Return the options that a command line or a form gives, None for none; raises ValueError.
+
+        `state` is `STEP=TABLE`, each, and `drop` are names of steps.
+        """
+        steps = tuple(drop)
+        if unknown := [step for step in steps if not is_name(step)]:
+            raise ValueError(f"{unknown[0]!r} is no name of a step")
+        options = cls(partitions=partitions, state=parse_state(state), truncate_sinks=truncate_sinks, drop=steps)
+        return None if options == cls() else options
 
     @property
     def of_older_code(self) -> StartOptions | None:

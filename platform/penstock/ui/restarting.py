@@ -11,10 +11,9 @@ from penstock.checkpoint.log.batch_report import BatchReport, shown_moment
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import PenstockError
-from penstock.graph.names import is_name
 from penstock.quality.held.release import undone_by_restore
 from penstock.runtime.inspect.job_status import KeptCheckpoint
-from penstock.runtime.restore.target import Superseded, find_superseded, parse_state
+from penstock.runtime.restore.target import Superseded, find_superseded
 from penstock.supervise.stream import StartOptions, begins_from
 from penstock.ui.error_texts import Trouble
 
@@ -72,16 +71,8 @@ class Wanted:
 
     def options(self) -> StartOptions | None:
         """Return the options of the start; raises ValueError for what is none."""
-        for step in self.drop:
-            if not is_name(step):
-                raise ValueError(f"{step!r} is no name of a step")
-        options = StartOptions(
-            partitions=_count(self.partitions, "partitions"),
-            state=parse_state(self.state),
-            truncate_sinks=self.truncate,
-            drop=self.drop,
-        )
-        return None if options == StartOptions() else options
+        partitions = _count(self.partitions, "partitions")
+        return StartOptions.given(partitions=partitions, state=self.state, truncate_sinks=self.truncate, drop=self.drop)
 
     def words(self) -> str:
         """Return the arguments of `penstock restart` that say the same."""
