@@ -19,7 +19,7 @@ __all__ = ["project_of", "project_of_pages", "refuse_root_of_bundle"]
 
 def project_of(file: str) -> Project:
     """Return the project of a DAG file; raises ConfigError where there is none."""
-    return _said() or find_project(Path(file).parent)
+    return _configured() or find_project(Path(file).parent)
 
 
 def project_of_pages() -> Project:
@@ -27,7 +27,7 @@ def project_of_pages() -> Project:
 
     Raises ConfigError where there is none.
     """
-    project = _said()
+    project = _configured()
     if project is not None:
         return project
     wrong = None
@@ -48,13 +48,13 @@ def refuse_root_of_bundle(root: CheckpointFolder) -> None:
 
     if root.here.is_relative_to(Path(get_bundle_storage_root_path()).resolve()):  # type: ignore[no-untyped-call]
         raise ConfigError(
-            "the checkpoint root lies in a DAG bundle, whose folder is another for each version; say an absolute root "
-            "in [checkpoint], or the supervisor's project as `project` in [penstock] of airflow.cfg",
+            "the checkpoint root lies in a DAG bundle, whose folder changes with each version; say an absolute root in "
+            "[checkpoint], or the supervisor's project as `project` in [penstock] of airflow.cfg",
             where=str(root),
         )
 
 
-def _said() -> Project | None:
+def _configured() -> Project | None:
     configured = conf.get("penstock", "project", fallback="")
     return find_project(given=Path(configured)) if configured else None
 

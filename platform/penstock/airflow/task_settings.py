@@ -39,7 +39,11 @@ def placing_of(project: Project, job: str | None = None) -> AirflowDefaults:
 def default_args(placing: AirflowDefaults) -> dict[str, Any]:
     """Return the `default_args` of a DAG: a few tries, and what the configuration says."""
     settings = {"owner": placing.owner, "queue": placing.queue, **dict(placing.default_args)}
-    filled = {name: _value(value) for name, value in settings.items() if value is not None}
+    filled = {
+        name: timedelta(microseconds=value.micros) if isinstance(value, Duration) else value
+        for name, value in settings.items()
+        if value is not None
+    }
     return {"retries": TRIES, "retry_delay": RETRY, **filled}
 
 
@@ -49,8 +53,14 @@ def commands(placing: AirflowDefaults) -> dict[str, Any]:
 
 
 def waits(placing: AirflowDefaults) -> dict[str, Any]:
-    """Return the arguments of a task that waits for a stream: whether it holds a worker slot meanwhile."""
-    deferrable = _said_to_airflow() if placing.deferrable is None else placing.deferrable
+    """Return the arguments of a task that waits for a stream: whether it holds a worker slot meanwhile.
+
+    Of Airflow's `[operators] default_deferrable` only the environment counts: Airflow writes its own default, false,
+    into each airflow.cfg that it makes.
+    """
+    deferrable = placing.deferrable
+    if deferrable is None and "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE" in os.environ:
+        deferrable = conf.getboolean("operators", "default_deferrable")
     return {"deferrable": deferrable is not False}
 
 
@@ -67,17 +77,3 @@ def follows(placing: AirflowDefaults) -> dict[str, Any]:
         **waits(placing),
     }
     return arguments if placing.pool is None else {**arguments, "pool": placing.pool}
-
-
-def _value(value: Any) -> Any:
-    """Return an argument as Airflow takes it."""
-    return timedelta(microseconds=value.micros) if isinstance(value, Duration) else value
-
-
-def _said_to_airflow() -> bool | None:
-    """Return what the environment says of `[operators] default_deferrable`.
-
-    The file cannot be asked: Airflow writes its own default, false, into each airflow.cfg that it makes.
-    """
-    is_set = "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE" in os.environ
-    return conf.getboolean("operators", "default_deferrable") if is_set else None

@@ -52,11 +52,9 @@ class QualityReport(PenstockOperator):
             reports += [report for report in made if report["windows"] or not number]
             if not any(report["more"] for report in made):
                 break
-        if self.fail and any(report["verdict"] == "failed" for report in reports):
-            raise AirflowFailException(
-                "windows failed: "
-                + ", ".join(sorted({report["check"] for report in reports if report["verdict"] == "failed"}))
-            )
+        failed = {report["check"] for report in reports if report["verdict"] == "failed"}
+        if self.fail and failed:
+            raise AirflowFailException(f"windows failed: {', '.join(sorted(failed))}")
         return reports
 
 

@@ -35,11 +35,11 @@ def check(*, json: Json = False, project: ProjectFolder = None, debug: Debug = F
     from penstock.config.toml_reader import shown_path
 
     with outcome(debug=debug):
-        found = project_at(project)
-        checkpoint_root(found.root)  # what is wrong for all jobs is raised once
-        load_events(found.root)
-        problems_of = {job: list(_problems(found, job)) for job in found.job_names()}
-        problems_of |= {name: [what] for name, what in _without_module(found)}
+        here = project_at(project)
+        checkpoint_root(here.root)  # what is wrong for all jobs is raised once
+        load_events(here.root)
+        problems_of = {job: list(_problems(here, job)) for job in here.job_names()}
+        problems_of |= {name: [what] for name, what in _without_module(here)}
         if json:
             write_json(problems_of)
         else:
@@ -49,7 +49,7 @@ def check(*, json: Json = False, project: ProjectFolder = None, debug: Debug = F
                     print(f"  {problem}")
         bad = [name for name, problems in problems_of.items() if problems]
         if bad:
-            raise ConfigError(f"{', '.join(bad)} cannot run", where=shown_path(found.root / "conf"))
+            raise ConfigError(f"{', '.join(bad)} cannot run", where=shown_path(here.root / "conf"))
 
 
 def _problems(project: Project, job: str) -> Iterator[str]:

@@ -9,8 +9,8 @@ import typer
 
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.checkpoint.storage.locate import is_url
-from penstock.cli.options import Debug, JobName, Json, ProjectFolder
-from penstock.cli.outcome import outcome, project_at, refusing, shown_moment, write_json
+from penstock.cli.options import Debug, JobName, Json, ProjectFolder, checkpoint_at
+from penstock.cli.outcome import outcome, project_at, shown_moment, write_json
 from penstock.errors import CannotCopy
 
 if TYPE_CHECKING:
@@ -149,10 +149,7 @@ def _move(source: LocalFolder, root: CheckpointFolder, job: str, me: Identity, *
 
 
 def _start(text: str) -> RestoreTarget:
-    from penstock.runtime.restore.target import parse_start
-
-    with refusing("--at"):
-        start = parse_start(f"batch={text}" if text.isdecimal() else text)
+    start = checkpoint_at(text)
     if start.snapshot is not None or (start.restore and not start.goes_back):
         raise typer.BadParameter("an export is of a kept batch or a saved checkpoint", param_hint="--at")
     return start

@@ -11,6 +11,7 @@ from penstock.cli.outcome import outcome, write_json
 from penstock.errors import CheckpointError, RootMissing
 
 if TYPE_CHECKING:
+    from penstock.checkpoint.log.log import Log
     from penstock.checkpoint.storage.folder import CheckpointFolder
     from penstock.runtime.inspect.fsck import Verified
 
@@ -46,7 +47,7 @@ def fsck(
     with outcome(debug=debug):
         # What stands on HDFS is asked for, and not what is left of it here.
         with root_of(root).uncached() as folder:
-            verified = {job.name: _verified(job) for job in _jobs(folder)}
+            verified = {job.name: _verified(log, job) for job, log in _logs(folder).items()}
         if json:
             write_json({"root": root, "jobs": {job: result.to_json() for job, result in verified.items()}})
         else:
@@ -56,28 +57,25 @@ def fsck(
             raise corrupt(root, f"damaged: {', '.join(damaged)}")
 
 
-def _jobs(root: CheckpointFolder) -> list[CheckpointFolder]:
-    """Return the folders of checkpoints below a root; a job's own folder is one as well."""
+def _logs(root: CheckpointFolder) -> dict[CheckpointFolder, Log]:
+    """Return the logs below a root by the folders of their checkpoints; a job's own folder is one as well."""
     from penstock.checkpoint.roots import job_log
 
-    if job_log(root) is not None:
-        return [root]
+    if (log := job_log(root)) is not None:
+        return {root: log}
     try:
         names = root.folders()
     except RootMissing:
         raise typer.BadParameter(f"there is no such folder: {root}", param_hint="ROOT") from None
-    folders = [root / name for name in names if job_log(root / name) is not None]
-    if not folders:
+    logs = {root / name: log for name in names if (log := job_log(root / name)) is not None}
+    if not logs:
         raise typer.BadParameter(f"there is no checkpoint below it: {root}", param_hint="ROOT")
-    return folders
+    return logs
 
 
-def _verified(folder: CheckpointFolder) -> Verified:
-    from penstock.checkpoint.roots import job_log
+def _verified(log: Log, folder: CheckpointFolder) -> Verified:
     from penstock.runtime.inspect.fsck import Finding, Verified, verify
 
-    log = job_log(folder)
-    assert log is not None
     try:
         return verify(log, folder)
     except CheckpointError as why:  # there is no way to go on in this log, so nothing of it is shown

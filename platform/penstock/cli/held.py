@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.options import Debug, JobName, Json, ProjectFolder
+from penstock.cli.options import Debug, Json, ProjectFolder, job_group
 from penstock.cli.outcome import columns, outcome, project_at, show, shown_moment, write_json
 from penstock.errors import HeldNotFound, HolderAlive
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from penstock.checkpoint.log.recovery import Recovered
+    from penstock.checkpoint.log.log import Log
     from penstock.checkpoint.storage.folder import CheckpointFolder
     from penstock.quality.held.decision_records import Decision, HeldDecision
     from penstock.quality.held.release import HeldBatch, SessionOnDemand
@@ -27,11 +28,9 @@ _POLLS = 10
 
 BatchId = Annotated[int, typer.Argument(metavar="N", min=0, help="The batch.", show_default=False)]
 
-commands = typer.Typer(
-    name="held",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="""Decide on batches that a gate has held.
+commands = job_group(
+    "held",
+    """Decide on batches that a gate has held.
 
     \b
     Examples:
@@ -42,15 +41,10 @@ commands = typer.Typer(
 )
 
 
-# The job stands between `held` and what to do, so it is an argument of the group.
-@commands.callback()
-def _held(context: typer.Context, job: JobName) -> None:
-    context.obj = job
-
-
 @commands.command("list")
 def _list(context: typer.Context, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
     """List the held batches that wait for a decision."""
+    from penstock.checkpoint.log.recovery import recover
     from penstock.checkpoint.roots import control_store
     from penstock.quality.held.decision_records import HeldRecords
     from penstock.quality.held.release import undecided
@@ -58,8 +52,8 @@ def _list(context: typer.Context, *, json: Json = False, project: ProjectFolder 
     job = context.obj
     with outcome(debug=debug):
         root = project_at(project).settings(job).root
-        recovered = _recovered(root, job)
-        batches = [] if recovered is None else undecided(HeldRecords(control_store(root), job), recovered)
+        log = _log(root, job)
+        batches = [] if log is None else undecided(HeldRecords(control_store(root), job), recover(log))
         if json:
             write_json({"job": job, "held": [_to_json(held) for held in batches]})
         elif not batches:
@@ -84,11 +78,8 @@ def _add_decision(verb: str, summary: str) -> None:
 
         with outcome(debug=debug):
             loaded = project_at(project).load(context.obj)
-            spark = SessionOnDemand(lambda: open_spark(loaded, here=True))
-            try:
+            with closing(SessionOnDemand(lambda: open_spark(loaded, here=True))) as spark:
                 ruling = _decided(loaded, batch, Decision(verb), spark)
-            finally:
-                spark.close()
             if json:
                 write_json({"batch": batch, "decision": verb, "rows": dict(ruling.rows)})
             else:
@@ -104,7 +95,8 @@ _add_decision("discard", "Drop a held batch, with a count. It cannot be undone."
 def _decided(loaded: LoadedJob, batch: int, decision: Decision, spark: SessionOnDemand) -> HeldDecision:
     """Have the driver decide that runs, or decide in its place; returns when that is done."""
     from penstock.checkpoint.log.metadata import read_metadata
-    from penstock.checkpoint.roots import control_store, job_log
+    from penstock.checkpoint.log.recovery import recover
+    from penstock.checkpoint.roots import control_store
     from penstock.quality.held.decision_records import HeldRecords
     from penstock.quality.held.release import find_held
     from penstock.quality.held.requests import AGAIN, HeldAsks
@@ -115,15 +107,14 @@ def _decided(loaded: LoadedJob, batch: int, decision: Decision, spark: SessionOn
     from penstock.time.clock import SystemClock
 
     name, root = loaded.job.name, loaded.settings.root
-    recovered = _recovered(root, name)
-    log = job_log(root / name)
-    if recovered is None or log is None:
+    log = _log(root, name)
+    if log is None:
         raise HeldNotFound(f"job {name!r} has no checkpoint, so it holds nothing", where=str(root / name))
     control = control_store(root)
     records, asks, status = HeldRecords(control, name), HeldAsks(control, name), StatusRecords(control, name)
     uuid, staged = read_metadata((root / name).store()).uuid, root / name / "staged"
     work = HeldWork(records, log, loaded.job.graph(), uuid=uuid, staged=staged, spark=spark)
-    find_held(records, recovered, batch)  # what is not held is said before anybody is asked
+    find_held(records, recover(log), batch)  # what is not held is said before anybody is asked
     clock = SystemClock()
     asked: str | None = None
     asked_at: float | None = None
@@ -144,15 +135,15 @@ def _decided(loaded: LoadedJob, batch: int, decision: Decision, spark: SessionOn
                 return ruling
 
 
-def _recovered(root: CheckpointFolder, job: str) -> Recovered | None:
-    from penstock.checkpoint.log.recovery import recover
+def _log(root: CheckpointFolder, job: str) -> Log | None:
+    """Return the log of a job that has not moved away, None where there is none."""
     from penstock.checkpoint.log.takeover import refuse_moved, survey
     from penstock.checkpoint.roots import job_log
 
     log = job_log(root / job)
     if log is not None:
         refuse_moved(log, survey(log))  # what is held is decided on where the job goes on
-    return None if log is None else recover(log)
+    return log
 
 
 def _table(batches: list[HeldBatch]) -> Table:

@@ -15,37 +15,13 @@ from penstock.errors import ConfigError, FilesInTheWay
 __all__ = ["DAGS", "commands", "job_files", "project_files"]
 
 commands = typer.Typer(rich_markup_mode=None)
-DAGS = {
-    "streams.py": (
-        "A DAG for each job in conf/jobs: start its stream, wait until it is healthy, follow it to its end.",
-        "from penstock.airflow import stream_dags",
-        "globals().update(stream_dags(__file__))",
-    ),
-    "restart_from_checkpoint.py": (
-        "Restart a stream from a checkpoint that you choose in the trigger form.",
-        "from penstock.airflow import restart_dag",
-        "dag = restart_dag(__file__)",
-    ),
-    "stream_requests.py": (
-        (
-            "A DAG for each request of a stream: stop, drain, suspend, resume, limit, save, "
-            "release and discard held batches."
-        ),
-        "from penstock.airflow import request_dags",
-        "globals().update(request_dags(__file__))",
-    ),
-    "quality_reports.py": (
-        "Make quality reports when streams have published windows, and on demand.",
-        "from penstock.airflow import report_dag",
-        "dag = report_dag(__file__)",
-    ),
-    "checkpoint_upkeep.py": (
-        "Verify once a day every checkpoint that streams can restore.",
-        "from penstock.airflow import upkeep_dag",
-        "dag = upkeep_dag(__file__)",
-    ),
-}
-"""Each DAG file by name: its docstring, its import, and the line that makes the DAGs."""
+DAGS = (
+    "streams.py",
+    "restart_from_checkpoint.py",
+    "stream_requests.py",
+    "quality_reports.py",
+    "checkpoint_upkeep.py",
+)
 
 
 @commands.command()
@@ -97,9 +73,7 @@ def project_files() -> dict[Path, str]:
     """Return the files of a project that are of no one job, by path from its root."""
     from penstock.runtime.process.project import MARK
 
-    dags = {
-        Path("dags", name): f'"""{doc}"""\n\n{imports}\n\n{makes}\n' for name, (doc, imports, makes) in DAGS.items()
-    }
+    dags = {Path("dags", name): _template(f"dag_{name}") for name in DAGS}
     return {MARK: _template("project.toml"), Path(".gitignore"): _template("gitignore"), **dags}
 
 

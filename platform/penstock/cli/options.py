@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.outcome import refusing
 from penstock.graph.names import is_name
+
+if TYPE_CHECKING:
+    from penstock.runtime.restore.target import RestoreTarget
+    from penstock.supervise.stream import StartOptions
 
 __all__ = [
     "AvailableNow",
@@ -22,9 +26,23 @@ __all__ = [
     "ProjectFolder",
     "State",
     "TruncateSinks",
+    "beginning",
     "checked_command_id",
-    "state_tables",
+    "checkpoint_at",
+    "job_group",
+    "start_options",
 ]
+
+
+def job_group(name: str, text: str) -> typer.Typer:
+    """Return a group of commands that has the job as its argument; the commands find it in the `obj` of the context."""
+    group = typer.Typer(name=name, no_args_is_help=True, rich_markup_mode=None, help=text)
+
+    @group.callback()
+    def _take(context: typer.Context, job: JobName) -> None:
+        context.obj = job
+
+    return group
 
 
 def _step_names(given: list[str] | None) -> list[str] | None:
@@ -46,12 +64,35 @@ def checked_command_id(given: str | None) -> str | None:
     return given
 
 
-def state_tables(given: list[str] | None) -> dict[str, str]:
-    """Return the tables that `--state` gives to steps, by step."""
-    from penstock.runtime.restore.target import parse_state
+def start_options(
+    partitions: int | None, state: list[str] | None, drop: list[str] | None, *, truncate_sinks: bool
+) -> StartOptions | None:
+    """Return the options of a start, None where none was given."""
+    from penstock.supervise.stream import StartOptions
 
     with refusing("--state"):
-        return parse_state(given or ())
+        return StartOptions.given(
+            partitions=partitions, state=state or (), truncate_sinks=truncate_sinks, drop=drop or ()
+        )
+
+
+def beginning(start: str, options: StartOptions | None) -> RestoreTarget:
+    """Return where a start begins, by `--from` and the options that go with it."""
+    from penstock.runtime.restore.target import parse_start
+    from penstock.supervise.stream import begins_from
+
+    with refusing("--from"):
+        parse_start(start)
+    with refusing():
+        return begins_from(start, options)
+
+
+def checkpoint_at(text: str) -> RestoreTarget:
+    """Return the checkpoint that `--at` names: a batch by its number alone, others as `--from` does."""
+    from penstock.runtime.restore.target import parse_start
+
+    with refusing("--at"):
+        return parse_start(f"batch={text}" if text.isdecimal() else text)
 
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job: a module in jobs/.", show_default=False)]

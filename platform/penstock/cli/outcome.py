@@ -5,7 +5,6 @@ Commands share what this module defines. It imports nothing that costs time befo
 
 from __future__ import annotations
 
-import errno
 import json
 import sys
 import traceback
@@ -60,19 +59,16 @@ def outcome(
         configure_events(json=json, narrated=narrated)
     try:
         yield
-    except PenstockError as why:
-        if tell is not None:
-            tell(why)
-        _show(why, debug=debug)
-        raise typer.Exit(why.exit_code) from None
-    except OSError as why:
-        if why.errno == errno.EPIPE:  # whoever read our output has left, as `head` does
-            raise
-        raise _unexpected(why, debug=debug, tell=tell) from None
+    except BrokenPipeError:  # whoever read our output has left, as `head` does
+        raise
     except Exception as why:
         if type(why).__module__.split(".")[0] in ("typer", "click"):
             raise
-        raise _unexpected(why, debug=debug, tell=tell) from None
+        error = why if isinstance(why, PenstockError) else _unforeseen(why)
+        if tell is not None:
+            tell(error)
+        _show(error, debug=debug)
+        raise typer.Exit(error.exit_code) from None
 
 
 @contextmanager
@@ -132,34 +128,24 @@ def show(*parts: RenderableType) -> None:
     sys.stdout.write(text)
 
 
-def _show(error: PenstockError, *, debug: bool) -> None:
-    if debug:
-        traceback.print_exc()
-    lines = [error.what]
-    if error.where:
-        lines.append(f"where: {error.where}")
-    lines.append(f"do: {error.remedy}")
-    _block(error.code, lines)
-
-
-def _unexpected(why: Exception, *, debug: bool, tell: Callable[[PenstockError], None] | None) -> typer.Exit:
+def _unforeseen(why: Exception) -> PenstockError:
     frame = traceback.extract_tb(why.__traceback__)[-1]
     error = _Unforeseen(f"{type(why).__name__}: {why}", where=f"{frame.filename}:{frame.lineno}")
     error.__cause__ = why  # so that who is told has the traceback
-    if tell is not None:
-        tell(error)
-    _show(error, debug=debug)
-    return typer.Exit(error.exit_code)
+    return error
 
 
-def _block(title: str, lines: list[str]) -> None:
+def _show(error: PenstockError, *, debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+    lines = [error.what, *([f"where: {error.where}"] if error.where else []), f"do: {error.remedy}"]
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.panel import Panel
         from rich.text import Text
 
         Console(file=sys.stderr).print(
-            Panel(Text("\n".join(lines)), title=title, title_align="left", border_style="red")
+            Panel(Text("\n".join(lines)), title=error.code, title_align="left", border_style="red")
         )
     else:
-        print(f"{title} {lines[0]}", *(f"  {line}" for line in lines[1:]), sep="\n", file=sys.stderr)
+        print(f"{error.code} {lines[0]}", *(f"  {line}" for line in lines[1:]), sep="\n", file=sys.stderr)

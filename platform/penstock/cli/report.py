@@ -97,15 +97,13 @@ def _chosen(loaded: LoadedJob, check: str | None, *, if_any: bool) -> list[Targe
     from penstock.runtime.inspect.quality_report import targets_of
 
     targets = targets_of(loaded)
-    if not targets and if_any and check is None:
-        return []
-    if not targets:
-        raise ReportImpossible(f"{loaded.job.name} has no check on windows that a Delta table takes")
-    if check is None:
+    if check is None and (targets or if_any):
         return list(targets.values())
-    if check not in targets:
-        raise ReportImpossible(f"{loaded.job.name} has no check {check!r} on windows: {closest(check, list(targets))}")
-    return [targets[check]]
+    if check in targets:
+        return [targets[check]]
+    if check is None or not targets:
+        raise ReportImpossible(f"{loaded.job.name} has no check on windows that a Delta table takes")
+    raise ReportImpossible(f"{loaded.job.name} has no check {check!r} on windows: {closest(check, list(targets))}")
 
 
 def _selection(newest: int | None, since: str | None, until: str | None) -> Selection:

@@ -15,8 +15,10 @@ from penstock.cli.options import (
     ProjectFolder,
     State,
     TruncateSinks,
+    beginning,
+    start_options,
 )
-from penstock.cli.run import launched, target_of
+from penstock.cli.run import launched
 
 __all__ = ["commands"]
 
@@ -51,7 +53,7 @@ def restore(
     """  # noqa: D301 - click knows the character, not the two
     from penstock.runtime.process.launch import RunOrder
 
-    target = target_of(start, truncate=truncate_sinks, partitions=partitions, state=state)
+    target = beginning(start, start_options(partitions, state, drop, truncate_sinks=truncate_sinks))
     if not target.restore:
         raise typer.BadParameter("name the checkpoint to restore, or how to rewrite the state", param_hint="--from")
     order = RunOrder(start=target, drop=tuple(drop or ()), command=command, goes_on=False)

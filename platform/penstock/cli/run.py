@@ -21,16 +21,16 @@ from penstock.cli.options import (
     ProjectFolder,
     State,
     TruncateSinks,
+    beginning,
     checked_command_id,
-    state_tables,
+    start_options,
 )
-from penstock.cli.outcome import outcome, refusing, terminal
+from penstock.cli.outcome import outcome, terminal
 
 if TYPE_CHECKING:
     from penstock.runtime.process.launch import RunOrder
-    from penstock.runtime.restore.target import RestoreTarget
 
-__all__ = ["commands", "launched", "parse_gates", "target_of"]
+__all__ = ["commands", "launched", "parse_gates"]
 
 commands = typer.Typer(rich_markup_mode=None)
 _DECISIONS = ("publish", "drop", "hold")
@@ -116,7 +116,7 @@ def run(
     if logs is not None:
         _write_to_files(logs, generation)
     order = RunOrder(
-        start=target_of(start, truncate=truncate_sinks, partitions=partitions, state=state),
+        start=beginning(start, start_options(partitions, state, drop, truncate_sinks=truncate_sinks)),
         available_now=available_now,
         drain=drain,
         new_lineage=new_lineage,
@@ -181,14 +181,3 @@ def parse_gates(texts: Sequence[str]) -> dict[int, str]:
         if decisions.setdefault(int(number), word) != word:
             raise typer.BadParameter(f"batch {number} is named twice", param_hint="--gate")
     return decisions
-
-
-def target_of(text: str, *, truncate: bool, partitions: int | None, state: list[str] | None) -> RestoreTarget:
-    """Return where a start begins, from `--from` and the options that go with it."""
-    from penstock.runtime.restore.target import parse_start
-
-    tables = state_tables(state)
-    with refusing("--from"):
-        start = parse_start(text)
-    with refusing():
-        return start.having(partitions=partitions, state=tables, truncate=truncate)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.options import Debug, JobName, Json, ProjectFolder
+from penstock.cli.options import Debug, Json, ProjectFolder, job_group
 from penstock.cli.outcome import outcome, project_at, write_json
 from penstock.errors import CannotSkip
 
@@ -18,11 +19,9 @@ __all__ = ["commands"]
 
 SinkName = Annotated[str, typer.Argument(metavar="SINK", help="The sink.", show_default=False)]
 
-commands = typer.Typer(
-    name="sinks",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="""Compare sinks with the log, and reconcile them.
+commands = job_group(
+    "sinks",
+    """Compare sinks with the log, and reconcile them.
 
     \b
     Examples:
@@ -31,12 +30,6 @@ commands = typer.Typer(
       penstock sinks flights skip hourly_delays
     """,
 )
-
-
-# As with `held`, the job stands before what to do.
-@commands.callback()
-def _sinks(context: typer.Context, job: JobName) -> None:
-    context.obj = job
 
 
 @commands.command("list")
@@ -80,9 +73,8 @@ def _reconcile(job: str, verb: str, sink: str | None = None, *, json: bool, proj
         if log is None:
             raise CannotSkip(f"job {name!r} has no checkpoint yet", where=str(root / name))
         uuid = read_metadata((root / name).store()).uuid
-        spark = SessionOnDemand(lambda: open_spark(loaded, here=True))
-        sinks = SinksAtRest(loaded.job.graph(), root / name / "staged", spark)
-        try:
+        with closing(SessionOnDemand(lambda: open_spark(loaded, here=True))) as spark:
+            sinks = SinksAtRest(loaded.job.graph(), root / name / "staged", spark)
             if sink is None:
                 all_stands = stands(sinks, recover(log, Damage.LIST), uuid)
             else:
@@ -91,8 +83,6 @@ def _reconcile(job: str, verb: str, sink: str | None = None, *, json: bool, proj
                 me = Identity(holder=holder_name(), code_version=f"penstock sinks {verb}")
                 work = redo if verb == "redo" else skip
                 all_stands = [work(log, sinks, sink, uuid, me, watch.may_take_over)]
-        finally:
-            spark.close()
         if json:
             write_json({"job": name, "sinks": [_to_json(stand) for stand in all_stands]})
         else:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.options import Debug, JobName, Json, ProjectFolder
-from penstock.cli.outcome import columns, outcome, project_at, refusing, show
+from penstock.cli.options import Debug, JobName, Json, ProjectFolder, checkpoint_at
+from penstock.cli.outcome import columns, outcome, project_at, show
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,13 +57,11 @@ def state(
       penstock state flights hourly --where 'slice_start>=2013-01-31T00:00:00Z'
     """  # noqa: D301 - click knows the character, not the two
     from penstock.runtime.inspect.state_reader import chunks
-    from penstock.runtime.restore.target import parse_start
 
     with outcome(debug=debug):
         settings = project_at(project).settings(job)
         conditions = [parse_condition(text) for text in where or ()]
-        with refusing("--at"):
-            parse_start(f"batch={at}" if at.isdecimal() else at)
+        checkpoint_at(at)  # refuses what is none
         stored = chunks(settings.root, job, step, at=int(at) if at.isdecimal() else at)
         tables = (_filtered(table, conditions) for table in stored)
         if as_csv:

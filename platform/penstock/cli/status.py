@@ -37,12 +37,12 @@ def status(job: JobName, *, json: Json = False, project: ProjectFolder = None, d
     from penstock.time.clock import SystemClock
 
     with outcome(debug=debug):
-        found = read_status(project_at(project).settings(job), job, SystemClock())
+        facts = read_status(project_at(project).settings(job), job, SystemClock())
         if json:
-            write_json(found.to_json())
+            write_json(facts.to_json())
             return
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-        for name, value in _status_rows(found):
+        for name, value in _status_rows(facts):
             table.add_row(Text(name, style="bold"), Text(value))
         show(table)
 

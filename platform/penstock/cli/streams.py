@@ -21,9 +21,10 @@ from penstock.cli.options import (
     ProjectFolder,
     State,
     TruncateSinks,
-    state_tables,
+    beginning,
+    start_options,
 )
-from penstock.cli.outcome import outcome, project_at, refusing, show, shown_moment, write_json
+from penstock.cli.outcome import outcome, project_at, show, shown_moment, write_json
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -267,14 +268,15 @@ def _request(
 
 def _check(project: Project, job: str, command: Command) -> None:
     """Raise the error that the start of a restart would raise."""
-    from penstock.runtime.process.start_check import preflight
-    from penstock.supervise.stream import StartOptions, begins_from
+    from dataclasses import replace
 
-    options = command.options or StartOptions()
-    loaded = project.load(job, start=begins_from(command.start, options))
-    tables = {step: loaded.conf.path_of(table) for step, table in options.state.items()}
-    begins = begins_from(command.start, options.model_copy(update={"state": tables}))
-    preflight(loaded, begins, options.drop)
+    from penstock.runtime.process.start_check import preflight
+    from penstock.supervise.stream import begins_from
+
+    begins = begins_from(command.start, command.options)
+    loaded = project.load(job, start=begins)
+    tables = tuple((step, loaded.conf.path_of(table)) for step, table in begins.state)
+    preflight(loaded, replace(begins, state=tables), () if command.options is None else command.options.drop)
 
 
 def _limits(rows: str | None) -> Limits | None:
@@ -296,17 +298,8 @@ def _beginning(
     start: str, partitions: int | None, state: list[str] | None, drop: list[str] | None, *, truncate_sinks: bool
 ) -> dict[str, Any]:
     """Return where a Command begins: its `start`, and its `options`, None where none was given."""
-    from penstock.runtime.restore.target import parse_start
-    from penstock.supervise.stream import StartOptions, begins_from
-
-    given = StartOptions(
-        partitions=partitions, state=state_tables(state), truncate_sinks=truncate_sinks, drop=tuple(drop or ())
-    )
-    options = None if given == StartOptions() else given
-    with refusing("--from"):
-        parse_start(start)
-    with refusing():
-        begins_from(start, options)
+    options = start_options(partitions, state, drop, truncate_sinks=truncate_sinks)
+    beginning(start, options)  # refuses what does not go together
     return {"start": start, "options": options}
 
 
@@ -336,17 +329,6 @@ def _bound(limits: Limits | None) -> str:
 
 
 def _facts(job: str, stream: Stream) -> dict[str, object]:
-    driver = stream.driver
-    return {
-        "job": job,
-        "phase": stream.phase.value,
-        "wish": stream.wish.value,
-        "reason": stream.reason,
-        "since": stream.since,
-        "generation": stream.generation,
-        "first": stream.first,
-        "restarts": stream.restarts,
-        "limits": stream.limits.model_dump() if stream.limits is not None else None,
-        "version": stream.version,
-        "driver": driver.handle if driver is not None else None,
-    }
+    shown = {"phase", "wish", "reason", "since", "generation", "first", "limits", "version"}
+    handle = stream.driver.handle if stream.driver is not None else None
+    return {"job": job, **stream.model_dump(mode="json", include=shown), "restarts": stream.restarts, "driver": handle}

@@ -37,13 +37,12 @@ def upkeep(job: JobName, *, json: Json = False, project: ProjectFolder = None, d
         settings = project_at(project).settings(job)
         root = settings.root
         log = job_log(root / job)
-        verified = None
+        verified, swept = None, sweep_reports(root, job)
         if log is not None:
             with (root / job).uncached() as folder:
                 verified = verify(log, folder)
-        swept = sweep_reports(root, job)
-        if log is not None and verified is not None and not verified.problems:
-            swept += sweep_left(root / job, log, keep=settings.checkpoint.keep, now=time.time())
+            if not verified.problems:
+                swept += sweep_left(root / job, log, keep=settings.checkpoint.keep, now=time.time())
         if json:
             nothing = {"batches": 0, "files": 0, "bytes": 0, "problems": []}
             write_json({"job": job, **(nothing if verified is None else verified.to_json()), "swept": swept})

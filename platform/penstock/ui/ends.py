@@ -43,9 +43,10 @@ class SinkEnd:
 
 def sources_of(commit: Commit | None, left: object) -> tuple[SourceEnd, ...]:
     """Return the sources of the Commit in force; `left` is what the driver's record says of their rows."""
+    if commit is None:
+        return ()
     rows = left if isinstance(left, Mapping) else {}
-    sources = {} if commit is None else commit.sources
-    return tuple(_source(name, progress, rows.get(name)) for name, progress in sources.items())
+    return tuple(_source(name, progress, rows.get(name)) for name, progress in commit.sources.items())
 
 
 def sinks_of(commit: Commit | None, published: Mapping[str, int], tables: object) -> tuple[SinkEnd, ...]:

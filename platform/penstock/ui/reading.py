@@ -17,7 +17,6 @@ import structlog
 
 from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.roots import control_store, is_there, job_log, reports_folder
-from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.config.settings import load_settings
 from penstock.errors import PenstockError
 from penstock.quality.held.decision_records import HeldRecords
@@ -26,15 +25,13 @@ from penstock.runtime.process.project import Project
 from penstock.supervise.control import StreamControl
 from penstock.supervise.stream import Limits, Stream
 from penstock.time.clock import Clock
-from penstock.ui.driver_log import DriverLog, read_driver_log
 from penstock.ui.error_texts import Trouble
 from penstock.ui.gates import Gate, gates_of
 from penstock.ui.model import JobView, Reading, view_of
 from penstock.ui.restarting import RestartFacts
 
 __all__ = [
-    "NEWEST", "Broken", "Remembered", "look", "read_drivers", "read_gates", "read_restart", "read_streams",
-    "reports_of",
+    "NEWEST", "Broken", "Remembered", "look", "read_gates", "read_restart", "read_streams", "reports_of",
 ]  # fmt: skip
 
 log = structlog.get_logger()
@@ -62,30 +59,16 @@ def read_streams(project: Project, clock: Clock) -> list[JobView | Broken]:
     return [_or_broken(job, partial(read, job)) for job in project.job_names()]
 
 
-def look(project: Project, job: str, clock: Clock) -> JobView | Broken:
-    """Return the state of one job, with the history of its stream, or why it cannot be read."""
-    return _or_broken(job, lambda: _read(project, job, clock=clock, newest=NEWEST, history=True))
+def look(project: Project, job: str, clock: Clock) -> JobView:
+    """Return the state of one job, with the history of its stream."""
+    return _read(project, job, clock=clock, newest=NEWEST, history=True)
 
 
-def read_restart(project: Project, job: str) -> RestartFacts | Broken:
-    """Return what a restart of a job can begin from, and what it would undo, or why that cannot be read."""
-    return _or_broken(job, lambda: _read_restart(project, job))
-
-
-def read_gates(project: Project, job: str, newest: int) -> list[Gate] | Broken:
-    """Return the decisions of a job's gates in the newest batches, or why they cannot be read."""
-
-    def read() -> list[Gate]:
-        log = job_log(project.settings(job).root / job)
-        kept = () if log is None else recover(log, Damage.LIST, newest=newest).kept
-        return gates_of([checkpoint.commit for checkpoint in kept])
-
-    return _or_broken(job, read)
-
-
-def read_drivers(root: CheckpointFolder, job: str) -> DriverLog | Broken | None:
-    """Return the end of the log of a job's newest driver, None where there is none, or why it cannot be read."""
-    return _or_broken(job, lambda: read_driver_log(root, job))
+def read_gates(project: Project, job: str, newest: int) -> list[Gate]:
+    """Return the decisions of a job's gates in the newest batches."""
+    log = job_log(project.settings(job).root / job)
+    kept = () if log is None else recover(log, Damage.LIST, newest=newest).kept
+    return gates_of([checkpoint.commit for checkpoint in kept])
 
 
 def reports_of(project: Project, job: str) -> Path:
@@ -120,6 +103,10 @@ class Remembered:
             self._known[key] = (ended + max(_FRESH, _SHARE * (ended - begun)), answer)
             return answer
 
+    def of_job(self, project: Project, job: str, what: Hashable, read: Callable[[], Read]) -> Read | Broken:
+        """Return what `read` returned of a job, or why that cannot be read; `what` tells the reads of a job apart."""
+        return self.get((project.root, job, what), lambda: _or_broken(job, read))
+
 
 def _or_broken(job: str, read: Callable[[], Read]) -> Read | Broken:
     try:
@@ -130,7 +117,8 @@ def _or_broken(job: str, read: Callable[[], Read]) -> Read | Broken:
         return Broken(job, Trouble.of(why))
 
 
-def _read_restart(project: Project, job: str) -> RestartFacts:
+def read_restart(project: Project, job: str) -> RestartFacts:
+    """Return what a restart of a job can begin from, and what it would undo."""
     settings = project.settings(job)
     _, conf = load_settings(project.root, job, code=project.code)
     known = kept_checkpoints(settings, job)

@@ -70,5 +70,5 @@ class ReportPages:
 
     def _gates(self, project: Project, job: str, newest: int) -> list[Gate]:
         """Return what the gates of a job decided; nothing where its log cannot be read, as the page of the job says."""
-        gates = self._remembered.get((project.root, job, newest), lambda: read_gates(project, job, newest))
+        gates = self._remembered.of_job(project, job, newest, lambda: read_gates(project, job, newest))
         return [] if isinstance(gates, Broken) else gates

@@ -11,11 +11,12 @@ from penstock.runtime.process.project import Project
 from penstock.supervise.requests import Request as StreamRequest
 from penstock.time.clock import Clock
 from penstock.ui.charts import charts_of
+from penstock.ui.driver_log import read_driver_log
 from penstock.ui.error_texts import Trouble
 from penstock.ui.files import has_reports
 from penstock.ui.listing import listing_of
 from penstock.ui.model import JobView
-from penstock.ui.reading import NEWEST, Broken, Remembered, look, read_drivers, read_restart, read_streams, reports_of
+from penstock.ui.reading import NEWEST, Broken, Remembered, look, read_restart, read_streams, reports_of
 from penstock.ui.rendering import Renderer
 from penstock.ui.requests import ask_of, possible
 from penstock.ui.restarting import Wanted, plan_of, starts_of
@@ -68,7 +69,7 @@ class StreamPages:
         view = self._view(project, job)
         if isinstance(view, Broken):
             return self._renderer.broken(request, project, view)
-        read = self._remembered.get((project.root, job, "log"), lambda: read_drivers(root, job))
+        read = self._remembered.of_job(project, job, "log", lambda: read_driver_log(root, job))
         drivers, unread = (None, read.trouble) if isinstance(read, Broken) else (read, None)
         return self._renderer.page(
             request,
@@ -92,7 +93,7 @@ class StreamPages:
         """Show the form that triggers a restart, filled in from the address, and what that restart would do."""
         project = self._find()
         project.settings(job)
-        facts = self._remembered.get((project.root, job, "restart"), lambda: read_restart(project, job))
+        facts = self._remembered.of_job(project, job, "restart", lambda: read_restart(project, job))
         if isinstance(facts, Broken):
             return self._renderer.broken(request, project, facts)
         wanted = Wanted.of(request.query_params)
@@ -123,4 +124,4 @@ class StreamPages:
         return self._renderer.page(request, project, "ask.html", here="ask", title=title, view=view, ask=wanted)
 
     def _view(self, project: Project, job: str) -> JobView | Broken:
-        return self._remembered.get((project.root, job), lambda: look(project, job, self._clock))
+        return self._remembered.of_job(project, job, "state", lambda: look(project, job, self._clock))

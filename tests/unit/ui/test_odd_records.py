@@ -273,7 +273,7 @@ def test_a_driver_log_that_cannot_be_read_takes_no_page_away(site, monkeypatch):
     def broken(*_):
         raise PermissionError(13, "Permission denied", "_logs")
 
-    monkeypatch.setattr("penstock.ui.reading.read_driver_log", broken)
+    monkeypatch.setattr("penstock.ui.stream_pages.read_driver_log", broken)
     text = site.text("/jobs/orders")
     assert "The log cannot be read [Errno 13] Permission denied" in text
     assert "Batches and savepoints that can be restored" in text
