@@ -140,6 +140,6 @@ class AskingOperator(StreamOperator):
         return said
 
 
-def is_deferrable(said: bool | None) -> bool:  # noqa: FBT001 - as operators are given it
+def is_deferrable(wanted: bool | None) -> bool:  # noqa: FBT001 - as operators are given it
     """Return whether a task is deferred; None leaves it to Airflow."""
-    return conf.getboolean("operators", "default_deferrable", fallback=False) if said is None else said
+    return conf.getboolean("operators", "default_deferrable", fallback=False) if wanted is None else wanted

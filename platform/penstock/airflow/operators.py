@@ -43,6 +43,7 @@ class StartStream(RunsPenstock, StreamOperator):
     template_fields: Sequence[str] = (
         "job", "start", "rows", "note", "restart", "partitions", "state", "truncate_sinks", "drop"
     )  # fmt: skip
+    generation: int | str | None = None
 
     def __init__(
         self,
@@ -66,13 +67,10 @@ class StartStream(RunsPenstock, StreamOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask for the stream."""
-        return self._begin(context)
-
-    def _begin(self, context: Context, *, generation: int | None = None) -> dict[str, Any]:
         command = Command(
             verb=Verb.RESTART if _is_true(self.restart) else Verb.START,
             id=command_id(context),
-            generation=generation,
+            generation=generation_of(self.generation),
             start=self.start,
             options=options_of(self.partitions, self.state, self.drop, truncate_sinks=_is_true(self.truncate_sinks)),
             available_now=self.available_now,
@@ -111,8 +109,7 @@ class RestartStream(StartStream, AskingOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask, then wait until the stream runs; say so where it never came to that."""
-        generation = generation_of(self.generation)
-        answer = self._begin(context, generation=generation)
+        answer, generation = super().execute(context), generation_of(self.generation)
         if answer["outcome"] == CommandResult.STALE.value and generation is not None:
             raise AirflowSkipException(f"nothing was restarted: generation {generation} of {self.job} is over")
         if answer["outcome"] == CommandResult.STALE.value:

@@ -70,10 +70,11 @@ def follows(placing: AirflowDefaults) -> dict[str, Any]:
     Workers are renewed and storage has bad hours in the life of a stream.
     """
     tries = max(_TRIES_OF_A_LIFE, placing.default_args.retries or 0)
-    arguments = {
+    pool = {} if placing.pool is None else {"pool": placing.pool}
+    return {
         "priority_weight": placing.priority or 1,
         "retries": tries,
         "execution_timeout": None,
         **waits(placing),
+        **pool,
     }
-    return arguments if placing.pool is None else {**arguments, "pool": placing.pool}

@@ -39,7 +39,9 @@ def check(*, json: Json = False, project: ProjectFolder = None, debug: Debug = F
         checkpoint_root(here.root)  # what is wrong for all jobs is raised once
         load_events(here.root)
         problems_of = {job: list(_problems(here, job)) for job in here.job_names()}
-        problems_of |= {name: [what] for name, what in _without_module(here)}
+        for path in sorted((here.root / "conf" / "jobs").glob("*.toml")):
+            if path.stem not in problems_of:
+                problems_of[path.stem] = [f"there is no jobs/{path.stem}.py for {shown_path(path)}"]
         if json:
             write_json(problems_of)
         else:
@@ -81,11 +83,3 @@ def _problems(project: Project, job: str) -> Iterator[str]:
 
 def _in_words(why: PenstockError) -> str:
     return f"{why.code} {why.what}" + (f" ({why.where})" if why.where else "")
-
-
-def _without_module(project: Project) -> Iterator[tuple[str, str]]:
-    from penstock.config.toml_reader import shown_path
-
-    for path in sorted((project.root / "conf" / "jobs").glob("*.toml")):
-        if path.stem not in project.job_names():
-            yield path.stem, f"there is no jobs/{path.stem}.py for {shown_path(path)}"

@@ -131,21 +131,16 @@ def plan_of(facts: RestartFacts, wanted: Wanted) -> Plan:
     except PenstockError as why:
         return Plan(wanted=wanted, trouble=Trouble.of(why))
     undone = [] if superseded is None or recovered is None else _undone(recovered, superseded.batch)
+    # One that is not offered, as an old batch or a snapshot, is shown as it is written.
+    offered = {"empty": "nothing: everything is read from the start", **dict(starts_of(facts))}
     return Plan(
         wanted=wanted,
-        back_to=_shown_start(facts, wanted.start),
+        back_to=offered.get(wanted.start, wanted.start),
         undone=len(undone),
         read=sum(report.rows for report in undone),
         superseded=superseded,
         command=f"penstock restart {facts.job} {words}".rstrip(),
     )
-
-
-def _shown_start(facts: RestartFacts, start: str) -> str:
-    """Return how a person reads a start; one that is not offered, as an old batch or a snapshot, as it is written."""
-    if start == "empty":
-        return "nothing: everything is read from the start"
-    return dict(starts_of(facts)).get(start, start)
 
 
 def _undone(recovered: Recovered, target: int | None) -> list[BatchReport]:
