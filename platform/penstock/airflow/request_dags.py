@@ -50,10 +50,9 @@ def _request_dag(request: Request, project: str, jobs: list[str], placing: Airfl
     operator, about = _ABOUT[request]
     fields = _fields(request)
     with new_dag(DAGS[request], about, {"job": job_param(jobs), **fields}, defaults=commands(placing)) as dag:
-        arguments: dict[str, Any] = {
-            name: f"{{{{ params.{name} or '' }}}}" for name in ("job", *fields) if name != "batch"
-        }
-        arguments |= {"batch": "{{ params.batch }}"} if "batch" in fields else {}
+        arguments: dict[str, Any] = {name: f"{{{{ params.{name} or '' }}}}" for name in ("job", *fields)}
+        if "batch" in fields:  # 0 is one
+            arguments["batch"] = "{{ params.batch }}"
         arguments |= waits(placing) if issubclass(operator, AskingOperator) else {}
         operator(task_id=request.value, project=project, **arguments)
     return dag

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from penstock.ui.model import JobView, Tone
 from penstock.ui.reading import Broken
 
-__all__ = ["SHOWN", "Listing", "listing_of", "tone_of"]
+__all__ = ["SHOWN", "Listing", "listing_of"]
 
 SHOWN = {Tone.BAD: "failed", Tone.WAITS: "waiting", Tone.GOOD: "running", Tone.QUIET: "stopped"}
 """Words for the tones of a state, in the order in which jobs are listed."""
@@ -37,10 +37,10 @@ def listing_of(rows: Sequence[JobView | Broken], *, wanted: str, text: str) -> L
     """Return the jobs whose name has a text in it and whose state is as wanted, those in trouble first."""
     views = [row for row in rows if isinstance(row, JobView)]
     tone = wanted if wanted in SHOWN.values() else None
-    counts = Counter(SHOWN[tone_of(row)] for row in rows)
-    shown = [row for row in rows if text.lower() in row.job and tone in (None, SHOWN[tone_of(row)])]
+    counts = Counter(SHOWN[row.tone] for row in rows)
+    shown = [row for row in rows if text.lower() in row.job and tone in (None, SHOWN[row.tone])]
     return Listing(
-        rows=tuple(sorted(shown, key=lambda row: (_ORDER[tone_of(row)], row.job))),
+        rows=tuple(sorted(shown, key=lambda row: (_ORDER[row.tone], row.job))),
         jobs=len(rows),
         counts={word: counts[word] for word in SHOWN.values() if counts[word]},
         rate=sum(view.rate or 0.0 for view in views),
@@ -49,8 +49,3 @@ def listing_of(rows: Sequence[JobView | Broken], *, wanted: str, text: str) -> L
         wanted=tone,
         text=text,
     )
-
-
-def tone_of(row: JobView | Broken) -> Tone:
-    """Return the tone of a job's state; a job that cannot be read is in trouble."""
-    return row.tone if isinstance(row, JobView) else Tone.BAD

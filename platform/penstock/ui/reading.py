@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import structlog
 
@@ -27,7 +27,7 @@ from penstock.supervise.stream import Limits, Stream
 from penstock.time.clock import Clock
 from penstock.ui.error_texts import Trouble
 from penstock.ui.gates import Gate, gates_of
-from penstock.ui.model import JobView, Reading, view_of
+from penstock.ui.model import JobView, Reading, Tone, view_of
 from penstock.ui.restarting import RestartFacts
 
 __all__ = [
@@ -51,6 +51,7 @@ class Broken:
 
     job: str
     trouble: Trouble
+    tone: ClassVar[Tone] = Tone.BAD
 
 
 def read_streams(project: Project, clock: Clock) -> list[JobView | Broken]:
