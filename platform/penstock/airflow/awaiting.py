@@ -135,9 +135,9 @@ class AskingOperator(StreamOperator):
             event, "execute_complete", generation=generation, until=self.until, begun=begun, said=said
         )
 
-    def _outcome(self, stream: Stream, said: dict[str, Any], context: Context) -> dict[str, Any]:
+    def _outcome(self, stream: Stream, answer: dict[str, Any], context: Context) -> dict[str, Any]:
         """Return what the task returns; raises what fails it."""
-        return said
+        return answer
 
 
 def is_deferrable(wanted: bool | None) -> bool:  # noqa: FBT001 - as operators are given it

@@ -116,20 +116,17 @@ class RestartStream(StartStream, AskingOperator):
             raise AirflowFailException(f"nothing was restarted: {_newer(self._control().newest())}")
         return self.execute_complete(context, None, answer)
 
-    def _outcome(self, stream: Stream, said: dict[str, Any], context: Context) -> dict[str, Any]:
-        asked = int(said["generation"])
+    def _outcome(self, stream: Stream, answer: dict[str, Any], context: Context) -> dict[str, Any]:
+        """Return what the task returns; fails where another restart came before this one was carried out."""
+        asked = int(answer["generation"])
         if stream.first <= asked:
-            return said
-        return {**said, **self._superseded(stream, asked, command_id(context))}
-
-    def _superseded(self, stream: Stream, asked: int, command: str) -> dict[str, Any]:
-        """Return what is to be said of a restart after which another came; fails where it was not carried out."""
+            return answer
         control = self._control()
         if any(s.first == asked and s.phase in _RUNS for _, s in control.records.history()):
             self.log.warning("%s ran as asked for; since then %s", self.job, _newer(stream))
-            return {"superseded_by": stream.command}
+            return {**answer, "superseded_by": stream.command}
         log = job_log(control.root / self.job)
-        restored = None if log is None else find_restore_by_command(log, command)
+        restored = None if log is None else find_restore_by_command(log, command_id(context))
         done = "nothing was restarted" if restored is None else "the restore was done, and no batch was run after it"
         raise AirflowFailException(f"superseded: {done}, because {_newer(stream)}")
 
