@@ -15,7 +15,7 @@ from penstock.state.full_compaction import fold
 from penstock.state.manifest import Manifest
 from penstock.state.parts import Combine, Merge, Part
 from penstock.state.reader import StateReader
-from penstock.state.references import segment_name
+from penstock.state.references import SegmentRef, segment_name
 from penstock.state.row_layout import DELETED, GROUP, HASH, sort_rows
 from penstock.state.segment_writer import SegmentWriter
 from penstock.state.writer import Change, Written, write_changes
@@ -100,6 +100,19 @@ def add_counts(tables: list[pa.Table]) -> pa.Table:
             place = (row[GROUP], row[HASH])
             sums[place] = sums.get(place, 0) + row["n"]
     return counts(sums)
+
+
+def write_segment(
+    folder: Any, name: str, parts: Mapping[str, pa.Table], *, step: str, partition: int, batch: int
+) -> SegmentRef:
+    """Write a segment of these parts durably, as a task does that merges nothing."""
+    with SegmentWriter(folder, name, step=step, partition=partition, batch=batch) as writer:
+        for part, table in parts.items():
+            writer.add(part, table)
+        ref = writer.publish()
+    if ref.files:
+        folder.sync()
+    return ref
 
 
 def write(folder: Path, manifest: Manifest, change: Change, **other: Any) -> Written:

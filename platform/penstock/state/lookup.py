@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.state.keys import Bools, Ints, equal_keys
-from penstock.state.row_layout import DELETED, GROUP, HASH, Bound, conform
+from penstock.state.row_layout import DELETED, GROUP, HASH, Bound, conform, start_of_group
 from penstock.state.section_reader import Span
 
 __all__ = ["Found", "look_up", "state_columns"]
@@ -23,7 +23,7 @@ class Found:
     `pending` are the places, ascending, of keys that no run so far had a row of.
     """
 
-    def __init__(self, hashes: Ints, keys: pa.Table, group: int, schema: pa.Schema) -> None:
+    def __init__(self, hashes: Ints, keys: pa.Table, schema: pa.Schema) -> None:
         if len(hashes) != keys.num_rows and keys.num_columns:
             raise ValueError(f"{len(hashes)} hashes for {keys.num_rows} keys")
         if np.any(hashes[1:] < hashes[:-1]):
@@ -31,16 +31,15 @@ class Found:
         self.hashes = hashes
         self.names = keys.column_names
         self.keys = [column.combine_chunks() for column in keys.itercolumns()]
-        self.group = group
         self.schema = schema
         self.pending: Ints = np.arange(len(hashes), dtype=np.int64)
         self._rows: list[pa.RecordBatch] = []
         self._places: list[Ints] = []
 
     def bounds(self) -> tuple[Bound, Bound]:
-        """Return bounds around the pending keys."""
+        """Return bounds around the pending keys, whose rows are in group 0."""
         first, last = int(self.hashes[self.pending[0]]), int(self.hashes[self.pending[-1]])
-        return (self.group, first), (self.group, last + 1) if last < _MOST else (self.group + 1, -_MOST - 1)
+        return (0, first), (0, last + 1) if last < _MOST else start_of_group(1)
 
     def take(self, span: Span, places: Ints, at: Ints) -> None:
         """Take row `at[i]` of a block for key `places[i]`; where that is a tombstone, the key is not there."""

@@ -103,35 +103,26 @@ class Manifest:
         """Return the runs of a part, oldest first; none for a part that has no rows."""
         return self.chains.get(part, ())
 
-    def append(self, ref: SegmentRef, *parts: str) -> Manifest:
-        """Add the rows of a segment as newest runs, of the parts named or of all it has, but no merged rows."""
+    def append(self, ref: SegmentRef) -> Manifest:
+        """Add the rows of a segment as newest runs of its parts, but no merged rows."""
         chains = dict(self.chains)
-        number = self.next_run
-        for part in parts or [part for part in ref.parts if MERGED not in part]:
-            if part in ref.parts:
-                chains[part] = (*self.chain(part), Run(number, ref.batch, ref.parts[part].pieces))
-                number += 1
-        return self._with(chains, {**self.sizes, **ref.files}, next_run=number)
-
-    def replace(self, part: str, ref: SegmentRef) -> Manifest:
-        """Let a part hold exactly what the segment has of it; nothing, where it has none."""
-        return self.drop(part).append(ref, part) if part in ref.parts else self.drop(part)
+        added = [part for part in ref.parts if MERGED not in part]
+        for number, part in enumerate(added, self.next_run):
+            chains[part] = (*self.chain(part), Run(number, ref.batch, ref.parts[part].pieces))
+        return self._with(chains, {**self.sizes, **ref.files}, next_run=self.next_run + len(added))
 
     def drop(self, *parts: str) -> Manifest:
         """Drop all rows of these parts."""
         return self._with({part: chain for part, chain in self.chains.items() if part not in parts}, self.sizes)
 
-    def with_floor(self, group: int, *parts: str) -> Manifest:
-        """Declare rows below a group dead, in the parts named or in all that have rows; a floor never falls.
+    def with_floor(self, group: int, part: str) -> Manifest:
+        """Declare rows of a part below a group dead; a floor never falls.
 
         Pieces that are wholly below it go at once, rows of others when they are merged.
         """
-        floors = dict(self.floors)
-        chains = dict(self.chains)
-        for part in parts or self.chains:
-            floors[part] = max(group, floors.get(part, group))
-            chains[part] = _live(self.chain(part), start_of_group(floors[part]))
-        return replace(self._with(chains, self.sizes), floors=floors)
+        floor = max(group, self.floors.get(part, group))
+        chains = {**self.chains, part: _live(self.chain(part), start_of_group(floor))}
+        return replace(self._with(chains, self.sizes), floors={**self.floors, part: floor})
 
     def with_facts(self, facts: Mapping[str, Any]) -> Manifest:
         """Put the operator's facts in place of the former."""

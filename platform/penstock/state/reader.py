@@ -72,9 +72,9 @@ class StateReader:
         return self._section(chain[-1].pieces[-1]).schema if chain else None
 
     def lookup(
-        self, part: str, hashes: Ints, keys: pa.Table, *, group: int = 0, schema: pa.Schema | None = None
+        self, part: str, hashes: Ints, keys: pa.Table, *, schema: pa.Schema | None = None
     ) -> tuple[Bools, pa.Table]:
-        """Find the newest row of each key, in a part where a newer row of a key hides the older.
+        """Find the newest row of each key, in a part where a newer row of a key hides the older and `_group` is 0.
 
         A key whose newest row is a tombstone is not found. Different keys may have one hash.
 
@@ -82,7 +82,6 @@ class StateReader:
             part: The part's name.
             hashes: int64, sorted: the hash of each key.
             keys: A row for each hash, with the key columns of the part, of the same types; there may be none.
-            group: The group of the rows, the same for all keys.
             schema: The columns to return; None for those of the part without keys, group, hash and tombstone mark.
 
         Returns:
@@ -91,7 +90,7 @@ class StateReader:
         if schema is None:
             stored = self.schema(part)
             schema = pa.schema([]) if stored is None else state_columns(stored, keys.column_names)
-        lookup = Found(hashes, keys, group, schema)
+        lookup = Found(hashes, keys, schema)
         for run in reversed(self.manifest.chain(part)):
             if not len(lookup.pending):
                 break

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -58,24 +57,9 @@ class PartRef:
     pieces: tuple[Piece, ...]
 
     @property
-    def rows(self) -> int:
-        """Return the number of rows, tombstones included."""
-        return sum(piece.rows for piece in self.pieces)
-
-    @property
     def size(self) -> int:
         """Return the size in bytes."""
         return sum(piece.size for piece in self.pieces)
-
-    @property
-    def first(self) -> Bound:
-        """Return group and hash of the first row."""
-        return self.pieces[0].first
-
-    @property
-    def last(self) -> Bound:
-        """Return group and hash of the last row."""
-        return self.pieces[-1].last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,17 +70,6 @@ class SegmentRef:
     batch: int
     files: Mapping[str, int]
     parts: Mapping[str, PartRef]
-
-    @property
-    def size(self) -> int:
-        """Return the size of its files in bytes."""
-        return sum(self.files.values())
-
-    @property
-    def checksum(self) -> str:
-        """Return a checksum of its contents, which does not depend on its name."""
-        pieces = ((part, piece.checksum) for part, ref in sorted(self.parts.items()) for piece in ref.pieces)
-        return f"{zlib.crc32(repr(list(pieces)).encode()):08x}"
 
 
 def segment_name(batch: int, *, epoch: int, attempt: int, run: str) -> str:

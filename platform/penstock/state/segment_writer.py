@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import TracebackType
@@ -38,7 +38,6 @@ __all__ = [
     "GENERATION",
     "Section",
     "SegmentWriter",
-    "write_segment",
 ]
 
 FORMAT_VERSION = 1
@@ -49,35 +48,6 @@ GENERATION = "generation"
 BLOCK_BYTES = 16 * 2**20  # the unit of a checksum: a lookup checks the blocks it touches, and no others
 FILE_BYTES = 64 * 2**20
 _ALIGNMENT = 64  # as Arrow wants its buffers, which are mapped where they lie
-
-
-def write_segment(
-    folder: CheckpointFolder, name: str, parts: Mapping[str, pa.Table], *, step: str, partition: int, batch: int
-) -> SegmentRef:
-    """Write a segment durably; without rows in any part, no file is written.
-
-    Args:
-        folder: The folder of the partition's state.
-        name: The segment's name, as of `segment_name`.
-        parts: By part, rows in any order, with the columns that `sort_rows` allows. Part names match
-            `[a-z][a-z0-9_]*`.
-        step: The step's name.
-        partition: The state partition.
-        batch: The id of the batch.
-
-    Returns:
-        The reference of the segment, for the manifest.
-
-    Raises:
-        SegmentExists, StorageFull, StorageDenied, StorageUnavailable: Nothing has the name then.
-    """
-    with SegmentWriter(folder, name, step=step, partition=partition, batch=batch) as writer:
-        for part, table in parts.items():
-            writer.add(part, table)
-        ref = writer.publish()
-    if ref.files:
-        folder.sync()
-    return ref
 
 
 @dataclass(slots=True)
@@ -110,7 +80,7 @@ class SegmentWriter:
             file.discard()
 
     def add(self, part: str, table: pa.Table) -> PartRef:
-        """Write the rows of a part; a part is added once."""
+        """Write the rows of a part, in any order, with columns as `sort_rows` allows; a part is added once."""
         return self.add_sections(part, self.encode(part, table))
 
     def encode(self, part: str, table: pa.Table) -> Iterator[Section]:

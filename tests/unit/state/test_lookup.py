@@ -7,14 +7,13 @@ import tracemalloc
 import numpy as np
 import pyarrow as pa
 import pytest
-from state_samples import carry_out, empty_manifest, fresh_name, key_table, keyed_table, write
+from state_samples import carry_out, empty_manifest, fresh_name, key_table, keyed_table, write, write_segment
 
 from penstock.errors import StateError
 from penstock.state import section_reader
 from penstock.state.compaction_planner import CompactionPlan, plan_compaction
 from penstock.state.reader import StateReader
 from penstock.state.row_layout import GROUP, HASH
-from penstock.state.segment_writer import write_segment
 from penstock.state.writer import Change
 
 PART = "state"
@@ -38,17 +37,16 @@ def test_keys_of_one_hash_are_told_apart_in_one_run(tmp_path):
     assert state.column("total").to_pylist() == [*range(49, -1, -1), None]
 
 
-def test_a_key_is_looked_for_in_its_group_only(tmp_path):
-    """Running aggregates of several windows may stand in one part."""
-    table = pa.concat_tables([numbers_table([1, 5], [10, 50], group=0), numbers_table([1, 5], [11, 51], group=60)])
+def test_a_key_is_looked_for_in_group_0_only(tmp_path):
+    """Rows of other groups may stand in the same part, and the greatest hash is found as well."""
+    last = 2**63 - 1
+    table = pa.concat_tables([numbers_table([1, last], [10, 50], group=0), numbers_table([1, 5], [11, 51], group=60)])
     manifest = write(tmp_path, empty_manifest(["k"]), Change(append={PART: table})).manifest
-    reader, hashes = StateReader(tmp_path, manifest), np.array([1, 5, 2**63 - 1])
-    for group, expected in ((0, [10, 50, None]), (60, [11, 51, None]), (30, [None] * 3)):
-        _, rows = reader.lookup(PART, hashes, pa.table({"k": hashes}), group=group)
-        assert rows.column("n").to_pylist() == expected
-    raised = StateReader(tmp_path, manifest.with_floor(60))
+    hashes = np.array([1, 5, last])
+    _, rows = StateReader(tmp_path, manifest).lookup(PART, hashes, pa.table({"k": hashes}))
+    assert rows.column("n").to_pylist() == [10, None, 50]
+    raised = StateReader(tmp_path, manifest.with_floor(60, PART))
     assert raised.lookup(PART, hashes, pa.table({"k": hashes}))[0].tolist() == [False] * 3
-    assert raised.lookup(PART, hashes, pa.table({"k": hashes}), group=60)[0].tolist() == [True, True, False]
 
 
 def test_without_key_columns_the_hash_is_the_key(tmp_path):

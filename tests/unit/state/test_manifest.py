@@ -8,12 +8,11 @@ import pytest
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from state_samples import add_counts, counts, empty_manifest, fresh_name, write
+from state_samples import add_counts, counts, empty_manifest, fresh_name, write, write_segment
 
 from penstock.state.manifest import Manifest
 from penstock.state.reader import StateReader
 from penstock.state.references import PartRef, Piece, SegmentRef
-from penstock.state.segment_writer import write_segment
 from penstock.state.writer import Change, write_manifest
 
 LEAST = -(2**63)
@@ -44,7 +43,7 @@ def test_appended_segments_are_newest_and_replaced_ones_are_alone():
     manifest = empty_manifest()
     for batch in (1, 2, 3):
         ref = segment(batch, slices=((batch, 0), (batch, 5)), running=((0, 0), (0, 5)))
-        manifest = manifest.append(ref, "slices").replace("running", ref)
+        manifest = manifest.drop("running").append(ref)
     assert [run.batch for run in manifest.chain("slices")] == [1, 2, 3]
     assert [run.batch for run in manifest.chain("running")] == [3]
     assert manifest.files() == ["000000000001-a.arrow", "000000000002-a.arrow", "000000000003-a.arrow"]
@@ -55,7 +54,7 @@ def test_appended_segments_are_newest_and_replaced_ones_are_alone():
 def test_a_part_replaced_by_nothing_is_gone():
     """And so are files that nothing else is in."""
     manifest = empty_manifest().append(segment(1, running=((0, 0), (0, 5))))
-    manifest = manifest.replace("running", segment(2, slices=((1, 1), (1, 1))))
+    manifest = manifest.drop("running")
     assert manifest.chain("running") == ()
     assert manifest.files() == []
 
@@ -73,14 +72,14 @@ def test_a_floor_takes_runs_and_pieces_that_are_wholly_below_it():
     assert [len(run.pieces) for run in moved.chain("slices")] == [1]
     assert moved.files() == ["000000000002-a.arrow"]
     assert moved.with_floor(2, "slices").floors == {"slices": 6}
-    assert moved.with_floor(9).chains == {}
+    assert moved.with_floor(9, "slices").chains == {}
 
 
-def test_a_floor_without_parts_named_is_for_all_that_have_rows():
-    """And for no others."""
-    manifest = empty_manifest().append(segment(1, slices=((0, 1), (4, 1)), late=((3, 3), (3, 3))))
-    assert manifest.with_floor(4).floors == {"slices": 4, "late": 4}
-    assert list(manifest.with_floor(4).chains) == ["slices"]
+def test_a_floor_is_of_its_part_alone():
+    """Rows of other parts live on, whatever their groups."""
+    manifest = empty_manifest().append(segment(1, slices=((0, 1), (3, 1)), late=((3, 3), (3, 3))))
+    assert manifest.with_floor(4, "late").floors == {"late": 4}
+    assert list(manifest.with_floor(4, "late").chains) == ["slices"]
 
 
 def test_a_merge_that_has_not_ended_leaves_its_inputs_live_from_the_bound_on():
@@ -132,7 +131,8 @@ def manifests(draw):
     if len(chain) > 1 and draw(st.booleans()):
         manifest = manifest.merged("slices", {chain[0].number, chain[1].number}, draw(PLACES), None, 9)
     if draw(st.booleans()):
-        manifest = manifest.with_floor(draw(st.integers(LEAST, 2**63 - 1)))
+        for part in list(manifest.chains):
+            manifest = manifest.with_floor(draw(st.integers(LEAST, 2**63 - 1)), part)
     facts = draw(st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=2) | st.none(), max_size=2))
     return manifest.with_facts(facts).at(draw(st.integers(-1, 9)))
 

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
-from state_samples import counts, empty_manifest, fresh_name, write
+from state_samples import counts, empty_manifest, fresh_name, write, write_segment
 
 from penstock.checkpoint.storage.format import encode
 from penstock.checkpoint.storage.local_folder import LocalFolder
@@ -17,7 +17,6 @@ from penstock.state import section_reader
 from penstock.state import segment_writer as segment_module
 from penstock.state.manifest import Manifest
 from penstock.state.reader import StateReader
-from penstock.state.segment_writer import write_segment
 from penstock.state.writer import Change
 
 PARTS = {

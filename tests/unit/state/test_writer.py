@@ -182,7 +182,7 @@ def test_a_real_limit_of_the_system_is_named(tmp_path):
         from penstock.checkpoint.storage.local_folder import LocalFolder
         from penstock.errors import StorageFull
         from penstock.state.references import segment_name
-        from penstock.state.segment_writer import write_segment
+        from state_samples import write_segment
         rows = pa.table({"_group": [0] * 9999, "_hash": list(range(9999)), "n": list(range(9999))})
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
         try:

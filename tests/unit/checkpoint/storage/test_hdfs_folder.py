@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from state_samples import write_segment
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.hdfs_folder import HdfsFolder
@@ -30,7 +31,6 @@ from penstock.runtime.snapshots.delta_table import working_copy
 from penstock.state.manifest import Manifest
 from penstock.state.reader import StateReader
 from penstock.state.section_reader import forget
-from penstock.state.segment_writer import write_segment
 from tools.hdfs_server import HdfsServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.sample(3, of="copies of files on HDFS")]
