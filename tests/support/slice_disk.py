@@ -10,12 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.graph.steps import MAIN_OUTLET
-from penstock.operators.protocol import Due, Emit, Tally
+from penstock.operators.protocol import HASHED, Due, Emit, Tally
 from penstock.operators.windows.time_windows import WindowStep
 from penstock.operators.windows.window_step import WindowStepWork
 from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.runtime.tasks.partition_state import PartitionState
 from penstock.runtime.tasks.staging import TaskFiles
+from penstock.state.row_layout import HASH
 from penstock.state.writer import Change, Written
 
 
@@ -27,6 +28,11 @@ class Batch:
     due: int | None
     rows: int
     written: Written
+
+
+def sent(delta: pa.Table) -> pa.Table:
+    """Return slices as the map side sends them through the shuffle."""
+    return delta.rename_columns({HASH: HASHED})
 
 
 class SliceDisk:
@@ -44,7 +50,7 @@ class SliceDisk:
     def batch(self, deltas: Sequence[pa.Table], *, late: int | None, close: int | None) -> Batch:
         """Run a batch, and write what it changed."""
         state, pieces, change, due, rows = self.state(), [], Change(), None, 0
-        for made in self.work.run(state, [list(deltas)], self.facts(late, close).of_step("w")):
+        for made in self.work.run(state, [[sent(delta) for delta in deltas]], self.facts(late, close).of_step("w")):
             match made:
                 case Emit():
                     pieces.append(made.rows)

@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from penstock.operators.columns import integers
 from penstock.operators.windows.partials import slices_in
-from penstock.operators.windows.time_windows import StepResult, WindowStep, step
+from penstock.operators.windows.slice_state import FRONT, LATE, LATE_NEXT, RUNNING, SLICES, TOTAL
+from penstock.operators.windows.suffix_aggregates import front_schema
+from penstock.operators.windows.time_windows import StepResult, Strategy, WindowStep, step
 from penstock.state.row_layout import GROUP
 
 
@@ -37,8 +39,19 @@ def whole_step(source: SliceMemory, deltas: Iterable[pa.Table], spec: WindowStep
             return Done(output=output, pieces=tuple(piece.num_rows for piece in pieces), **result)
 
 
+def kept_parts(spec: WindowStep) -> dict[str, pa.Schema]:
+    """Return the columns of each part that a step's strategy keeps."""
+    names = {
+        Strategy.MERGE: (SLICES,),
+        Strategy.SUBTRACT: (SLICES, LATE, RUNNING),
+        Strategy.BLOCKS: (SLICES, LATE, RUNNING, FRONT, TOTAL, LATE_NEXT),
+    }
+    front = front_schema(spec.layout)
+    return {name: front if name == FRONT else spec.layout.schema for name in names[spec.strategy]}
+
+
 class SliceMemory:
-    """A SliceSource whose contents are replaced by `write`, as a commit would."""
+    """A StateView whose contents are replaced by `write`, as a commit would."""
 
     def __init__(self, spec: WindowStep) -> None:
         self.spec = spec
@@ -50,7 +63,7 @@ class SliceMemory:
     def facts(self) -> Mapping[str, Any]:
         return json.loads(self.text)
 
-    def scan(self, part: str, lo: int, hi: int) -> list[pa.Table]:
+    def scan(self, part: str, lo: int, hi: int, _schema: pa.Schema | None = None) -> list[pa.Table]:
         found = []
         for run in self.runs.get(part, []):
             first, last = np.searchsorted(integers(run, GROUP), [lo, hi])
@@ -64,7 +77,7 @@ class SliceMemory:
 
     def write(self, result: StepResult) -> None:
         assert not set(result.append) & set(result.replace)
-        assert set(result.append) | set(result.replace) <= set(self.spec.parts)
+        assert set(result.append) | set(result.replace) <= set(kept_parts(self.spec))
         for part, table in result.append.items():
             self.runs.setdefault(part, []).append(self._stored(part, table))
         for part, table in result.replace.items():
@@ -85,7 +98,7 @@ class SliceMemory:
             self.runs["front"] = [run.filter(pa.array(integers(run, GROUP) >= self.floor)) for run in fronts]
 
     def _stored(self, part: str, table: pa.Table) -> pa.Table:
-        assert table.schema.equals(self.spec.parts[part])
+        assert table.schema.equals(kept_parts(self.spec)[part])
         groups = integers(table, GROUP)
         hashes = integers(table, "_hash")
         assert np.array_equal(np.lexsort((hashes, groups)), np.arange(len(groups))) or _sorted(groups, hashes)

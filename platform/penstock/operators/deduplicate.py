@@ -64,37 +64,27 @@ def bind_side(spec: Deduplicate, side: BoundSide) -> DeduplicateSide:
     """Return the map side, which drops late rows; raises JobError for a key column that the state takes for itself."""
     if unfit := next((key for key in side.keys.names if key.lower() in _OWN), None):
         raise JobError(f"a key column of step {side.name!r} has the name {unfit!r}, which Penstock uses for itself")
-    return DeduplicateSide(rows=WholeRows.of(side), within=spec.within)
+    return DeduplicateSide.of(side, within=spec.within)
 
 
 def bind(spec: Deduplicate, sides: Sequence[DeduplicateSide], context: StepContext) -> DeduplicateStep:
     """Return the step."""
     (side,) = sides
-    return DeduplicateStep(name=context.name, rows_as=side.rows, within=spec.within)
+    return DeduplicateStep(name=context.name, rows_as=side, within=spec.within)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeduplicateSide:
+class DeduplicateSide(WholeRows):
     """Map side: late rows are counted and dropped, the others are sent whole."""
 
-    rows: WholeRows
     within: int
-
-    @property
-    def outlets(self) -> Mapping[str, pa.Schema]:
-        """Return none."""
-        return {}
-
-    def differs(self, other: DeduplicateSide) -> str | None:
-        """Return that the columns are others."""
-        return self.rows.differs(other.rows)
 
     def prepare(self, rows: RowsOfBranch, facts: StepFacts) -> Iterator[Send | Emit | Tally]:
         """Yield the rows whose keys are still remembered when they arrive."""
         on_time = _remembered(integers(rows.table, TIME), self.within, facts.late)
         late = len(on_time) - int(on_time.sum())
         yield Tally({"rows": late, "late": late})
-        yield from self.rows.prepare(rows.only(on_time) if late else rows, facts)
+        yield from WholeRows.prepare(self, rows.only(on_time) if late else rows, facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +122,7 @@ class DeduplicateStep(WholeRowsStep):
     def evolution(self, state: StateView) -> Evolution:
         """Return how this state differs: the step resumes from state of the same keys only."""
         stored = state.schema(STATE)
-        keys = state.reader.manifest.keys
+        keys = state.manifest.keys
         return self.evolved(state.written_as, keys, pa.schema([]) if stored is None else stored)
 
     def evolved(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> Evolution:

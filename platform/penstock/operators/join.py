@@ -90,17 +90,17 @@ _LAYOUT = "rows of both inputs: "
 
 def bind_side(_spec: IntervalJoin, side: BoundSide) -> JoinSide:
     """Return the map side of an input; raises JobError for a column that the state takes for itself."""
-    rows = WholeRows.of(side)
+    rows = JoinSide.of(side, side=SIDES[side.side])
     if unfit := next((name for name in rows.visible.names if name.lower() in _OWN), None):
         raise JobError(
             f"an input of join {side.name!r} has a column {unfit!r}, a name that Penstock uses for itself; rename it"
         )
-    return JoinSide(rows=rows, side=SIDES[side.side])
+    return rows
 
 
 def bind(spec: IntervalJoin, sides: Sequence[JoinSide], context: StepContext) -> JoinStep:
     """Return the step; raises JobError for a column that both inputs have and that is no key."""
-    step = JoinStep(name=context.name, inputs=tuple(s.rows for s in sides), earliest=spec.earliest, latest=spec.latest)
+    step = JoinStep(name=context.name, inputs=tuple(sides), earliest=spec.earliest, latest=spec.latest)
     left, right = ({name.lower(): name for name in step.columns(side).names} for side in (0, 1))
     if twice := next((name for lower, name in right.items() if lower in left), None):
         raise JobError(
@@ -111,20 +111,10 @@ def bind(spec: IntervalJoin, sides: Sequence[JoinSide], context: StepContext) ->
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinSide:
+class JoinSide(WholeRows):
     """Map side of one input: late rows and rows with a null key are counted and dropped, the others are sent whole."""
 
-    rows: WholeRows
     side: str
-
-    @property
-    def outlets(self) -> Mapping[str, pa.Schema]:
-        """Return none."""
-        return {}
-
-    def differs(self, other: JoinSide) -> str | None:
-        """Return that the columns are others."""
-        return self.rows.differs(other.rows)
 
     def prepare(self, rows: RowsOfBranch, facts: StepFacts) -> Iterator[Send | Emit | Tally]:
         """Yield the rows that may match."""
@@ -136,7 +126,7 @@ class JoinSide:
         dropped, lates = late | lacking, int(late.sum())
         counts = {"rows": int(dropped.sum()), "late": lates, f"late_{self.side}": lates}
         yield Tally({**counts, "null_keys": counts["rows"] - lates})
-        yield from self.rows.prepare(rows.only(~dropped) if counts["rows"] else rows, facts)
+        yield from WholeRows.prepare(self, rows.only(~dropped) if counts["rows"] else rows, facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,7 +363,8 @@ class _Batch:
         low, high = (slice_start(time, self.widths[SIDES[1 - side]]) for time in ends)
         own, schema = np.unique(rows.ids), self.step.stored(1 - side)
         keys = self.keys.take(pa.array(own))
-        places, held = self.state.rows_of(SIDES[1 - side], self.hashes[own], keys, (low, high + 1), schema=schema)
+        part = self.step.parts[SIDES[1 - side]]
+        places, held = self.state.rows_of(part, self.hashes[own], keys, (low, high + 1), schema)
         return own[places], held
 
     def _emit(self, side: int, mine: Ints, others: pa.Table, times: Ints) -> Emit:

@@ -11,18 +11,21 @@ To add one: `graph/specs/x.py` with its `StepSpec` and the method of streams, `o
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.operators.schema_evolution import Evolution
-from penstock.state.keys import Bools, Ints
+from penstock.sources.base import PARTITION, POSITION
+from penstock.state.keys import Bools
+from penstock.state.manifest import Manifest
 from penstock.state.parts import Part
 from penstock.state.reader import Adapters, StateReader
 from penstock.state.writer import Change
-from penstock.time.arrival import Stand
+from penstock.time.arrival import ARRIVAL, Stand, of_source, split
 
 __all__ = [
     "HASHED",
@@ -46,12 +49,13 @@ __all__ = [
     "StepExecutor",
     "StepFacts",
     "Tally",
+    "arrivals_of",
 ]
 
 TIME = "_penstock_time"
 """int64: event time in microseconds since 1970, null where a row has none."""
 HASHED = "_penstock_hash"
-"""int64: the hash of the keys, in rows that are sent whole and in tables that state is rebuilt from."""
+"""int64: the hash of the keys, in all that is sent through the shuffle and in tables that state is rebuilt from."""
 LAYOUT = "layout"
 """The fact that says in words what a partition's state was written as."""
 MAIN, TIMERS = "", "timers"
@@ -83,10 +87,9 @@ class StepFacts:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send rows through the shuffle, each to the partition that owns its hash, which is the column `hashes`."""
+    """Send rows through the shuffle, each to the partition that owns the hash in its column HASHED."""
 
     rows: pa.Table
-    hashes: str = HASHED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,41 +128,45 @@ class Tally:
 # --- the map side --------------------------------------------------------------------------------
 
 
-class RowsOfBranch(Protocol):
-    """Rows of one branch of the job that lead to an input of a step."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsOfBranch:
+    """Rows of one branch of the job that lead to an input of a step.
 
-    @property
-    def table(self) -> pa.Table:
-        """Return the rows, with TIME and columns of all that is asked for below."""
+    `table` has TIME and the columns that are named here. `visible` are those that the user sees; there are these only
+    where the spec reads `rows`. `keys` has for each key the column of it, in which NaN is one and zero is one, `inputs`
+    for each expression that the spec reads the column of it, and `hash_column` is that of the hash of the keys, int64.
+    `place` is that of the rows' port in the order of arrival, `way` the branch's among the `ways` to the step.
+    """
 
-    @property
-    def visible(self) -> Sequence[str]:
-        """Return the columns that the user sees; there are these only where the spec reads `rows`."""
-
-    @property
-    def keys(self) -> Mapping[str, str]:
-        """Return for each key the column of it, in which NaN is one and zero is one."""
-
-    @property
-    def inputs(self) -> Mapping[str, str]:
-        """Return for each expression that the spec reads the column of it."""
-
-    @property
-    def hash_column(self) -> str:
-        """Return the column of the hash of the keys, int64."""
-
-    @property
-    def place(self) -> int:
-        """Return the place of the rows' port in the order of arrival, where they are of a source."""
+    table: pa.Table
+    visible: Sequence[str]
+    keys: Mapping[str, str]
+    inputs: Mapping[str, str]
+    hash_column: str
+    place: int
+    way: int
+    ways: int
 
     def positions(self) -> pa.Array:
         """Return the rows' positions in their source partition, distinct also where a row comes several ways."""
+        positions = self.table[POSITION]
+        return positions if self.ways == 1 else pc.add(pc.multiply(positions, self.ways), self.way)
 
     def arrivals(self) -> pa.Array:
-        """Return where the rows stand in the order of arrival, as bytes."""
+        """Return where the rows stand in the order of arrival, as bytes, along whichever way they come."""
+        keys = arrivals_of(self.table, self.place)
+        return keys if self.ways == 1 else split(keys, self.way)
 
     def only(self, mask: Bools) -> RowsOfBranch:
         """Return the rows where a mask is true."""
+        return replace(self, table=self.table.filter(pa.array(mask)))
+
+
+def arrivals_of(rows: pa.Table, place: int) -> pa.Array:
+    """Return where rows stand in the order of arrival; `place` is that of their source, where they are of one."""
+    if ARRIVAL in rows.column_names:
+        return rows[ARRIVAL].combine_chunks()
+    return of_source(place, rows[PARTITION].to_numpy(), rows[POSITION].to_numpy())
 
 
 class MapSide(Protocol):
@@ -185,42 +192,22 @@ class MapSide(Protocol):
 # --- after the shuffle ---------------------------------------------------------------------------
 
 
-class StateView(Protocol):
-    """The state of one partition as the last Commit left it. Nothing here changes it."""
+class StateView(StateReader):
+    """The state of one partition as the last Commit left it, read as the step's `layout` has it.
 
-    @property
-    def reader(self) -> StateReader:
-        """Return what reads its segments."""
+    Nothing here changes it. `adapt` is that of the layout, unless it is known already.
+    """
+
+    def __init__(
+        self, folder: CheckpointFolder, manifest: Manifest, layout: StateLayout, adapt: Adapters | None = None
+    ) -> None:
+        super().__init__(folder, manifest, layout.adapters(manifest.facts) if adapt is None else adapt)
+        self.layout = layout
 
     @property
     def written_as(self) -> str:
         """Return in words what the state was written as."""
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        """Return the facts of the last change; none before the first."""
-
-    def schema(self, part: str) -> pa.Schema | None:
-        """Return the columns of a part, as its newest rows have them; None for a part without rows."""
-
-    def scan(
-        self, part: str, group_from: int | None, group_to: int | None, schema: pa.Schema | None = None
-    ) -> Sequence[pa.Table]:
-        """Return the rows with group_from <= `_group` < group_to, zero-copy, one table a run, the oldest first."""
-
-    def lookup(self, part: str, hashes: Ints, keys: pa.Table, *, schema: pa.Schema) -> tuple[Bools, pa.Table]:
-        """Return which keys have a row, and a row for each; hashes are sorted."""
-
-    def rows_of(
-        self, part: str, hashes: Ints, keys: pa.Table, groups: tuple[int | None, int | None], *, schema: pa.Schema
-    ) -> tuple[Ints, pa.Table]:
-        """Return all rows of keys in a range of groups, and of each row the place of its key; hashes are sorted."""
-
-    def groups(self, part: str) -> npt.NDArray[Any]:
-        """Return the distinct groups that have rows."""
-
-    def first_group(self, part: str, at_least: int | None) -> int | None:
-        """Return the least group, not below `at_least`, that has rows."""
+        return str(self.facts.get(LAYOUT, self.layout.layout_name))
 
 
 class StateLayout(Protocol):
@@ -237,10 +224,6 @@ class StateLayout(Protocol):
     @property
     def described(self) -> Mapping[str, Any]:
         """Return what those who read the state without the job's code must know, as JSON values."""
-
-    @property
-    def hash_column(self) -> str:
-        """Return the column of what comes through the shuffle that has the hashes of the keys."""
 
     @property
     def parts(self) -> Mapping[str, Part]:
@@ -278,6 +261,10 @@ class StateTables(Protocol):
     def tables(self) -> Mapping[str, pa.Schema]:
         """Return the columns of the tables that hold all there is of the state: MAIN, and TIMERS where there are."""
 
+    @property
+    def may_lack(self) -> frozenset[str]:
+        """Return the columns that a table may lack: then a key is as one whose last row came at the moment."""
+
     def shown(self, part: str, rows: pa.Table) -> pa.Table:
         """Return rows of a part that a table shows, live ones as `live_rows` yields them, with the table's columns."""
 
@@ -287,8 +274,7 @@ class StateTables(Protocol):
     def rebuilt(self, tables: Mapping[str, pa.Table], moment: StepFacts) -> Rebuilt:
         """Return the state of an empty partition that has what the tables say, with HASHED beside their columns.
 
-        The rows of each are sorted by HASHED. A table may lack the columns that begin with an underscore: then a key is
-        as one whose last row came at the moment.
+        The rows of each are sorted by HASHED.
         """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -39,9 +39,9 @@ class WholeRowsStep:
         return {}
 
     @property
-    def hash_column(self) -> str:
-        """Return the column of the hashes that `WholeRows` sends."""
-        return HASHED
+    def may_lack(self) -> frozenset[str]:
+        """Return nothing."""
+        return frozenset()
 
     def adapters(self, facts: Mapping[str, Any]) -> Adapters:
         """Return nothing: a column is found by its name, and one that is new is null."""
@@ -60,6 +60,8 @@ class WholeRowsStep:
 class WholeRows:
     """Map side of an input that is sent row by row: the columns that the user sees, and the key columns.
 
+    Subclasses drop rows before.
+
     `chained`: whether ARRIVAL gives their order, because output of another step is among them. If not, and one row may
     come along several of `ways`, its position is written as position * ways + way.
     """
@@ -72,11 +74,11 @@ class WholeRows:
     """The keys whose column has another name in this input than in the first."""
 
     @classmethod
-    def of(cls, side: BoundSide) -> WholeRows:
-        """Return the map side of an input whose spec reads `rows`."""
+    def of(cls, side: BoundSide, /, **own: Any) -> Self:
+        """Return the map side of an input whose spec reads `rows`; `own` are the fields of a subclass."""
         assert side.visible is not None
-        renamed = frozenset(key for key, own in zip(side.keys.names, side.columns, strict=True) if key != own)
-        return cls(visible=side.visible, keys=side.keys, chained=side.chained, ways=side.ways, renamed=renamed)
+        renamed = frozenset(key for key, column in zip(side.keys.names, side.columns, strict=True) if key != column)
+        return cls(visible=side.visible, keys=side.keys, chained=side.chained, ways=side.ways, renamed=renamed, **own)
 
     @property
     def outlets(self) -> Mapping[str, pa.Schema]:

@@ -174,7 +174,7 @@ class FunctionStepWork(WholeRowsStep):
         stored, lost = state.schema(STATE), Evolution(refused=self.lost(state))
         if stored is None:
             return lost
-        return self.evolved(state.written_as, state.reader.manifest.keys, stored) + lost
+        return self.evolved(state.written_as, state.manifest.keys, stored) + lost
 
     def lost(self, state: StateView) -> tuple[str, ...]:
         """Return that timers wait, where the form has none that fire."""
@@ -221,7 +221,7 @@ class FunctionStepWork(WholeRowsStep):
     def _snapshot(self, state: StateView, now: Callable[[Ints], Ints]) -> Emit:
         """Return keys and state columns of every key that has state."""
         schema = pa.schema([*self._held, (HASHED, pa.int64())])
-        live = live_rows(state.reader, STATE, self.parts)
+        live = live_rows(state, STATE, self.parts)
         tables = [self.shown(STATE, rows).append_column(HASHED, rows[HASH]).select(schema.names) for rows in live]
         whole = pa.concat_tables(tables) if tables else schema.empty_table()
         hashes = integers(whole, HASHED)

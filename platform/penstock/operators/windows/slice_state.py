@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.graph.windows import TimeWindow
 from penstock.operators.columns import integers
+from penstock.operators.protocol import StateView
 from penstock.operators.windows.partials import PartialLayout, slices_in
 from penstock.operators.windows.slices import BEGINNING_OF_TIME
 from penstock.state.row_layout import GROUP
@@ -26,7 +27,6 @@ __all__ = [
     "TOTAL",
     "Continued",
     "Kept",
-    "SliceSource",
     "Slices",
     "cut",
 ]
@@ -39,32 +39,11 @@ END = "end"
 Ints = npt.NDArray[np.int64]
 
 
-class SliceSource(Protocol):
-    """The state of one partition of a window step, as the last commit left it."""
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        """Return the facts of the last `StepResult`; none before the first."""
-        ...
-
-    def scan(self, part: str, lo: int, hi: int) -> Sequence[pa.Table]:
-        """Return the rows with lo <= `_group` < hi, as tables of which each is sorted by group, then hash.
-
-        Rows of equal group and key may stand in several tables.
-        A part without rows gives no tables.
-        """
-        ...
-
-    def groups(self, part: str) -> Ints:
-        """Return the distinct groups that have rows, in any order."""
-        ...
-
-
 class Slices:
     """The slices of the state and, once added, those of the batch."""
 
-    def __init__(self, source: SliceSource, layout: PartialLayout) -> None:
-        self._source = source
+    def __init__(self, state: StateView, layout: PartialLayout) -> None:
+        self._state = state
         self._layout = layout
         self._added = layout.empty()
 
@@ -74,16 +53,19 @@ class Slices:
 
     def between(self, lo: int, hi: int) -> list[pa.Table]:
         """Return the rows of slices that start in [lo, hi)."""
-        return [*self._source.scan(SLICES, lo, hi), cut(self._added, lo, hi)]
+        return [*self.part(SLICES, lo, hi), cut(self._added, lo, hi)]
 
     def live(self, floor: int) -> Ints:
         """Return the starts, from `floor` on, of the slices that have rows, ascending."""
-        starts = np.union1d(self._source.groups(SLICES), slices_in(self._added))
+        starts = np.union1d(self._state.groups(SLICES), slices_in(self._added))
         return starts[np.searchsorted(starts, floor) :].astype(np.int64, copy=False)
 
     def part(self, name: str, lo: int, hi: int) -> list[pa.Table]:
-        """Return the rows of another part of the state."""
-        return list(self._source.scan(name, lo, hi))
+        """Return the rows of a part of the state with lo <= `_group` < hi, as tables sorted by group, then hash.
+
+        Rows of equal group and key may stand in several tables.
+        """
+        return list(self._state.scan(name, lo, hi, None if name == FRONT else self._layout.schema))
 
 
 class Kept(NamedTuple):

@@ -33,7 +33,6 @@ __all__ = [
     "next_due_end",
     "slice_starts",
     "slices_per_window",
-    "windows_of",
 ]
 
 BEGINNING_OF_TIME = -(2**63)
@@ -96,13 +95,6 @@ def in_no_window(times: Times, window: TimeWindow) -> Mask:
 def last_ends(times: Times, window: TimeWindow) -> Times:
     """Return, for times or slice starts that lie in a window, the end of the last window that holds each."""
     return _window_starts(times, window) + window.size
-
-
-def windows_of(time: int, window: TimeWindow) -> list[tuple[int, int]]:
-    """Return the bounds of every window that holds a time (or a slice, by its start), earliest first."""
-    last = time - (time - window.offset) % window.every
-    first = first_end_after(time, window) - window.size
-    return [(start, start + window.size) for start in range(first, last + 1, window.every)]
 
 
 def first_end_after(time: int, window: TimeWindow) -> int:

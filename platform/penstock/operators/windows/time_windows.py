@@ -21,10 +21,10 @@ from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import ROWS, AggregatePlan, Rows
 from penstock.operators.columns import column_array, integers
 from penstock.operators.grouping import group_rows
+from penstock.operators.protocol import StateView
 from penstock.operators.windows.partials import PartialLayout
-from penstock.operators.windows.slice_state import FRONT, LATE, LATE_NEXT, RUNNING, SLICES, TOTAL, Slices, SliceSource
+from penstock.operators.windows.slice_state import FRONT, LATE, LATE_NEXT, RUNNING, SLICES, TOTAL, Slices
 from penstock.operators.windows.slices import check_window, due_ends, floor_slice, last_ends, next_due_end, slice_starts
-from penstock.operators.windows.suffix_aggregates import front_schema
 from penstock.operators.windows.window_batch_close import many_windows
 from penstock.operators.windows.window_strategies import Strategy, strategy_of, window_maker
 from penstock.state.row_layout import GROUP
@@ -32,7 +32,6 @@ from penstock.state.row_layout import GROUP
 __all__ = [
     "WINDOW_END",
     "WINDOW_START",
-    "SliceSource",
     "StepResult",
     "Strategy",
     "WindowStep",
@@ -84,21 +83,6 @@ class WindowStep:
         bounds = [pa.field(WINDOW_START, _UTC), pa.field(WINDOW_END, _UTC)]
         return pa.schema([*self.keys, *bounds, *self.plan.result_fields])
 
-    @property
-    def parts(self) -> dict[str, pa.Schema]:
-        """Return the columns of each part of its state.
-
-        Rows of "slices" and "late" are appended, and those of equal group and key are merged when read. Rows of "front"
-        are appended, and there is one of a group and key. The other parts are replaced as a whole.
-        """
-        schema = self.layout.schema
-        kept: dict[Strategy, tuple[str, ...]] = {
-            Strategy.MERGE: (SLICES,),
-            Strategy.SUBTRACT: (SLICES, LATE, RUNNING),
-            Strategy.BLOCKS: (SLICES, LATE, RUNNING, FRONT, TOTAL, LATE_NEXT),
-        }
-        return {name: front_schema(self.layout) if name == FRONT else schema for name in kept[self.strategy]}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
@@ -110,9 +94,8 @@ class StepResult:
         append: By part, rows to add; sorted by group, then hash.
         replace: By part, all rows it holds from now on; without rows, the part is gone.
         floor: No later batch reads groups before it, in the parts "slices", "front" and "late".
-        facts: Plain JSON, which the next batch's source returns.
+        facts: Plain JSON, which the state of the next batch has.
         next_due: The end of the next window that has rows, microseconds; None where none has.
-        windows: How many windows closed.
         rows: How many rows of the batch the slices have taken.
     """
 
@@ -121,7 +104,6 @@ class StepResult:
     floor: int
     facts: Mapping[str, Any]
     next_due: int | None
-    windows: int
     rows: int
 
 
@@ -161,7 +143,7 @@ def preaggregate(
 
 
 def step(
-    source: SliceSource,
+    state: StateView,
     deltas: Iterable[pa.Table],
     spec: WindowStep,
     *,
@@ -182,9 +164,9 @@ def step(
     windows are all closed: those were to be judged late.
     """
     layout, window, strategy = spec.layout, spec.window, spec.strategy
-    facts = source.facts
+    facts = state.facts
     same = facts.get(_STRATEGY) == strategy.name
-    slices = Slices(source, layout)
+    slices = Slices(state, layout)
     maker = window_maker(strategy, slices, layout, window, facts if same else {})
     closed_to: int | None = facts.get(_CLOSED_TO)
     windows = 0
@@ -221,11 +203,10 @@ def step(
     floor = floor_slice(closed_to, window)
     return StepResult(
         append=append,
-        replace={name: table for name, table in replace.items() if table.num_rows or len(source.groups(name))},
+        replace={name: table for name, table in replace.items() if table.num_rows or len(state.groups(name))},
         floor=floor,
         facts=facts,
         next_due=next_due_end(slices.live(floor), closed_to, window),
-        windows=windows,
         rows=int(integers(delta, ROWS).sum()),
     )
 
@@ -250,7 +231,6 @@ def begin(slices: pa.Table, spec: WindowStep, *, closed_to: int | None) -> StepR
         floor=floor,
         facts={_CLOSED_TO: closed_to, _STRATEGY: spec.strategy.name},
         next_due=next_due_end(np.unique(starts[starts >= floor]), closed_to, window),
-        windows=0,
         rows=0,
     )
 

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -131,7 +130,7 @@ class WindowSide:
             yield Emit(outlet=LATE_OUTLET, rows=self._late(late, facts.late), arrivals=late.arrivals)
         kept = rows if counted.all() else rows.only(counted)
         if kept.table.num_rows:
-            yield Send(self._slices(kept, facts), HASH)
+            yield Send(self._slices(kept, facts).rename_columns({HASH: HASHED}))
 
     def _slices(self, rows: RowsOfBranch, facts: StepFacts) -> pa.Table:
         table = rows.table
@@ -213,11 +212,6 @@ class WindowStepWork:
         return lambda rows: StoredPartials.of_table(self.spec.layout, rows.column_names, old)(rows)
 
     @property
-    def hash_column(self) -> str:
-        """Return the column of what comes through the shuffle that has the hashes of the keys."""
-        return HASH
-
-    @property
     def parts(self) -> Mapping[str, Part]:
         """Return that partials of a key add up; tables show slices, from which the other parts are rebuilt."""
         layout, keys = self.spec.layout, tuple(self.keys.names)
@@ -230,7 +224,7 @@ class WindowStepWork:
 
     def evolution(self, state: StateView) -> Evolution:
         """Return how this state differs; it accepts other aggregates, and refuses other keys and windows."""
-        stored = state.reader.stored(SLICES)
+        stored = state.stored(SLICES)
         return changed_windows(state.written_as, self.layout_name, self._reads(state.facts), stored)
 
     def evolved(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> Evolution:
@@ -246,9 +240,8 @@ class WindowStepWork:
         self, state: StateView, inputs: Sequence[Sequence[pa.Table]], facts: StepFacts
     ) -> Generator[Emit | Change | Due | Tally, StateView | None, None]:
         """Fold in the slices, and close the windows that are due."""
-        source = _Slices(state, self.spec)
-        deltas = ranked_together(inputs[0], self.spec.plan)
-        made = step(source, deltas, self.spec, late_watermark=facts.late, close_watermark=facts.watermark)
+        deltas = ranked_together([sent.rename_columns({HASHED: HASH}) for sent in inputs[0]], self.spec.plan)
+        made = step(state, deltas, self.spec, late_watermark=facts.late, close_watermark=facts.watermark)
         result = yield from _placed(made, self.keys)
         yield Tally({"merged": result.rows})
         yield Due(result.next_due)
@@ -263,6 +256,11 @@ class WindowStepWork:
     def tables(self) -> Mapping[str, pa.Schema]:
         """Return keys, partials and `slice_start`."""
         return {MAIN: pa.schema([*self.keys, *self.spec.plan.fields, pa.field(SLICE_START, _UTC)])}
+
+    @property
+    def may_lack(self) -> frozenset[str]:
+        """Return nothing."""
+        return frozenset()
 
     def shown(self, part: str, rows: pa.Table) -> pa.Table:
         """Return a row for each slice and key."""
@@ -283,7 +281,7 @@ class WindowStepWork:
 
     def _kept(self, state: StateView, batch: int) -> dict[str, Any]:
         """Return the facts that say how what the batch leaves is read."""
-        read, files = self._reads(state.facts), state.reader.manifest.files()
+        read, files = self._reads(state.facts), state.manifest.files()
         oldest = min((written for name in files if (written := batch_of(name)) is not None), default=batch)
         return {PARTIALS: dict(read.old), **read.facts(batch, oldest)}
 
@@ -316,20 +314,3 @@ _OF_PARTIALS = (SLICES, LATE, RUNNING, FRONT, TOTAL, LATE_NEXT)
 def _without_older(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return facts without those of older generations, which each batch writes itself."""
     return {name: value for name, value in facts.items() if name != OLDER}
-
-
-class _Slices:
-    """The state of a partition as the window's step reads it."""
-
-    def __init__(self, state: StateView, spec: WindowStep) -> None:
-        self.state = state
-        self.schema = spec.layout.schema
-        self.facts = state.facts
-
-    def scan(self, part: str, lo: int, hi: int) -> Sequence[pa.Table]:
-        """Return the rows with lo <= `_group` < hi."""
-        return self.state.scan(part, lo, hi, None if part == FRONT else self.schema)
-
-    def groups(self, part: str) -> npt.NDArray[np.int64]:
-        """Return the distinct groups that have rows."""
-        return self.state.groups(part)

@@ -162,7 +162,7 @@ class _StepWriter:
         """Fold partitions, and yield what the main table shows of them."""
         parts = self.work.parts
         for number in changed:
-            reader = self.partitions[number].reader
+            reader = self.partitions[number]
             name = segment_name(self.order.named, epoch=self.order.epoch, attempt=number, run=self.order.run)
             folding = fold(reader, name, batch=self.order.named, parts=parts, at_once=_AT_ONCE)
             while True:
@@ -180,7 +180,7 @@ class _StepWriter:
         """Yield the timers of partitions."""
         parts = self.work.parts
         for number in changed:
-            reader = self.partitions[number].reader
+            reader = self.partitions[number]
             for part in [name for name, part in parts.items() if part.table == TIMERS]:
                 for rows in live_rows(reader, part, parts):
                     yield _placed(self.work.shown(part, rows), number)
@@ -204,7 +204,7 @@ class _StepWriter:
         refuse_newer(existing, self.order.epoch, self.step)
         # Also where somebody has edited it: what did not change in the state may have there.
         whole = known is None or self.order.since.get(self.step) != known or not is_ours(existing)
-        changed = [n for n, state in self.partitions.items() if whole or state.reader.manifest.batch > (known or 0)]
+        changed = [n for n, state in self.partitions.items() if whole or state.manifest.batch > (known or 0)]
         schema = pa.schema([*storable(self.work.tables[table]), pa.field(PARTITION, pa.int32())])
         feed = _Feed(rows(changed), schema, self.order.rest)
         copy.mkdir(parents=True, exist_ok=True)

@@ -19,17 +19,15 @@ from penstock.checkpoint.log.entries import Commit
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import BadExpression, StepsChanged
 from penstock.graph.steps import StepNode
-from penstock.operators.functions.key_timeouts import DEADLINE
 from penstock.operators.protocol import HASHED, MAIN, TIMERS, Step, StepFacts
 from penstock.runtime.plan.branch_frame import at_site, hash_of, normalised, quoted
 from penstock.runtime.plan.projection import map_in_arrow
-from penstock.runtime.snapshots.catalog import PARTITION, storable, table_path
+from penstock.runtime.snapshots.catalog import storable, table_path
 from penstock.runtime.tasks.batch_context import current_batch
 from penstock.runtime.tasks.partition_state import PartitionState
 from penstock.runtime.tasks.staging import TaskFiles
 from penstock.runtime.tasks.transport import Emitter, receipt
 from penstock.state.full_compaction import live_rows
-from penstock.state.row_layout import EXPIRES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["initial_frame", "loading_frame", "manifests", "rewritten_tables"]
 
 _PID, _TABLE = "_penstock_pid", "_penstock_table"
-_MOMENTS = frozenset({EXPIRES, DEADLINE})
-"""Columns that a table may lack."""
 
 
 def initial_frame(node: StepNode, work: Step, spark: SparkSession, folder: CheckpointFolder) -> DataFrame:
@@ -139,7 +135,7 @@ def _segments(
         for partition in [row for batch in batches for row in batch.column(0).to_pylist()]:
             state = PartitionState.open(root, step, partition, named.get(partition), work=work)
             for part in parts:
-                for rows in live_rows(state.reader, part, work.parts):
+                for rows in live_rows(state, part, work.parts):
                     yield from work.shown(part, rows).cast(schema).to_batches()
 
     count = max(named, default=0) + 1
@@ -162,7 +158,7 @@ def refuse_unfit(rewrite: StepRewrite, work: Step, commit: Commit, root: Checkpo
         if snapshot.files:
             stored = pq.read_schema((table_path(root.parent, rewrite.step) / next(iter(snapshot.files))).fetch())
             wanted = {field.name: field for field in work.tables[MAIN]}
-            kept = [f for f in stored.remove_metadata() if f.name not in {PARTITION, *_MOMENTS}]
+            kept = list(stored.remove_metadata())
             # An interval is microseconds there, and nobody else's column is.
             spans = storable(pa.schema([wanted.get(f.name, f) for f in kept]))
             plain = pa.schema(
@@ -192,7 +188,7 @@ def _typed(work: Step, table: str, frame: DataFrame, what: str, *, older: bool) 
         added = [f for f in wanted if f.name.lower() not in present and f.name not in work.keys.names]
         frame = frame.withColumns({f.name: F.lit(None).cast(f.dataType) for f in added})
         present |= {f.name.lower(): f.name for f in added}
-    fields = [f for f in wanted if f.name not in _MOMENTS or f.name in present]
+    fields = [f for f in wanted if f.name not in work.may_lack or f.name in present]
     missing = next((field.name for field in fields if field.name.lower() not in present), None)
     if missing is not None:
         raise BadExpression(f"{what} has no column {missing!r}; it has {', '.join(frame.columns)}")
@@ -221,7 +217,7 @@ def _task(
         state = PartitionState.open(folder, step, partition, None, work=work)
         sorted_rows = rows.take(pa.array(np.argsort(rows[HASHED].to_numpy(), kind="stable")))
         tables = {name: _of_table(sorted_rows, name, work) for name in names}
-        state.refuse_strangers(list(tables.values()), partition, partitions, step, hashes=HASHED)
+        state.refuse_strangers(list(tables.values()), partitions)
         moment = StepFacts(batch=facts.batch, time=facts.time, watermark=facts.close.get(step))
         made = work.rebuilt(tables, moment)
         written = state.write(made.change, files, partitions=partitions)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -12,16 +11,16 @@ import pyarrow.compute as pc
 
 from penstock.operators.columns import column_array
 from penstock.operators.event_times import event_time_missing
-from penstock.operators.protocol import TIME, Emit, Send, Tally
+from penstock.operators.protocol import HASHED, TIME, Emit, RowsOfBranch, Send, Tally, arrivals_of
 from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.runtime.tasks.specs import AHEAD, ROW_STATUS, RouteSpec, SinkLeafSpec, SourceSpec, StepLeafSpec
 from penstock.runtime.tasks.staging import TaskFiles, emit_to
 from penstock.runtime.tasks.transport import Item, receipt
 from penstock.sources.base import ERROR, PARTITION, POSITION, RAW
-from penstock.state.keys import Bools, partition_of
-from penstock.time.arrival import ARRIVAL, of_source, split, timed
+from penstock.state.keys import partition_of
+from penstock.time.arrival import ARRIVAL, split, timed
 
-__all__ = ["QUARANTINE_SCHEMA", "BranchRows", "route", "step_port"]
+__all__ = ["QUARANTINE_SCHEMA", "route", "step_port"]
 
 REASONS = {-1: "bad record", -2: "null event time", -3: AHEAD}
 QUARANTINE_SCHEMA = pa.schema(
@@ -90,13 +89,6 @@ def _timed(rows: pa.Table, spec: RouteSpec, step: str, event_time: str) -> pa.Ta
     return rows.set_column(rows.schema.get_field_index(ARRIVAL), ARRIVAL, keys)
 
 
-def _arrivals(rows: pa.Table, place: int) -> pa.Array:
-    """Return where rows stand in the order of arrival; `place` is that of their source, where they are of one."""
-    if ARRIVAL in rows.column_names:
-        return rows[ARRIVAL].combine_chunks()
-    return of_source(place, rows[PARTITION].to_numpy(), rows[POSITION].to_numpy())
-
-
 def _quarantined(rows: pa.Table, source: SourceSpec, facts: BatchContext) -> pa.Table:
     n = rows.num_rows
     named = pa.array([REASONS[code] for code in rows[ROW_STATUS].to_pylist()], pa.string())
@@ -111,7 +103,7 @@ def _quarantined(rows: pa.Table, source: SourceSpec, facts: BatchContext) -> pa.
     ]
     quarantined = pa.table(columns, schema=QUARANTINE_SCHEMA)
     # For steps that read the quarantine, as rows of any other stream have them.
-    return quarantined.append_column(TIME, rows[TIME]).append_column(ARRIVAL, _arrivals(rows, source.place))
+    return quarantined.append_column(TIME, rows[TIME]).append_column(ARRIVAL, arrivals_of(rows, source.place))
 
 
 def _count_filters(fates: Ints, spec: RouteSpec) -> Iterator[Item]:
@@ -125,7 +117,17 @@ def _count_filters(fates: Ints, spec: RouteSpec) -> Iterator[Item]:
 
 def _to_step(alive: pa.Table, leaf: StepLeafSpec, facts: BatchContext, files: TaskFiles) -> Iterator[Item]:
     used = [outlet for outlet, goes in leaf.outlets.items() if goes.used]
-    for made in leaf.map_side.prepare(BranchRows(alive, leaf), facts.of_step(leaf.step, read=used)):
+    rows_of_branch = RowsOfBranch(
+        table=alive,
+        visible=leaf.visible,
+        keys=leaf.keys,
+        inputs=leaf.inputs,
+        hash_column=leaf.hash_column,
+        place=leaf.order,
+        way=leaf.way,
+        ways=leaf.ways,
+    )
+    for made in leaf.map_side.prepare(rows_of_branch, facts.of_step(leaf.step, read=used)):
         match made:
             case Send():
                 yield from _by_partition(made, leaf)
@@ -141,61 +143,12 @@ def _to_step(alive: pa.Table, leaf: StepLeafSpec, facts: BatchContext, files: Ta
                 raise RuntimeError(f"step {leaf.step!r} yielded {made!r} before the shuffle")
 
 
-@dataclass(frozen=True, slots=True)
-class BranchRows:
-    """Rows of a branch that go to a step, as its map side sees them."""
-
-    table: pa.Table
-    _leaf: StepLeafSpec
-
-    @property
-    def visible(self) -> Sequence[str]:
-        """Return the columns that the user sees."""
-        return self._leaf.visible
-
-    @property
-    def keys(self) -> Mapping[str, str]:
-        """Return for each key the column of it."""
-        return self._leaf.keys
-
-    @property
-    def inputs(self) -> Mapping[str, str]:
-        """Return for each expression that the step reads the column of it."""
-        return self._leaf.inputs
-
-    @property
-    def hash_column(self) -> str:
-        """Return the column of the hash of the keys."""
-        return self._leaf.hash_column
-
-    @property
-    def place(self) -> int:
-        """Return the place of the rows' port among the sources."""
-        return self._leaf.order
-
-    def positions(self) -> pa.Array:
-        """Return the rows' positions, each a number of its own where one row may come along several branches."""
-        positions = self.table[POSITION]
-        if self._leaf.ways == 1:
-            return positions
-        return pc.add(pc.multiply(positions, self._leaf.ways), self._leaf.way)
-
-    def arrivals(self) -> pa.Array:
-        """Return where the rows stand in the order of arrival, along whichever branch they come."""
-        keys = _arrivals(self.table, self._leaf.order)
-        return keys if self._leaf.ways == 1 else split(keys, self._leaf.way)
-
-    def only(self, mask: Bools) -> BranchRows:
-        """Return the rows where a mask is true."""
-        return BranchRows(self.table.filter(pa.array(mask)), self._leaf)
-
-
 def _by_partition(send: Send, leaf: StepLeafSpec) -> Iterator[Item]:
     port, partitions, sent = step_port(leaf.step, leaf.side), leaf.partitions, send.rows
     if partitions == 1:
         yield Item(port, sent, 0)
         return
-    owner = partition_of(sent[send.hashes].to_numpy(), partitions)
+    owner = partition_of(sent[HASHED].to_numpy(), partitions)
     order = np.argsort(owner, kind="stable")
     sorted_table = sent.take(pa.array(order))
     bounds = np.searchsorted(owner[order], np.arange(partitions + 1))
@@ -208,7 +161,7 @@ def _to_sinks(alive: pa.Table, leaf: SinkLeafSpec, files: TaskFiles) -> Iterator
     if alive.num_rows == 0:
         return
     if leaf.ordered and ARRIVAL not in alive.column_names:
-        alive = alive.append_column(ARRIVAL, _arrivals(alive, leaf.order))
+        alive = alive.append_column(ARRIVAL, arrivals_of(alive, leaf.order))
     if leaf.check is None:
         yield from files.stage(alive.select(leaf.staged), leaf.sinks, ordered=leaf.ordered)
         return

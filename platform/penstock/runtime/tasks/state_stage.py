@@ -66,7 +66,7 @@ def _run_step(
     before = folder.fetched
     state = PartitionState.open(folder, spec.step, partition, ref, work=spec.work, base=base)
     for tables in inputs:
-        state.refuse_strangers(tables, partition, spec.partitions, spec.step)
+        state.refuse_strangers(tables, spec.partitions)
     used = [outlet for outlet, goes in spec.outlets.items() if goes.used]
     facts = files.facts.of_step(spec.step, behind=spec.behind, read=used)
     batch = _PartitionBatch(spec, state, files)

@@ -173,13 +173,13 @@ def test_calls_and_state_are_those_of_the_model(batches, idle):
                 assert (due_time is not None and due_time <= time) or (due is not None and due <= watermark)
             table = pa.table(list(zip(*rows, strict=True)) if rows else [[], [], []], schema=VISIBLE)
             hashes = table["k"].to_numpy() % 2  # two keys to a hash
-            state = PartitionState(StateReader(LocalFolder(folder), manifest), work)
+            state = PartitionState(LocalFolder(folder), manifest, work)
             moment = StepFacts(batch=batch, time=time, watermark=watermark)
             keys = table.select(["k"])
             done = run_function(work.spec, state, table, hashes, keys, np.zeros(len(rows), dtype=np.int64), moment)
             model.batch(time, watermark, rows)
             written = write_changes(
-                state.reader,
+                state,
                 f"{batch:012d}-0-x",
                 done.change,
                 batch=batch,
@@ -187,7 +187,7 @@ def test_calls_and_state_are_those_of_the_model(batches, idle):
                 slack=2_000,
             )
             manifest, due, due_time = written.manifest, done.due, done.due_time
-            shown = main_table(work, PartitionState(StateReader(LocalFolder(folder), manifest), work)).to_pylist()
+            shown = main_table(work, PartitionState(LocalFolder(folder), manifest, work)).to_pylist()
             assert {row["k"]: row["n"] for row in shown} == model.state
             assert {row["k"]: as_micros(row["_expires"], "it") for row in shown} == model.expires
             assert {k: found for k, found in calls.of.items() if found} == {k: v for k, v in model.calls.items() if v}
@@ -212,10 +212,10 @@ def test_a_key_that_has_a_row_at_the_end_of_event_time_goes_by_its_deadline_and_
         manifest = Manifest(step="step", partition=0, keys=("k",))
         for batch, watermark in enumerate((None, END_OF_TIME)):
             table = pa.table([[7], ["add"], [50]], schema=VISIBLE)
-            state = PartitionState(StateReader(LocalFolder(folder), manifest), work)
+            state = PartitionState(LocalFolder(folder), manifest, work)
             moment = StepFacts(batch=batch, time=100 * batch, watermark=watermark)
             done = run_function(work.spec, state, table, np.array([7]), table.select(["k"]), np.array([0]), moment)
-            written = write_changes(state.reader, f"{batch:012d}-0-x", done.change, batch=batch, parts={})
+            written = write_changes(state, f"{batch:012d}-0-x", done.change, batch=batch, parts={})
             manifest = written.manifest
     assert done.output.num_rows == gone
 
@@ -228,12 +228,12 @@ def test_a_key_that_is_touched_for_ever_leaves_one_entry_to_look_at():
         entries = []
         for batch in range(60):
             table = pa.table([[7], ["add"], [1]], schema=VISIBLE)
-            state = PartitionState(StateReader(LocalFolder(folder), manifest), work)
+            state = PartitionState(LocalFolder(folder), manifest, work)
             moment = StepFacts(batch=batch, time=batch, watermark=None)
             done = run_function(work.spec, state, table, np.array([7]), table.select(["k"]), np.array([0]), moment)
             entries.append(done.change.append.get("idle", table.slice(0, 0)).num_rows)
             name = f"{batch:012d}-0-x"
-            manifest = write_changes(state.reader, name, done.change, batch=batch, parts=work.parts).manifest
+            manifest = write_changes(state, name, done.change, batch=batch, parts=work.parts).manifest
         assert sum(entries) == 1 + 59 // (IDLE + 1)
         assert StateReader(LocalFolder(folder), manifest).scan("idle")[-1].num_rows == 1
 

@@ -205,7 +205,7 @@ class Job:
         """Let a data checkpoint that this version's driver makes stand in the place of the runs."""
         state = self.disk.state()
         name = segment_name(self.batches - 1, epoch=9, attempt=self.batches, run="fedcba987654")
-        folding = fold(state.reader, name, batch=self.batches - 1, parts=self.disk.work.parts, at_once=4096)
+        folding = fold(state, name, batch=self.batches - 1, parts=self.disk.work.parts, at_once=4096)
         while True:
             try:
                 next(folding)

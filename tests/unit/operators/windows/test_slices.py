@@ -23,7 +23,6 @@ from penstock.operators.windows.slices import (
     next_due_end,
     slice_starts,
     slices_per_window,
-    windows_of,
 )
 from penstock.windows import Sliding
 
@@ -31,12 +30,6 @@ from penstock.windows import Sliding
 def cuts(window: TimeWindow) -> list[int]:
     """Return every start and end of a window."""
     return [t for t in SPAN if (t - window.offset) % window.every in (0, window.size % window.every)]
-
-
-@given(WINDOWS, TIMES)
-def test_windows_of_a_time_are_those_of_the_definition(window, time):
-    """3: every start s with s <= t < s + size, s = offset mod every, negative s included."""
-    assert windows_of(time, window) == by_definition(time, window)
 
 
 @given(WINDOWS, TIMES)
@@ -50,7 +43,7 @@ def test_a_slice_runs_from_cut_to_cut(window, time):
 def test_rows_of_a_slice_share_their_windows(window, time):
     """DESIGN 7: a slice stands for its rows in every window."""
     start = int(slice_starts(array(time), window)[0])
-    assert windows_of(start, window) == windows_of(time, window)
+    assert by_definition(start, window) == by_definition(time, window)
 
 
 @given(WINDOWS, TIMES)

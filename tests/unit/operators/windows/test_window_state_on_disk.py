@@ -90,7 +90,7 @@ def test_state_of_two_stacks_goes_on(tmp_path: Path) -> None:
     for batch in range(WRITTEN_BEFORE):
         model.batch(rows_of(batch), late=batch - 1, close=batch - 1)
     disk = SliceDisk(spec, tmp_path / "state", json.loads((STORED / "ref.json").read_text()), WRITTEN_BEFORE)
-    assert set(disk.state().reader.manifest.chains) == {"slices", "running", "front", "late"}
+    assert set(disk.state().manifest.chains) == {"slices", "running", "front", "late"}
     for batch in range(WRITTEN_BEFORE, WRITTEN_BEFORE + 30):
         expected = model.batch(rows_of(batch), late=batch - 1, close=batch - 1)
         assert_right(disk.batch([delta(spec, rows_of(batch), batch)], late=batch - 1, close=batch - 1), expected)
