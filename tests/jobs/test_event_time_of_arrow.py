@@ -183,7 +183,7 @@ def test_a_row_without_event_time_is_told_where_it_is_read_and_each_remedy_works
     with Harness(job, tmp_path) as h:
         with pytest.raises(EventTimeMissing) as met:
             h.batch({"rows": [row("a", 1), row("a", 3, 0)]})
-        assert "step 'step' put out rows without event time, 1 of 2" in met.value.what
+        assert "step 'step' emitted rows without event time, 1 of 2" in met.value.what
         assert f"event_time={said!r} is null in " in met.value.what
         assert '"k": "a"' in met.value.what
         if remedy == "given a time":

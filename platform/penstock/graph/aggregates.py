@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from penstock.errors import JobError
-from penstock.graph.source_location import user_site
+from penstock.graph.source_location import job_error
 
 __all__ = ["Aggregate", "AggregateKind"]
 
@@ -40,7 +39,4 @@ class Aggregate:
             return
         if not isinstance(self.expression, str) or not self.expression.strip():
             needs = "takes nothing, or" if counts else "needs"
-            raise JobError(
-                f"agg.{self.kind.value} {needs} a column or an expression, not {self.expression!r}",
-                where=str(user_site()),
-            )
+            raise job_error(f"agg.{self.kind.value} {needs} a column or an expression, not {self.expression!r}")

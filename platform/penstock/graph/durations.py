@@ -7,8 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 from numbers import Integral
 
-from penstock.errors import JobError
-from penstock.graph.source_location import user_site
+from penstock.graph.source_location import job_error
 
 __all__ = [
     "Count",
@@ -36,9 +35,8 @@ class Duration:
 
     def __post_init__(self) -> None:
         if not isinstance(self.micros, int) or isinstance(self.micros, bool):
-            raise JobError(
-                f"a Duration is a whole number of microseconds, not {self.micros!r}; write it as seconds(5)",
-                where=str(user_site()),
+            raise job_error(
+                f"a Duration is a whole number of microseconds, not {self.micros!r}; write it as seconds(5)"
             )
 
     @property
@@ -61,7 +59,7 @@ class Count:
 
     def __post_init__(self) -> None:
         if not isinstance(self.rows, int) or isinstance(self.rows, bool) or self.rows < 1:
-            raise JobError(f"count takes a number of rows from 1 on, not {self.rows!r}", where=str(user_site()))
+            raise job_error(f"count takes a number of rows from 1 on, not {self.rows!r}")
 
 
 def whole_micros(number: float | Decimal, unit: int) -> int:
@@ -89,13 +87,13 @@ def _duration(number: object, unit: int, name: str) -> Duration:
     if isinstance(number, Integral) and not isinstance(number, bool):
         number = int(number)
     if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
-        raise JobError(f"{name} takes a number, not {number!r}", where=str(user_site()))
+        raise job_error(f"{name} takes a number, not {number!r}")
     try:
         exact = whole_micros(number, unit)
     except ValueError as why:
         # Python refuses to write out integers of thousands of digits.
         shown = number if not isinstance(number, int) or abs(number) < 10**30 else "…"
-        raise JobError(f"{name}({shown}) {why}", where=str(user_site())) from None
+        raise job_error(f"{name}({shown}) {why}") from None
     return Duration(exact)
 
 
@@ -146,7 +144,7 @@ def duration_micros(value: object, what: str, *, least: int = 0) -> int:
             if number
             else ": write a duration such as seconds(5)"
         )
-        raise JobError(f"{what} is {value!r}{hint}", where=str(user_site()))
+        raise job_error(f"{what} is {value!r}{hint}")
     if value.micros < least:
-        raise JobError(f"{what} is {value}, which is too short", where=str(user_site()))
+        raise job_error(f"{what} is {value}, which is too short")
     return value.micros

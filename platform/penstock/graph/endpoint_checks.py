@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from penstock.errors import JobError
-from penstock.graph.source_location import user_site
+from penstock.graph.source_location import job_error
 
 __all__ = ["checked_sink", "checked_source", "is_live"]
 
@@ -18,10 +17,9 @@ def checked_source(name: str, source: Any) -> Any:
     """Return the source, or refuse what lacks a member of `penstock.sources.base.Source`."""
     other = "; that is a sink" if _has(source, _SINK) else ""
     if other or not (_has(source, _SOURCE) or _is_blank(source)):
-        raise JobError(
+        raise job_error(
             f"source {name!r} needs a source such as FileReplay(path, order_by=...) of penstock.sources, "
-            f"or a subclass of penstock.sources.base.Source, not {_shown(source)}{other}",
-            where=str(user_site()),
+            f"or a subclass of penstock.sources.base.Source, not {_shown(source)}{other}"
         )
     return source
 
@@ -29,10 +27,9 @@ def checked_source(name: str, source: Any) -> Any:
 def checked_sink(name: str, sink: Any) -> Any:
     """Return the sink, or refuse what lacks a member of `penstock.sinks.base.Sink`."""
     if not (_has(sink, _SINK) or _is_blank(sink)):
-        raise JobError(
+        raise job_error(
             f"sink {name!r} needs a sink such as Delta(path) of penstock.sinks, "
-            f"or a subclass of penstock.sinks.base.Sink, not {_shown(sink)}",
-            where=str(user_site()),
+            f"or a subclass of penstock.sinks.base.Sink, not {_shown(sink)}"
         )
     return sink
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.errors import BadExpression, DuplicateName, JobError
+from penstock.errors import BadExpression, DuplicateName
 from penstock.graph.durations import Duration, duration_micros, hours
 from penstock.graph.endpoint_checks import checked_sink, checked_source, is_live
 from penstock.graph.graph import JobGraph, checked_graph
 from penstock.graph.keyed import KeyedStream, StatefulSteps
-from penstock.graph.names import checked_name
+from penstock.graph.names import checked_name, column_names
 from penstock.graph.nodes import (
     CheckNode,
     FilterNode,
@@ -29,8 +29,7 @@ from penstock.graph.nodes import (
 from penstock.graph.partitions import checked_partitions
 from penstock.graph.policies import OnFail
 from penstock.graph.schedules import Auto, EveryBatches, Never, Schedule, checked_schedule
-from penstock.graph.source_location import user_site
-from penstock.graph.stateful import Unfinished
+from penstock.graph.source_location import job_error
 from penstock.graph.steps import StepNode
 
 __all__ = ["Job", "Stream"]
@@ -52,7 +51,7 @@ class Job:
         self.partitions = None if partitions is None else checked_partitions(partitions)
         self._nodes: list[Node] = []
         self._names: dict[str, Node] = {}
-        self.unfinished: list[Unfinished] = []
+        self.unfinished: list[Callable[[], None]] = []
         self._filters = 0
         self._checkpoints: Schedule | None = None
 
@@ -62,7 +61,7 @@ class Job:
         A Duration goes by batch times. `AUTO` chooses from what one costs and how often drivers fail.
         """
         if self._checkpoints is not None:
-            raise JobError("a job has one interval of data checkpoints", where=str(user_site()))
+            raise job_error("a job has one interval of data checkpoints")
         self._checkpoints = checked_schedule(every)
 
     def source(
@@ -84,15 +83,9 @@ class Job:
         hour, and a replayed file no bound: its batch times are not those of its rows.
         """
         if (event_time is None) != (max_out_of_order is None):
-            raise JobError(
-                f"source {name!r} has only one of event_time and max_out_of_order; give both or neither",
-                where=str(user_site()),
-            )
+            raise job_error(f"source {name!r} has only one of event_time and max_out_of_order; give both or neither")
         if event_time is None and (idle_after is not None or max_future is not None):
-            raise JobError(
-                f"source {name!r} has no event_time, so nothing for idle_after or max_future to bound",
-                where=str(user_site()),
-            )
+            raise job_error(f"source {name!r} has no event_time, so nothing for idle_after or max_future to bound")
         source = checked_source(name, source)
         if max_future is None and event_time is not None and is_live(source):
             max_future = _FUTURE_OF_LIVE
@@ -117,8 +110,8 @@ class Job:
 
     def graph(self) -> JobGraph:
         """Return the finished graph, or say what is missing in it."""
-        for begun in self.unfinished:
-            begun._refuse_unused()
+        for refuse_unused in self.unfinished:
+            refuse_unused()
         nodes = tuple(self._nodes)
         return checked_graph(self.name, nodes, interval=self.interval, checkpoints=self._checkpoints)
 
@@ -165,7 +158,7 @@ class Stream(StatefulSteps["Stream"]):
     def select(self, *expressions: str) -> Stream:
         """Keep these Spark SQL expressions only, such as "user" and "v * 2 AS w"."""
         if not expressions:
-            raise JobError("select needs at least one expression", where=str(user_site()))
+            raise job_error("select needs at least one expression")
         return self._then(
             SelectNode(parent=self._node, expressions=tuple(_checked_sql(e, "a column") for e in expressions))
         )
@@ -173,7 +166,7 @@ class Stream(StatefulSteps["Stream"]):
     def with_columns(self, **columns: str) -> Stream:
         """Add or replace columns, each given as name="Spark SQL expression"."""
         if not columns:
-            raise JobError("with_columns needs at least one column", where=str(user_site()))
+            raise job_error("with_columns needs at least one column")
         checked = {name: _checked_sql(sql, f"column {name}") for name, sql in columns.items()}
         return self._then(WithColumnsNode(parent=self._node, columns=checked))
 
@@ -183,29 +176,21 @@ class Stream(StatefulSteps["Stream"]):
         Before a window the function must keep the columns whose names begin with `_penstock_`.
         """
         if not callable(fn):
-            raise JobError(f"transform {name!r} needs a function of a DataFrame", where=str(user_site()))
+            raise job_error(f"transform {name!r} needs a function of a DataFrame")
         node = TransformNode(parent=self._node, name=checked_name(name, "a transform"), fn=fn)
         return self._then(node, node.name)
 
     def union(self, other: Stream) -> Stream:
         """Put two streams with the same columns together."""
         if not isinstance(other, Stream) or other._job is not self._job:
-            raise JobError("union needs another stream of the same job", where=str(user_site()))
+            raise job_error("union needs another stream of the same job")
         return self._then(UnionNode(left=self._node, right=other._node))
 
     def key_by(self, *columns: str) -> KeyedStream[Stream]:
         """Group by these columns for the stateful step that follows."""
         if not columns:
-            raise JobError("key_by needs at least one column", where=str(user_site()))
-        for column in columns:
-            if not isinstance(column, str) or not column.isidentifier():
-                raise JobError(
-                    f"key_by takes names of columns, not {column!r}; compute it with with_columns first",
-                    where=str(user_site()),
-                )
-        if len(set(columns)) < len(columns):
-            raise DuplicateName("key_by names a column twice", where=str(user_site()))
-        return KeyedStream(self, columns)
+            raise job_error("key_by needs at least one column")
+        return KeyedStream(self, column_names(columns, "key_by"))
 
     def snapshots(self) -> Stream:
         """Return the whole state after each batch: keys and state columns, for every key (SEMANTICS 7.4).
@@ -218,9 +203,8 @@ class Stream(StatefulSteps["Stream"]):
         for kind, name in streams:
             if kind is SnapshotNode:
                 return self._job._side(SnapshotNode(name=name))
-        raise JobError(
-            "snapshots() is there for what map_with_state, map_with_state_arrow or update_state_by_key returned",
-            where=str(user_site()),
+        raise job_error(
+            "snapshots() is there for what map_with_state, map_with_state_arrow or update_state_by_key returned"
         )
 
     def check(
@@ -240,11 +224,9 @@ class Stream(StatefulSteps["Stream"]):
         None means: as `on_fail` where that is WARN, HOLD or STOP, otherwise HOLD.
         """
         if not isinstance(on_fail, OnFail) or not isinstance(on_table_fail, OnFail | None):
-            raise JobError(f"check {name!r} needs an OnFail value", where=str(user_site()))
+            raise job_error(f"check {name!r} needs an OnFail value")
         if on_table_fail in (OnFail.DROP, OnFail.QUARANTINE):
-            raise JobError(
-                f"check {name!r}: a table rule has no rows to drop; use WARN, HOLD or STOP", where=str(user_site())
-            )
+            raise job_error(f"check {name!r}: a table rule has no rows to drop; use WARN, HOLD or STOP")
         node = CheckNode(
             parent=self._node,
             name=checked_name(name, "a check"),
@@ -265,5 +247,5 @@ class Stream(StatefulSteps["Stream"]):
 
 def _checked_sql(sql: object, what: str) -> str:
     if not isinstance(sql, str) or not sql.strip():
-        raise BadExpression(f"{what} is {sql!r}, not a Spark SQL expression", where=str(user_site()))
+        raise job_error(f"{what} is {sql!r}, not a Spark SQL expression", BadExpression)
     return sql

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from penstock.errors import BadName, DuplicateName, JobError
-from penstock.graph.source_location import user_site
+from penstock.errors import BadName, DuplicateName
+from penstock.graph.source_location import job_error
 
-__all__ = ["checked_columns", "checked_name", "is_name"]
+__all__ = ["checked_columns", "checked_name", "column_names", "is_name"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
@@ -21,7 +21,7 @@ def is_name(text: str) -> bool:
 def checked_name(name: object, what: str) -> str:
     """Return the name, or refuse it with the user's line."""
     if not isinstance(name, str) or not is_name(name):
-        raise BadName(f"{what} is named {name!r}", where=str(user_site()))
+        raise job_error(f"{what} is named {name!r}", BadName)
     return name
 
 
@@ -39,13 +39,15 @@ def checked_columns(columns: object, argument: str, step: str) -> tuple[str, ...
     """
     what = f"{argument} of {step}"
     if isinstance(columns, str) or not isinstance(columns, Sequence) or not columns:
-        raise JobError(f"{what} is {columns!r}, not a list of columns; write {argument}['id']", where=str(user_site()))
+        raise job_error(f"{what} is {columns!r}, not a list of columns; write {argument}['id']")
+    return column_names(columns, what)
+
+
+def column_names(columns: Sequence[object], what: str) -> tuple[str, ...]:
+    """Return names of columns, or refuse with the user's line what is none, and one that is there twice."""
     for column in columns:
         if not isinstance(column, str) or not column.isidentifier():
-            raise JobError(
-                f"{what} takes names of columns, not {column!r}; compute it with with_columns first",
-                where=str(user_site()),
-            )
+            raise job_error(f"{what} takes names of columns, not {column!r}; compute it with with_columns first")
     if len(set(columns)) < len(columns):
-        raise DuplicateName(f"{what} names a column twice", where=str(user_site()))
-    return tuple(columns)
+        raise job_error(f"{what} names a column twice", DuplicateName)
+    return tuple(map(str, columns))

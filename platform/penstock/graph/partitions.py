@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from penstock.errors import JobError
-from penstock.graph.source_location import user_site
+from penstock.graph.source_location import job_error
 
 __all__ = ["MOST_PARTITIONS", "checked_partitions", "default_partitions", "defaulting_to", "usable_cores"]
 
@@ -20,9 +19,7 @@ _DEFAULT: ContextVar[Callable[[str], int] | None] = ContextVar("default_partitio
 def checked_partitions(partitions: object) -> int:
     """Return a number of state partitions; raise JobError at the user's line for what is none."""
     if not isinstance(partitions, int) or isinstance(partitions, bool) or not 1 <= partitions <= MOST_PARTITIONS:
-        raise JobError(
-            f"partitions is {partitions!r}, not a number from 1 to {MOST_PARTITIONS}", where=str(user_site())
-        )
+        raise job_error(f"partitions is {partitions!r}, not a number from 1 to {MOST_PARTITIONS}")
     return partitions
 
 

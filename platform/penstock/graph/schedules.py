@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.errors import JobError
 from penstock.graph.durations import Duration, duration_micros
-from penstock.graph.source_location import user_site
+from penstock.graph.source_location import job_error
 
 __all__ = ["AUTO", "NEVER", "Auto", "EveryBatches", "EveryMicros", "Never", "Schedule", "checked_schedule"]
 
@@ -19,7 +18,7 @@ class EveryBatches:
 
     def __post_init__(self) -> None:
         if isinstance(self.batches, bool) or not isinstance(self.batches, int) or self.batches < 1:
-            raise JobError(f"EveryBatches takes a whole number of at least 1, not {self.batches!r}", where=_here())
+            raise job_error(f"EveryBatches takes a whole number of at least 1, not {self.batches!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,3 @@ def checked_schedule(every: Duration | EveryBatches | Auto | Never) -> Schedule:
     if isinstance(every, EveryBatches | Auto | Never):
         return every
     return EveryMicros(duration_micros(every, "the interval of data checkpoints", least=1))
-
-
-def _here() -> str:
-    return str(user_site())

@@ -8,7 +8,9 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-__all__ = ["SourceLocation", "file_of", "user_site"]
+from penstock.errors import JobError
+
+__all__ = ["SourceLocation", "file_of", "job_error", "user_site"]
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -35,6 +37,11 @@ def user_site() -> SourceLocation:
             break
         frame = frame.f_back
     return SourceLocation("<unknown>", 0)
+
+
+def job_error(what: str, kind: type[JobError] = JobError) -> JobError:
+    """Return the error of a job that is written wrongly, at the user's line."""
+    return kind(what, where=str(user_site()))
 
 
 def file_of(fn: Any) -> str | None:

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Generic, Protocol, Self, TypeVar
 
-from penstock.errors import JobError
 from penstock.graph.names import checked_name
 from penstock.graph.nodes import Node
 from penstock.graph.partitions import checked_partitions, default_partitions
-from penstock.graph.source_location import user_site
+from penstock.graph.source_location import job_error
 from penstock.graph.steps import StepNode, StepSpec
 
-__all__ = ["StepMethods", "Stream", "Unfinished"]
-
-
-class Unfinished(Protocol):
-    """The result of a method that is no step yet."""
-
-    def _refuse_unused(self) -> None:
-        """Raise JobError where nothing was made of it."""
+__all__ = ["StepMethods", "Stream"]
 
 
 class Registry(Protocol):
     """The job, as far as steps with state ask and tell it."""
 
     partitions: int | None
-    unfinished: list[Unfinished]
+    unfinished: list[Callable[[], None]]
+    """What raises JobError where nothing was made of the result of a method."""
 
 
 class Rows(Protocol):
@@ -71,10 +65,10 @@ class StepMethods(ABC, Generic[Stream]):
         inputs = (self, *others)
         of_each = tuple(given._keys if keys is None else keys for given in inputs)
         if any(given._stream._job is not self._stream._job for given in others):
-            raise JobError(f"step {name!r} needs streams of one job", where=str(user_site()))
+            raise job_error(f"step {name!r} needs streams of one job")
         if len({len(columns) for columns in of_each}) > 1:
             listed = " and ".join(f"by {', '.join(columns) or 'nothing'}" for columns in of_each)
-            raise JobError(f"the streams that step {name!r} reads are keyed {listed}", where=str(user_site()))
+            raise job_error(f"the streams that step {name!r} reads are keyed {listed}")
         node = StepNode(
             name=checked_name(name, "a step"),
             inputs=tuple(given._stream._node for given in inputs),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from penstock.errors import JobError
 from penstock.graph.durations import Duration, duration_micros
-from penstock.graph.source_location import user_site
+from penstock.graph.source_location import job_error
 
 __all__ = ["BATCH", "EVENT", "NEVER", "Timeout", "TimerClock", "event_time", "idle"]
 
@@ -38,7 +37,7 @@ class Timeout:
         if not isinstance(other, Timeout):
             return NotImplemented
         if self.idle is not None and other.idle is not None:
-            raise JobError("a timeout has one idle(…), and this has two", where=str(user_site()))
+            raise job_error("a timeout has one idle(…), and this has two")
         return Timeout(
             idle=other.idle if self.idle is None else self.idle, event_time=self.event_time or other.event_time
         )

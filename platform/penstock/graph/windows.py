@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from penstock.errors import JobError
 from penstock.graph.durations import Duration, duration_micros
 from penstock.graph.names import checked_name
 from penstock.graph.policies import LatenessRule
-from penstock.graph.source_location import user_site
+from penstock.graph.source_location import job_error
 
 __all__ = ["DropLate", "LateTo", "Sliding", "TimeWindow", "Tumbling"]
 
@@ -51,15 +50,12 @@ class TimeWindow:
     def lateness_rule(self, rule: LatenessRule) -> Self:
         """Return the same windows under another rule of what is late (SEMANTICS 2.3)."""
         if not isinstance(rule, LatenessRule):
-            raise JobError(
-                f"lateness_rule is {rule!r}; write LatenessRule.WINDOW or LatenessRule.WATERMARK",
-                where=str(user_site()),
-            )
+            raise job_error(f"lateness_rule is {rule!r}; write LatenessRule.WINDOW or LatenessRule.WATERMARK")
         return replace(self, rule=rule)
 
     def _with_policy(self, policy: DropLate | LateTo) -> Self:
         if self.late is not None:
-            raise JobError("a window has one late policy, and this one has it already", where=str(user_site()))
+            raise job_error("a window has one late policy, and this one has it already")
         return replace(self, late=policy)
 
 
@@ -86,4 +82,4 @@ def _offset(offset: Duration | int) -> int:
         return 0
     if isinstance(offset, Duration):
         return offset.micros
-    raise JobError(f"the offset of a window is {offset!r}, which has no unit", where=str(user_site()))
+    raise job_error(f"the offset of a window is {offset!r}, which has no unit")

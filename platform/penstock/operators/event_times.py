@@ -25,6 +25,6 @@ def event_time_missing(
     shown = json.dumps({name: rows[name][first].as_py() for name in names}, default=str)
     shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
     return EventTimeMissing(
-        f"step {step!r} put out rows without event time, {times.null_count:,} of {len(times):,}: "
+        f"step {step!r} emitted rows without event time, {times.null_count:,} of {len(times):,}: "
         f"event_time={event_time!r} is null in {shown}"
     )

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.state.keys import Bools, Ints
+
 __all__ = ["Grouping", "group_rows"]
 
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 _GOLDEN = np.int64(-7046029254386353131)  # 2**64 / the golden ratio, odd: multiplying by it loses nothing
 
 
@@ -65,7 +64,7 @@ def _first_rows(ids: Ints, groups: int) -> Ints:
     return first
 
 
-def _unlike(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None, first: Ints, ids: Ints) -> Mask | None:
+def _unlike(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None, first: Ints, ids: Ints) -> Bools | None:
     """Return which rows have not the group, the hash or the keys of the first row of their group; None for none."""
     if len(first) == len(ids):
         return None
@@ -73,11 +72,11 @@ def _unlike(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None, first: 
     if groups is not None:
         differences.append(groups[first][ids] != groups)
     differences += [_differ(key, key.take(pa.array(first)), ids) for key in keys]
-    unlike: Mask = np.logical_or.reduce(differences)
+    unlike: Bools = np.logical_or.reduce(differences)
     return unlike if unlike.any() else None
 
 
-def _told_apart(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None, ids: Ints, unlike: Mask) -> Ints:
+def _told_apart(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None, ids: Ints, unlike: Bools) -> Ints:
     """Return the ids, with the groups that hold several keys in parts of which each holds one."""
     shared = np.zeros(int(ids.max()) + 1, dtype=np.bool_)
     shared[ids[unlike]] = True
@@ -90,18 +89,18 @@ def _told_apart(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None, ids
     return numbers
 
 
-def _differ(column: pa.Array, heads: pa.Array, ids: Ints) -> Mask:
+def _differ(column: pa.Array, heads: pa.Array, ids: Ints) -> Bools:
     """Return which items differ from the item of `heads` at their id; nulls are equal, and NaN is."""
     kind = column.type
     if (pa.types.is_integer(kind) or pa.types.is_timestamp(kind)) and not column.null_count:
         bits = f"i{kind.bit_width // 8}"
-        differ: Mask = heads.to_numpy(zero_copy_only=False).view(bits)[ids] != column.to_numpy().view(bits)
+        differ: Bools = heads.to_numpy(zero_copy_only=False).view(bits)[ids] != column.to_numpy().view(bits)
         return differ
     if pa.types.is_null(kind):
         return np.zeros(len(column), dtype=np.bool_)
     if pa.types.is_nested(kind):
         codes: Ints = _codes(column)
-        other_codes: Mask = codes[_first_rows(ids, len(heads))][ids] != codes
+        other_codes: Bools = codes[_first_rows(ids, len(heads))][ids] != codes
         return other_codes
     other = heads.take(pa.array(ids))
     same = pc.equal(column, other)
@@ -110,7 +109,7 @@ def _differ(column: pa.Array, heads: pa.Array, ids: Ints) -> Mask:
     if column.null_count:
         same = pc.or_kleene(same, pc.and_(column.is_null(), other.is_null()))
         same = same.fill_null(fill_value=False)
-    alike: Mask = same.to_numpy(zero_copy_only=False)
+    alike: Bools = same.to_numpy(zero_copy_only=False)
     return ~alike
 
 

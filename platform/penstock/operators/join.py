@@ -364,7 +364,7 @@ class _Batch:
         own, schema = np.unique(rows.ids), self.step.stored(1 - side)
         keys = self.keys.take(pa.array(own))
         part = self.step.parts[SIDES[1 - side]]
-        places, held = self.state.rows_of(part, self.hashes[own], keys, (low, high + 1), schema)
+        places, held = self.state.rows_of(part, self.hashes[own], keys, (low, high + 1), schema=schema)
         return own[places], held
 
     def _emit(self, side: int, mine: Ints, others: pa.Table, times: Ints) -> Emit:

@@ -133,8 +133,8 @@ class RowsOfBranch:
     """Rows of one branch of the job that lead to an input of a step.
 
     `table` has TIME and the columns that are named here. `visible` are those that the user sees; there are these only
-    where the spec reads `rows`. `keys` has for each key the column of it, in which NaN is one and zero is one, `inputs`
-    for each expression that the spec reads the column of it, and `hash_column` is that of the hash of the keys, int64.
+    where the spec reads `rows`. `keys` has for each key the column of it, in which NaN is one and zero is one. `inputs`
+    has for each expression that the spec reads the column of it. `hash_column` has the hash of the keys, int64.
     `place` is that of the rows' port in the order of arrival, `way` the branch's among the `ways` to the step.
     """
 

@@ -13,10 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.state.keys import Ints
+
 __all__ = ["can_hash", "content_hashes", "hash_columns", "normalise"]
 
 Words = npt.NDArray[np.uint64]
-Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 _P1 = np.uint64(0x9E3779B185EBCA87)

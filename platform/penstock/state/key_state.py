@@ -180,7 +180,7 @@ class State:
 
     def _refuse_timing_out(self, call: str) -> None:
         if self._timing_out:
-            raise StateMisused(f"{call} came while the key times out: its state is removed behind this call")
+            raise StateMisused(f"{call} came while the key times out: its state is removed after this call")
 
 
 def as_datetime(micros: int) -> datetime:

@@ -171,7 +171,7 @@ class Manifest:
             if touched := next((run for run in old if stamp(run) not in folded.get(part, [])), None):
                 raise StateError(
                     f"partition {self.partition} of step {self.step!r}: run {touched.number} of part {part!r} was "
-                    f"merged behind the base of batch {base.batch}, which was folded from it"
+                    f"merged after the base of batch {base.batch}, which was folded from it"
                 )
             floor = start_of_group(self.floors[part]) if part in self.floors else None
             new = tuple(run for run in chain if run.number >= base.next_run)

@@ -106,7 +106,7 @@ def test_a_base_whose_runs_were_written_to_meanwhile_is_refused(tmp_path):
         sizes=manifest.sizes,
         next_run=manifest.next_run,
     )
-    with pytest.raises(StateError, match="was merged behind the base of batch 2"):
+    with pytest.raises(StateError, match="was merged after the base of batch 2"):
         later.rebased(base)
     begun = carry_out(
         tmp_path,
@@ -114,7 +114,7 @@ def test_a_base_whose_runs_were_written_to_meanwhile_is_refused(tmp_path):
         CompactionPlan(part="slices", inputs=manifest.chain("slices"), budget_bytes=3_000, oldest=True),
     )
     assert any(run.low is not None for run in begun.chain("slices")), "a merge that is not done yet"
-    with pytest.raises(StateError, match="was merged behind the base"):
+    with pytest.raises(StateError, match="was merged after the base"):
         begun.rebased(base)
 
 

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.errors import JobError
 from penstock.graph.durations import Duration, duration_micros
 from penstock.graph.names import checked_columns
-from penstock.graph.source_location import user_site
+from penstock.graph.source_location import job_error
 from penstock.graph.stateful import StepMethods, Stream
 from penstock.graph.steps import GraphView, StepNode, StepSpec, need_event_time, need_sink, refuse_late_streams
 
@@ -73,10 +72,9 @@ class DeduplicateMethods(StepMethods[Stream]):
             JobError: `by` or `within` is unfit, or the stream has a `key_by` already.
         """
         if self._keys:
-            raise JobError(
+            raise job_error(
                 f"deduplicate {name!r} follows key_by, and names its keys itself; call it on the stream before key_by, "
-                f"with by={[*self._keys]}",
-                where=str(user_site()),
+                f"with by={[*self._keys]}"
             )
         keys = checked_columns(by, "by=", f"deduplicate {name!r}")
         spec = Deduplicate(within=duration_micros(within, f"within= of deduplicate {name!r}", least=1))

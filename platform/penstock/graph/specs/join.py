@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.errors import JobError
 from penstock.graph.durations import Duration, duration_micros
 from penstock.graph.names import checked_columns
-from penstock.graph.source_location import user_site
+from penstock.graph.source_location import job_error
 from penstock.graph.stateful import StepMethods, Stream
 from penstock.graph.steps import GraphView, StepNode, StepSpec, need_event_time, need_sink, refuse_late_streams
 
@@ -94,14 +93,13 @@ class JoinMethods(StepMethods[Stream]):
         """
         what = f"join {name!r}"
         if how != "inner":
-            raise JobError(f"how= of {what} is {how!r}, and the only kind of join is 'inner'", where=str(user_site()))
+            raise job_error(f"how= of {what} is {how!r}, and the only kind of join is 'inner'")
         if not isinstance(other, StepMethods):
-            raise JobError(f"{what} needs another stream, not {other!r}", where=str(user_site()))
+            raise job_error(f"{what} needs another stream, not {other!r}")
         if self._keys or other._keys:
-            raise JobError(
+            raise job_error(
                 f"{what} follows key_by, and names its keys itself; call it on streams before key_by, with "
-                f"on={[*(self._keys or other._keys)]}",
-                where=str(user_site()),
+                f"on={[*(self._keys or other._keys)]}"
             )
         keys = checked_columns(on, "on=", what)
         earliest, latest = _bounds(within, what)
@@ -110,14 +108,10 @@ class JoinMethods(StepMethods[Stream]):
 
 def _bounds(within: object, what: str) -> tuple[int, int]:
     if not isinstance(within, tuple | list) or len(within) != 2:  # noqa: PLR2004 - the least and the greatest
-        raise JobError(
-            f"within= of {what} is {within!r}, not two durations; write within=(minutes(-5), minutes(5))",
-            where=str(user_site()),
-        )
+        raise job_error(f"within= of {what} is {within!r}, not two durations; write within=(minutes(-5), minutes(5))")
     earliest, latest = (duration_micros(bound, f"within= of {what}", least=_SHORTEST) for bound in within)
     if earliest > latest:
-        raise JobError(
-            f"within= of {what} is from {within[0]} to {within[1]}, which no difference is; write the lesser first",
-            where=str(user_site()),
+        raise job_error(
+            f"within= of {what} is from {within[0]} to {within[1]}, which no difference is; write the lesser first"
         )
     return earliest, latest

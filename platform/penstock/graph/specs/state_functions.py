@@ -11,7 +11,7 @@ from penstock.errors import BadExpression, JobError, UnboundedState
 from penstock.graph.durations import Duration
 from penstock.graph.nodes import QuarantineNode, SideNode, SnapshotNode
 from penstock.graph.policies import OnError
-from penstock.graph.source_location import user_site
+from penstock.graph.source_location import job_error
 from penstock.graph.stateful import StepMethods, Stream
 from penstock.graph.steps import (
     EventTime,
@@ -148,11 +148,11 @@ class StateFunctionMethods(StepMethods[Stream]):
             fn,
             partitions,
             form=Form.ROWS,
-            state=_checked_ddl(state, "state", name),
+            state=state,
+            initial=initial,
+            on_error=on_error,
             output=_checked_ddl(output, "output", name),
             timeout=_checked_timeout(timeout, name, unbounded=unbounded),
-            initial=_checked_initial(initial, name),
-            on_error=_checked_on_error(on_error, name),
         )
 
     def map_with_state_arrow(
@@ -187,20 +187,19 @@ class StateFunctionMethods(StepMethods[Stream]):
         `rows`, in their order, with their event times. For keys that time out it promises one row each, or none.
         """
         if event_time is not None and same_rows:
-            raise JobError(
-                f"step {name!r} has event_time= and same_rows=True, which are two answers to one question; keep one",
-                where=str(user_site()),
+            raise job_error(
+                f"step {name!r} has event_time= and same_rows=True, which are two answers to one question; keep one"
             )
         return self._function(
             name,
             fn,
             partitions,
             form=Form.ARROW,
-            state=_checked_ddl(state, "state", name),
+            state=state,
+            initial=initial,
+            on_error=on_error,
             output=_checked_ddl(output, "output", name),
             timeout=_checked_timeout(timeout, name, unbounded=unbounded),
-            initial=_checked_initial(initial, name),
-            on_error=_checked_on_error(on_error, name),
             event_time=None if event_time is None else _checked_ddl(event_time, "event_time", name),
             same_rows=same_rows,
         )
@@ -232,47 +231,43 @@ class StateFunctionMethods(StepMethods[Stream]):
             fn,
             partitions,
             form=Form.UPDATE,
-            state=_checked_ddl(state, "state", name),
+            state=state,
+            initial=initial,
+            on_error=on_error,
             value=_checked_ddl(value, "value", name),
-            initial=_checked_initial(initial, name),
-            on_error=_checked_on_error(on_error, name),
             touched_only=touched_only,
             with_key_time=with_key_time,
         )
 
-    def _function(self, name: str, fn: object, partitions: int | None, **fields: Any) -> Stream:
+    def _function(
+        self, name: str, fn: object, partitions: int | None, *, state: str, initial: Any, on_error: OnError, **more: Any
+    ) -> Stream:
+        if initial is not None and not isinstance(initial, str) and not callable(initial):
+            raise _unfit("initial", name, initial, "give a table's name, or a function that returns a DataFrame")
+        if not isinstance(on_error, OnError):
+            raise _unfit("on_error", name, on_error, "write OnError.FAIL or OnError.QUARANTINE")
         if not callable(fn):
-            raise JobError(f"step {name!r} needs a function, not {fn!r}", where=str(user_site()))
-        return self._step(name, StateFunction(fn=fn, **fields), partitions)
+            raise job_error(f"step {name!r} needs a function, not {fn!r}")
+        state = _checked_ddl(state, "state", name)
+        spec = StateFunction(fn=fn, state=state, initial=initial, on_error=on_error, **more)
+        return self._step(name, spec, partitions)
 
 
 def _checked_ddl(text: object, what: str, name: str) -> str:
     if not isinstance(text, str) or not text.strip():
-        raise BadExpression(f"{what}= of step {name!r} is {text!r}, not a text", where=str(user_site()))
+        raise job_error(f"{what}= of step {name!r} is {text!r}, not a text", BadExpression)
     return text
 
 
 def _checked_timeout(timeout: object, name: str, *, unbounded: bool) -> Timeout:
     if timeout is None or timeout == NEVER:
         if not unbounded:
-            raise UnboundedState(f"nothing bounds the state of step {name!r}", where=str(user_site()))
+            raise job_error(f"nothing bounds the state of step {name!r}", UnboundedState)
         return NEVER
     if not isinstance(timeout, Timeout):
         raise _unfit("timeout", name, timeout, "write idle(minutes(5)), event_time(), or both with |")
     return timeout
 
 
-def _checked_on_error(on_error: object, name: str) -> OnError:
-    if not isinstance(on_error, OnError):
-        raise _unfit("on_error", name, on_error, "write OnError.FAIL or OnError.QUARANTINE")
-    return on_error
-
-
-def _checked_initial(initial: object, name: str) -> Any:
-    if initial is not None and not isinstance(initial, str) and not callable(initial):
-        raise _unfit("initial", name, initial, "give a table's name, or a function that returns a DataFrame")
-    return initial
-
-
 def _unfit(what: str, name: str, value: object, hint: str) -> JobError:
-    return JobError(f"{what}= of step {name!r} is {value!r}; {hint}", where=str(user_site()))
+    return job_error(f"{what}= of step {name!r} is {value!r}; {hint}")

@@ -11,7 +11,7 @@ from penstock.graph.aggregates import Aggregate
 from penstock.graph.durations import Duration
 from penstock.graph.names import checked_name
 from penstock.graph.nodes import LateNode, SideNode
-from penstock.graph.source_location import user_site
+from penstock.graph.source_location import job_error, user_site
 from penstock.graph.stateful import StepMethods, Stream
 from penstock.graph.steps import (
     EventTime,
@@ -101,14 +101,12 @@ class TimeWindowMethods(StepMethods[Stream]):
         `partitions` of the state: of a keyed stream the job's, unless said otherwise, of a whole stream one.
         """
         if not isinstance(spec, TimeWindow):
-            raise JobError(
-                f"window {name!r} needs a window such as Tumbling(seconds(10)), not {spec!r}", where=str(user_site())
-            )
+            raise job_error(f"window {name!r} needs a window such as Tumbling(seconds(10)), not {spec!r}")
         if spec.late is None:
-            raise MissingLatePolicy(f"window {name!r} does not say what happens to late rows", where=str(user_site()))
+            raise job_error(f"window {name!r} does not say what happens to late rows", MissingLatePolicy)
         step = checked_name(name, "a window step")
         windowed = WindowedStream(self, step, spec, self._partitions(step, partitions, keyed=bool(self._keys)))
-        self._stream._job.unfinished.append(windowed)
+        self._stream._job.unfinished.append(windowed._refuse_unused)
         return windowed
 
 
@@ -127,18 +125,13 @@ class WindowedStream(Generic[Stream]):
         """Compute one row for each key and window: the keys, window_start, window_end, and these columns."""
         self._used = True  # also where it is refused: that is said at once, and the window may be written again
         if not aggregates:
-            raise JobError(
-                f"window {self._name!r} computes nothing: name at least one aggregate", where=str(user_site())
-            )
+            raise job_error(f"window {self._name!r} computes nothing: name at least one aggregate")
         taken = {*self._rows._keys, "window_start", "window_end"}
         for name, aggregate in aggregates.items():
             if name in taken:
-                raise DuplicateName(f"window {self._name!r} has a column {name!r} already", where=str(user_site()))
+                raise job_error(f"window {self._name!r} has a column {name!r} already", DuplicateName)
             if not isinstance(aggregate, Aggregate):
-                raise JobError(
-                    f"column {name!r} needs an aggregate such as agg.sum('v'), not {aggregate!r}",
-                    where=str(user_site()),
-                )
+                raise job_error(f"column {name!r} needs an aggregate such as agg.sum('v'), not {aggregate!r}")
         spec = TimeWindows(window=self._spec, aggregates=dict(aggregates))
         return self._rows._step(self._name, spec, self._partitions)
 

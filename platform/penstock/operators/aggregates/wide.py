@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import IntegerOverflow
+from penstock.state.keys import Ints
 
 __all__ = ["Wide", "group_sum"]
 
-Ints = npt.NDArray[np.int64]
 _LIMB = np.int64(0xFFFF_FFFF)
 _SHIFT = np.int64(32)
 

@@ -100,13 +100,13 @@ class ArrowCalls(Calls):
             at = at if n else at[:0]
             if n != len(at):
                 raise WrongOutput(
-                    f"step {step.name!r} has same_rows=True and put out {n} rows for {len(at)} keys that time out"
+                    f"step {step.name!r} has same_rows=True and emitted {n} rows for {len(at)} keys that time out"
                 )
             by_time = np.full(n, BY_TIME, dtype=np.int64)
             stand = Stand(rows=by_time, times=ledger.expires[at], hashes=ledger.hashes[at])
             return self.batch_times[at], stand
         if n != len(times):
-            raise WrongOutput(f"step {step.name!r} has same_rows=True and put out {n} rows for {len(times)}")
+            raise WrongOutput(f"step {step.name!r} has same_rows=True and emitted {n} rows for {len(times)}")
         nothing = np.zeros(n, dtype=np.int64)
         return times, Stand(rows=np.arange(n, dtype=np.int64), times=nothing, hashes=nothing)
 

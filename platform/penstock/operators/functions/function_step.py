@@ -240,6 +240,11 @@ class FunctionStepWork(WholeRowsStep):
             shown[TIMERS] = pa.schema([*self.spec.keys, pa.field(_CLOCK, pa.string()), pa.field(_AT, _UTC)])
         return shown
 
+    @property
+    def may_lack(self) -> frozenset[str]:
+        """Return the moments of timeouts."""
+        return frozenset({EXPIRES, DEADLINE})
+
     def shown(self, part: str, rows: pa.Table) -> pa.Table:
         """Return a row for each key, or for each timer; `_expires` is a batch time, or else the key's deadline."""
         if part in _CLOCKS:

@@ -1,6 +1,6 @@
 """Judge which rows are late for the windows that hold them, and which lie in none (SEMANTICS 2.3, 2.5, 2.10).
 
-Times and watermarks are integer microseconds since 1970, negative before it.
+Ints and watermarks are integer microseconds since 1970, negative before it.
 """
 
 from __future__ import annotations
@@ -8,16 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.graph.policies import LatenessRule
 from penstock.graph.windows import TimeWindow
 from penstock.operators.windows.slices import in_no_window, last_ends
+from penstock.state.keys import Bools, Ints
 
 __all__ = ["Judgement", "judge"]
-
-Mask = npt.NDArray[np.bool_]
-Times = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +25,17 @@ class Judgement:
     `partly_late` rows count, in those of their windows that are not forgotten.
     """
 
-    late: Mask
-    partly_late: Mask
-    no_window: Mask
+    late: Bools
+    partly_late: Bools
+    no_window: Bools
 
     @property
-    def counted(self) -> Mask:
+    def counted(self) -> Bools:
         """Return which rows count in at least one window."""
         return ~(self.late | self.no_window)
 
 
-def judge(times: Times, window: TimeWindow, late_watermark: int | None) -> Judgement:
+def judge(times: Ints, window: TimeWindow, late_watermark: int | None) -> Judgement:
     """Judge rows by their event times and the watermark of their batch (SEMANTICS 2.3, 2.5, 2.10).
 
     A row in no window (see `in_no_window`) is never late under `LatenessRule.WINDOW`.
@@ -47,7 +44,7 @@ def judge(times: Times, window: TimeWindow, late_watermark: int | None) -> Judge
     `late_watermark` None is the beginning of time: nothing is late.
     """
     outside = in_no_window(times, window)
-    nothing: Mask = np.zeros(len(times), dtype=np.bool_)
+    nothing: Bools = np.zeros(len(times), dtype=np.bool_)
     if late_watermark is None or not len(times) or int(times.min()) >= late_watermark:
         # Every window of a row ends after its time.
         return Judgement(nothing, nothing, outside)

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import JobError
 from penstock.operators.aggregates import ROWS, AggregatePlan, Partials
 from penstock.operators.columns import column_array, integers
 from penstock.operators.grouping import group_rows
+from penstock.state.keys import Ints
 from penstock.state.row_layout import GROUP, HASH
 
 __all__ = ["FROM", "SLICE_START", "PartialLayout", "slices_in"]
@@ -25,8 +25,6 @@ FROM = "_from"
 SLICE_START = "slice_start"
 _TAKEN = frozenset({GROUP, HASH, FROM, "_deleted", "_expires", "_state_partition", SLICE_START})
 """Columns that the state has or may have beside keys and partials."""
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.graph.windows import TimeWindow
 from penstock.operators.columns import integers
 from penstock.operators.protocol import StateView
 from penstock.operators.windows.partials import PartialLayout, slices_in
 from penstock.operators.windows.slices import BEGINNING_OF_TIME
+from penstock.state.keys import Ints
 from penstock.state.row_layout import GROUP
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ SLICES, RUNNING, LATE = "slices", "running", "late"
 FRONT, TOTAL, LATE_NEXT = "front", "total", "late_next"
 """The parts of a window step's state; the last three are of `Blocks`."""
 END = "end"
-
-Ints = npt.NDArray[np.int64]
 
 
 class Slices:

@@ -6,7 +6,7 @@ All rows of a slice lie in the same windows, so a row is aggregated once, howeve
 There are at most two cuts a slide, and so at most two slices, however odd `size` is beside `every`.
 Cutting at window edges only is the slicing of Cutty (Carbone et al., CIKM 2016) and Scotty (Traub et al., EDBT 2019).
 
-Times, bounds and watermarks are integer microseconds since 1970, negative before it.
+Ints, bounds and watermarks are integer microseconds since 1970, negative before it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.errors import JobError
 from penstock.graph.windows import TimeWindow
+from penstock.state.keys import Bools, Ints
 
 __all__ = [
     "BEGINNING_OF_TIME",
@@ -44,9 +44,6 @@ Beyond, the bounds of a window could not be written as a 64-bit integer."""
 _WIDEST = 2**61
 _ENDS_AT_ONCE = 65_536
 
-Times = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
-
 
 def check_window(window: TimeWindow) -> None:
     """Refuse a window so wide that its bounds overflow 64 bits: over 73,000 years."""
@@ -60,11 +57,11 @@ def slices_per_window(window: TimeWindow) -> int:
     return whole * (2 if odd else 1) + (1 if odd else 0)
 
 
-def slice_starts(times: Times, window: TimeWindow) -> Times:
+def slice_starts(times: Ints, window: TimeWindow) -> Ints:
     """Return the start of the slice that holds each time; both arrays are int64.
 
     For a time in a gap between windows (`every` > `size`) it is the start of the gap: see `in_no_window`.
-    Times must lie within FARTHEST.
+    Ints must lie within FARTHEST.
     """
     starts = _window_starts(times, window)
     odd = window.size % window.every
@@ -73,7 +70,7 @@ def slice_starts(times: Times, window: TimeWindow) -> Times:
     return starts
 
 
-def in_no_window(times: Times, window: TimeWindow) -> Mask:
+def in_no_window(times: Ints, window: TimeWindow) -> Bools:
     """Return which times lie in no window: in a gap between windows, or beyond FARTHEST.
 
     >>> from penstock import seconds
@@ -81,7 +78,7 @@ def in_no_window(times: Times, window: TimeWindow) -> Mask:
     >>> in_no_window(np.array([0, 1_999_999, 2_000_000]), Sliding(seconds(2), every=seconds(3))).tolist()
     [False, False, True]
     """
-    outside: Mask = np.zeros(len(times), dtype=np.bool_)
+    outside: Bools = np.zeros(len(times), dtype=np.bool_)
     if not len(times):
         return outside
     if int(times.min()) < -FARTHEST or int(times.max()) > FARTHEST:
@@ -92,7 +89,7 @@ def in_no_window(times: Times, window: TimeWindow) -> Mask:
     return outside
 
 
-def last_ends(times: Times, window: TimeWindow) -> Times:
+def last_ends(times: Ints, window: TimeWindow) -> Ints:
     """Return, for times or slice starts that lie in a window, the end of the last window that holds each."""
     return _window_starts(times, window) + window.size
 
@@ -116,7 +113,7 @@ def floor_slice(watermark: int | None, window: TimeWindow) -> int:
     return min(max(first_end_after(watermark, window) - window.size, BEGINNING_OF_TIME), END_OF_TIME)
 
 
-def next_due_end(live: Times, after: int | None, window: TimeWindow) -> int | None:
+def next_due_end(live: Ints, after: int | None, window: TimeWindow) -> int | None:
     """Return the end of the first window after `after` that holds a live slice, or None where there is none.
 
     `live` are starts of slices with rows, ascending.
@@ -124,7 +121,7 @@ def next_due_end(live: Times, after: int | None, window: TimeWindow) -> int | No
     return next((first for first, _ in due_runs(live, after, END_OF_TIME, window)), None)
 
 
-def due_runs(live: Times, after: int | None, to: int | None, window: TimeWindow) -> list[tuple[int, int]]:
+def due_runs(live: Ints, after: int | None, to: int | None, window: TimeWindow) -> list[tuple[int, int]]:
     """Return the ends in (after, to] of windows that hold a live slice, as runs: a first and a last end, ascending.
 
     The ends of a run are `every` apart, so a run of a million windows is two numbers, and so is a gap between runs.
@@ -146,7 +143,7 @@ def due_runs(live: Times, after: int | None, to: int | None, window: TimeWindow)
     return list(zip(firsts[opens].tolist(), lasts[closes].tolist(), strict=True))
 
 
-def due_ends(live: Times, after: int | None, to: int | None, window: TimeWindow) -> Iterator[Times]:
+def due_ends(live: Ints, after: int | None, to: int | None, window: TimeWindow) -> Iterator[Ints]:
     """Yield the ends of `due_runs` in order, some thousands at a time."""
     for first, last in due_runs(live, after, to, window):
         for start in range(first, last + 1, _ENDS_AT_ONCE * window.every):
@@ -154,9 +151,9 @@ def due_ends(live: Times, after: int | None, to: int | None, window: TimeWindow)
             yield np.arange(start, end + 1, window.every, dtype=np.int64)
 
 
-def _window_starts(times: Times, window: TimeWindow) -> Times:
+def _window_starts(times: Ints, window: TimeWindow) -> Ints:
     """Return the start of the last window that starts at or before each time."""
     offset = window.offset % window.every
     # Division by one number is several times faster than remainder in numpy.
-    starts: Times = (times - offset) // window.every * window.every + offset
+    starts: Ints = (times - offset) // window.every * window.every + offset
     return starts

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.operators.aggregates import AggregatePlan, Partials
@@ -19,13 +18,12 @@ from penstock.operators.columns import column_array, integers
 from penstock.operators.grouping import group_rows
 from penstock.operators.windows.partials import FROM, PartialLayout
 from penstock.operators.windows.slices import BEGINNING_OF_TIME
+from penstock.state.keys import Ints
 from penstock.state.row_layout import GROUP, HASH
 
 __all__ = ["front_schema", "front_table", "front_window"]
 
 _BLOCK = 128
-
-Ints = npt.NDArray[np.int64]
 
 
 def front_schema(layout: PartialLayout) -> pa.Schema:

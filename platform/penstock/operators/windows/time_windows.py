@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,6 +26,7 @@ from penstock.operators.windows.slice_state import FRONT, LATE, LATE_NEXT, RUNNI
 from penstock.operators.windows.slices import check_window, due_ends, floor_slice, last_ends, next_due_end, slice_starts
 from penstock.operators.windows.window_batch_close import many_windows
 from penstock.operators.windows.window_strategies import Strategy, strategy_of, window_maker
+from penstock.state.keys import Ints
 from penstock.state.row_layout import GROUP
 
 __all__ = [
@@ -49,8 +49,6 @@ OUTPUT_BYTES = 64 * 2**20
 """About how many bytes of output are made before they are sent on."""
 _FOLDED_BYTES = 512 * 2**20
 """Bytes of deltas that are merged at once: an Arrow array of keys ends at 2 GiB (F75)."""
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

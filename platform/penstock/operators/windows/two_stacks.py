@@ -23,7 +23,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.graph.windows import TimeWindow
@@ -31,6 +30,7 @@ from penstock.operators.columns import integers
 from penstock.operators.windows.partials import PartialLayout, slices_in
 from penstock.operators.windows.slice_state import FRONT, LATE_NEXT, RUNNING, TOTAL, Continued, Kept, Slices, cut
 from penstock.operators.windows.suffix_aggregates import front_schema, front_table, front_window
+from penstock.state.keys import Ints
 from penstock.state.row_layout import GROUP, HASH
 
 __all__ = ["LEAST_SLIDES", "Blocks", "block_length", "sorted_front"]
@@ -41,8 +41,6 @@ BUILT = "built"
 _MOST_FRONTS = 64  # pieces kept apart; more are merged, where one batch closes many windows
 _LEAST, _PAST = -(2**63), 2**63
 """The least hash, and what is past the greatest."""
-
-Ints = npt.NDArray[np.int64]
 
 
 def block_length(window: TimeWindow) -> int:

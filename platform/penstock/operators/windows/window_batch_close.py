@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.graph.windows import TimeWindow
 from penstock.operators.columns import integers
 from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.slice_state import Slices
+from penstock.state.keys import Ints
 from penstock.state.row_layout import GROUP
 
 __all__ = ["many_windows"]
@@ -25,8 +25,6 @@ COPIES_WORTH_A_WINDOW = 10_000
 """How many copied rows cost about as much as making one window by itself: 1 ms (measured on 2 cores, 2026-11-21)."""
 _MOST_COPIES = 1_000_000
 """How many are made at once: what a jump of the watermark closes is not held in memory as a whole."""
-
-Ints = npt.NDArray[np.int64]
 
 
 def many_windows(

@@ -247,7 +247,7 @@ def refuse_functions(frame: DataFrame, expressions: Iterable[str]) -> None:
         drawn = _DRAWN.search(expression)
         if drawn is not None:
             raise JobError(
-                f"{expression!r}: {drawn[1]} would give the same values in every batch, because the plan is made once; "
+                f"{drawn[1]} in {expression!r} would give the same values in every batch, because the plan is made once; "
                 "derive the value from the row, as xxhash64(id) does"
             )
         if _OVER.search(expression) and "Window [" in frame._jdf.queryExecution().analyzed().toString():  # noqa: SLF001

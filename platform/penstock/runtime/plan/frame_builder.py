@@ -316,7 +316,7 @@ class FrameBuilder:
                 self.spark.range(1).selectExpr(sql).collect()
             except Exception as why:
                 problem = next((line for line in str(why).splitlines() if line.strip()), type(why).__name__)
-                raise SuiteError(f"{rule}: Spark cannot compute it: {problem}", where=where) from why
+                raise SuiteError(f"Spark cannot compute {rule}: {problem}", where=where) from why
 
     def _outlet(self, port: StepNode | SideNode | None, schema: pa.Schema, feeder: Node) -> Outlet:
         """Return where rows that `feeder` emits go; a side stream that the job does not use is None."""

@@ -292,7 +292,7 @@ def _refuse_unsupported(graph: JobGraph) -> None:
         late = next((n for n in branch.chain if isinstance(n, TransformNode)), None)
         if late is not None:
             raise JobError(
-                f"transform {late.name!r} stands behind a stateful step; a DataFrame function there would run the "
+                f"transform {late.name!r} follows a stateful step; a DataFrame function there would run the "
                 "state work twice, so transform before the window or in the reader of the sink",
                 where=str(late.site),
             )

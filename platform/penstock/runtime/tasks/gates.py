@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.operators.protocol import TIME
@@ -16,10 +15,10 @@ from penstock.quality.compile import CompiledGate, fails_mask
 from penstock.runtime.tasks.specs import SinkLeafSpec
 from penstock.runtime.tasks.staging import TaskFiles
 from penstock.runtime.tasks.transport import Item, receipt
+from penstock.state.keys import Ints
 
 __all__ = ["RULES", "stage_checked"]
 
-Ints = npt.NDArray[np.int64]
 
 RULES = "_rules"
 UNIT = "_penstock_unit"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,7 +16,7 @@ from penstock.runtime.tasks.specs import AHEAD, ROW_STATUS, RouteSpec, SinkLeafS
 from penstock.runtime.tasks.staging import TaskFiles, emit_to
 from penstock.runtime.tasks.transport import Item, receipt
 from penstock.sources.base import ERROR, PARTITION, POSITION, RAW
-from penstock.state.keys import partition_of
+from penstock.state.keys import Ints, partition_of
 from penstock.time.arrival import ARRIVAL, split, timed
 
 __all__ = ["QUARANTINE_SCHEMA", "route", "step_port"]
@@ -34,7 +33,6 @@ QUARANTINE_SCHEMA = pa.schema(
     ]
 )
 
-Ints = npt.NDArray[np.int64]
 _BEGINNING_OF_TIME = -(2**63)
 
 
