@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.errors import WrongOutput
 from penstock.operators.columns import column_array
 from penstock.operators.event_times import event_time_missing
-from penstock.operators.functions.calls_base import Calls
+from penstock.operators.functions.calls_base import Calls, Emitted
 from penstock.operators.functions.function_info import ArrowInfo
 from penstock.operators.functions.key_timeouts import NONE
 from penstock.operators.functions.output_columns import typed_table
@@ -55,7 +55,7 @@ class ArrowCalls(Calls):
         info = ArrowInfo(**self.facts(), keys=keys, key_index=index, timing_out=timing_out)
         try:
             made, new = self._checked(step.fn(rows, state, info), len(at), timing_out=timing_out)
-            placed = None if made is None else (made, *self._placed(made, times, at, timing_out=timing_out))
+            placed = None if made is None else Emitted(made, *self._placed(made, times, at, timing_out=timing_out))
         except Exception as why:  # noqa: BLE001 - whatever a function of the user's raises
             calls: list[tuple[int | None, int, int, Any]] = [
                 (row, key, 0, None) for row, key in enumerate(ledger.row_ids.tolist())

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,11 +30,19 @@ from penstock.state.key_state import as_datetime
 from penstock.state.keys import Ints
 from penstock.time.arrival import BY_TIME, Stand
 
-__all__ = ["ASIDE", "Calls", "ints", "is_nested"]
+__all__ = ["ASIDE", "Calls", "Emitted", "ints", "is_nested"]
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 ASIDE = pa.schema([("_error", pa.string()), ("_state", pa.string())])
 """Columns of a row in quarantine, beside its own: what was raised, and the key's state before the call, as JSON."""
+
+
+class Emitted(NamedTuple):
+    """Hold rows, the event time of each (int64 microseconds), and what has caused them, for the order of arrival."""
+
+    rows: pa.Table
+    times: Ints
+    stand: Stand
 
 
 class Calls(ABC):
@@ -46,8 +54,7 @@ class Calls(ABC):
         self.moment = moment
         self.where = where
         self.time = as_datetime(moment.time)
-        self.made: list[tuple[pa.Table, Ints, Stand]] = []
-        """Emitted rows, their event times (int64 microseconds), and what has caused them."""
+        self.made: list[Emitted] = []
         self.failed: list[tuple[int | None, int, int, str, str | None]] = []
         """For each quarantined row its place in the batch (None for a call without one), its key, the time that was
         due, the error, and the state."""
@@ -113,13 +120,13 @@ class Calls(ABC):
         """Return a time that is not late for downstream steps."""
         return time if self.moment.judged is None else max(time, self.moment.judged)
 
-    def output(self) -> tuple[pa.Table, Ints, Stand]:
-        """Return the emitted rows, the event time of each (int64 microseconds), and what has caused them."""
+    def output(self) -> Emitted:
+        """Return the emitted rows."""
         if not self.made:
             none = np.empty(0, dtype=np.int64)
-            return self.step.output.empty_table(), none, Stand(rows=none, times=none, hashes=none)
+            return Emitted(self.step.output.empty_table(), none, Stand(rows=none, times=none, hashes=none))
         tables, times, stands = zip(*self.made, strict=True)
-        return pa.concat_tables(tables), np.concatenate(times), Stand.joined(stands)
+        return Emitted(pa.concat_tables(tables), np.concatenate(times), Stand.joined(stands))
 
     def stand(self, stands: Sequence[tuple[int, int]], keys: Sequence[int]) -> Stand:
         """Return the causes of rows: for each its row in the batch or BY_TIME, the time that was due, and its key."""
@@ -152,8 +159,8 @@ class Calls(ABC):
             f"step {self.step.name!r}: column {value.column!r} of {of} is {value.shown}, which no Python object holds"
         )
 
-    def aside(self, rows: pa.Table, times: Ints) -> tuple[pa.Table, Ints, Stand]:
-        """Return the quarantined rows, the event time of each (int64 microseconds), and what has caused them."""
+    def aside(self, rows: pa.Table, times: Ints) -> Emitted:
+        """Return the quarantined rows."""
         places, of, due, reasons, states = zip(*self.failed, strict=True) if self.failed else ((), (), (), (), ())
         at = pa.array(places, pa.int64())
         quarantined = rows.take(at)
@@ -169,7 +176,7 @@ class Calls(ABC):
         now = self.now(times)
         moments = ints(now[key] if row is None else times[row] for row, key in zip(places, of, strict=True))
         stands = [(BY_TIME if row is None else row, at) for row, at in zip(places, due, strict=True)]
-        return quarantined, moments, self.stand(stands, of)
+        return Emitted(quarantined, moments, self.stand(stands, of))
 
     def blamed(self, why: Exception, *, during: str) -> UserFunctionError:
         """Return the error of a function that raised: step, user's line, and during what, as for which key."""

@@ -10,9 +10,13 @@ import pyarrow as pa
 
 from penstock.graph.specs.state_functions import Form
 from penstock.graph.timeouts import Timeout
-from penstock.operators.functions.key_timeouts import KeyState
+from penstock.state.keys import Ints
+from penstock.state.row_layout import EXPIRES, GROUP, HASH
 
-__all__ = ["FunctionStep"]
+__all__ = ["DEADLINE", "FunctionStep"]
+
+DEADLINE = "_deadline"
+"""int64, microseconds, may be null: when a key with state times out by event time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,13 @@ class FunctionStep:
         return self.form is Form.UPDATE and not self.touched_only
 
     @property
-    def kept(self) -> KeyState:
-        """Return what it keeps for each key."""
-        return KeyState(keys=self.keys, columns=self.state, timeout=self.timeout)
+    def stored(self) -> pa.Schema:
+        """Return the columns beside group, hash and keys that a row of state has."""
+        more = [pa.field(EXPIRES, pa.int64())] if self.timeout.idle is not None else []
+        more += [pa.field(DEADLINE, pa.int64())] if self.timeout.event_time else []
+        return pa.schema([*self.state, *more])
+
+    def entries(self, groups: Ints, hashes: Ints, keys: pa.Table) -> pa.Table:
+        """Return rows of an index: group, hash, keys."""
+        columns = [pa.array(groups, pa.int64()), pa.array(hashes, pa.int64()), *keys.columns]
+        return pa.table(columns, schema=pa.schema([(GROUP, pa.int64()), (HASH, pa.int64()), *self.keys]))

@@ -15,10 +15,10 @@ from penstock.graph.specs.state_functions import ASIDE_OUTLET, SNAPSHOTS_OUTLET,
 from penstock.graph.steps import MAIN_OUTLET
 from penstock.operators.column_types import ddl_schema
 from penstock.operators.columns import column_array, integers
-from penstock.operators.functions.function_spec import FunctionStep
+from penstock.operators.functions.calls_base import ASIDE, Emitted
+from penstock.operators.functions.function_spec import DEADLINE, FunctionStep
 from penstock.operators.functions.key_timeouts import (
     BATCH_TIMERS,
-    DEADLINE,
     EVENT_TIMERS,
     NONE,
     PARTS,
@@ -26,7 +26,7 @@ from penstock.operators.functions.key_timeouts import (
     KeyIndex,
     readable,
 )
-from penstock.operators.functions.state_functions import ASIDE, run_function
+from penstock.operators.functions.state_functions import run_function
 from penstock.operators.protocol import (
     HASHED,
     MAIN,
@@ -44,7 +44,7 @@ from penstock.operators.protocol import (
 from penstock.operators.schema_evolution import Evolution, evolve
 from penstock.operators.whole_rows import WholeRows, WholeRowsStep
 from penstock.state.full_compaction import live_rows
-from penstock.state.keys import Bools, Ints
+from penstock.state.keys import Ints
 from penstock.state.parts import Merge, Part, by_name
 from penstock.state.row_layout import DELETED, EXPIRES, GROUP, HASH, conform
 from penstock.state.writer import Change
@@ -57,23 +57,6 @@ _CLOCK, _AT = "_clock", "_at"
 _OWN = frozenset({GROUP, HASH, EXPIRES, DEADLINE, DELETED, _CLOCK, _AT, "_state_partition"})
 """Columns that rows of state have beside keys and state, in segments and in the tables of data checkpoints."""
 _CLOCKS = {EVENT_TIMERS: "event", BATCH_TIMERS: "batch"}
-
-
-class _Nothing:
-    """The state of a partition before there is any."""
-
-    def lookup(self, part: str, hashes: Ints, keys: pa.Table, *, schema: pa.Schema) -> tuple[Bools, pa.Table]:
-        """Find nothing."""
-        none = pa.table([pa.nulls(len(hashes), field.type) for field in schema], schema=schema)
-        return np.zeros(len(hashes), dtype=np.bool_), none
-
-    def scan(self, part: str, group_from: int | None, group_to: int | None) -> Sequence[pa.Table]:
-        """Return nothing."""
-        return ()
-
-    def first_group(self, part: str, at_least: int | None) -> int | None:
-        """Return nothing."""
-        return None
 
 
 def bind_side(_spec: StateFunction, side: BoundSide) -> WholeRows:
@@ -206,13 +189,13 @@ class FunctionStepWork(WholeRowsStep):
         visible, hashes = rows.select(spec.visible), integers(rows, HASHED)
         done = run_function(spec, state, visible, hashes, keys, times, facts, partial(self.rows_as.described, rows))
         arrivals = partial(self.rows_as.arrivals, rows)
-        yield Emit(rows=_with_time(done.output, done.times), stand=lambda: done.stand, arrivals=arrivals)
-        aside = done.aside.append_column("_batch", pa.repeat(pa.scalar(facts.batch, pa.int64()), done.aside.num_rows))
-        aside = _with_time(aside, done.aside_times)
-        yield Emit(outlet=ASIDE_OUTLET, rows=aside, stand=lambda: done.aside_stand, arrivals=arrivals)
+        yield Emit(rows=_with_time(done.output), stand=lambda: done.output.stand, arrivals=arrivals)
+        aside = _with_time(done.aside)
+        aside = aside.append_column("_batch", pa.repeat(pa.scalar(facts.batch, pa.int64()), aside.num_rows))
+        yield Emit(outlet=ASIDE_OUTLET, rows=aside, stand=lambda: done.aside.stand, arrivals=arrivals)
         failed = {"quarantined": done.aside_rows} if done.aside_rows else {}
         yield Tally({"merged": done.rows, **failed})
-        yield Due(done.due, done.due_time)
+        yield done.due
         after = yield done.change
         if SNAPSHOTS_OUTLET in facts.read:
             assert after is not None
@@ -251,7 +234,7 @@ class FunctionStepWork(WholeRowsStep):
             keys = conform(rows.select(self.keys.names), self.keys).columns
             clock = pa.repeat(pa.scalar(_CLOCKS[part]), rows.num_rows)
             return pa.table([*keys, clock, rows[GROUP].cast(_UTC)], schema=self.tables[TIMERS])
-        stored = conform(rows, pa.schema([*self.spec.keys, *self.spec.kept.stored]))
+        stored = conform(rows, pa.schema([*self.spec.keys, *self.spec.stored]))
         return readable(stored).cast(self.tables[MAIN])
 
     def rebuilt(self, tables: Mapping[str, pa.Table], moment: StepFacts) -> Rebuilt:
@@ -259,7 +242,7 @@ class FunctionStepWork(WholeRowsStep):
         spec, rows, timers = self.spec, tables[MAIN], tables.get(TIMERS)
         named = [rows] if timers is None else [rows, timers]
         keys = pa.concat_tables([table.select(self.keys.names).cast(self.keys) for table in named])
-        ledger = KeyIndex(spec.kept, _Nothing(), moment)
+        ledger = KeyIndex(spec, None, moment)
         ledger.open(np.concatenate([integers(table, HASHED) for table in named]), keys)
         mine = ledger.row_ids[: rows.num_rows]
         place = np.full(len(ledger.hashes), -1, dtype=np.int64)
@@ -279,15 +262,14 @@ class FunctionStepWork(WholeRowsStep):
                 ledger.set_timer(parts[clock], int(when), int(key))
         taken = pa.array(place, mask=place < 0)
         change = ledger.change([column_array(rows, f.name).take(taken).cast(f.type) for f in spec.state])
-        due, due_time = ledger.next_due(change)
-        if spec.every_batch and ledger.exists.any():
-            due_time = moment.time + 1  # at the next tick
-        return Rebuilt(change=change, due=due, due_time=due_time)
+        due = ledger.next_due(change)
+        return Rebuilt(change=change, due=due.watermark, due_time=due.time)
 
 
-def _with_time(rows: pa.Table, times: Ints) -> pa.Table:
-    """Add the event times of rows, null for a row that has none."""
-    return rows.append_column(TIME, pa.array(times, pa.int64(), mask=times == NONE))
+def _with_time(emitted: Emitted) -> pa.Table:
+    """Return rows with their event times, null for a row that has none."""
+    times = emitted.times
+    return emitted.rows.append_column(TIME, pa.array(times, pa.int64(), mask=times == NONE))
 
 
 def _moments(rows: pa.Table, name: str) -> Ints:

@@ -17,17 +17,16 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.graph.timeouts import Timeout
 from penstock.operators.columns import column_array, integers
+from penstock.operators.functions.function_spec import DEADLINE, FunctionStep
 from penstock.operators.functions.python_values import first_unfit, python_rows, python_values
 from penstock.operators.grouping import group_rows
-from penstock.operators.protocol import StepFacts
+from penstock.operators.protocol import Due, StateView, StepFacts
 from penstock.state.keys import Bools, Ints
 from penstock.state.row_layout import DELETED, EXPIRES, GROUP, HASH
 from penstock.state.writer import Change
@@ -35,57 +34,19 @@ from penstock.time.watermarks import END_OF_TIME
 
 __all__ = [
     "BATCH_TIMERS",
-    "DEADLINE",
     "EVENT_TIMERS",
     "NONE",
     "PARTS",
     "STATE",
     "KeyIndex",
-    "KeyState",
-    "StateSource",
     "readable",
 ]
 
 STATE, IDLE, DEADLINES, OVERDUE = "state", "idle", "deadlines", "overdue"
 EVENT_TIMERS, BATCH_TIMERS = "event_timers", "batch_timers"
 PARTS = (STATE, IDLE, DEADLINES, OVERDUE, EVENT_TIMERS, BATCH_TIMERS)
-DEADLINE = "_deadline"
 NONE = -(2**63)
 """Stands for no moment."""
-
-
-class StateSource(Protocol):
-    """The reads of a batch from a partition's state."""
-
-    def lookup(self, part: str, hashes: Ints, keys: pa.Table, *, schema: pa.Schema) -> tuple[Bools, pa.Table]:
-        """Return which keys have a row, and a row for each; hashes are sorted."""
-
-    def scan(self, part: str, group_from: int | None, group_to: int | None) -> Sequence[pa.Table]:
-        """Return the rows with group_from <= `_group` < group_to, oldest run first."""
-
-    def first_group(self, part: str, at_least: int | None) -> int | None:
-        """Return the least group, not below `at_least`, that has rows."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyState:
-    """The state of a step for each key: key columns, state columns, and how keys time out."""
-
-    keys: pa.Schema
-    columns: pa.Schema
-    timeout: Timeout
-
-    @property
-    def stored(self) -> pa.Schema:
-        """Return the columns beside group, hash and keys that a row of state has."""
-        more = [pa.field(EXPIRES, pa.int64())] if self.timeout.idle is not None else []
-        more += [pa.field(DEADLINE, pa.int64())] if self.timeout.event_time else []
-        return pa.schema([*self.columns, *more])
-
-    def entries(self, groups: Ints, hashes: Ints, keys: pa.Table) -> pa.Table:
-        """Return rows of an index: group, hash, keys."""
-        columns = [pa.array(groups, pa.int64()), pa.array(hashes, pa.int64()), *keys.columns]
-        return pa.table(columns, schema=pa.schema([(GROUP, pa.int64()), (HASH, pa.int64()), *self.keys]))
 
 
 class KeyIndex:
@@ -96,9 +57,9 @@ class KeyIndex:
     function changes them, and marks a key in `changed`.
     """
 
-    def __init__(self, spec: KeyState, source: StateSource, moment: StepFacts) -> None:
+    def __init__(self, spec: FunctionStep, state: StateView | None, moment: StepFacts) -> None:
         self.spec = spec
-        self.source = source
+        self.state = state
         self.moment = moment
         self._clocks: dict[str, int | None] = {
             IDLE: moment.time if spec.timeout.idle is not None else None,
@@ -117,12 +78,11 @@ class KeyIndex:
         spec = self.spec
         tables = [spec.entries(np.zeros(len(hashes), dtype=np.int64), hashes, keys)]
         for part, clock in self._clocks.items():
-            due = self.source.scan(part, None, _behind(clock)) if clock is not None else ()
-            entries = [spec.entries(*_entry(table, spec)) for table in due]
+            entries = [] if clock is None else self._entries(part, _behind(clock))
             self._fired[part] = pa.concat_tables(entries) if entries else tables[0].slice(0, 0)
             tables.append(self._fired[part])
         if whole:
-            tables += [spec.entries(*_entry(t, spec)) for t in self.source.scan(STATE, None, None)]
+            tables += self._entries(STATE, None)
         every = pa.concat_tables(tables)
         arrays = [column_array(every, name) for name in spec.keys.names]
         all_hashes = integers(every, HASH)
@@ -141,10 +101,23 @@ class KeyIndex:
             at += table.num_rows
         self._read_state()
 
+    def _entries(self, part: str, to: int | None) -> list[pa.Table]:
+        """Return group, hash and keys of the rows of a part, those of groups below one; None is no bound."""
+        tables = () if self.state is None else self.state.scan(part, None, to)
+        names, keys = self.spec.keys.names, self.spec.keys
+        return [
+            self.spec.entries(integers(table, GROUP), integers(table, HASH), table.select(names).cast(keys))
+            for table in tables
+        ]
+
     def _read_state(self) -> None:
         n = len(self.hashes)
-        self.before, table = self.source.lookup(STATE, self.hashes, self.keys, schema=self.spec.stored)
-        self.table = table.select(self.spec.columns.names)
+        if self.state is None:
+            self.before = np.zeros(n, dtype=np.bool_)
+            table = pa.table([pa.nulls(n, field.type) for field in self.spec.stored], schema=self.spec.stored)
+        else:
+            self.before, table = self.state.lookup(STATE, self.hashes, self.keys, schema=self.spec.stored)
+        self.table = table.select(self.spec.state.names)
         self.had_rows = np.zeros(n, dtype=np.bool_)
         self.had_rows[self.row_ids] = True
         self.exists = self.before.copy()
@@ -244,21 +217,24 @@ class KeyIndex:
         floors = {part: self._floor(part) for part, table in self._fired.items() if table.num_rows}
         return Change(append=append, floors={part: floor for part, floor in floors.items() if floor is not None})
 
-    def due(self, change: Change, *parts: str) -> int | None:
+    def _due(self, change: Change, *parts: str) -> int | None:
         """Return the least group of index parts that remains after a change."""
         groups = []
         for part in parts:
-            groups.append(self.source.first_group(part, change.floors.get(part)))
+            if self.state is not None:
+                groups.append(self.state.first_group(part, change.floors.get(part)))
             if part in change.append:
                 groups.append(int(integers(change.append[part], GROUP).min()))
         return min((group for group in groups if group is not None), default=None)
 
-    def next_due(self, change: Change) -> tuple[int | None, int | None]:
-        """Return when the partition's next entry is due, by the watermark and by the batch time, in microseconds."""
-        event = self.due(change, DEADLINES, EVENT_TIMERS)
-        if self.due(change, OVERDUE) is not None and self.moment.watermark is not None:
+    def next_due(self, change: Change) -> Due:
+        """Return when the partition has work though no row comes; a step that calls in every batch at the next tick."""
+        event = self._due(change, DEADLINES, EVENT_TIMERS)
+        if self._due(change, OVERDUE) is not None and self.moment.watermark is not None:
             event = self.moment.watermark if event is None else min(event, self.moment.watermark)
-        return event, self.due(change, IDLE, BATCH_TIMERS)
+        if self.spec.every_batch and self.exists.any():
+            return Due(event, self.moment.time + 1)
+        return Due(event, self._due(change, IDLE, BATCH_TIMERS))
 
     def _floor(self, part: str) -> int | None:
         clock = self._clocks[part]
@@ -322,7 +298,3 @@ def _moments(table: pa.Table, name: str) -> Ints:
 def _behind(clock: int) -> int:
     """Return the first group that a clock has not reached; nothing is ever due at the end of time itself."""
     return min(clock + 1, END_OF_TIME)
-
-
-def _entry(table: pa.Table, spec: KeyState) -> tuple[Ints, Ints, pa.Table]:
-    return integers(table, GROUP), integers(table, HASH), table.select(spec.keys.names).cast(spec.keys)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.errors import WrongOutput
 from penstock.graph.timeouts import EVENT, TimerClock
-from penstock.operators.functions.calls_base import Calls, ints, is_nested
+from penstock.operators.functions.calls_base import Calls, Emitted, ints, is_nested
 from penstock.operators.functions.key_timeouts import BATCH_TIMERS, EVENT_TIMERS, NONE
 from penstock.operators.functions.output_columns import checker, made_column
 from penstock.operators.functions.python_values import PIECE, Unfit, first_unfit, python_rows
@@ -196,7 +196,7 @@ class RowCalls(Calls):
         output, label = self.step.output, f"what step {self.step.name!r} put out"
         columns = [made_column([row[field.name] for row in self.put_out], field, label) for field in output]
         made = pa.table(columns, schema=output)
-        self.made.append((made, ints(self.put_at), self.stand(self.stands, self.put_for)))
+        self.made.append(Emitted(made, ints(self.put_at), self.stand(self.stands, self.put_for)))
         self._begin_output()
 
     def _begin_output(self) -> None:

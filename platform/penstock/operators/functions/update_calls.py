@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import WrongOutput
 from penstock.operators.columns import column_array
-from penstock.operators.functions.calls_base import Calls, ints, is_nested
+from penstock.operators.functions.calls_base import Calls, Emitted, ints, is_nested
 from penstock.operators.functions.output_columns import checker
 from penstock.operators.functions.python_values import PIECE, first_unfit, python_values
 from penstock.state.keys import Bools, Ints
@@ -99,7 +99,7 @@ class UpdateCalls(Calls):
         by_time = np.full(len(keys), BY_TIME, dtype=np.int64)
         due = np.full(len(keys), self.moment.time, dtype=np.int64)
         stand = Stand(rows=by_time, times=due, hashes=self.ledger.hashes[keys])
-        self.made.append((pa.table(rows, schema=self.step.output), self.batch_times[keys], stand))
+        self.made.append(Emitted(pa.table(rows, schema=self.step.output), self.batch_times[keys], stand))
 
     def _differs(self, keys: Ints, columns: list[pa.Array]) -> Bools:
         """Return which keys have other state than before the batch: what stays as it was is not written again."""

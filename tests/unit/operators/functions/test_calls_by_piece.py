@@ -99,8 +99,8 @@ def test_rows_that_are_put_out_do_not_stay_python_objects(tmp_path: Path) -> Non
         tuple(rows.column_names),
     )
     done = Partition(tmp_path, step).run(rows)
-    assert done.output["n"].to_pylist() == list(range(rows.num_rows))
-    assert done.stand.rows.tolist() == list(range(rows.num_rows))
+    assert done.output.rows["n"].to_pylist() == list(range(rows.num_rows))
+    assert done.output.stand.rows.tolist() == list(range(rows.num_rows))
 
 
 def updating(fn: Callable[..., Any], state: pa.DataType = pa.int64()) -> FunctionStep:  # noqa: B008 - a constant
@@ -118,7 +118,7 @@ def test_only_state_that_changed_is_written(tmp_path: Path) -> None:
     part.run(values(range(2 * PIECE)))
     done = part.run(values(range(3)))
     assert part.written(done) == {0: 2, 1: 2, 2: 2}
-    assert done.output.num_rows == 2 * PIECE
+    assert done.output.rows.num_rows == 2 * PIECE
     assert part.written(part.run(values(range(0)))) == {}
 
 
@@ -130,7 +130,7 @@ def test_keys_without_rows_leave_no_objects_behind(tmp_path: Path) -> None:
     part.run(values(range(12 * PIECE)))
     done: list[FunctionResult] = []
     used = peak(lambda: done.append(part.run(values(range(0)))))
-    assert used < peak(done[0].output.to_pylist) / 2
+    assert used < peak(done[0].output.rows.to_pylist) / 2
 
 
 @pytest.mark.parametrize(

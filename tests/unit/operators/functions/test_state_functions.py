@@ -186,7 +186,7 @@ def test_calls_and_state_are_those_of_the_model(batches, idle):
                 parts=work.parts,
                 slack=2_000,
             )
-            manifest, due, due_time = written.manifest, done.due, done.due_time
+            manifest, due, due_time = written.manifest, done.due.watermark, done.due.time
             shown = main_table(work, PartitionState(LocalFolder(folder), manifest, work)).to_pylist()
             assert {row["k"]: row["n"] for row in shown} == model.state
             assert {row["k"]: as_micros(row["_expires"], "it") for row in shown} == model.expires
@@ -217,7 +217,7 @@ def test_a_key_that_has_a_row_at_the_end_of_event_time_goes_by_its_deadline_and_
             done = run_function(work.spec, state, table, np.array([7]), table.select(["k"]), np.array([0]), moment)
             written = write_changes(state, f"{batch:012d}-0-x", done.change, batch=batch, parts={})
             manifest = written.manifest
-    assert done.output.num_rows == gone
+    assert done.output.rows.num_rows == gone
 
 
 def test_a_key_that_is_touched_for_ever_leaves_one_entry_to_look_at():
