@@ -6,15 +6,14 @@ Null is a key of its own, and NaN equals NaN.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from penstock.state.keys import Bools, Ints
+from penstock.state.hashing import normalise
+from penstock.state.keys import Bools, Ints, canonical, equal_at
 
 __all__ = ["Grouping", "group_rows"]
 
@@ -91,26 +90,13 @@ def _told_apart(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None, ids
 
 def _differ(column: pa.Array, heads: pa.Array, ids: Ints) -> Bools:
     """Return which items differ from the item of `heads` at their id; nulls are equal, and NaN is."""
-    kind = column.type
-    if (pa.types.is_integer(kind) or pa.types.is_timestamp(kind)) and not column.null_count:
-        bits = f"i{kind.bit_width // 8}"
-        differ: Bools = heads.to_numpy(zero_copy_only=False).view(bits)[ids] != column.to_numpy().view(bits)
-        return differ
-    if pa.types.is_null(kind):
+    if pa.types.is_null(column.type):
         return np.zeros(len(column), dtype=np.bool_)
-    if pa.types.is_nested(kind):
-        codes: Ints = _codes(column)
+    if pa.types.is_nested(column.type):  # by codes, because `equal_at` would make a Python object of each
+        codes = _codes(column)
         other_codes: Bools = codes[_first_rows(ids, len(heads))][ids] != codes
         return other_codes
-    other = heads.take(pa.array(ids))
-    same = pc.equal(column, other)
-    if pa.types.is_floating(kind):
-        same = pc.or_(same, pc.and_(pc.is_nan(column), pc.is_nan(other)))
-    if column.null_count:
-        same = pc.or_kleene(same, pc.and_(column.is_null(), other.is_null()))
-        same = same.fill_null(fill_value=False)
-    alike: Bools = same.to_numpy(zero_copy_only=False)
-    return ~alike
+    return ~equal_at(column, None, heads, ids)
 
 
 def _exact_ids(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None) -> Ints:
@@ -142,24 +128,10 @@ def _codes(column: pa.Array) -> Ints:
         return _encoded(pa.Array.from_buffers(pa.large_binary(), len(column), [valid, offsets.buffers()[1], items]))
     if pa.types.is_nested(kind):
         known: dict[object, int] = {}
-        return np.array([known.setdefault(_frozen(item), len(known)) for item in column.to_pylist()], dtype=np.int64)
-    if pa.types.is_floating(kind):
-        # One NaN and one zero.
-        column = pc.if_else(pc.is_nan(column), pa.scalar(math.nan, kind), pc.add(column, pa.scalar(0.0, kind)))
-    return _encoded(column)
+        return np.array([known.setdefault(canonical(item), len(known)) for item in column.to_pylist()], dtype=np.int64)
+    return _encoded(normalise(column))
 
 
 def _encoded(column: pa.Array) -> Ints:
     codes: Ints = column.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
     return codes
-
-
-def _frozen(item: object) -> object:
-    """Return a nested value as one that can be looked up, where NaN equals NaN."""
-    if isinstance(item, dict):
-        return tuple((name, _frozen(value)) for name, value in item.items())
-    if isinstance(item, list):
-        return (list, *(_frozen(value) for value in item))
-    if isinstance(item, float) and math.isnan(item):
-        return (float, "NaN")
-    return item

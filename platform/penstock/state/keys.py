@@ -53,19 +53,21 @@ def equal_keys(left: Sequence[pa.Array], at: Ints, right: Sequence[pa.Array], wh
     return same
 
 
-def equal_at(left: pa.Array, at: Ints, right: pa.Array, where: Ints) -> Bools:
-    """Compare row `at[i]` of one array with row `where[i]` of another of the same type."""
+def equal_at(left: pa.Array, at: Ints | None, right: pa.Array, where: Ints) -> Bools:
+    """Compare row `at[i]` of one array with row `where[i]` of another of the same type; `at` None is every row."""
     if left.type != right.type:
         raise TypeError(f"a key column is {left.type} in the state and {right.type} in the batch")
     dtype = _fixed_width(left.type)
     if dtype is None:
-        return _equal_values(left.take(pa.array(at)), right.take(pa.array(where)))
-    mine, theirs = _numbers(left, dtype)[at], _numbers(right, dtype)[where]
+        return _equal_values(left if at is None else left.take(pa.array(at)), right.take(pa.array(where)))
+    mine, theirs = _numbers(left, dtype), _numbers(right, dtype)[where]
+    mine = mine if at is None else mine[at]
     same: Bools = mine == theirs
     if dtype.kind == "f":
         same |= np.isnan(mine) & np.isnan(theirs)
     if left.null_count or right.null_count:
-        valid, also = _valid(left)[at], _valid(right)[where]
+        valid, also = _valid(left), _valid(right)[where]
+        valid = valid if at is None else valid[at]
         same = (same & valid & also) | ~(valid | also)
     return same
 

@@ -43,11 +43,6 @@ class Edge:
     last: bool
 
     @property
-    def places(self) -> tuple[tuple[str, ...], ...]:
-        """Return for each input the columns of its row's place, the most significant first."""
-        return tuple(edge_input.places for edge_input in self.inputs)
-
-    @property
     def fields(self) -> tuple[pa.Field, ...]:
         """Return for each input five bigints and one column of its type."""
         return tuple(

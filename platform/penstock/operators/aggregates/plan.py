@@ -16,6 +16,7 @@ from penstock.operators.aggregates.extremes import Extreme
 from penstock.operators.aggregates.moments import Moments
 from penstock.operators.aggregates.naming import PARTS, cells_of, partial_name, plain_sql
 from penstock.operators.aggregates.sums import DecimalSum, FloatSum, IntegerSum
+from penstock.operators.columns import column_array
 
 __all__ = ["AGGREGATES", "ROWS", "AggregatePlan", "BoundAggregate"]
 
@@ -74,13 +75,11 @@ class BoundAggregate:
 class AggregatePlan:
     """The aggregates of a step, their inputs and their partials; a plain value that can be pickled.
 
-    `inputs` maps the columns that `reduce` reads to the Spark SQL expressions they hold, each expression once.
     `fields` are the columns of the partials, `_rows` first.
     Partials are shared: a mean and a sum of one double are computed from the same columns.
     """
 
     aggregates: tuple[BoundAggregate, ...]
-    inputs: Mapping[str, str]
     cells: tuple[Cell, ...]
     fields: tuple[pa.Field, ...]
 
@@ -123,7 +122,7 @@ class AggregatePlan:
     @property
     def positions(self) -> tuple[str, ...]:
         """Return the partials that tell the order of rows of one batch, last in `ORDER`."""
-        return tuple(places[-1] for cell in self.cells if isinstance(cell, Edge) for places in cell.places)
+        return tuple(edge.places[-1] for cell in self.cells if isinstance(cell, Edge) for edge in cell.inputs)
 
     def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
         """Aggregate rows into one partial a group; every group has a row.
@@ -160,15 +159,15 @@ class AggregatePlan:
 
     def partials_of(self, table: pa.Table) -> Partials:
         """Read the partials of a table that has the columns of `fields`; no copy where a column is one chunk."""
-        return {field.name: _column(table.column(field.name), field.type) for field in self.fields}
+        return {field.name: _column(table, field.name, field.type) for field in self.fields}
 
     def arrays_of(self, partials: Partials) -> list[pa.Array]:
         """Write partials as Arrow arrays, in the order of `fields`."""
         return [as_arrow(partials[field.name]) for field in self.fields]
 
 
-def _column(column: pa.ChunkedArray, kind: pa.DataType) -> Column:
-    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+def _column(table: pa.Table, name: str, kind: pa.DataType) -> Column:
+    array = column_array(table, name)
     return array.to_numpy() if kind in (pa.int64(), pa.float64()) and not array.null_count else array
 
 
@@ -185,7 +184,7 @@ class _Planner:
         edges = (Edge(tuple(kept.values()), kind is AggregateKind.LAST) for kind, kept in self.edges.items())
         cells = (*self.cells.values(), *edges)
         fields = tuple(field for cell in cells for field in cell.fields)
-        return AggregatePlan(aggregates=bound, inputs=self.inputs, cells=cells, fields=fields)
+        return AggregatePlan(aggregates=bound, cells=cells, fields=fields)
 
     def _bind(self, name: str, aggregate: Aggregate, input_type: pa.DataType | None) -> BoundAggregate:
         result = results.result_type(

@@ -16,6 +16,7 @@ from penstock.errors import JobError
 from penstock.operators.aggregates import ROWS, AggregatePlan, Partials
 from penstock.operators.columns import column_array, integers
 from penstock.operators.grouping import group_rows
+from penstock.state.group_ranges import distinct
 from penstock.state.keys import Ints
 from penstock.state.row_layout import GROUP, HASH
 
@@ -103,5 +104,4 @@ class PartialLayout:
 
 def slices_in(table: pa.Table) -> Ints:
     """Return the distinct groups of a table sorted by group, ascending."""
-    groups = integers(table, GROUP)
-    return groups[np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])] if len(groups) else groups
+    return distinct(integers(table, GROUP))

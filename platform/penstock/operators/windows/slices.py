@@ -18,10 +18,10 @@ import numpy as np
 from penstock.errors import JobError
 from penstock.graph.windows import TimeWindow
 from penstock.state.keys import Bools, Ints
+from penstock.time.watermarks import END_OF_TIME
 
 __all__ = [
     "BEGINNING_OF_TIME",
-    "END_OF_TIME",
     "FARTHEST",
     "check_window",
     "due_ends",
@@ -36,8 +36,6 @@ __all__ = [
 ]
 
 BEGINNING_OF_TIME = -(2**63)
-END_OF_TIME = 2**63 - 1
-"""The watermark that closes everything: of bounded sources read to their end."""
 FARTHEST = 2**62
 """The event times that windows can hold are those from -FARTHEST to FARTHEST, 146,000 years either way.
 Beyond, the bounds of a window could not be written as a 64-bit integer."""

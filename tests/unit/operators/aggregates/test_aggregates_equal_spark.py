@@ -77,7 +77,7 @@ def engine(aggregates: dict[str, Aggregate], rows: pa.Table) -> pa.Table:
         known, ids = np.unique(some["g"].to_numpy(), return_inverse=True)
         zeros = np.zeros(len(ids), np.int64)
         given = Rows(
-            {column: some[expression].combine_chunks() for column, expression in plan.inputs.items()},
+            {a.source: some[a.expression].combine_chunks() for a in plan.aggregates if a.source is not None},
             some["t"].to_numpy(),
             (zeros, zeros, zeros, some["i"].to_numpy()),
         )

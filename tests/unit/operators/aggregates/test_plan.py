@@ -194,7 +194,7 @@ def test_partials_are_shared_between_aggregates_of_one_expression():
         {"s": agg.sum("a"), "m": agg.mean("a"), "v": agg.var_pop("b"), "d": agg.stddev_samp("b"), "n": agg.count("a")},
         dict.fromkeys("smvdn", pa.float64()),
     )
-    assert plan.inputs == {"_in0": "a", "_in1": "b"}
+    assert {a.source: a.expression for a in plan.aggregates} == {"_in0": "a", "_in1": "b"}
     names = [f.name for f in plan.fields]
     assert names == [ROWS, "_doubles_a", "_double_a", "_mn_b", "_mean_b", "_squares_b", "_n_a"]
     first = AggregatePlan.build({"f": agg.first("a"), "g": agg.first("b")}, dict.fromkeys("fg", pa.string()))
