@@ -247,8 +247,8 @@ def refuse_functions(frame: DataFrame, expressions: Iterable[str]) -> None:
         drawn = _DRAWN.search(expression)
         if drawn is not None:
             raise JobError(
-                f"{drawn[1]} in {expression!r} would give the same values in every batch, because the plan is made once; "
-                "derive the value from the row, as xxhash64(id) does"
+                f"{drawn[1]} in {expression!r} would give the same values in every batch, because the plan is made "
+                "once; derive the value from the row, as xxhash64(id) does"
             )
         if _OVER.search(expression) and "Window [" in frame._jdf.queryExecution().analyzed().toString():  # noqa: SLF001
             raise JobError(

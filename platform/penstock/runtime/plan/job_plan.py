@@ -286,9 +286,7 @@ def _refuse_unsupported(graph: JobGraph) -> None:
                 "was seen, so write its rows first and check last",
                 where=str(other[0].site),
             )
-    for branch in (
-        b for n in graph.nodes if not isinstance(n, SourceNode) and _is_port(n) for b in _branches(graph, n)
-    ):
+    for branch in (b for n in graph.nodes if isinstance(n, StepNode | SideNode) for b in _branches(graph, n)):
         late = next((n for n in branch.chain if isinstance(n, TransformNode)), None)
         if late is not None:
             raise JobError(
@@ -296,7 +294,3 @@ def _refuse_unsupported(graph: JobGraph) -> None:
                 "state work twice, so transform before the window or in the reader of the sink",
                 where=str(late.site),
             )
-
-
-def _is_port(node: Node) -> bool:
-    return isinstance(node, SourceNode | StepNode | SideNode)

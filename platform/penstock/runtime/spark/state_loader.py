@@ -7,6 +7,7 @@ older batch, can give a step its state (SEMANTICS 7.3, 10.1).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +24,10 @@ from penstock.operators.protocol import HASHED, MAIN, TIMERS, Step, StepFacts
 from penstock.runtime.plan.branch_frame import at_site, hash_of, normalised, quoted
 from penstock.runtime.plan.projection import map_in_arrow
 from penstock.runtime.snapshots.catalog import storable, table_path
-from penstock.runtime.tasks.batch_context import current_batch
+from penstock.runtime.tasks.functions import Batches, TaskFunction, task_files
 from penstock.runtime.tasks.partition_state import PartitionState
 from penstock.runtime.tasks.staging import TaskFiles
-from penstock.runtime.tasks.transport import Emitter, receipt
+from penstock.runtime.tasks.transport import Emitter, Item, receipt
 from penstock.state.full_compaction import live_rows
 
 if TYPE_CHECKING:
@@ -106,40 +107,44 @@ def rewritten_tables(
 
 def _snapshot(files: list[CheckpointFolder], work: Step, table: str, layout: str, spark: SparkSession) -> DataFrame:
     """Return the rows of a snapshot's files, a task for each; a task has them brought where it runs."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     adapt = work.adapted(table, layout)
     stored = pq.read_schema(files[0].fetch()).remove_metadata() if files else storable(work.tables[table])
     schema = storable(adapt(stored.empty_table()).schema)
 
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in [row for batch in batches for row in batch.column(0).to_pylist()]:
-            for rows in pq.ParquetFile(files[number].fetch()).iter_batches():
-                yield from adapt(pa.Table.from_batches([rows])).cast(schema).to_batches()
+    def tables(number: int) -> Iterator[pa.Table]:
+        for rows in pq.ParquetFile(files[number].fetch()).iter_batches():
+            yield adapt(pa.Table.from_batches([rows]))
 
-    count = len(files)
-    return spark.range(0, count, 1, max(1, count)).mapInArrow(read, from_arrow_schema(schema))
+    return _numbered(spark, len(files), tables, schema)
 
 
 def _segments(
     step: str, work: Step, table: str, commit: Commit, spark: SparkSession, root: CheckpointFolder
 ) -> DataFrame:
     """Return a table as the segments of a Commit have it, a task for each partition."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     named = {int(partition): ref.model_dump() for partition, ref in commit.state.get(step, {}).items()}
     parts = [name for name, part in work.parts.items() if part.table == table]
     schema = storable(work.tables[table])
 
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for partition in [row for batch in batches for row in batch.column(0).to_pylist()]:
-            state = PartitionState.open(root, step, partition, named.get(partition), work=work)
-            for part in parts:
-                for rows in live_rows(state, part, work.parts):
-                    yield from work.shown(part, rows).cast(schema).to_batches()
+    def tables(partition: int) -> Iterator[pa.Table]:
+        state = PartitionState.open(root, step, partition, named.get(partition), work=work)
+        return (work.shown(part, rows) for part in parts for rows in live_rows(state, part, work.parts))
 
-    count = max(named, default=0) + 1
-    return spark.range(0, count, 1, count).mapInArrow(read, from_arrow_schema(schema))
+    return _numbered(spark, max(named, default=0) + 1, tables, schema)
+
+
+def _numbered(
+    spark: SparkSession, count: int, tables: Callable[[int], Iterator[pa.Table]], schema: pa.Schema
+) -> DataFrame:
+    """Return the rows of what each number below `count` names, in a task for each, with these columns."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in [row for batch in batches for row in batch.column(0).to_pylist()]:
+            for table in tables(number):
+                yield from table.cast(schema).to_batches()
+
+    return spark.range(0, count, 1, max(1, count)).mapInArrow(read, from_arrow_schema(schema))
 
 
 def refuse_unfit(rewrite: StepRewrite, work: Step, commit: Commit, root: CheckpointFolder) -> None:
@@ -202,32 +207,26 @@ def _typed(work: Step, table: str, frame: DataFrame, what: str, *, older: bool) 
 
 def _task(
     step: str, work: Step, folder: CheckpointFolder, partitions: int, names: tuple[str, ...], emitter: Emitter
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = list(batches)
-        if rows:
-            yield from emitter.emit([_written(pa.Table.from_batches(rows))], _partition())
+) -> TaskFunction:
+    def run(batches: Batches) -> Batches:
+        files, partition = task_files(emitter)
+        if rows := list(batches):
+            yield from emitter.emit([written(pa.Table.from_batches(rows), files, partition)], partition)
 
-    def _written(rows: pa.Table) -> Any:
-        from pyspark import TaskContext
-
-        context, facts, partition = TaskContext.get(), current_batch(), _partition()
-        assert context is not None
-        files = TaskFiles(facts, context.taskAttemptId(), "load")
-        state = PartitionState.open(folder, step, partition, None, work=work)
+    def written(rows: pa.Table, files: TaskFiles, partition: int) -> Item:
+        state, facts = PartitionState.open(folder, step, partition, None, work=work), files.facts
         sorted_rows = rows.take(pa.array(np.argsort(rows[HASHED].to_numpy(), kind="stable")))
         tables = {name: _of_table(sorted_rows, name, work) for name in names}
         state.refuse_strangers(list(tables.values()), partitions)
         moment = StepFacts(batch=facts.batch, time=facts.time, watermark=facts.close.get(step))
         made = work.rebuilt(tables, moment)
-        written = state.write(made.change, files, partitions=partitions)
-        ref = written.ref
+        change = state.write(made.change, files, partitions=partitions)
         return receipt(
             "initial",
             step=step,
             partition=partition,
-            manifest=None if ref is None else {"path": ref.path, "size": ref.size, "checksum": ref.checksum},
-            written=written.written,
+            manifest=None if change.ref is None else asdict(change.ref),
+            written=change.written,
             due=made.due,
             due_time=made.due_time,
         )
@@ -240,14 +239,6 @@ def _of_table(rows: pa.Table, name: str, work: Step) -> pa.Table:
     fields = [field for field in work.tables[name] if field.name in rows.column_names]
     named = matching.select([*(field.name for field in fields), HASHED])
     return named.cast(pa.schema([*fields, pa.field(HASHED, pa.int64())]))
-
-
-def _partition() -> int:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    assert context is not None
-    return int(context.partitionId())
 
 
 def manifests(receipts: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -29,6 +29,7 @@ __all__ = [
     "send_task",
     "state_task",
     "take_task",
+    "task_files",
 ]
 
 Batches = Iterator[pa.RecordBatch]
@@ -83,7 +84,7 @@ def send_task(read: TaskFunction, splits: int) -> TaskFunction:
 
     def run(batches: Batches) -> Batches:
         # Spark's partition is the part: in front of a shuffle nothing is united.
-        _, partition = _files(emitter)
+        _, partition = task_files(emitter)
         yield from emitter.emit((Item(_READ, table) for table in cut(read(batches))), partition)
 
     return run
@@ -106,7 +107,7 @@ def ingest_task(specs: tuple[RouteSpec, ...], emitter: Emitter) -> TaskFunction:
     """Return the function that ends the branches of a fork."""
 
     def run(batches: Batches) -> Batches:
-        files, partition = _files(emitter)
+        files, partition = task_files(emitter)
         routed = (route(_of_branch(table, spec), spec, files.facts, files) for table in cut(batches) for spec in specs)
         yield from emitter.emit(chain.from_iterable(routed), partition)
 
@@ -126,7 +127,7 @@ def hop_task(spec: RouteSpec, emitter: Emitter) -> TaskFunction:
     """Return the function that ends a branch inside the job; payloads of others pass through."""
 
     def run(batches: Batches) -> Batches:
-        files, partition = _files(emitter)
+        files, partition = task_files(emitter)
         carriers, rows = split_carriers(batches)
         yield from emitter.forward(carriers)
         items = (item for table in cut(rows) for item in route(table, spec, files.facts, files))
@@ -139,7 +140,7 @@ def state_task(specs: tuple[StateSpec, ...], emitter: Emitter) -> TaskFunction:
     """Return the function that owns one state partition of each step; it runs in an empty batch as well."""
 
     def run(batches: Batches) -> Batches:
-        files, partition = _files(emitter)
+        files, partition = task_files(emitter)
         # Beside envelopes come the rows by which a cluster places the partitions; they say nothing.
         carriers, _ = split_carriers(batches)
         mine, others = run_state(carriers, specs, partition, files)
@@ -155,7 +156,8 @@ def _of_branch(table: pa.Table, spec: RouteSpec) -> pa.Table:
     return pa.table({name: table[crossing] for name, crossing in spec.columns.items()})
 
 
-def _files(emitter: Emitter) -> tuple[TaskFiles, int]:
+def task_files(emitter: Emitter) -> tuple[TaskFiles, int]:
+    """Return what names the files of the task that runs, and the number of its partition."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

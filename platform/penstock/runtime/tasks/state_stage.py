@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -72,13 +73,12 @@ def _run_step(
     batch = _PartitionBatch(spec, state, files)
     yield from batch.run(inputs, facts)
     written = batch.written()
-    new = written.ref
     yield receipt(
         "state",
         step=spec.step,
         counted_as=spec.counted_as,
         partition=partition,
-        manifest=None if new is None else {"path": new.path, "size": new.size, "checksum": new.checksum},
+        manifest=None if written.ref is None else asdict(written.ref),
         due=batch.due.watermark,
         due_time=batch.due.time,
         counts=dict(batch.counts),

@@ -97,35 +97,33 @@ class Emitter:
 
     def emit(self, items: Iterable[Item], partition: int) -> Iterator[pa.RecordBatch]:
         """Yield the items of one task; payloads are numbered so that their order is the same in every run."""
-        waiting: list[Carrier] = []
-        size = 0
-        number = (self.stage << 52) | (self.branch << 44) | (partition << 32)
-        for item in items:
-            if item.port == self.lane:
-                assert isinstance(item.body, pa.Table)
-                yield from self._as_columns(item.body)
-                continue
-            pid = partition % self.home if item.pid is None else item.pid
-            for payload in _payloads(item.body):
-                waiting.append(Carrier(pid, item.port, number, payload))
-                number += 1
-                size += payload.size
-                if size >= BATCH_BYTES:
-                    yield self._as_carriers(waiting)
-                    waiting, size = [], 0
-        if waiting:
-            yield self._as_carriers(waiting)
+        return self._batches(self._pieces(items, partition))
 
     def forward(self, carriers: Iterable[Carrier]) -> Iterator[pa.RecordBatch]:
         """Yield carriers of an earlier stage; those of the hop's own lane become columns."""
+        return self._batches(carrier.table() if carrier.port == self.lane else carrier for carrier in carriers)
+
+    def _pieces(self, items: Iterable[Item], partition: int) -> Iterator[Carrier | pa.Table]:
+        number = (self.stage << 52) | (self.branch << 44) | (partition << 32)
+        for item in items:
+            if item.port == self.lane:
+                yield item.body
+                continue
+            pid = partition % self.home if item.pid is None else item.pid
+            for payload in _payloads(item.body):
+                yield Carrier(pid, item.port, number, payload)
+                number += 1
+
+    def _batches(self, pieces: Iterable[Carrier | pa.Table]) -> Iterator[pa.RecordBatch]:
+        """Yield tables as columns, and carriers some together."""
         waiting: list[Carrier] = []
         size = 0
-        for carrier in carriers:
-            if carrier.port == self.lane:
-                yield from self._as_columns(carrier.table())
+        for piece in pieces:
+            if not isinstance(piece, Carrier):
+                yield from self._as_columns(piece)
                 continue
-            waiting.append(carrier)
-            size += carrier.payload.size
+            waiting.append(piece)
+            size += piece.payload.size
             if size >= BATCH_BYTES:
                 yield self._as_carriers(waiting)
                 waiting, size = [], 0
