@@ -197,8 +197,8 @@ class DeduplicateStep(WholeRowsStep):
     def _due_entries(self, state: StateView, watermark: int | None) -> list[pa.Table]:
         if watermark is None:
             return []
-        found = state.scan(DEADLINES, None, _behind(watermark))
-        return [_entries(table[HASH], table.select(self.keys.names).cast(self.keys)) for table in found]
+        due = state.scan(DEADLINES, None, _behind(watermark))
+        return [_entries(table[HASH], table.select(self.keys.names).cast(self.keys)) for table in due]
 
     def _change(
         self, keys: pa.Table, hashes: Ints, times: Ints, kept: Ints, gone: Ints, floor: int | None = None

@@ -341,20 +341,20 @@ class _Batch:
         if not len(rows.ids):
             return
         held_ids, held = self._held(side)
-        found = pa.concat_tables([held, self.stored[1 - side]]).combine_chunks()
-        if not found.num_rows:
+        candidates = pa.concat_tables([held, self.stored[1 - side]]).combine_chunks()
+        if not candidates.num_rows:
             return
         others = Moments(
             np.concatenate([held_ids, new.ids]),
-            column_array(found, "_event_time").cast(pa.int64()).to_numpy(),
+            column_array(candidates, "_event_time").cast(pa.int64()).to_numpy(),
             np.concatenate([np.full(len(held_ids), -1, dtype=np.int64), new.places]),
         )
-        order = np.lexsort((integers(found, "_number"), integers(found, "_batch"), others.times, others.ids))
-        own_bytes, other_bytes = row_bytes(self.stored[side]), row_bytes(found)
+        order = np.lexsort((integers(candidates, "_number"), integers(candidates, "_batch"), others.times, others.ids))
+        own_bytes, other_bytes = row_bytes(self.stored[side]), row_bytes(candidates)
         for pairs in pairs_within(rows, others, order, self.step.reach(side), _MOST_PAIRS):
             for mine, theirs in pieces(*pairs, own_bytes, other_bytes, _MOST_BYTES):
                 times = np.maximum(rows.times[mine], others.times[theirs])
-                yield self._emit(side, mine, found.take(pa.array(theirs)), times)
+                yield self._emit(side, mine, candidates.take(pa.array(theirs)), times)
 
     def _held(self, side: int) -> tuple[Ints, pa.Table]:
         """Return the held rows of the other input that have keys of the batch and may match, and their key numbers."""

@@ -42,11 +42,9 @@ __all__ = [
     "RowsOfBranch",
     "Send",
     "StateLayout",
-    "StateTables",
     "StateView",
     "Step",
     "StepContext",
-    "StepExecutor",
     "StepFacts",
     "Tally",
     "arrivals_of",
@@ -254,8 +252,11 @@ class Rebuilt:
     due_time: int | None
 
 
-class StateTables(Protocol):
-    """How the state is shown as tables that anybody can read, and rebuilt from them (SEMANTICS 7.3, 10.1)."""
+class Step(StateLayout, Protocol):
+    """A step after the shuffle, which is sent to tasks: what it keeps, how that is shown, and what it does.
+
+    Tables show the state to anybody, and it is rebuilt from them (SEMANTICS 7.3, 10.1).
+    """
 
     @property
     def tables(self) -> Mapping[str, pa.Schema]:
@@ -277,10 +278,6 @@ class StateTables(Protocol):
         The rows of each are sorted by HASHED.
         """
 
-
-class StepExecutor(Protocol):
-    """The work of a batch in a state partition."""
-
     @property
     def outlets(self) -> Mapping[str, pa.Schema]:
         """Return the columns of the outlets that the step fills after the shuffle; "" is the main one."""
@@ -298,10 +295,6 @@ class StepExecutor(Protocol):
         Each piece is sent on before the step resumes, so a step that emits by pieces holds little. At
         most one Change is yielded; what comes back for it is the state as that leaves it.
         """
-
-
-class Step(StateLayout, StateTables, StepExecutor, Protocol):
-    """A step after the shuffle, which is sent to tasks: what it keeps, how that is shown, and what it does."""
 
 
 # --- how a spec becomes both ---------------------------------------------------------------------

@@ -101,7 +101,11 @@ def plan_compaction(
         return None
     if best.size > budget_bytes and budget_bytes < min(LEAST_PIECE, (whole_budget or budget_bytes) // 2):
         return None  # a run of thousands of small pieces makes long manifests
-    return _plan(part, chain, best.inputs, budget_bytes)
+    older, into = chain[: best.start], best.inputs[0].into
+    own_output = into is not None and len(older) == 1 and older[0].number == into
+    return CompactionPlan(
+        part=part, inputs=best.inputs, budget_bytes=min(budget_bytes, AT_ONCE), oldest=not older or own_output
+    )
 
 
 def live_size(run: Run, floor: Bound | None = None) -> int:
@@ -120,14 +124,6 @@ def _live_part(piece: Piece, least: Bound) -> int:
     axis = 1 if piece.first[0] == piece.last[0] else 0
     width = piece.last[axis] - piece.first[axis]
     return max(1, piece.size * (piece.last[axis] - least[axis]) // width) if width else piece.size
-
-
-def _plan(part: str, chain: Sequence[Run], inputs: tuple[Run, ...], budget_bytes: int) -> CompactionPlan:
-    older = chain[: chain.index(inputs[0])]
-    own_output = inputs[0].into is not None and len(older) == 1 and older[0].number == inputs[0].into
-    return CompactionPlan(
-        part=part, inputs=inputs, budget_bytes=min(budget_bytes, AT_ONCE), oldest=not older or own_output
-    )
 
 
 def _under_way(chain: Sequence[Run], sizes: Sequence[int]) -> Iterator[_Merge]:

@@ -19,8 +19,7 @@ from penstock.state.parts import Part
 from penstock.state.reader import StateReader
 from penstock.state.references import MERGED, Piece
 from penstock.state.row_layout import start_of_group
-from penstock.state.segment_writer import SegmentWriter
-from penstock.state.writer import write_manifest
+from penstock.state.writer import segment_of, write_manifest
 
 __all__ = ["fold", "live_rows"]
 
@@ -41,14 +40,7 @@ def fold(
     Raises what reading and writing state raises; then nothing names what was written.
     """
     manifest = reader.manifest
-    with SegmentWriter(
-        reader.folder,
-        name,
-        step=manifest.step,
-        partition=manifest.partition,
-        batch=batch,
-        generation=reader.adapt.generation,
-    ) as writer:
+    with segment_of(reader, name, batch) as writer:
         pieces: dict[str, tuple[Piece, ...]] = {}
         for part in manifest.chains:
             for number, rows in enumerate(live_rows(reader, part, parts, at_once=at_once)):

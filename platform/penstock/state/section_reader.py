@@ -123,13 +123,13 @@ class Section:
     def _is_whole(self, checksum: int, *places: tuple[int, int]) -> bool:
         """Return whether the bytes at these places, offset and size, are those that were written; bring them if not."""
 
-        def found() -> int:
+        def computed() -> int:
             value = 0
             for offset, size in places:
                 value = zlib.crc32(self._data.slice(offset, size), value)
             return value
 
-        return found() == checksum or (all(self._bring(*place) for place in places) and found() == checksum)
+        return computed() == checksum or (all(self._bring(*place) for place in places) and computed() == checksum)
 
     def _check_version(self, facts: dict[str, Any]) -> None:
         version = facts["version"]

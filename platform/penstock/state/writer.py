@@ -23,7 +23,7 @@ from penstock.state.segment_writer import SegmentWriter
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Change", "Written", "manifest_name", "write_changes", "write_manifest"]
+__all__ = ["Change", "Written", "manifest_name", "segment_of", "write_changes", "write_manifest"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,14 +91,7 @@ def write_changes(
     if parts:
         after = after.with_facts({**after.facts, PARTS: described(parts)})
     after = after.drop(*emptied).at(batch)
-    with SegmentWriter(
-        reader.folder,
-        name,
-        step=before.step,
-        partition=before.partition,
-        batch=batch,
-        generation=reader.adapt.generation,
-    ) as writer:
+    with segment_of(reader, name, batch) as writer:
         written = sum(writer.add(part, table).size for part, table in rows)
         merged, rewritten = _merge(
             StateReader(reader.folder, after, reader.adapt), writer, parts, budget(written, slack), behind
@@ -107,6 +100,14 @@ def write_changes(
     after = merged.append(segment)
     ref = write_manifest(reader.folder, name, after)
     return Written(manifest=after, ref=ref, segment=segment, written=written, rewritten=rewritten)
+
+
+def segment_of(reader: StateReader, name: str, batch: int) -> SegmentWriter:
+    """Return what writes a segment of the partition that a reader reads, as its code has the columns."""
+    state, generation = reader.manifest, reader.adapt.generation
+    return SegmentWriter(
+        reader.folder, name, step=state.step, partition=state.partition, batch=batch, generation=generation
+    )
 
 
 def write_manifest(folder: CheckpointFolder, name: str, manifest: Manifest) -> ManifestRef:

@@ -36,18 +36,14 @@ class FunctionStep:
     timeout: Timeout
     event: bool
     value: str | None = None
-    touched_only: bool = False
+    every_batch: bool = False
+    """Whether every batch calls for every key that has state."""
     with_key_time: bool = False
     quarantine: bool = False
     same_rows: bool = False
     """Whether a vectorised function emits one row for each input row, in their order."""
     timed_by: str | None = None
     """The column of the output that must have no null, because a step reads event time from it."""
-
-    @property
-    def every_batch(self) -> bool:
-        """Return whether every batch calls for every key that has state."""
-        return self.form is Form.UPDATE and not self.touched_only
 
     @property
     def stored(self) -> pa.Schema:

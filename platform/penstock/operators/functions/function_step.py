@@ -96,7 +96,7 @@ def bind(spec: StateFunction, sides: Sequence[WholeRows], context: StepContext) 
         event=context.event,
         quarantine=quarantine,
         value=spec.value,
-        touched_only=spec.touched_only,
+        every_batch=spec.every_batch,
         with_key_time=spec.with_key_time,
         same_rows=spec.same_rows,
         timed_by=_column(spec.event_time, output) if context.timed and quarantine else None,

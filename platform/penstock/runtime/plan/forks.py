@@ -28,9 +28,9 @@ class SideBySide:
         self._start = start
         self._common = {name: f"{PREFIX}s{number}" for number, name in enumerate(start.visible)}
         self._fate = f"{PREFIX}s"
-        self._carried = [name for name in start.hidden if name != ROW_STATUS] + [*self._common.values(), self._fate]
         common = [f"{quoted(name)} AS {kept}" for name, kept in self._common.items()]
         hidden = [name for name in start.hidden if name != ROW_STATUS]
+        self._carried = [*hidden, *self._common.values(), self._fate]
         self._frame = start.frame.selectExpr(*common, f"{ROW_STATUS} AS {self._fate}", *hidden)
         self._crossing: dict[str, list[str] | None] = {}
         """Columns that cross as they are now, each with the fates of which one has to be alive; None for always."""

@@ -108,7 +108,7 @@ def ingest_task(specs: tuple[RouteSpec, ...], emitter: Emitter) -> TaskFunction:
 
     def run(batches: Batches) -> Batches:
         files, partition = task_files(emitter)
-        routed = (route(_of_branch(table, spec), spec, files.facts, files) for table in cut(batches) for spec in specs)
+        routed = (route(_of_branch(table, spec), spec, files) for table in cut(batches) for spec in specs)
         yield from emitter.emit(chain.from_iterable(routed), partition)
 
     return run
@@ -130,7 +130,7 @@ def hop_task(spec: RouteSpec, emitter: Emitter) -> TaskFunction:
         files, partition = task_files(emitter)
         carriers, rows = split_carriers(batches)
         yield from emitter.forward(carriers)
-        items = (item for table in cut(rows) for item in route(table, spec, files.facts, files))
+        items = (item for table in cut(rows) for item in route(table, spec, files))
         yield from emitter.emit(items, partition)
 
     return run

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from penstock.operators.columns import column_array
 from penstock.operators.event_times import event_time_missing
 from penstock.operators.protocol import HASHED, TIME, Emit, RowsOfBranch, Send, Tally, arrivals_of
-from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.runtime.tasks.specs import AHEAD, ROW_STATUS, RouteSpec, SinkLeafSpec, SourceSpec, StepLeafSpec
 from penstock.runtime.tasks.staging import TaskFiles, emit_to
 from penstock.runtime.tasks.transport import Item, receipt
@@ -41,23 +40,23 @@ def step_port(step: str, side: int) -> str:
     return f"step:{step}/{side}"
 
 
-def route(table: pa.Table, spec: RouteSpec, facts: BatchContext, files: TaskFiles) -> Iterator[Item]:
+def route(table: pa.Table, spec: RouteSpec, files: TaskFiles) -> Iterator[Item]:
     """Yield what the rows of one task become, and the receipts that account for each of them."""
     fates = table[ROW_STATUS].to_numpy()
     if spec.source is not None:
-        yield from _account(table, fates, spec.source, facts, files)
+        yield from _account(table, fates, spec.source, files)
     yield from _count_filters(fates, spec)
     alive = table if not fates.any() else table.filter(pa.array(fates == 0))
     if spec.timed_by is not None:
         alive = _timed(alive, spec, *spec.timed_by)
     for leaf in spec.leaves:
         if isinstance(leaf, StepLeafSpec):
-            yield from _to_step(alive, leaf, facts, files)
+            yield from _to_step(alive, leaf, files)
         else:
             yield from _to_sinks(alive, leaf, files)
 
 
-def _account(table: pa.Table, fates: Ints, source: SourceSpec, facts: BatchContext, files: TaskFiles) -> Iterator[Item]:
+def _account(table: pa.Table, fates: Ints, source: SourceSpec, files: TaskFiles) -> Iterator[Item]:
     coded = column_array(table, PARTITION).dictionary_encode()
     names, places = coded.dictionary.to_pylist(), coded.indices.to_numpy()
     read = {str(p): int(n) for p, n in zip(names, np.bincount(places, minlength=len(names)), strict=True)}
@@ -69,7 +68,8 @@ def _account(table: pa.Table, fates: Ints, source: SourceSpec, facts: BatchConte
     reasons = {REASONS[code]: int((fates == code).sum()) for code in REASONS if (fates == code).any()}
     yield receipt("read", source=source.name, rows=read, highest=highest, quarantined=reasons)
     if reasons and source.quarantine.used:
-        yield from emit_to(_quarantined(table.filter(pa.array(fates < 0)), source, facts), source.quarantine, files)
+        quarantined = _quarantined(table.filter(pa.array(fates < 0)), source, files.facts.batch)
+        yield from emit_to(quarantined, source.quarantine, files)
 
 
 def _timed(rows: pa.Table, spec: RouteSpec, step: str, event_time: str) -> pa.Table:
@@ -87,7 +87,7 @@ def _timed(rows: pa.Table, spec: RouteSpec, step: str, event_time: str) -> pa.Ta
     return rows.set_column(rows.schema.get_field_index(ARRIVAL), ARRIVAL, keys)
 
 
-def _quarantined(rows: pa.Table, source: SourceSpec, facts: BatchContext) -> pa.Table:
+def _quarantined(rows: pa.Table, source: SourceSpec, batch: int) -> pa.Table:
     n = rows.num_rows
     named = pa.array([REASONS[code] for code in rows[ROW_STATUS].to_pylist()], pa.string())
     reason = pc.if_else(pc.is_valid(rows[ERROR]), rows[ERROR], named)
@@ -97,7 +97,7 @@ def _quarantined(rows: pa.Table, source: SourceSpec, facts: BatchContext) -> pa.
         rows[POSITION],
         reason,
         rows[RAW],
-        pa.repeat(pa.scalar(facts.batch, pa.int64()), n),
+        pa.repeat(pa.scalar(batch, pa.int64()), n),
     ]
     quarantined = pa.table(columns, schema=QUARANTINE_SCHEMA)
     # For steps that read the quarantine, as rows of any other stream have them.
@@ -113,7 +113,7 @@ def _count_filters(fates: Ints, spec: RouteSpec) -> Iterator[Item]:
         rows -= dropped
 
 
-def _to_step(alive: pa.Table, leaf: StepLeafSpec, facts: BatchContext, files: TaskFiles) -> Iterator[Item]:
+def _to_step(alive: pa.Table, leaf: StepLeafSpec, files: TaskFiles) -> Iterator[Item]:
     used = [outlet for outlet, goes in leaf.outlets.items() if goes.used]
     rows_of_branch = RowsOfBranch(
         table=alive,
@@ -125,7 +125,7 @@ def _to_step(alive: pa.Table, leaf: StepLeafSpec, facts: BatchContext, files: Ta
         way=leaf.way,
         ways=leaf.ways,
     )
-    for made in leaf.map_side.prepare(rows_of_branch, facts.of_step(leaf.step, read=used)):
+    for made in leaf.map_side.prepare(rows_of_branch, files.facts.of_step(leaf.step, read=used)):
         match made:
             case Send():
                 yield from _by_partition(made, leaf)

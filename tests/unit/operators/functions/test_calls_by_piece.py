@@ -38,6 +38,7 @@ def step_of(form: Form, fn: Callable[..., Any], state: pa.DataType, visible: tup
         timeout=Timeout(),
         event=False,
         value="v" if form is Form.UPDATE else None,
+        every_batch=form is Form.UPDATE,
     )
 
 
@@ -155,7 +156,7 @@ def test_a_change_is_never_taken_for_none(tmp_path: Path, state: pa.DataType, fi
 
     part = Partition(tmp_path, updating(lambda new, old: first, state))
     part.run(values(range(2)))
-    done = part.run(values(range(1)), replace(updating(change, state), touched_only=True))
+    done = part.run(values(range(1)), replace(updating(change, state), every_batch=False))
     (row,) = done.change.append["state"].to_pylist()
     assert row["k"] == 0
     assert row["_deleted"] == (then is None and not isinstance(first, list))
