@@ -195,20 +195,18 @@ class Manifest:
         return hashlib.sha256(json.dumps(body, separators=(",", ":")).encode()).hexdigest()
 
     @staticmethod
-    def from_bytes(data: bytes, path: CheckpointFolder) -> Manifest:
-        """Read a manifest's file; raises `CheckpointCorrupt` and `FormatTooNew`."""
-        _, body = decode(data, kind=KIND, path=str(path))
-        try:
-            return _manifest(body)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise corrupt(path, f"not the manifest that Penstock writes: {error}") from error
-
-    @staticmethod
     def read(path: CheckpointFolder, ref: ManifestRef | None = None) -> Manifest:
-        """Read a manifest; one that is not what `ref` says is damage. Raises `StateMissing` where there is none."""
+        """Read a manifest; one that is not what `ref` says is damage.
+
+        Raises `StateMissing` where there is none, `CheckpointCorrupt` and `FormatTooNew`.
+        """
 
         def check(data: bytes) -> Manifest:
-            manifest = Manifest.from_bytes(data, path)
+            _, body = decode(data, kind=KIND, path=str(path))
+            try:
+                manifest = _manifest(body)
+            except (KeyError, TypeError, ValueError, IndexError) as error:
+                raise corrupt(path, f"not the manifest that Penstock writes: {error}") from error
             if ref is not None and (len(data) != ref.size or manifest.checksum != ref.checksum):
                 raise corrupt(path, "the manifest is another than the one the commit names")
             return manifest

@@ -31,26 +31,22 @@ _UNFIT = (
 _LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
 
-def typed_column(values: Sequence[Any], field: pa.Field, label: str, keys: Sequence[Any] = ()) -> pa.Array:
-    """Return Python values as a column.
-
-    Raises WrongOutput for the first that does not fit, with its key where `keys` has one for each.
-    """
+def typed_column(values: Sequence[Any], field: pa.Field, label: str) -> pa.Array:
+    """Return Python values as a column; raises WrongOutput for the first that does not fit."""
     try:
         if _fit(values, field.type):
             return _column(values, field.type)
     except _UNFIT:
         pass
-    for place, value in enumerate(values):
+    for value in values:
         try:
             if _fit([value], field.type):
                 _column([value], field.type)
                 continue
         except _UNFIT:
             pass
-        key = f" for key {keys[place]!r}" if keys else ""
         raise WrongOutput(
-            f"column {field.name!r} of {label} is {field.type} and got a {type(value).__name__}{key}: {value!r:.80}"
+            f"column {field.name!r} of {label} is {field.type} and got a {type(value).__name__}: {value!r:.80}"
         )
     return _column(values, field.type)
 
