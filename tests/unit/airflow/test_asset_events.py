@@ -48,17 +48,17 @@ class Server:
     def __exit__(self, *_: object) -> None:
         """End it."""
 
-    def post(self, url: str, **said: Any) -> Answer:
+    def post(self, url: str, **options: Any) -> Answer:
         """Answer a login."""
         assert url == "http://a:1/auth/token"
-        self.sent.append(("login", said["json"]))
+        self.sent.append(("login", options["json"]))
         return self.answers["login"].pop(0)
 
-    def request(self, method: str, url: str, **said: Any) -> Answer:
+    def request(self, method: str, url: str, **options: Any) -> Answer:
         """Answer a call."""
-        assert said["headers"] == {"Authorization": "Bearer t"}
-        assert said["timeout"]
-        self.sent.append((method, said.get("json") or said.get("params")))
+        assert options["headers"] == {"Authorization": "Bearer t"}
+        assert options["timeout"]
+        self.sent.append((method, options.get("json") or options.get("params")))
         return self.answers[method].pop(0)
 
 

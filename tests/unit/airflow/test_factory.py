@@ -65,10 +65,10 @@ ANSWER = "DAGS READ: "
 def reader(tmp_path_factory):
     """A process that has loaded Airflow, and reads the DAG files of one project after another."""
     home = tmp_path_factory.mktemp("reader")
-    with (home / "said").open("w") as said, subprocess.Popen(
+    with (home / "said").open("w") as errors, subprocess.Popen(
         [sys.executable, "-c", f"ANSWER = {ANSWER!r}\n{SCRIPT}"],
         env={**os.environ, "AIRFLOW_HOME": str(home)},
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
     ) as process:  # fmt: skip
         yield process, home / "said"
 
@@ -83,8 +83,8 @@ def read(reader, project):
         process.stdin.flush()
         answer = next((line for line in process.stdout if line.startswith(ANSWER)), None)
         assert answer is not None, log.read_text()
-        said = json.loads(answer.removeprefix(ANSWER))
-        return said["dags"], said["heavy"]
+        answer_values = json.loads(answer.removeprefix(ANSWER))
+        return answer_values["dags"], answer_values["heavy"]
 
     return once
 
@@ -124,7 +124,7 @@ def test_a_form_asks_for_nothing_but_what_somebody_must_choose(project, read):
     dags, _ = read()
     for name, dag in dags.items():
         beside = {"save_checkpoint": ["name"], "release_held_batch": ["batch"], "discard_held_batch": ["batch"]}
-        chosen = {"restart_from_checkpoint": ["checkpoint"], **{one: ["job"] for one in REQUESTS.values()}}
+        chosen = {"restart_from_checkpoint": ["checkpoint"], **{setting: ["job"] for setting in REQUESTS.values()}}
         assert dag["required"] == sorted([*chosen.get(name, []), *beside.get(name, [])])
 
 
@@ -185,7 +185,7 @@ def test_forms_offer_what_can_be_restored_and_a_dag_of_a_stream_that_runs_stands
         for batch in batches:
             run_batch(owned, batch)
         wish = Wish.RUN if phase is Phase.RUNNING else Wish.STOP
-        records.update(lambda found, p=phase, w=wish: (found.having(phase=p, wish=w), None))
+        records.update(lambda stream, p=phase, w=wish: (stream.having(phase=p, wish=w), None))
         dags, _ = read()
         offered.append(
             (dags["stream_orders"]["offers"]["start"], dags["restart_from_checkpoint"]["offers"]["checkpoint"])
@@ -198,7 +198,7 @@ def test_forms_offer_what_can_be_restored_and_a_dag_of_a_stream_that_runs_stands
 def test_forms_offer_saved_checkpoints_also_of_a_stream_that_runs(project, read):
     """They change when a person saves or deletes one; a stream that runs goes back to them by its restart."""
     records = StreamRecords(control_store(project / "checkpoints"), "orders")
-    records.update(lambda found: (found.having(phase=Phase.RUNNING, wish=Wish.RUN), None))
+    records.update(lambda stream: (stream.having(phase=Phase.RUNNING, wish=Wish.RUN), None))
     owned = own(Log(LocalStore(project / "checkpoints" / "orders")))
     owned.append(saved_as("friday", run_batch(owned, 0)))
     run_batch(owned, 1)
@@ -233,17 +233,17 @@ def test_arguments_of_tasks_come_from_the_configuration(project, read):
     (project / "conf" / "jobs" / "orders.toml").write_text(job_toml(more=own_job))
     bag = read(BAG)[0]["bag"]
     assert bag["errors"] == {}
-    said = [120.0, "ops@example.org", True]
+    arguments = [120.0, "ops@example.org", True]
     assert bag["dags"]["stream_orders"] == {
-        "deploy": [200, *said, 3_600.0, "ann"],
-        "healthy": [200, *said, 3_600.0, "ann"],
-        "supervise": [200, *said, None, "ann"],
+        "deploy": [200, *arguments, 3_600.0, "ann"],
+        "healthy": [200, *arguments, 3_600.0, "ann"],
+        "supervise": [200, *arguments, None, "ann"],
     }
     assert bag["dags"]["restart_from_checkpoint"] == {
-        "restart": [7, *said, 3_600.0, "ann"], "supervise": [100, *said, None, "ann"]
+        "restart": [7, *arguments, 3_600.0, "ann"], "supervise": [100, *arguments, None, "ann"]
     }  # fmt: skip
     for dag in ("stop_stream", "quality_reports", "checkpoint_upkeep"):
-        assert list(bag["dags"][dag].values()) == [[7, *said, 3_600.0, "ann"]] * len(bag["dags"][dag])
+        assert list(bag["dags"][dag].values()) == [[7, *arguments, 3_600.0, "ann"]] * len(bag["dags"][dag])
 
 
 def test_reading_the_dag_files_makes_nothing(project, read):

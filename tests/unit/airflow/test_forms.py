@@ -35,25 +35,25 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory):
+def accepted(tmp_path_factory):
     """What each field takes."""
     return run_apart(SCRIPT, tmp_path_factory.mktemp("forms"))[1]
 
 
 @pytest.mark.fault("F63")
-def test_a_number_has_a_least_and_a_most(said):
+def test_a_number_has_a_least_and_a_most(accepted):
     """One that is too large for Airflow's own messages failed every try with an empty log (review 17.17)."""
-    assert said["rows"] == [True, True, True, *[False] * 6]
+    assert accepted["rows"] == [True, True, True, *[False] * 6]
 
 
 @pytest.mark.fault("F63")
-def test_a_text_is_matched_to_its_end(said):
+def test_a_text_is_matched_to_its_end(accepted):
     """A newline behind it is a character like any other (review 17.17)."""
-    assert said["name"] == [True, False, False, False, False]
-    assert said["job"] == [True, False, False, False]
-    assert said["words"] == [True, True, True, True, False, False, False, False]
+    assert accepted["name"] == [True, False, False, False, False]
+    assert accepted["job"] == [True, False, False, False]
+    assert accepted["words"] == [True, True, True, True, False, False, False, False]
 
 
-def test_what_may_stay_empty_takes_null(said):
+def test_what_may_stay_empty_takes_null(accepted):
     """Airflow's form sends null for an empty field (review 17.1)."""
-    assert said["note"] == [True, True, True, True, False, False]
+    assert accepted["note"] == [True, True, True, True, False, False]

@@ -179,7 +179,7 @@ print(json.dumps(said))
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory, request):
+def outcomes(tmp_path_factory, request):
     """What became of the stream of each operator; of those that were drawn, at each call too."""
     here = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
     asked = sorted({item.callspec.params["kind"] for item in here} | {"restart", "stop"})
@@ -189,50 +189,50 @@ def said(tmp_path_factory, request):
 @pytest.mark.sample(2)
 @pytest.mark.fault("F08", "F12")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_task_that_is_killed_at_any_call_and_tried_again_does_no_more_than_one_in_peace(said, kind):
+def test_a_task_that_is_killed_at_any_call_and_tried_again_does_no_more_than_one_in_peace(outcomes, kind):
     """Whatever the supervisor has done meanwhile; each call to storage is one at which it is killed, before and behind."""
-    assert len(said[kind]["killed"]) > (6 if "deferred" in kind else 20)
-    for found in said[kind]["killed"]:
-        assert found == said[kind]["peace"]
+    assert len(outcomes[kind]["killed"]) > (6 if "deferred" in kind else 20)
+    for outcome in outcomes[kind]["killed"]:
+        assert outcome == outcomes[kind]["peace"]
 
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_task_that_is_cleared_changes_nothing(said, kind):
+def test_a_task_that_is_cleared_changes_nothing(outcomes, kind):
     """It finds what its first run has done."""
-    assert said[kind]["cleared"] == said[kind]["peace"]
+    assert outcomes[kind]["cleared"] == outcomes[kind]["peace"]
 
 
 @pytest.mark.sample(2)
 @pytest.mark.fault("F08")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_task_that_is_tried_again_after_another_began_the_stream_anew_leaves_it_alone(said, kind):
+def test_a_task_that_is_tried_again_after_another_began_the_stream_anew_leaves_it_alone(outcomes, kind):
     """A stale attempt can never end a newer generation (DESIGN 11)."""
-    assert len(said[kind]["overtaken"]) > 6
-    for told, first, *found in said[kind]["overtaken"]:
-        assert found == [first, "RUNNING", "RUN", 1]
+    assert len(outcomes[kind]["overtaken"]) > 6
+    for error, first, *state in outcomes[kind]["overtaken"]:
+        assert state == [first, "RUNNING", "RUN", 1]
         assert (
-            told is None
-            or f"another has started generation {first}" in told
-            or "generation 3 of orders is over" in told
+            error is None
+            or f"another has started generation {first}" in error
+            or "generation 3 of orders is over" in error
         )
 
 
-def test_a_restart_that_another_has_overtaken_says_whether_it_was_carried_out(said):
+def test_a_restart_that_another_has_overtaken_says_whether_it_was_carried_out(outcomes):
     """It fails where nothing of it was done; it is done where the stream had run by it (review 17.3)."""
-    found = {told and told.split(",")[0] for told, *_ in said["restart"]["overtaken"]}
-    assert "superseded: nothing was restarted" in found
-    assert {told for told, *_ in said["stop"]["overtaken"]} == {None}
+    reasons = {error and error.split(",")[0] for error, *_ in outcomes["restart"]["overtaken"]}
+    assert "superseded: nothing was restarted" in reasons
+    assert {error for error, *_ in outcomes["stop"]["overtaken"]} == {None}
 
 
-def test_a_restart_says_what_becomes_of_state_and_sinks(said):
+def test_a_restart_says_what_becomes_of_state_and_sinks(outcomes):
     """As a template makes it of a form, or a DAG file says it; what is none of it fails the task."""
-    stream = said["restart"]["peace"][1]
+    stream = outcomes["restart"]["peace"][1]
     assert stream["options"] == {"partitions": None, "state": {}, "truncate_sinks": True, "drop": ["old", "older"]}
-    assert [said[kind]["peace"][1]["options"] for kind in KINDS if kind != "restart"] == [None] * (len(KINDS) - 1)
+    assert [outcomes[kind]["peace"][1]["options"] for kind in KINDS if kind != "restart"] == [None] * (len(KINDS) - 1)
     options = {"partitions": 16, "state": {"a": "t", "b": "u/v"}, "truncate_sinks": False, "drop": ["c"]}
-    assert said["read"][:3] == [options] * 3
-    assert said["read"][3:] == [
+    assert outcomes["read"][:3] == [options] * 3
+    assert outcomes["read"][3:] == [
         "'0' is not a number of partitions, 1 or more",
         "'8; rm' is not a number of partitions, 1 or more",
         "'a' is not STEP=TABLE",
@@ -240,4 +240,4 @@ def test_a_restart_says_what_becomes_of_state_and_sinks(said):
         "'../a=t' is not STEP=TABLE",
         "'../b' is no name of a step",
     ]
-    assert said["nothing"]
+    assert outcomes["nothing"]

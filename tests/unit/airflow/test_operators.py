@@ -118,10 +118,10 @@ print(json.dumps(said))
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory):
+def outcomes(tmp_path_factory):
     """What became of every wait."""
-    project, found = run_apart(SCRIPT.replace("\\\\n", "\\n"), tmp_path_factory.mktemp("waits"))
-    return {"project": str(project), **found}
+    project, by_wait = run_apart(SCRIPT.replace("\\\\n", "\\n"), tmp_path_factory.mktemp("waits"))
+    return {"project": str(project), **by_wait}
 
 
 @pytest.mark.parametrize("until", ["healthy", "end"])
@@ -140,9 +140,9 @@ def said(tmp_path_factory):
         ("FAILED", "for good", "for good"),
     ],
 )
-def test_a_wait_ends_as_the_stream_stands(said, until, phase, healthy, end):
+def test_a_wait_ends_as_the_stream_stands(outcomes, until, phase, healthy, end):
     """Nobody supervises here: a wait for the end may be tried again, because drivers go on; the other fails for good."""
-    active, succeeded, outcome, why = said[f"{until} {phase}"]  # what a try that attaches again returns, or raises
+    active, succeeded, outcome, why = outcomes[f"{until} {phase}"]  # what a try that attaches again returns, or raises
     assert outcome == (healthy if until == "healthy" else end)
     over = phase in ("FINISHED", "STOPPED", "FAILED") or (until, phase) == ("healthy", "SUSPENDED")
     assert (active, succeeded) == (outcome != "done" and not over, outcome == "done")
@@ -154,80 +154,80 @@ def test_a_wait_ends_as_the_stream_stands(said, until, phase, healthy, end):
         assert f"orders is {phase}: because" in why
 
 
-def test_a_trigger_opens_the_control_root_outside_the_event_loop(said):
+def test_a_trigger_opens_the_control_root_outside_the_event_loop(outcomes):
     """A root on HDFS may not answer for long: the loop is that of all triggers of the triggerer."""
-    assert said["opened in the loop"] == [False, False]
+    assert outcomes["opened in the loop"] == [False, False]
 
 
-def test_a_suspended_stream_has_not_ended(said):
+def test_a_suspended_stream_has_not_ended(outcomes):
     """It is to be resumed: the trigger and the task wait on, and see how the stream ends after that."""
-    assert "no supervisor has given a sign of life" in said["trigger, suspended"]["absent"]
-    assert said["trigger, failed"] == {"phase": "FAILED"}
-    assert said["suspended, deferred"] == ["deferred", {"first": 3, "begun": False}]
+    assert "no supervisor has given a sign of life" in outcomes["trigger, suspended"]["absent"]
+    assert outcomes["trigger, failed"] == {"phase": "FAILED"}
+    assert outcomes["suspended, deferred"] == ["deferred", {"first": 3, "begun": False}]
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
 @pytest.mark.parametrize("name", ["cli", "other dag", "own run"])
-def test_a_stream_that_is_started_again_is_followed_to_its_end(said, name, deferrable):
+def test_a_stream_that_is_started_again_is_followed_to_its_end(outcomes, name, deferrable):
     """A restart is no end: the task goes on, and shows how the stream ends (review 17.4)."""
-    outcome, what = said[f"{name} RUNNING {deferrable}"]
+    outcome, what = outcomes[f"{name} RUNNING {deferrable}"]
     assert (
         (outcome, what["first"]) == ("deferred", 3)
         if deferrable
         else (outcome, "PEN-SUP-003" in what) == ("again", True)
     )
-    assert said[f"{name} FINISHED {deferrable}"][0] == "done"
-    outcome, why = said[f"{name} FAILED {deferrable}"]
+    assert outcomes[f"{name} FINISHED {deferrable}"][0] == "done"
+    outcome, why = outcomes[f"{name} FAILED {deferrable}"]
     assert (outcome, "orders is FAILED: because" in why) == ("for good", True)
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
 @pytest.mark.parametrize("phase", ["RUNNING", "FINISHED", "FAILED"])
-def test_a_stream_that_a_newer_run_of_the_dag_has_started_is_left_to_that_run(said, phase, deferrable):
+def test_a_stream_that_a_newer_run_of_the_dag_has_started_is_left_to_that_run(outcomes, phase, deferrable):
     """Skipped, so that no task behind it starts as if the stream had ended (review 17.4)."""
-    outcome, why = said[f"newer run {phase} {deferrable}"]
+    outcome, why = outcomes[f"newer run {phase} {deferrable}"]
     assert (outcome, "d/r2/deploy has started generation 3" in why) == ("skipped", True)
 
 
 @pytest.mark.parametrize("name", ["stop", "drain"])
-def test_a_command_for_a_stream_that_is_over_ends_well_and_changes_nothing(said, name):
+def test_a_command_for_a_stream_that_is_over_ends_well_and_changes_nothing(outcomes, name):
     """A stale attempt can never touch a newer generation (DESIGN 11)."""
-    outcome, answer, wish, first = said[f"stale {name}"]
+    outcome, answer, wish, first = outcomes[f"stale {name}"]
     assert (outcome, answer["outcome"], wish, first) == ("done", "stale", "RUN", 3)
 
 
-def test_a_restart_of_a_generation_that_is_over_is_skipped(said):
+def test_a_restart_of_a_generation_that_is_over_is_skipped(outcomes):
     """Nothing was restarted, and the task does not say it was (review 17.3)."""
-    outcome, why, wish, first = said["stale restart"]
+    outcome, why, wish, first = outcomes["stale restart"]
     assert (outcome, why) == ("skipped", "nothing was restarted: generation 2 of orders is over")
     assert (wish, first) == ("RUN", 3)
 
 
-def test_a_job_that_is_none_fails_for_good_by_its_name(said):
+def test_a_job_that_is_none_fails_for_good_by_its_name(outcomes):
     """No try makes it one."""
-    outcome, why = said["unknown job"]
+    outcome, why = outcomes["unknown job"]
     assert (outcome, "nope" in why) == ("for good", True)
 
 
-def test_a_deferred_wait_notices_that_nobody_supervises(said):
+def test_a_deferred_wait_notices_that_nobody_supervises(outcomes):
     """The trigger says so, and the task looks itself before it fails."""
-    assert "no supervisor has given a sign of life" in said["trigger"]["absent"]
-    assert said["deferred"][0] == "for good"
-    assert "PEN-SUP-003" in said["deferred"][1]
-    assert said["looked at again"] == ["deferred", {"first": 3, "begun": False}]
-    assert said["deferred, autostart"] == ["deferred", {"first": 3, "begun": True}]
-    assert said["deferred, autostart in vain"][0] == "for good"
+    assert "no supervisor has given a sign of life" in outcomes["trigger"]["absent"]
+    assert outcomes["deferred"][0] == "for good"
+    assert "PEN-SUP-003" in outcomes["deferred"][1]
+    assert outcomes["looked at again"] == ["deferred", {"first": 3, "begun": False}]
+    assert outcomes["deferred, autostart"] == ["deferred", {"first": 3, "begun": True}]
+    assert outcomes["deferred, autostart in vain"][0] == "for good"
 
 
-def test_a_task_starts_a_supervisor_where_the_configuration_says_so(said):
+def test_a_task_starts_a_supervisor_where_the_configuration_says_so(outcomes):
     """Once a task: one that does not come is no reason to start another."""
-    project = said["project"]
-    assert said["autostart"][0] == "done"
-    assert said["autostart in vain"][0] == "for good"
-    assert said["begun"] == [[project, f"{project}/checkpoints"]] * 3
+    project = outcomes["project"]
+    assert outcomes["autostart"][0] == "done"
+    assert outcomes["autostart in vain"][0] == "for good"
+    assert outcomes["begun"] == [[project, f"{project}/checkpoints"]] * 3
 
 
-def test_a_task_whose_machine_has_no_control_root_says_so(said):
+def test_a_task_whose_machine_has_no_control_root_says_so(outcomes):
     """And may be tried again, when it is mounted."""
-    outcome, why = said["no root"]
+    outcome, why = outcomes["no root"]
     assert (outcome, "PEN-SUP-004 there is no control root" in why) == ("again", True)

@@ -45,24 +45,24 @@ print(json.dumps(said))
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory):
+def answers(tmp_path_factory):
     """What was found."""
-    project, found = run_apart(SCRIPT, tmp_path_factory.mktemp("projects"))
-    return {"project": str(project.resolve()), **found}
+    project, by_case = run_apart(SCRIPT, tmp_path_factory.mktemp("projects"))
+    return {"project": str(project.resolve()), **by_case}
 
 
-def test_a_dag_file_is_of_the_project_it_lies_in_and_pages_find_that_of_a_bundle(said):
+def test_a_dag_file_is_of_the_project_it_lies_in_and_pages_find_that_of_a_bundle(answers):
     """The folder of DAGs is in no project here."""
-    assert (said["file"], said["pages"]) == (said["version"], said["project"])
+    assert (answers["file"], answers["pages"]) == (answers["version"], answers["project"])
 
 
-def test_a_checkpoint_root_that_moves_with_each_version_of_a_bundle_is_refused(said):
+def test_a_checkpoint_root_that_moves_with_each_version_of_a_bundle_is_refused(answers):
     """Nothing is made there; an absolute root is what the error asks for, and it works."""
-    assert "the checkpoint root lies in a DAG bundle" in said["moving"]
-    assert not said["made"]
-    assert said["absolute"] == "done"
+    assert "the checkpoint root lies in a DAG bundle" in answers["moving"]
+    assert not answers["made"]
+    assert answers["absolute"] == "done"
 
 
-def test_a_project_that_airflow_is_told_counts_for_all(said):
+def test_a_project_that_airflow_is_told_counts_for_all(answers):
     """`project` in `[penstock]` of airflow.cfg, or its variable."""
-    assert said["named"] == [said["project"]] * 2
+    assert answers["named"] == [answers["project"]] * 2

@@ -85,10 +85,10 @@ def ended(tmp_path_factory):
         capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
-    said = json.loads(ran.stdout.splitlines()[-1])
+    results = json.loads(ran.stdout.splitlines()[-1])
     files = {name: root / str(n) / "calls" for n, name in enumerate(CASES)}
     calls = {name: file.read_text().splitlines() if file.exists() else [] for name, file in files.items()}
-    return {name: (*said[name], calls[name], asked[name]["project"]) for name in CASES}
+    return {name: (*results[name], calls[name], asked[name]["project"]) for name in CASES}
 
 
 def names_of(calls):
@@ -98,8 +98,8 @@ def names_of(calls):
 
 def test_reports_are_made_until_nothing_waits(ended):
     """Each under a name of its own, the same in every try of the task, another for another task."""
-    kind, found, _, calls, project = ended["three"]
-    assert (kind, [one["windows"] for one in found]) == ("said", [5, 5, 2])
+    kind, reports, _, calls, project = ended["three"]
+    assert (kind, [report["windows"] for report in reports]) == ("said", [5, 5, 2])
     names = names_of(calls)
     assert [name.rpartition("-")[2] for name in names] == ["0", "1", "2"]
     assert len({name.rpartition("-")[0] for name in names}) == 1
@@ -112,9 +112,9 @@ def test_reports_are_made_until_nothing_waits(ended):
 @pytest.mark.parametrize("what", ["an option for a job", "a path for a job"])
 def test_what_is_no_name_of_a_job_reaches_no_command(ended, what):
     """Whatever a template has made of a form: the task fails for good, and nothing was run."""
-    kind, said, _, calls, _ = ended[what]
+    kind, error, _, calls, _ = ended[what]
     assert (kind, calls) == ("hopeless", [])
-    assert "is not the name of a job" in said
+    assert "is not the name of a job" in error
 
 
 @pytest.mark.sample(5)
@@ -142,7 +142,7 @@ def test_upkeep_gives_what_was_read(ended):
 @pytest.mark.parametrize("name", ["killed", "killed, and deaf"])
 def test_a_kill_of_the_task_ends_the_command_and_waits_for_nothing(ended, name):
     """A command that does not hear cannot hold the worker."""
-    kind, said, took, calls, _ = ended[name]
+    kind, error, took, calls, _ = ended[name]
     assert len(took) == len(calls) == 1
     assert kind == "again"
-    assert said.endswith("has said nothing") == (name == "killed, and deaf")
+    assert error.endswith("has said nothing") == (name == "killed, and deaf")

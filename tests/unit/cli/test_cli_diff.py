@@ -52,19 +52,19 @@ def test_a_source_that_cannot_be_read_on_and_other_settings_are_told(shell: Shel
     ]
 
 
-def error_in(told: str) -> str:
+def error_in(printed: str) -> str:
     """Return what is told of an error, without what Spark says when it starts."""
-    return told[told.index("PEN-CKP-016 step 'minutely' cannot resume from its state: its windows were") :]
+    return printed[printed.index("PEN-CKP-016 step 'minutely' cannot resume from its state: its windows were") :]
 
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
     """A project of 200 orders in two batches, of which one was run."""
-    found = Shell(make_project(tmp_path / "project", rows=200, more='copy = "tables/copy"\n'))
-    code, _, err = found.run("run", "orders", "--available-now")
+    project = Shell(make_project(tmp_path / "project", rows=200, more='copy = "tables/copy"\n'))
+    code, _, err = project.run("run", "orders", "--available-now")
     assert code == 0, err
-    yield found
-    found.end()
+    yield project
+    project.end()
 
 
 @pytest.mark.sample(seconds=40)
@@ -77,9 +77,9 @@ def test_a_change_is_told_before_a_start_and_by_it_alike(shell: Shell, tmp_path:
     entries = sorted(path.name for path in log.iterdir())
     module.write_text(JOB.replace("minutes(1)", "minutes(2)"))
     code, out, err = shell.run("diff", "orders", "--json")
-    told = json.loads(out)
-    assert (code, told["accepted"], told["running"]) == (78, False, False)
-    assert told["findings"][0]["says"] == ["its windows were of 1 min every 1 min and are of 2 min every 2 min"]
+    diff = json.loads(out)
+    assert (code, diff["accepted"], diff["running"]) == (78, False, False)
+    assert diff["findings"][0]["says"] == ["its windows were of 1 min every 1 min and are of 2 min every 2 min"]
     code, _, refused = shell.run("run", "orders")
     assert (code, error_in(refused)) == (78, error_in(err))
 

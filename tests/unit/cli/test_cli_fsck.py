@@ -39,12 +39,12 @@ def fsck(root: Path, *more: str) -> tuple[int, str]:
     return ran.exit_code, ran.output
 
 
-def told(root: Path, job: str = "a") -> dict[str, str]:
+def meanings(root: Path, job: str = "a") -> dict[str, str]:
     """Return what was found of a job, and what each of it means."""
     code, out = fsck(root, "--json")
-    found = json.loads(out.splitlines()[0])["jobs"]
-    assert code == (78 if any(said["problems"] for said in found.values()) else 0)
-    return {problem["what"]: problem["means"] for problem in found[job]["problems"]}
+    jobs = json.loads(out.splitlines()[0])["jobs"]
+    assert code == (78 if any(report["problems"] for report in jobs.values()) else 0)
+    return {problem["what"]: problem["means"] for problem in jobs[job]["problems"]}
 
 
 def slots(root: Path, job: str = "a") -> list[Path]:
@@ -63,24 +63,24 @@ def test_a_torn_entry_at_the_end_is_given_up_by_the_next_start(root: Path) -> No
     """And says nothing of the other job."""
     last = slots(root)[-1]
     last.write_bytes(last.read_bytes()[:-5])
-    (means,) = told(root).values()
+    (means,) = meanings(root).values()
     assert means == (
         "the next start abandons it, if no sink shows that it was a batch; else restore with --from batch=N to one of "
         "0, 1, 2, 3, or --from saved=NAME to early"
     )
-    assert told(root, "b") == {}
+    assert meanings(root, "b") == {}
 
 
 def test_a_commit_in_the_middle_stops_the_job_and_says_where_to_go_back_to(root: Path) -> None:
     """To batches that can be read; what the damage is stands once."""
     middle = slots(root)[4]  # Takeover, Offsets 0, Commit 0, Offsets 1, Commit 1, Save, ...
     middle.write_bytes(b"x" + middle.read_bytes()[1:])
-    found = told(root)
+    problems = meanings(root)
     assert all(
-        means.startswith("the job does not start; restore with --from batch=N to one of") for means in found.values()
+        means.startswith("the job does not start; restore with --from batch=N to one of") for means in problems.values()
     )
-    assert sum(middle.name in what for what in found) == 1
-    assert all("2, 3, or --from saved=NAME to early" in means for means in found.values())
+    assert sum(middle.name in what for what in problems) == 1
+    assert all("2, 3, or --from saved=NAME to early" in means for means in problems.values())
 
 
 @pytest.mark.fault("F16")
@@ -96,7 +96,7 @@ def test_only_batches_of_the_line_in_force_are_named(root: Path) -> None:
     assert done.place is not None
     path = root / "a" / log.path(done.place.slot)
     path.write_bytes(path.read_bytes()[:-1])
-    (means,) = told(root).values()
+    (means,) = meanings(root).values()
     assert (
         means == "the job does not start; restore with --from batch=N to one of 0, 1, 4, or --from saved=NAME to early"
     )
@@ -108,7 +108,7 @@ def test_a_log_that_may_have_ended_for_a_move_names_no_way_back(root: Path) -> N
     log = Log(LocalStore(root / "a"))
     owned = own(log, "w2", command="move to /elsewhere/a")
     log.store.create(log.path(owned.next_slot), b"")
-    (means,) = told(root).values()
+    (means,) = meanings(root).values()
     assert "the move of the job to /elsewhere/a may have ended the log" in means
     assert "--from" not in means
 
@@ -116,7 +116,7 @@ def test_a_log_that_may_have_ended_for_a_move_names_no_way_back(root: Path) -> N
 def test_a_gap_is_found(root: Path) -> None:
     """An entry that is gone and that nothing has purged."""
     slots(root)[4].unlink()
-    assert any("missing" in what for what in told(root))
+    assert any("missing" in what for what in meanings(root))
 
 
 def test_a_checkpoint_without_its_uuid_is_no_ones(root: Path) -> None:
@@ -124,20 +124,20 @@ def test_a_checkpoint_without_its_uuid_is_no_ones(root: Path) -> None:
     path = root / "a" / "metadata.json"
     data = path.read_bytes()
     path.write_bytes(data[:-3])
-    assert all("no driver starts: sinks know the checkpoint by its uuid" in means for means in told(root).values())
+    assert all("no driver starts: sinks know the checkpoint by its uuid" in means for means in meanings(root).values())
     path.unlink()
-    assert list(told(root)) == ["there is no metadata.json"]
+    assert list(meanings(root)) == ["there is no metadata.json"]
     path.write_bytes(data)
-    assert told(root) == {}
+    assert meanings(root) == {}
 
 
 def test_a_save_that_cannot_be_read_keeps_all_files(root: Path) -> None:
     """Which it names is not known any more."""
     save = slots(root)[5]
     save.write_bytes(save.read_bytes()[:-9])
-    found = told(root)
-    assert any(what.startswith("saved as early: cannot be read") for what in found)
-    assert "it cannot be restored, and no file of state is deleted any more" in found.values()
+    problems = meanings(root)
+    assert any(what.startswith("saved as early: cannot be read") for what in problems)
+    assert "it cannot be restored, and no file of state is deleted any more" in problems.values()
 
 
 def test_where_there_is_nothing_it_says_so(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from penstock.runtime.spark import jars
 def findings(root: Path) -> tuple[int, dict[str, dict[str, str]], str]:
     """Run the command in this process: exit code, findings by name, errors."""
     result = CliRunner().invoke(app, ["doctor", "--json", "--project", str(root)])
-    return result.exit_code, {one["what"]: one for one in json.loads(result.stdout)}, result.stderr
+    return result.exit_code, {finding["what"]: finding for finding in json.loads(result.stdout)}, result.stderr
 
 
 def test_a_machine_that_lacks_nothing_is_told_so(tmp_path):
@@ -26,9 +26,9 @@ def test_a_machine_that_lacks_nothing_is_told_so(tmp_path):
     result = CliRunner().invoke(app, ["doctor", "--project", str(root)])
     assert result.exit_code == 0, result.stdout
     assert {line[:8] for line in result.stdout.splitlines()} == {"ok      "}
-    code, found, _ = findings(root)
+    code, by_name, _ = findings(root)
     assert code == 0
-    assert {"Java", "packages", "jars", "checkpoint root", "configuration of orders"} <= found.keys()
+    assert {"Java", "packages", "jars", "checkpoint root", "configuration of orders"} <= by_name.keys()
 
 
 @pytest.mark.remedy("PEN-ENV-001")
@@ -37,10 +37,10 @@ def test_java_is_asked_for(tmp_path, monkeypatch):
     root = make_project(tmp_path / "p")
     with monkeypatch.context() as without:
         without.setenv("JAVA_HOME", str(tmp_path))
-        code, found, err = findings(root)
+        code, by_name, err = findings(root)
     assert (code, "PEN-ENV-001" in err) == (78, True)
-    assert "has none: install openjdk-17-jre-headless" in found["Java"]["trouble"]
-    assert "jars" not in found
+    assert "has none: install openjdk-17-jre-headless" in by_name["Java"]["trouble"]
+    assert "jars" not in by_name
     assert findings(root)[0] == 0
 
 
@@ -50,10 +50,10 @@ def test_jars_that_cannot_be_fetched_are_named_with_what_ivy_said(tmp_path, monk
     assert findings(root)[0] == 0
     (root / ".jars").unlink()
     monkeypatch.setattr(jars, "fetch", lambda wanted: "UNRESOLVED DEPENDENCIES")
-    code, found, _ = findings(root)
+    code, by_name, _ = findings(root)
     assert code == 78
-    assert "delta-storage-4.4.0.jar is missing" in found["jars"]["trouble"]
-    assert "UNRESOLVED DEPENDENCIES" in found["jars"]["trouble"]
+    assert "delta-storage-4.4.0.jar is missing" in by_name["jars"]["trouble"]
+    assert "UNRESOLVED DEPENDENCIES" in by_name["jars"]["trouble"]
 
     def fetch(wanted: jars.Jars) -> None:
         for name in wanted.wanted():
@@ -61,8 +61,8 @@ def test_jars_that_cannot_be_fetched_are_named_with_what_ivy_said(tmp_path, monk
 
     monkeypatch.setattr(jars, "fetch", fetch)
     (root / ".jars" / "mine.jar").write_bytes(b"?")
-    code, found, _ = findings(root)
-    assert (code, found["jars"]["trouble"]) == (0, "")
+    code, by_name, _ = findings(root)
+    assert (code, by_name["jars"]["trouble"]) == (0, "")
 
 
 def test_settings_that_are_wrong_and_a_root_that_cannot_be_made_are_named(tmp_path):
@@ -70,10 +70,10 @@ def test_settings_that_are_wrong_and_a_root_that_cannot_be_made_are_named(tmp_pa
     root = make_project(tmp_path / "p", more='\n[run]\ntrigger = "soon"\n')
     (root / "conf" / "penstock.toml").write_text('[checkpoint]\nroot = "file"\n')
     (root / "file").write_text("no folder")
-    code, found, _ = findings(root)
+    code, by_name, _ = findings(root)
     assert code == 78
-    assert found["checkpoint root"]["trouble"]
-    assert "conf/jobs/orders.toml" in found["configuration of orders"]["trouble"]
+    assert by_name["checkpoint root"]["trouble"]
+    assert "conf/jobs/orders.toml" in by_name["configuration of orders"]["trouble"]
 
 
 @pytest.mark.parametrize(
@@ -90,14 +90,14 @@ def test_settings_that_are_wrong_and_a_root_that_cannot_be_made_are_named(tmp_pa
 def test_packages_are_compared_with_what_penstock_needs(monkeypatch, wanted, trouble, extra):
     """What only an extra needs may be missing."""
     monkeypatch.setattr(doctor, "requires", lambda _: wanted)
-    found = {finding.what: finding for finding in doctor.package_findings()}
-    assert trouble in found["packages"].trouble
-    assert bool(trouble) == bool(found["packages"].trouble)
-    assert found["extra airflow"].trouble == ""
-    assert extra is None or found["extra airflow"].found == extra
+    by_name = {finding.what: finding for finding in doctor.package_findings()}
+    assert trouble in by_name["packages"].trouble
+    assert bool(trouble) == bool(by_name["packages"].trouble)
+    assert by_name["extra airflow"].trouble == ""
+    assert extra is None or by_name["extra airflow"].found == extra
 
 
 def test_a_penstock_that_is_not_installed_is_told_where(monkeypatch):
     """Its sources may be on the path without it."""
-    (found,) = doctor.package_findings("no-such-distribution")
-    assert "no-such-distribution is not installed in" in found.trouble
+    (finding,) = doctor.package_findings("no-such-distribution")
+    assert "no-such-distribution is not installed in" in finding.trouble

@@ -33,9 +33,9 @@ def root(tmp_path, monkeypatch):
     """A project that the working folder is in."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
-    found = make_project(tmp_path / "project", rows=10)
-    monkeypatch.chdir(found)
-    return found
+    project = make_project(tmp_path / "project", rows=10)
+    monkeypatch.chdir(project)
+    return project
 
 
 def penstock(*words: str):
@@ -53,10 +53,10 @@ def log_of(root: Path):
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words) or "penstock")
 def test_help_shows_examples(words):
     """Every command says how it is used."""
-    found = penstock(*words, "--help")
-    assert found.exit_code == 0
+    result = penstock(*words, "--help")
+    assert result.exit_code == 0
     if len(words) < 3:
-        assert re.search(r"penstock (run|explain|status|checkpoints|held) flights", found.stdout)
+        assert re.search(r"penstock (run|explain|status|checkpoints|held) flights", result.stdout)
 
 
 def test_help_imports_neither_spark_nor_the_engine():
@@ -73,8 +73,8 @@ def test_help_imports_neither_spark_nor_the_engine():
 
 def test_the_version_is_told():
     """That of the package."""
-    found = penstock("--version")
-    assert (found.exit_code, found.stdout.split()[0]) == (0, "penstock")
+    result = penstock("--version")
+    assert (result.exit_code, result.stdout.split()[0]) == (0, "penstock")
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_the_version_is_told():
 )  # fmt: skip
 def test_a_wrong_command_line_ends_with_2(root, words):
     """With the usage, and nothing is loaded."""
-    found = penstock(*words)
-    assert (found.exit_code, "Usage: " in found.stderr) == (2, True)
+    result = penstock(*words)
+    assert (result.exit_code, "Usage: " in result.stderr) == (2, True)
 
 
 def test_gates_are_read():
@@ -99,9 +99,9 @@ def test_gates_are_read():
 def test_an_error_says_what_where_and_what_to_do(root):
     """In a few lines on standard error, without a traceback; exit 78."""
     (root / "conf" / "jobs" / "orders.toml").write_text(job_toml().replace("order_by", "orderby"))
-    found = penstock("explain", "orders", "--no-spark")
-    assert found.exit_code == 78
-    assert found.stderr.splitlines() == [
+    result = penstock("explain", "orders", "--no-spark")
+    assert result.exit_code == 78
+    assert result.stderr.splitlines() == [
         "PEN-CNF-001 the key 'order_by' is missing in [sources.orders]; "
         "line 4: unknown key 'orderby' in [sources.orders]; did you mean 'order_by'?",
         "  where: conf/jobs/orders.toml:1",
@@ -117,11 +117,11 @@ def test_an_error_of_penstock_itself_ends_with_70(root, monkeypatch):
         raise KeyError("oops")
 
     monkeypatch.setattr("penstock.runtime.inspect.explain.explain_graph", broken)
-    found = penstock("explain", "orders", "--no-spark")
-    assert found.exit_code == 70
-    assert "KeyError: 'oops'" in found.stderr
-    assert "This is an error in Penstock" in found.stderr
-    assert "Traceback" not in found.stderr
+    result = penstock("explain", "orders", "--no-spark")
+    assert result.exit_code == 70
+    assert "KeyError: 'oops'" in result.stderr
+    assert "This is an error in Penstock" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_an_error_of_penstock_itself_ends_with_70(root, monkeypatch):
 )
 def test_a_job_that_is_not_there_is_refused(root, words):
     """With those that are."""
-    found = penstock(*words)
-    assert (found.exit_code, "PEN-JOB-009" in found.stderr, "'orders'" in found.stderr) == (78, True, True)
+    result = penstock(*words)
+    assert (result.exit_code, "PEN-JOB-009" in result.stderr, "'orders'" in result.stderr) == (78, True, True)
 
 
 def test_a_project_can_be_named(root, monkeypatch):
@@ -149,10 +149,15 @@ def test_a_project_can_be_named(root, monkeypatch):
 def test_an_error_of_run_is_an_event_and_a_message(root):
     """Standard output stays JSON where it is no terminal."""
     (root / "jobs" / "orders.py").write_text(JOB.replace(".drop_late()", ""))
-    found = penstock("run", "orders")
-    event = json.loads(found.stdout)
-    assert (found.exit_code, event["event"], event["code"], event["exit_code"]) == (78, "run.failed", "PEN-JOB-004", 78)
-    assert found.stderr.startswith("PEN-JOB-004 ")
+    result = penstock("run", "orders")
+    event = json.loads(result.stdout)
+    assert (result.exit_code, event["event"], event["code"], event["exit_code"]) == (
+        78,
+        "run.failed",
+        "PEN-JOB-004",
+        78,
+    )
+    assert result.stderr.startswith("PEN-JOB-004 ")
 
 
 def test_a_trigger_in_code_and_another_in_configuration_is_refused(root):
@@ -160,10 +165,10 @@ def test_a_trigger_in_code_and_another_in_configuration_is_refused(root):
     (root / "jobs" / "orders.py").write_text(JOB.replace("partitions=2", "partitions=2, interval=seconds(5)"))
     path = root / "conf" / "jobs" / "orders.toml"
     path.write_text(job_toml(more="[run]\ntrigger = 'as_fast'\n"))
-    found = penstock("run", "orders")
+    result = penstock("run", "orders")
     line = path.read_text().splitlines().index("trigger = 'as_fast'") + 1
-    assert found.exit_code == 78
-    assert f"conf/jobs/orders.toml:{line}" in found.stderr
+    assert result.exit_code == 78
+    assert f"conf/jobs/orders.toml:{line}" in result.stderr
 
 
 @pytest.mark.fault("F07", "F09")
@@ -181,23 +186,23 @@ def test_a_second_driver_ends_with_77_before_spark_is_started(root):
         try:
             while records.newest() is None:
                 time.sleep(0.05)
-            found = penstock("run", "orders")
+            result = penstock("run", "orders")
         finally:
             holder.kill()
-    assert found.exit_code == 77
-    assert "held by elsewhere:1:1, epoch 1, and it is alive" in found.stderr
+    assert result.exit_code == 77
+    assert "held by elsewhere:1:1, epoch 1, and it is alive" in result.stderr
     assert owned.log.find_tail() == 0
-    assert [json.loads(line)["event"] for line in found.stdout.splitlines()] == ["run.failed"]
+    assert [json.loads(line)["event"] for line in result.stdout.splitlines()] == ["run.failed"]
 
 
 def test_going_back_without_a_checkpoint_is_refused_before_spark_is_started(root):
     """So is a batch that is not kept."""
-    found = penstock("run", "orders", "--from", "batch=3")
-    assert (found.exit_code, "there is no checkpoint to restore batch 3 from" in found.stderr) == (78, True)
+    result = penstock("run", "orders", "--from", "batch=3")
+    assert (result.exit_code, "there is no checkpoint to restore batch 3 from" in result.stderr) == (78, True)
     owned = log_of(root)
     owned.append(Release(epoch=1, writer="w1", reason="stopped"))
-    found = penstock("run", "orders", "--from", "batch=3")
-    assert (found.exit_code, "PEN-CKP-014" in found.stderr) == (78, True)
+    result = penstock("run", "orders", "--from", "batch=3")
+    assert (result.exit_code, "PEN-CKP-014" in result.stderr) == (78, True)
 
 
 TOTALS = {
@@ -230,9 +235,9 @@ def test_status_for_people_and_for_programs(root):
     assert "watermark   minutely 1970-01-01 00:01:00Z" in lines
     assert "verdicts    1 hold" in lines
     assert "held        batch 0 (penstock held orders list)" in lines
-    told = json.loads(penstock("status", "orders", "--json").stdout)
-    assert (told["state"], told["last_batch"]["rows"], told["held"]) == ("finished", 50, [0])
-    assert told["totals"] == {
+    printed = json.loads(penstock("status", "orders", "--json").stdout)
+    assert (printed["state"], printed["last_batch"]["rows"], printed["held"]) == ("finished", 50, [0])
+    assert printed["totals"] == {
         "read": 9_000,
         "quarantined": 12,
         "ahead": 7,
@@ -255,13 +260,13 @@ def test_held_batches_for_people_and_for_programs(root):
     owned.append(commit(0, held={"totals": [file]}, verdicts=verdicts))
     line = penstock("held", "orders", "list").stdout.splitlines()[1]
     assert line.split() == ["0", "1970-01-01", "00:00:00Z", "quality", "4", "for", "totals"]
-    told = json.loads(penstock("held", "orders", "list", "--json").stdout)
-    assert told["held"][0]["rows"] == {"totals": 4}
+    printed = json.loads(penstock("held", "orders", "list", "--json").stdout)
+    assert printed["held"][0]["rows"] == {"totals": 4}
     assert penstock("held", "orders", "release", "1").exit_code == 78
-    found = penstock("held", "orders", "discard", "0")
-    assert (found.exit_code, found.stdout) == (0, "batch 0 was discarded: 4 rows of totals\n")
-    found = penstock("held", "orders", "discard", "0")
-    assert (found.exit_code, found.stdout) == (0, "batch 0 was discarded before: 4 rows of totals\n")
+    result = penstock("held", "orders", "discard", "0")
+    assert (result.exit_code, result.stdout) == (0, "batch 0 was discarded: 4 rows of totals\n")
+    result = penstock("held", "orders", "discard", "0")
+    assert (result.exit_code, result.stdout) == (0, "batch 0 was discarded before: 4 rows of totals\n")
     assert "PEN-QLT-006" in penstock("held", "orders", "release", "0").stderr
 
 
@@ -281,11 +286,11 @@ def test_what_is_dropped_and_compared_with_is_looked_at_before_anything_else(roo
     """Names of steps, and a root with a checkpoint of the job."""
     assert penstock("run", "orders", "--drop", "No Name").exit_code == 2
     assert penstock("diff", "orders", "--drop", "../w").exit_code == 2
-    found = penstock("diff", "orders", "--against", str(root / "nowhere"))
-    assert (found.exit_code, "no checkpoint of orders below" in " ".join(found.stderr.split())) == (2, True)
+    result = penstock("diff", "orders", "--against", str(root / "nowhere"))
+    assert (result.exit_code, "no checkpoint of orders below" in " ".join(result.stderr.split())) == (2, True)
 
 
 def test_sinks_take_back_nothing_without_a_restore(root):
     """There is no batch whose rows they would show."""
-    found = penstock("run", "orders", "--truncate-sinks")
-    assert (found.exit_code, "say with --from" in " ".join(found.stderr.split())) == (2, True)
+    result = penstock("run", "orders", "--truncate-sinks")
+    assert (result.exit_code, "say with --from" in " ".join(result.stderr.split())) == (2, True)

@@ -20,10 +20,10 @@ from penstock.errors import EXIT_PERSON, EXIT_SOFTWARE, ConfigError
 )
 def test_an_error_is_told_once_and_becomes_an_exit_code(capsys, raised, code, what, exit_code):
     """Also one that nobody foresaw: a supervisor reads the event, and a person the lines."""
-    told = []
-    with pytest.raises(typer.Exit) as ended, outcome(debug=False, tell=told.append):
+    errors = []
+    with pytest.raises(typer.Exit) as ended, outcome(debug=False, tell=errors.append):
         raise raised
     assert ended.value.exit_code == exit_code
-    [error] = told
+    [error] = errors
     assert (error.code, error.what, error.exit_code) == (code, what, exit_code)
     assert capsys.readouterr().err.startswith(f"{code} {what}")

@@ -57,9 +57,9 @@ GATED = JOB.replace(
 @pytest.fixture
 def shell(tmp_path) -> Iterator[Shell]:
     """A project of 1,000 orders in 20 batches."""
-    found = Shell(make_project(tmp_path / "project", rows_per_batch=50))
-    yield found
-    found.end()
+    project = Shell(make_project(tmp_path / "project", rows_per_batch=50))
+    yield project
+    project.end()
 
 
 def events(process: subprocess.Popen[str], name: str, count: int = 1) -> list[dict]:
@@ -133,10 +133,10 @@ def test_a_job_is_stopped_killed_and_finished_and_its_table_is_that_of_one_run(s
     ]
     code, out, err = shell.run(*words)
     assert code == 0, err
-    told = [json.loads(line) for line in out.splitlines()]
-    assert (told[0]["event"], told[0]["back_to"]) == ("restore.superseded", saved["batch"])
-    assert told[-1]["ending"] == "finished"
-    again = told[0]["sinks"]["totals"]["rows"]
+    printed = [json.loads(line) for line in out.splitlines()]
+    assert (printed[0]["event"], printed[0]["back_to"]) == ("restore.superseded", saved["batch"])
+    assert printed[-1]["ending"] == "finished"
+    again = printed[0]["sinks"]["totals"]["rows"]
     assert again > 0
     assert len(shell.totals()) == len(expected_totals()) + again
     assert sorted(set(shell.totals())) == expected_totals()
@@ -206,7 +206,7 @@ def test_a_batch_that_outlasts_the_deadline_is_given_up_and_done_again(shell):
     run = shell.start("run", "orders", "--deadline", "1")
     events(run, "run.took_over")
     records = StatusRecords(LocalStore(shell.root / "checkpoints"), "orders")  # asked by `status` it would cost a core
-    while (((found := records.newest()) and found.body["stage"]) or {}).get("name") != "Compute":
+    while (((report := records.newest()) and report.body["stage"]) or {}).get("name") != "Compute":
         time.sleep(0.2)
     run.send_signal(signal.SIGINT)
     out, _ = run.communicate(timeout=PATIENCE)
@@ -259,13 +259,13 @@ def test_explain_analyses_the_job_and_writes_nothing(shell):
     """
     code, out, err = shell.run("explain", "orders")
     assert code == 0, err
-    assert said(err) == []
+    assert complaints(err) == []
     assert "merge the slices of each window" in out
     assert "user string, window_start timestamp[us, tz=UTC]" in out
     (shell.root / "jobs" / "orders.py").write_text(JOB.replace('agg.sum("v")', 'agg.sum("w")'))
     code, _, err = shell.run("run", "orders")
     assert code == 78
-    what, where, remedy = said(err)
+    what, where, remedy = complaints(err)
     assert what.startswith("PEN-JOB-005 ")
     asked, _, proposed = what.partition(" Did you mean one of the following? ")
     assert asked.endswith("`w` cannot be resolved.")
@@ -276,6 +276,6 @@ def test_explain_analyses_the_job_and_writes_nothing(shell):
     assert not (shell.root / "tables").exists()
 
 
-def said(err: str) -> list[str]:
+def complaints(err: str) -> list[str]:
     """Return the lines of standard error, without the one that Java prints whenever Spark starts it."""
     return [line for line in err.splitlines() if line != "WARNING: Using incubator modules: jdk.incubator.vector"]

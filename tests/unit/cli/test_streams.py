@@ -28,14 +28,14 @@ def root(tmp_path):
 
 def run(root, *words):
     """Run a command of the project; return its exit code, what it said and what it complained of."""
-    found = CliRunner().invoke(app, [*words, "--project", str(root)])
-    return found.exit_code, found.stdout, found.stderr
+    result = CliRunner().invoke(app, [*words, "--project", str(root)])
+    return result.exit_code, result.stdout, result.stderr
 
 
 def test_all_jobs_are_listed_where_nothing_was_ever_started(root):
     """And looking makes no control root."""
-    code, said, _ = run(root, "streams", "--json")
-    rows = json.loads(said)
+    code, out, _ = run(root, "streams", "--json")
+    rows = json.loads(out)
     assert (code, [(row["job"], row["phase"]) for row in rows]) == (0, [("orders", "STOPPED"), ("second", "STOPPED")])
     assert all("there is no control root" in row["reason"] for row in rows)
     assert not (root / "checkpoints").exists()
@@ -55,8 +55,8 @@ def test_a_job_whose_file_is_wrong_hides_no_other(root):
     for job in ("orders", "second"):
         assert run(root, "start", job)[0] == 0
     (root / "conf" / "jobs" / "second.toml").write_text("[sources\n")
-    code, said, err = run(root, "streams", "--json")
-    rows = {s["job"]: s for s in json.loads(said)}
+    code, out, err = run(root, "streams", "--json")
+    rows = {s["job"]: s for s in json.loads(out)}
     assert (code, rows["orders"]["phase"], rows["second"]["phase"]) == (78, "SUBMITTING", "SUBMITTING")
     assert "second.toml" in rows["second"]["reason"]
     assert "PEN-CNF-001" in err
@@ -77,8 +77,8 @@ def test_a_start_of_a_stream_that_runs_says_what_it_set(root):
     """Limits and note; the generation stays."""
     control_store(root / "checkpoints")
     assert "generation 1" in run(root, "start", "orders")[1]
-    code, said, _ = run(root, "start", "orders", "--rows", "7")
-    assert (code, said) == (0, "orders: it runs (generation 1), with these limits and this note from now on\n")
+    code, out, _ = run(root, "start", "orders", "--rows", "7")
+    assert (code, out) == (0, "orders: it runs (generation 1), with these limits and this note from now on\n")
     assert "nothing to do" in run(root, "start", "orders", "--rows", "7")[1]
 
 
@@ -101,9 +101,9 @@ def test_a_restart_carries_what_becomes_of_state_and_sinks(root):
         for command in ("start", "restart", "restore"):
             assert run(root, command, "orders", *words)[0] == 2, words
     assert records.number() == -1
-    said = ("--from", "batch=0", "--partitions", "4", "--state", "minutely=t", "--truncate-sinks", "--drop", "x")
+    options = ("--from", "batch=0", "--partitions", "4", "--state", "minutely=t", "--truncate-sinks", "--drop", "x")
     for command in ("start", "restart"):
-        assert run(root, command, "orders", *said)[0] == 0
+        assert run(root, command, "orders", *options)[0] == 0
         assert records.newest().options == StartOptions(
             partitions=4, state={"minutely": "t"}, truncate_sinks=True, drop=("x",)
         )
@@ -115,5 +115,5 @@ def test_an_editors_lock_and_a_name_that_is_none_are_no_jobs(root):
     """The one is a link to nowhere, and the other could not be run."""
     (root / "jobs" / ".#orders.py").symlink_to("me@host.123:456")
     (root / "jobs" / "my-helper.py").touch()
-    code, said, _ = run(root, "streams", "--json")
-    assert (code, [s["job"] for s in json.loads(said)]) == (0, ["orders", "second"])
+    code, out, _ = run(root, "streams", "--json")
+    assert (code, [s["job"] for s in json.loads(out)]) == (0, ["orders", "second"])

@@ -26,14 +26,14 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
     """A project of 400 orders in four batches."""
-    found = Shell(make_project(tmp_path / "project", rows=400))
-    yield found
-    found.end()
+    project = Shell(make_project(tmp_path / "project", rows=400))
+    yield project
+    project.end()
 
 
-def events(told: str) -> dict[str, dict[str, Any]]:
+def events(out: str) -> dict[str, dict[str, Any]]:
     """Return the last event of each name."""
-    return {event["event"]: event for event in map(json.loads, told.splitlines())}
+    return {event["event"]: event for event in map(json.loads, out.splitlines())}
 
 
 def goes_back_and_not_on(shell: Shell) -> None:
@@ -43,9 +43,9 @@ def goes_back_and_not_on(shell: Shell) -> None:
     only = ("restore", "orders", "--from", "batch=2", "--truncate-sinks", "--command", "restored/once", "--json")
     code, out, err = shell.run(*only)
     assert code == 0, err
-    said = events(out)
-    assert (said["restore.superseded"]["back_to"], said["run.ended"]["ending"]) == (2, "restored")
-    assert "batch.committed" not in said
+    seen = events(out)
+    assert (seen["restore.superseded"]["back_to"], seen["run.ended"]["ending"]) == (2, "restored")
+    assert "batch.committed" not in seen
     added = [log.read(slot) for slot in range(before + 1, log.find_tail() + 1)]
     assert [type(entry) for entry in added] == [Takeover, Restore, Release]
     assert [entry.command for entry in added[:2]] == ["restored/once"] * 2
@@ -70,9 +70,9 @@ def test_a_command_has_tables_take_back_rows_once_however_often_it_is_tried(shel
     back = (*run, "--from", "batch=1", "--truncate-sinks", "--command", "tried/again")
     code, out, err = shell.run(*back)
     assert code == 0, err
-    said = events(out)["restore.superseded"]
-    assert (said["back_to"], said["truncate"], said["uncounted_before"]) == (1, True, None)
-    assert said["sinks"]["totals"]["rows"] > 0
+    superseded = events(out)["restore.superseded"]
+    assert (superseded["back_to"], superseded["truncate"], superseded["uncounted_before"]) == (1, True, None)
+    assert superseded["sinks"]["totals"]["rows"] > 0
     assert shell.totals() == whole, "each row is there once: it went, and came again"
     version = DeltaTable(str(table)).version()
     code, out, err = shell.run(*back)

@@ -19,9 +19,9 @@ from penstock.cli.main import app
 @pytest.fixture
 def shell(tmp_path):
     """A project to look at."""
-    found = Shell(make_project(tmp_path / "project", rows=10))
-    yield found
-    found.end()
+    project = Shell(make_project(tmp_path / "project", rows=10))
+    yield project
+    project.end()
 
 
 @pytest.mark.slow
@@ -50,20 +50,20 @@ def test_the_pages_are_served_on_loopback_until_ctrl_c(shell):
 def test_a_port_that_is_taken_is_named(shell):
     """And how to get another."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        found = CliRunner().invoke(app, ["ui", "--port", str(taken.getsockname()[1]), "--project", str(shell.root)])
-    assert found.exit_code == 2
-    assert "0 takes one that is free" in " ".join(found.stderr.split())
+        result = CliRunner().invoke(app, ["ui", "--port", str(taken.getsockname()[1]), "--project", str(shell.root)])
+    assert result.exit_code == 2
+    assert "0 takes one that is free" in " ".join(result.stderr.split())
 
 
 def test_what_is_not_installed_is_named(shell, monkeypatch):
     """With the extra that brings it."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    found = CliRunner().invoke(app, ["ui", "--project", str(shell.root)])
-    assert found.exit_code == 78
-    assert "pip install 'penstock[ui]'" in found.stderr
+    result = CliRunner().invoke(app, ["ui", "--project", str(shell.root)])
+    assert result.exit_code == 78
+    assert "pip install 'penstock[ui]'" in result.stderr
 
 
 def test_no_project_is_said(tmp_path):
     """Before anything is served."""
-    found = CliRunner().invoke(app, ["ui", "--project", str(tmp_path)])
-    assert (found.exit_code, "PEN-CNF-001" in found.stderr) == (78, True)
+    result = CliRunner().invoke(app, ["ui", "--project", str(tmp_path)])
+    assert (result.exit_code, "PEN-CNF-001" in result.stderr) == (78, True)

@@ -24,9 +24,9 @@ def test_a_variable_goes_before_both_files(tmp_path, monkeypatch):
     monkeypatch.setenv("PENSTOCK_LIMITS_ROWS", "1_000")
     monkeypatch.setenv("PENSTOCK_CHECKPOINT_ROOT", "elsewhere")
     monkeypatch.setenv("PENSTOCK_RUN_TRIGGER", "as_fast")
-    found, _ = load_settings(root, "orders")
-    assert (found.limits.rows, found.checkpoint.keep, found.root) == (1_000, 3, root / "elsewhere")
-    assert (found.run.trigger, found.where("run", "trigger")) == (
+    settings, _ = load_settings(root, "orders")
+    assert (settings.limits.rows, settings.checkpoint.keep, settings.root) == (1_000, 3, root / "elsewhere")
+    assert (settings.run.trigger, settings.where("run", "trigger")) == (
         AsFastAsPossible(),
         "the environment variable PENSTOCK_RUN_TRIGGER",
     )
@@ -35,7 +35,7 @@ def test_a_variable_goes_before_both_files(tmp_path, monkeypatch):
 
 @pytest.mark.fault("F66")
 @pytest.mark.parametrize(
-    ("name", "text", "where", "said"),
+    ("name", "text", "where", "message"),
     [
         ("PENSTOCK_RUN_TRIGGER", "soon", "variable PENSTOCK_RUN_TRIGGER", "write \"as_fast\""),
         ("PENSTOCK_LIMITS_ROWS", "0", "variable PENSTOCK_LIMITS_ROWS", "the least is 1"),
@@ -48,12 +48,12 @@ def test_a_variable_goes_before_both_files(tmp_path, monkeypatch):
         ("PENSTOCK_REPORTS_SUITES", "{}", "environment variables", "there is no setting PENSTOCK_REPORTS_SUITES"),
     ],
 )  # fmt: skip
-def test_a_variable_that_is_wrong_is_named(name, text, where, said):
+def test_a_variable_that_is_wrong_is_named(name, text, where, message):
     """Nothing that was set is passed over in silence."""
     with pytest.raises(ConfigError) as refused:
         from_environment(ProjectFile, {name: text, "PATH": "/bin"})
     assert where in refused.value.where
-    assert said in refused.value.what
+    assert message in refused.value.what
 
 
 @pytest.mark.fault("F66")
@@ -75,7 +75,7 @@ def test_other_variables_are_nobodys_business():
 
 def test_every_key_with_one_value_can_be_set():
     """As text, as a whole number, or as true and false; the page says that tables cannot."""
-    said = {
+    values = {
         "checkpoint": {"root": "a", "keep": 4, "shared": True},
         "spark": {"master": "local[3]"},
         "run": {"trigger": "interval 5 seconds", "deadline": "1 minutes", "takeover_after": "6 seconds"},
@@ -86,10 +86,10 @@ def test_every_key_with_one_value_can_be_set():
         },
         "reports": {"pandas_rows": 0, "windows": 12},
     }  # fmt: skip
-    around = {f"PENSTOCK_{s}_{k}".upper(): str(v) for s, keys in said.items() for k, v in keys.items()}
+    around = {f"PENSTOCK_{s}_{k}".upper(): str(v) for s, keys in values.items() for k, v in keys.items()}
     around["PENSTOCK_CHECKPOINT_SHARED"] = "true"
-    found = from_environment(ProjectFile, around)
-    assert found == ProjectFile.model_validate(said) != ProjectFile()
+    loaded = from_environment(ProjectFile, around)
+    assert loaded == ProjectFile.model_validate(values) != ProjectFile()
 
 
 # --- where events go -------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def test_events_go_where_the_project_says(tmp_path, monkeypatch):
 
 @pytest.mark.fault("F62", "F66")
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (EVENTS.replace("password_file", "password"), "did you mean 'password_env'|did you mean 'password_file'"),
         (EVENTS.replace('user = "u"', ""), "takes `user`"),
@@ -128,9 +128,9 @@ def test_events_go_where_the_project_says(tmp_path, monkeypatch):
         (EVENTS.replace("http://h:1/", "file:///etc/passwd"), "write http://"),
     ],
 )
-def test_a_place_for_events_that_is_not_whole_is_refused(tmp_path, text, said):
+def test_a_place_for_events_that_is_not_whole_is_refused(tmp_path, text, message):
     """With file and line; a password itself is no key."""
-    with pytest.raises(ConfigError, match=said) as refused:
+    with pytest.raises(ConfigError, match=message) as refused:
         load_events(with_events(tmp_path, text))
     assert "penstock.toml:" in refused.value.where
 
@@ -164,7 +164,7 @@ def test_a_project_that_is_right_is_ok(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("path", "before", "after", "said"),
+    ("path", "before", "after", "message"),
     [
         ("conf/jobs/orders.toml", "order_by", "orderby", "line 4: unknown key 'orderby'"),
         ("conf/jobs/orders.toml", "orders.parquet", "gone.parquet", "there is no file 'gone.parquet'"),
@@ -175,17 +175,17 @@ def test_a_project_that_is_right_is_ok(tmp_path):
     ],
     ids=["an unknown key", "no file", "an unused table", "an unknown table", "no suite", "no Python"],
 )  # fmt: skip
-def test_what_is_wrong_with_a_job_is_told(tmp_path, path, before, after, said):
+def test_what_is_wrong_with_a_job_is_told(tmp_path, path, before, after, message):
     """With its place, and the command ends with 78."""
     root = make_project(tmp_path / "p")
     file = root / path
     assert before in file.read_text()
     written = file.read_text().replace(before, after, 1)
     file.write_text(written if path.endswith(".toml") else f"from penstock.quality import OnFail\n{written}")
-    code, told, ended = check(root)
+    code, printed, ended = check(root)
     assert code == 78
-    assert "orders: not ok" in told
-    assert said in told
+    assert "orders: not ok" in printed
+    assert message in printed
     assert "orders cannot run" in ended
 
 
@@ -194,11 +194,11 @@ def test_one_job_that_is_wrong_does_not_hide_the_others(tmp_path):
     root = make_project(tmp_path / "p")
     (root / "jobs" / "other.py").write_text("import nothing_like_this\n")
     (root / "conf" / "jobs" / "lost.toml").write_text("")
-    code, told, _ = check(root)
+    code, printed, _ = check(root)
     assert code == 78
-    assert "orders: ok" in told
-    assert "other: not ok" in told
-    assert "there is no jobs/lost.py" in told
+    assert "orders: ok" in printed
+    assert "other: not ok" in printed
+    assert "there is no jobs/lost.py" in printed
 
 
 def test_a_place_for_events_that_is_not_whole_is_told_too(tmp_path):
@@ -221,10 +221,10 @@ def test_each_suite_that_is_wrong_is_told(tmp_path):
     assert before in file.read_text()
     text = file.read_text().replace(before, f"{checked(1, 'totals')}\n    {checked(2, 'more')}")
     file.write_text(f"from penstock.quality import OnFail\n{text}")
-    code, told, _ = check(root)
+    code, printed, _ = check(root)
     assert code == 78
-    assert "expect_nothing_1" in told
-    assert "expect_nothing_2" in told
+    assert "expect_nothing_1" in printed
+    assert "expect_nothing_2" in printed
 
 
 @pytest.mark.fault("F62")
@@ -239,7 +239,7 @@ def test_what_is_wrong_for_all_jobs_is_told_once(tmp_path):
     """The project's own file."""
     root = make_project(tmp_path / "p")
     (root / "conf" / "penstock.toml").write_text("[checkpont]\n")
-    code, told, ended = check(root)
-    assert (code, told) == (78, "")
+    code, printed, ended = check(root)
+    assert (code, printed) == (78, "")
     assert "penstock.toml:1" in ended
     assert "did you mean 'checkpoint'" in ended.replace("\n", " ")

@@ -69,7 +69,7 @@ def refused(project, text: str, name: str = "conf/jobs/orders.toml") -> ConfigEr
 
 @pytest.mark.fault("F66")
 @pytest.mark.parametrize(
-    ("before", "after", "line", "said"),
+    ("before", "after", "line", "message"),
     [
         ("rows_per_batch", "rows_per_bach", 5, "unknown key 'rows_per_bach' in [sources.orders]; did you mean 'rows_per_batch'?"),
         ("[tables]", "[tabels]", 8, "unknown key 'tabels'; did you mean 'tables'?"),
@@ -90,11 +90,11 @@ def refused(project, text: str, name: str = "conf/jobs/orders.toml") -> ConfigEr
         ('path = "orders.parquet"', 'path = "orders.parquet', 3, "this is not TOML: Illegal character"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named_with_its_line(project, before, after, line, said):
+def test_what_is_wrong_is_named_with_its_line(project, before, after, line, message):
     """Unknown key with the closest that exists, wrong type, missing key, duplicate, and what is no TOML at all."""
     error = refused(project, JOB.replace(before, after, 1))
     assert error.where == f"conf/jobs/orders.toml:{line}"
-    assert said in error.what
+    assert message in error.what
 
 
 @pytest.mark.fault("F66")
@@ -127,7 +127,7 @@ def test_a_project_file_that_is_gone_or_no_text_is_named(project):
 
 @pytest.mark.fault("F66")
 @pytest.mark.parametrize(
-    ("text", "line", "said"),
+    ("text", "line", "message"),
     [
         ('[spark]\nmaster = "yarn"', 2, "executors of yarn run on other machines and must see the checkpoint"),
         ('[checkpoint]\nshared = false\n[spark]\nmaster = "spark://h:1"', 4, "say `shared = true` in [checkpoint]"),
@@ -155,11 +155,11 @@ def test_a_project_file_that_is_gone_or_no_text_is_named(project):
         ("[airflow.default_args]\nexecution_timeout = 'an hour'", 2, 'such as "10 seconds"'),
     ],
 )
-def test_the_project_file_is_checked_in_the_same_way(project, text, line, said):
+def test_the_project_file_is_checked_in_the_same_way(project, text, line, message):
     """What would break the engine is refused where it is written, and sources are the jobs' own."""
     error = refused(project, text, "conf/penstock.toml")
     assert error.where == f"conf/penstock.toml:{line}"
-    assert said in error.what
+    assert message in error.what
 
 
 def test_the_job_file_goes_before_the_project_file_and_both_before_what_is_built_in(project):
@@ -171,27 +171,27 @@ def test_the_job_file_goes_before_the_project_file_and_both_before_what_is_built
     (project / "conf" / "jobs" / "orders.toml").write_text(
         JOB + "[checkpoint]\nkeep = 7\n[spark.conf]\n'spark.a' = 'job'\n"
     )
-    found, _ = load_settings(project, "orders")
-    assert (found.root, found.checkpoint.keep) == (project / "elsewhere", 7)
-    assert (found.run.deadline, found.run.takeover_after) == (minutes(1), seconds(10))
-    assert found.run.trigger == FixedInterval(10_000_000)
-    assert found.where("run", "trigger") == "conf/jobs/orders.toml:12"
-    assert found.spark.conf == {"spark.driver.memory": "1g", "spark.a": "job"}
-    assert (found.spark.master, found.checkpoint.shared) == ("local[*]", False)
+    settings, _ = load_settings(project, "orders")
+    assert (settings.root, settings.checkpoint.keep) == (project / "elsewhere", 7)
+    assert (settings.run.deadline, settings.run.takeover_after) == (minutes(1), seconds(10))
+    assert settings.run.trigger == FixedInterval(10_000_000)
+    assert settings.where("run", "trigger") == "conf/jobs/orders.toml:12"
+    assert settings.spark.conf == {"spark.driver.memory": "1g", "spark.a": "job"}
+    assert (settings.spark.master, settings.checkpoint.shared) == ("local[*]", False)
 
 
 def test_a_cluster_may_run_what_all_its_machines_see(project):
     """Which file says which of the two does not matter."""
     (project / "conf" / "penstock.toml").write_text('[spark]\nmaster = "k8s://https://h:1"\n')
     (project / "conf" / "jobs" / "orders.toml").write_text(JOB + "[checkpoint]\nshared = true\n")
-    found, _ = load_settings(project, "orders")
-    assert (found.spark.master, found.checkpoint.shared) == ("k8s://https://h:1", True)
+    settings, _ = load_settings(project, "orders")
+    assert (settings.spark.master, settings.checkpoint.shared) == ("k8s://https://h:1", True)
 
 
 def test_without_any_file_of_its_own_a_job_has_the_defaults(project):
     """A job need not have a file."""
-    found, conf = load_settings(project, "orders")
-    assert (found.root, found.run.trigger, found.places) == (project / "checkpoints", None, {})
+    settings, conf = load_settings(project, "orders")
+    assert (settings.root, settings.run.trigger, settings.places) == (project / "checkpoints", None, {})
     assert (dict(conf.sources), dict(conf.tables)) == ({}, {})
 
 
@@ -212,13 +212,15 @@ def test_a_job_gets_its_sources_and_tables_with_paths_from_the_project_root(proj
 
 
 @pytest.mark.fault("F66")
-@pytest.mark.parametrize(("path", "said"), [("gone.parquet", "no file"), ("orders.json", "neither .parquet nor .csv")])
-def test_a_source_file_that_is_missing_is_refused_at_the_line_of_its_path(project, path, said):
+@pytest.mark.parametrize(
+    ("path", "message"), [("gone.parquet", "no file"), ("orders.json", "neither .parquet nor .csv")]
+)
+def test_a_source_file_that_is_missing_is_refused_at_the_line_of_its_path(project, path, message):
     """Not when Spark reads it, minutes later."""
     (project / "orders.json").touch()
     (project / "conf" / "jobs" / "orders.toml").write_text(JOB.replace("orders.parquet", path))
     _, conf = load_settings(project, "orders")
-    with pytest.raises(ConfigError, match=said) as caught:
+    with pytest.raises(ConfigError, match=message) as caught:
         conf.source("orders")
     assert caught.value.where == "conf/jobs/orders.toml:3"
 
@@ -246,9 +248,9 @@ def test_a_bare_name_is_a_table_of_the_configuration_and_no_folder(project):
     assert conf.path_of("totals") == str(project / "tables" / "totals")
     with pytest.raises(UnknownName, match=r"\[tables\] has no table 'late'; there is 'totals'") as caught:
         conf.path_of("late")
-    said = caught.value.what.rpartition(" ")[2]
-    assert said == "./late"
-    assert conf.path_of(said) == str(project / "late")
+    suggestion = caught.value.what.rpartition(" ")[2]
+    assert suggestion == "./late"
+    assert conf.path_of(suggestion) == str(project / "late")
     assert conf.path_of("/elsewhere/late") == "/elsewhere/late"
 
 
@@ -303,8 +305,8 @@ def test_the_page_has_the_defaults_of_the_schema():
     for section in (CheckpointSection, SparkSection, RunSection, LimitsSection, SuperviseSection, ReportsSection):
         for key, field in section.model_fields.items():
             if field.default not in (None, {}, PydanticUndefined):
-                said = section.model_validate(tomllib.loads(f"{key} = {written[key]}"))
-                assert getattr(said, key) == field.default, key
+                parsed = section.model_validate(tomllib.loads(f"{key} = {written[key]}"))
+                assert getattr(parsed, key) == field.default, key
 
 
 @given(st.data())

@@ -38,20 +38,20 @@ def test_an_error_has_a_code_a_remedy_and_an_exit_code(error: type[PenstockError
 @pytest.mark.parametrize("error", LEAVES, ids=NAMES)
 def test_a_message_says_what_where_and_what_to_do(error: type[PenstockError]) -> None:
     """STYLE 2.8: fields are attributes, so that nobody parses text; the builtin it derives from changes nothing."""
-    found = error("the pipe is shut", where="jobs/a.py:7", batch=3, seen="x")
-    assert str(found) == f"{error.code} the pipe is shut (jobs/a.py:7). {error.remedy}"
-    assert (found.batch, found.seen) == (3, "x")  # type: ignore[attr-defined]
-    assert (found.what, found.where, found.fields) == ("the pipe is shut", "jobs/a.py:7", {"batch": 3, "seen": "x"})
+    raised = error("the pipe is shut", where="jobs/a.py:7", batch=3, seen="x")
+    assert str(raised) == f"{error.code} the pipe is shut (jobs/a.py:7). {error.remedy}"
+    assert (raised.batch, raised.seen) == (3, "x")  # type: ignore[attr-defined]
+    assert (raised.what, raised.where, raised.fields) == ("the pipe is shut", "jobs/a.py:7", {"batch": 3, "seen": "x"})
     assert str(error("the pipe is shut")) == f"{error.code} the pipe is shut. {error.remedy}"
     with pytest.raises(PenstockError, match="the pipe is shut"):
-        raise found
+        raise raised
 
 
 @pytest.mark.parametrize("error", LEAVES[1:], ids=NAMES[1:])
 def test_an_error_survives_the_way_from_a_task(error: type[PenstockError]) -> None:
     """Errors cross processes: nothing of what was said is lost."""
-    found = pickle.loads(pickle.dumps(error("x", where="y", batch=3)))
-    assert (type(found), str(found), found.batch) == (error, str(error("x", where="y")), 3)
+    unpickled = pickle.loads(pickle.dumps(error("x", where="y", batch=3)))
+    assert (type(unpickled), str(unpickled), unpickled.batch) == (error, str(error("x", where="y")), 3)
 
 
 def test_only_fencing_ends_with_77() -> None:

@@ -245,9 +245,9 @@ def without_sink(*, better: bool) -> None:
 
 
 def without_bound(*, better: bool) -> None:
-    said = {"unbounded": True} if better else {}
+    bound = {"unbounded": True} if better else {}
     stream = rows(Job("job")).key_by("k").map_with_state(
-        "step", lambda *_: None, state="n long", output="k string", **said
+        "step", lambda *_: None, state="n long", output="k string", **bound
     )  # fmt: skip
     stream.write("out", MemorySink())
 
@@ -266,7 +266,7 @@ def without_bound(*, better: bool) -> None:
         (without_sink, MissingSink),
         (without_bound, UnboundedState),
     ],
-    ids=lambda one: one.__name__,
+    ids=lambda make: make.__name__,
 )
 def test_a_job_that_is_corrected_as_it_is_told_is_built(make: Callable[..., None], error: type[Exception]) -> None:
     """With nothing else changed."""
@@ -299,8 +299,8 @@ def test_a_suite_is_put_where_it_is_looked_for_and_corrected_at_its_line(tmp_pat
     with pytest.raises(SuiteMalformed) as met:
         load_suite(path, where="jobs/j.py:7")
     assert met.value.where == f"{path}:1"
-    said = '{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "k"}}'
-    path.write_text(f'{{"name": "s", "expectations": [{said}]}}')
+    expectation = '{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "k"}}'
+    path.write_text(f'{{"name": "s", "expectations": [{expectation}]}}')
     load_suite(path, where="jobs/j.py:7")
 
 

@@ -88,7 +88,7 @@ def test_what_is_no_number_of_whole_microseconds_is_refused_at_the_users_line(un
 
 
 @pytest.mark.parametrize(
-    ("duration", "said"),
+    ("duration", "message"),
     [
         (lambda: micros(0.5), "micros(0.5) is not a whole number of microseconds"),
         (lambda: seconds(Decimal("0.0000001")), "whole number of microseconds"),
@@ -98,11 +98,11 @@ def test_what_is_no_number_of_whole_microseconds_is_refused_at_the_users_line(un
         (lambda: days(1e300), "longer than"),
     ],
 )
-def test_the_message_says_what_is_wrong(duration: Any, said: str) -> None:
+def test_the_message_says_what_is_wrong(duration: Any, message: str) -> None:
     """With the call as it was written."""
     with pytest.raises(JobError) as caught:
         duration()
-    assert said in caught.value.what
+    assert message in caught.value.what
 
 
 def test_a_decimal_is_not_rounded_to_the_precision_of_the_context() -> None:

@@ -320,14 +320,14 @@ def test_unions_of_paths_that_share_steps_are_read_once_for_each_path() -> None:
     """A row that comes by two ways is there twice; the order is that of the graph."""
     job = Job("a")
     stream = timed(job)
-    one = stream.filter("k = 'x'")
-    both = one.union(stream)
-    both.union(one).union(both).write("out", MemorySink())
+    filtered = stream.filter("k = 'x'")
+    both = filtered.union(stream)
+    both.union(filtered).union(both).write("out", MemorySink())
     graph = job.graph()
     by_type = [type(child).__name__ for child in graph.children(graph.sources[0])]
     assert by_type == ["FilterNode", "UnionNode"]
     first, second, third = (n for n in graph.nodes if isinstance(n, UnionNode))
-    assert graph.children(one._node) == (first, second)
+    assert graph.children(filtered._node) == (first, second)
     assert graph.children(first) == (second, third)
     assert graph.children(second) == (third,)
 

@@ -56,7 +56,7 @@ def test_a_kind_that_nobody_has_heard_of_is_planned_and_explained():
 
 
 @pytest.mark.parametrize(
-    ("side", "told"),
+    ("side", "message"),
     [
         (Echo(name="x"), "nothing echoes in 'x'; there is \\['once'\\]"),
         (LateNode(name="x"), "no step sends late rows to 'x'; there is \\[\\]"),
@@ -64,9 +64,9 @@ def test_a_kind_that_nobody_has_heard_of_is_planned_and_explained():
         (SnapshotNode(name="x"), "'x' is no step with snapshots; there is \\[\\]"),
     ],
 )
-def test_a_stream_that_nothing_fills_is_named_with_those_that_there_are(side, told):
+def test_a_stream_that_nothing_fills_is_named_with_those_that_there_are(side, message):
     """In the words of its kind."""
-    with pytest.raises(UnknownName, match=told):
+    with pytest.raises(UnknownName, match=message):
         job_with(side).graph()
 
 

@@ -75,14 +75,14 @@ class Model:
         """Take a batch; return the rows that go on, in order of arrival."""
         self.forget()
         emitted = []
-        for one in rows:
-            fate = self._fate(one["id"], one["t"])
+        for row in rows:
+            fate = self._fate(row["id"], row["t"])
             self.counts["rows"] += 1
             self.counts[fate] += 1
             if fate == "emitted":
-                self.first[one["id"]] = one["t"]
-                emitted.append(one["n"])
-        self.watermark = max([one["t"] for one in rows] + ([] if self.watermark is None else [self.watermark]))
+                self.first[row["id"]] = row["t"]
+                emitted.append(row["n"])
+        self.watermark = max([row["t"] for row in rows] + ([] if self.watermark is None else [self.watermark]))
         return emitted
 
     def forget(self) -> None:
@@ -318,8 +318,10 @@ def remember(_time: Any, _key: Any, _row: Any, state: Any) -> None:
 def test_state_of_another_operator_is_refused(tmp_path: Path) -> None:
     """A step of that name was something else."""
     job = Job("once", partitions=2)
-    told = source(job).key_by("id").map_with_state("once", remember, state="v long", output="id string", unbounded=True)
-    told.write("out", MemorySink())
+    remembered = (
+        source(job).key_by("id").map_with_state("once", remember, state="v long", output="id string", unbounded=True)
+    )
+    remembered.write("out", MemorySink())
     with Harness(job, tmp_path) as h:
         h.batch({"fed": [row("a", 1, 0)]})
         with pytest.raises(StepsChanged, match="where deduplicate keeps"):
@@ -371,7 +373,7 @@ def test_rows_that_nobody_writes_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("arguments", "words"),
     [
         ({"within": seconds(0)}, "within="),
         ({"within": 5}, "no unit"),
@@ -381,11 +383,11 @@ def test_rows_that_nobody_writes_are_refused() -> None:
         ({"partitions": 0}, "partitions"),
     ],
 )
-def test_unfit_arguments_are_refused(said: dict[str, Any], words: str) -> None:
+def test_unfit_arguments_are_refused(arguments: dict[str, Any], words: str) -> None:
     """At once, at the user's line."""
     fed = source(Job("once"))
     with pytest.raises(JobError, match=words) as met:
-        fed.deduplicate("once", **{"by": ["id"], "within": seconds(1), **said})
+        fed.deduplicate("once", **{"by": ["id"], "within": seconds(1), **arguments})
     assert __file__ in str(met.value.where)
 
 
@@ -413,9 +415,9 @@ def test_columns_that_cannot_be_keys_are_refused(tmp_path: Path, by: str, schema
 
 def test_explain_says_what_it_does() -> None:
     """The keys, and for how long they are remembered."""
-    said = {text for section in explain_graph(once().graph()) for entry in section.rows for text in entry}
+    texts = {text for section in explain_graph(once().graph()) for entry in section.rows for text in entry}
     words = "deduplicate once: the first row, by id, 2 state partitions, within 10 s; duplicates and late rows dropped"
-    assert any(text.startswith(words) for text in said)
+    assert any(text.startswith(words) for text in texts)
 
 
 def test_state_made_anew_has_each_key_once() -> None:

@@ -42,11 +42,11 @@ def test_rows_of_equal_key_and_slice_are_one_group_and_others_never(kind, hashes
     hashed = np.array([hash((key, extra)) % hashes for key, extra, _ in exact], dtype=np.int64)
     starts = np.array([start for _, _, start in rows], dtype=np.int64)
     columns = [pa.array([key for key, _, _ in rows], kind), pa.array([extra for _, extra, _ in rows], pa.int64())]
-    found = group_rows(columns, hashed, starts)
-    assert len(set(zip(found.ids.tolist(), exact, strict=True))) == len(set(exact)) == found.groups
-    assert [exact.index(exact[row]) for row in found.first] == found.first.tolist()
-    assert found.ids[found.first].tolist() == list(range(found.groups))
-    order = [(starts[row], hashed[row]) for row in found.first]
+    grouped = group_rows(columns, hashed, starts)
+    assert len(set(zip(grouped.ids.tolist(), exact, strict=True))) == len(set(exact)) == grouped.groups
+    assert [exact.index(exact[row]) for row in grouped.first] == grouped.first.tolist()
+    assert grouped.ids[grouped.first].tolist() == list(range(grouped.groups))
+    order = [(starts[row], hashed[row]) for row in grouped.first]
     assert order == sorted(order)
     whole = group_rows(columns, hashed)
     assert len({(i, e[:2]) for i, e in zip(whole.ids.tolist(), exact, strict=True)}) == whole.groups
@@ -57,8 +57,8 @@ def test_slices_that_collide_with_hashes_are_told_apart():
     golden = -7046029254386353131
     starts = np.array([0, 1], dtype=np.int64)
     hashes = np.array([golden, 0], dtype=np.int64)
-    found = group_rows([pa.array([7, 7])], hashes, starts)
-    assert found.groups == 2
+    grouped = group_rows([pa.array([7, 7])], hashes, starts)
+    assert grouped.groups == 2
 
 
 def test_rows_without_key_columns_are_one_group():
@@ -69,12 +69,12 @@ def test_rows_without_key_columns_are_one_group():
 def test_a_collision_costs_the_rows_that_share_it(monkeypatch):
     """DESIGN 6: only keys of one hash are compared exactly, not the batch that they are in."""
     exact, numbered = grouping._exact_ids, []
-    monkeypatch.setattr(grouping, "_exact_ids", lambda keys, *said: numbered.append(len(keys[0])) or exact(keys, *said))
+    monkeypatch.setattr(grouping, "_exact_ids", lambda keys, *more: numbered.append(len(keys[0])) or exact(keys, *more))
     keys = np.arange(10_000, dtype=np.int64) % 5_000
     hashes = np.where(keys == 4_999, 7, keys)
-    found = group_rows([pa.array(keys)], hashes)
-    assert (found.groups, numbered) == (5_000, [4])
-    assert len(set(zip(found.ids.tolist(), keys.tolist(), strict=True))) == 5_000
+    grouped = group_rows([pa.array(keys)], hashes)
+    assert (grouped.groups, numbered) == (5_000, [4])
+    assert len(set(zip(grouped.ids.tolist(), keys.tolist(), strict=True))) == 5_000
 
 
 NESTED = pa.struct([("x", pa.float64()), ("y", pa.list_(pa.struct([("z", pa.string())])))])
@@ -92,8 +92,8 @@ def test_nested_keys_are_told_apart_a_column_at_a_time(rows, skipped):
     """3.4: null, a struct of nulls, an empty list and a list of null are keys of their own; also in a slice."""
     column = pa.array(rows, NESTED).slice(skipped)
     rows = [repr(row) for row in column.to_pylist()]
-    found = group_rows([column], np.zeros(len(rows), np.int64))
-    assert len(set(zip(found.ids.tolist(), rows, strict=True))) == len(set(rows)) == found.groups
+    grouped = group_rows([column], np.zeros(len(rows), np.int64))
+    assert len(set(zip(grouped.ids.tolist(), rows, strict=True))) == len(set(rows)) == grouped.groups
 
 
 def test_no_object_is_made_of_a_struct_key(monkeypatch):

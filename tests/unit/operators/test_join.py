@@ -292,8 +292,8 @@ def test_pairs_come_by_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(operator, "_MOST_PAIRS", 1_000)
     emitted = [made for made in _run(step, n) if isinstance(made, operator.Emit)]
     assert [made.rows.num_rows for made in emitted] == [1_000] * 90
-    found = [pair for made in emitted for pair in zip(*(made.rows[c].to_pylist() for c in "xy"), strict=True)]
-    assert found == [(a, b) for b in range(n) for a in range(n)]
+    pairs = [pair for made in emitted for pair in zip(*(made.rows[c].to_pylist() for c in "xy"), strict=True)]
+    assert pairs == [(a, b) for b in range(n) for a in range(n)]
 
 
 def test_pieces_are_cut_by_the_bytes_of_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:

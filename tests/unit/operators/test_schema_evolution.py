@@ -18,7 +18,7 @@ def test_the_same_columns_are_no_change() -> None:
 
 @pytest.mark.fault("F51")
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "reason"),
     [
         (pa.schema([KEYS.field("b"), KEYS.field("a")]), "the keys were a, b and are b, a, in another order"),
         (pa.schema([KEYS.field("a")]), "key column b was string and is none"),
@@ -26,16 +26,16 @@ def test_the_same_columns_are_no_change() -> None:
         (pa.schema([("a", pa.int64()), KEYS.field("b")]), "key column a was string and is int64"),
     ],
 )
-def test_other_keys_are_refused(keys: pa.Schema, said: str) -> None:
+def test_other_keys_are_refused(keys: pa.Schema, reason: str) -> None:
     """Also the same in another order: no key would be found under its hash, and each would begin anew."""
-    assert evolve(KEYS, keys, STATE, STATE) == Evolution(refused=(said,))
+    assert evolve(KEYS, keys, STATE, STATE) == Evolution(refused=(reason,))
 
 
 def test_a_column_may_be_new_wider_and_elsewhere_but_not_gone_or_narrower() -> None:
     """What is refused leaves nothing accepted."""
     wider = pa.schema([("m", pa.string()), ("n", pa.int64())])
-    found = evolve(KEYS, KEYS, STATE, wider)
-    assert (found.refused, len(found.accepted)) == ((), 2)
+    widened = evolve(KEYS, KEYS, STATE, wider)
+    assert (widened.refused, len(widened.accepted)) == ((), 2)
     back = evolve(KEYS, KEYS, wider, STATE)
     assert (len(back.refused), back.accepted) == (2, ())
 

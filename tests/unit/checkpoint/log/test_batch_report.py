@@ -21,7 +21,7 @@ def report(**other) -> BatchReport:
 
 def test_rows_are_summed_by_source_sink_and_step():
     """Held rows are not output, and both take space."""
-    found = report(
+    summed = report(
         accounting={
             "source:a": {"read": 5, "passed": 5},
             "source:b": {"read": 7, "passed": 7},
@@ -33,8 +33,8 @@ def test_rows_are_summed_by_source_sink_and_step():
         staged={"out": [file(1, 100), file(2, 50)], "late": [file(2, 10)]},
         held={"out": [file(4, 1_000)], "none": []},
     )
-    assert (found.rows, found.read, found.late) == (12, {"a": 5, "b": 7}, {"w": 2, "o": 1})
-    assert (found.output, found.held, found.staged) == ({"out": 3, "late": 2}, {"out": 4}, 1_160)
+    assert (summed.rows, summed.read, summed.late) == (12, {"a": 5, "b": 7}, {"w": 2, "o": 1})
+    assert (summed.output, summed.held, summed.staged) == ({"out": 3, "late": 2}, {"out": 4}, 1_160)
 
 
 def test_verdicts_are_counted_by_what_became_of_the_rows():
@@ -81,6 +81,6 @@ def test_times_are_written_in_utc(micros, text, shown):
 
 def test_the_report_is_json():
     """As a status record and an event hold it."""
-    found = report(watermarks_out={"w": None}, due={"w": 0}).to_json()
-    assert json.loads(json.dumps(found)) == found
-    assert (found["batch"], found["watermark"], found["next_due"]) == (3, {"w": None}, "1970-01-01T00:00:00Z")
+    fields = report(watermarks_out={"w": None}, due={"w": 0}).to_json()
+    assert json.loads(json.dumps(fields)) == fields
+    assert (fields["batch"], fields["watermark"], fields["next_due"]) == (3, {"w": None}, "1970-01-01T00:00:00Z")

@@ -26,7 +26,7 @@ def test_a_line_is_what_was_in_force_when_its_batch_was_committed(events):
             restores.append(Restore.model_construct(batch=None if event < 0 else event, place=Place(slot=slot)))
             in_force = lines.get(event, frozenset())
     recovered = SimpleNamespace(kept=kept, restores=restores)
-    found = lineage(recovered)
-    assert {number: found.line(number) for number in lines} == lines
+    batch_lines = lineage(recovered)
+    assert {number: batch_lines.line(number) for number in lines} == lines
     assert line_of(recovered) == in_force
-    assert found.line(None) == found.line(batch) == frozenset()
+    assert batch_lines.line(None) == batch_lines.line(batch) == frozenset()

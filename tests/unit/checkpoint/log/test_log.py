@@ -227,8 +227,8 @@ def test_a_view_tells_who_holds_the_log() -> None:
     seen.append(survey(log))
     own(log, "w2")
     seen.append(survey(log))
-    told = [(view.tail, view.epoch, view.holder, view.released, view.next_epoch) for view in seen]
-    assert told == [
+    surveyed = [(view.tail, view.epoch, view.holder, view.released, view.next_epoch) for view in seen]
+    assert surveyed == [
         (-1, 0, None, False, 1),
         (0, 1, "host-w1", False, 2),
         (2, 1, "host-w1", False, 2),

@@ -91,8 +91,8 @@ def test_a_start_after_a_thousand_finite_runs_costs_what_it_costs_after_a_few(ba
     assert costs[1] <= costs[0] + 10, "the search for the tail takes some steps more"
     assert costs[1] < 3 * (EVERY + 2 * KEEP) + 60
     assert max(names.values()) < STRIDE + 3 * EVERY + 4 * KEEP
-    found = recover(log)
-    assert (found.next_batch, len(found.kept)) == ((1_200, KEEP + 1) if batches else (1, 1))
+    recovered = recover(log)
+    assert (recovered.next_batch, len(recovered.kept)) == ((1_200, KEEP + 1) if batches else (1, 1))
 
 
 @pytest.mark.soak
@@ -145,22 +145,22 @@ def test_what_was_said_long_ago_is_known_still() -> None:
     """Names and what they pin, held batches and that a restore has undone them, commands, batches in use."""
     store = MemoryStore()
     log, _ = long_log(store)
-    found = recover(log)
+    recovered = recover(log)
     assert not store.exists(log.path(2)), "the Commit of batch 0"
-    assert {name: found.saves[name].batch for name in found.saves} == {"at_1": 1, "at_3": 3}
-    assert (list(found.held), found.held[1].held["out"][0].path, found.held.undone) == ([1], "f", set())
+    assert {name: recovered.saves[name].batch for name in recovered.saves} == {"at_1": 1, "at_3": 3}
+    assert (list(recovered.held), recovered.held[1].held["out"][0].path, recovered.held.undone) == ([1], "f", set())
     assert [find_restore_by_command(log, f"dag/{n}/task") is not None for n in range(4)] == [True, True, True, False]
-    assert [kept.batch for kept in found.kept] == [26, 27, 28, 29]
-    assert find_restorable(found, saved="at_3").batch == 3
-    assert (found.used, found.next_batch, found.floor, found.problems) == (29, 30, 26, ())
-    assert found.committed_by is not None
-    assert found.committed_by.writer == "w1"
+    assert [kept.batch for kept in recovered.kept] == [26, 27, 28, 29]
+    assert find_restorable(recovered, saved="at_3").batch == 3
+    assert (recovered.used, recovered.next_batch, recovered.floor, recovered.problems) == (29, 30, 26, ())
+    assert recovered.committed_by is not None
+    assert recovered.committed_by.writer == "w1"
 
 
 def test_a_held_batch_is_undone_and_brought_back_by_restores_since() -> None:
     """Whether its own line of batches is in force, a Compaction later and without its Commit (SEMANTICS 11.5)."""
     log, owned = long_log(MemoryStore())
-    told = []
+    undone = []
     for batch, source, saved in (
         (None, "empty", None),
         (29, "batch", None),
@@ -172,8 +172,8 @@ def test_a_held_batch_is_undone_and_brought_back_by_restores_since() -> None:
         pinned = None if saved is None else recover(log).saves[saved]
         restore(owned, batch, source=source, saved=saved, commit=pinned)
         compact(log, owned, every=0)
-        told.append(recover(log).held.undone)
-    assert told == [{1}, set(), set(), {1}]
+        undone.append(recover(log).held.undone)
+    assert undone == [{1}, set(), set(), {1}]
 
 
 @pytest.mark.fault("F13", "F68")
@@ -196,13 +196,13 @@ def test_a_damaged_compaction_is_no_loss(harm: str) -> None:
     for broken in cases[harm]:
         store.delete(log.path(slot))
         store.create(log.path(slot), broken)
-        found = recover(log, Damage.LIST)
-        stopped += bool(found.problems)
-        if found.problems:
-            assert isinstance(found.problems[0], CheckpointCorrupt)
+        recovered = recover(log, Damage.LIST)
+        stopped += bool(recovered.problems)
+        if recovered.problems:
+            assert isinstance(recovered.problems[0], CheckpointCorrupt)
         for name in ("commit", "next_batch", "floor", "saves", "held", "commands", "pending", "used", "time"):
-            assert getattr(found, name) == getattr(whole, name), name
-        assert {kept.batch for kept in whole.kept} <= {kept.batch for kept in found.kept}
+            assert getattr(recovered, name) == getattr(whole, name), name
+        assert {kept.batch for kept in whole.kept} <= {kept.batch for kept in recovered.kept}
         newer = Purge(log)
         newer.run(slot)
         assert newer.run(slot, at_most=1_000) == 0, "nothing goes by one that cannot be read"
@@ -231,11 +231,11 @@ def test_a_damaged_first_compaction_is_no_loss(harm: str) -> None:
     data = store.read(path)
     store.delete(path)
     store.create(path, data[:-1] if harm == "cut" else b"")
-    found = recover(log, Damage.LIST)
-    assert bool(found.problems) == (harm == "empty")
+    recovered = recover(log, Damage.LIST)
+    assert bool(recovered.problems) == (harm == "empty")
     for name in ("commit", "next_batch", "floor", "saves", "held", "commands", "kept"):
-        assert getattr(found, name) == getattr(whole, name), name
-    assert (list(found.held), list(found.saves)) == ([1], ["early"])
+        assert getattr(recovered, name) == getattr(whole, name), name
+    assert (list(recovered.held), list(recovered.saves)) == ([1], ["early"])
 
 
 @pytest.mark.fault("F13")
@@ -365,20 +365,27 @@ def test_a_log_of_format_version_1_is_read_compacted_and_gone_on_with() -> None:
         store.create(path, text.encode())
     log = Log(store, stride=4)
 
-    def told() -> tuple[Any, ...]:
-        found = recover(log)
-        assert found.commit is not None
-        saves = {name: found.saves[name].batch for name in found.saves}
-        return found.commit.batch, found.used, found.floor, [k.batch for k in found.kept], saves, found.problems
+    def recovered_facts() -> tuple[Any, ...]:
+        recovered = recover(log)
+        assert recovered.commit is not None
+        saves = {name: recovered.saves[name].batch for name in recovered.saves}
+        return (
+            recovered.commit.batch,
+            recovered.used,
+            recovered.floor,
+            [k.batch for k in recovered.kept],
+            saves,
+            recovered.problems,
+        )
 
     wanted = (2, 8, 1, [1, 2, 3, 4, 5, 7], {"first": 2}, ())
-    assert told() == wanted
+    assert recovered_facts() == wanted
     before = recover(log)
     assert before.pending is not None
     assert (before.pending.batch, before.time, list(before.held), before.held.undone) == (8, 8_000_000, [3], {3})
     owned = own(log, "new")
     assert purge(log, owned) >= 10
-    assert told() == wanted
+    assert recovered_facts() == wanted
     assert recover(log).pending == before.pending
     assert find_restore_by_command(log, "dag/run/task") == find_restore_by_command(Log(_copy(files)), "dag/run/task")
     assert isinstance(owned.append(commit(8, owned.epoch, owned.writer, floor=1)), Commit)

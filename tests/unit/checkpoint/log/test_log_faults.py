@@ -96,8 +96,12 @@ def test_a_fault_at_any_call_loses_and_doubles_nothing(fault: Fault, death: str)
     for inner, deaths in runs:
         assert len(deaths) < 2
         assert inner.committed == list(range(BATCHES))
-        found = recover(Log(inner, stride=4))
-        assert (found.commit and found.commit.batch, found.pending, found.damaged) == (BATCHES - 1, None, ())
+        recovered = recover(Log(inner, stride=4))
+        assert (recovered.commit and recovered.commit.batch, recovered.pending, recovered.damaged) == (
+            BATCHES - 1,
+            None,
+            (),
+        )
 
 
 @pytest.mark.fault("F01", "F13")
@@ -114,10 +118,10 @@ def test_a_torn_write_at_any_create_is_given_up_or_named(death: str) -> None:
             restore_newest(log)
             assert until_done(inner) == []
         outcomes.add("stopped" if listed.problems else "went on")
-        found = recover(log)
+        recovered = recover(log)
         missing = set(range(BATCHES)) - set(inner.committed)
         assert inner.committed == sorted(set(inner.committed))
-        assert (len(missing) <= 1, found.next_batch, found.damaged) == (True, BATCHES, ())
+        assert (len(missing) <= 1, recovered.next_batch, recovered.damaged) == (True, BATCHES, ())
     assert outcomes == {"went on", "stopped"}
 
 
@@ -262,16 +266,16 @@ class Model:
         return self.position, self.pending, next_batch, self.floor, self.saves, self.kept, ()
 
 
-def told(found: Recovered) -> tuple[Any, ...]:
+def facts_of(recovered: Recovered) -> tuple[Any, ...]:
     """Return what recovery found, in the model's terms."""
     return (
-        found.commit.batch if found.commit else None,
-        found.pending.batch if found.pending else None,
-        found.next_batch,
-        found.floor,
-        {name: saved.batch for name, saved in found.saves.items()},
-        [kept.batch for kept in found.kept],
-        found.problems,
+        recovered.commit.batch if recovered.commit else None,
+        recovered.pending.batch if recovered.pending else None,
+        recovered.next_batch,
+        recovered.floor,
+        {name: saved.batch for name, saved in recovered.saves.items()},
+        [kept.batch for kept in recovered.kept],
+        recovered.problems,
     )
 
 
@@ -282,4 +286,4 @@ def test_recovery_agrees_with_a_plain_model_of_the_job(steps: list[str], seed: i
     model = Model(seed)
     for step in steps:
         model.step(step)
-        assert told(recover(model.log)) == model.expected()
+        assert facts_of(recover(model.log)) == model.expected()

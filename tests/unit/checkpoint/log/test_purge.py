@@ -212,11 +212,11 @@ def test_a_log_with_damage_is_not_read_again_for_each_batch(tmp_path):
     for batch in range(5):
         run_batch(owned, batch)
     log.store.delete(log.path(6))
-    with capture_logs() as told:
+    with capture_logs() as events:
         for batch in range(5, 5 + 2 * EVERY):
             run_batch(owned, batch)
             reads.clear()
             janitor.compact(owned)
             asked.append(bool(reads))
     assert sum(asked) == 4, "of 128 batches, which are 256 slots"
-    assert [one["event"] for one in told] == ["janitor.not_compacted"]
+    assert [event["event"] for event in events] == ["janitor.not_compacted"]

@@ -26,7 +26,7 @@ class Counting(MemoryStore):
 
 def batches(log: Log, most: int = 20) -> list[int]:
     """Return what is offered."""
-    return [one.batch for one in newest_commits(log, most)]
+    return [commit.batch for commit in newest_commits(log, most)]
 
 
 def test_the_newest_come_first_and_no_more_than_asked_for() -> None:
@@ -37,7 +37,7 @@ def test_the_newest_come_first_and_no_more_than_asked_for() -> None:
     commits = [run_batch(owned, batch) for batch in range(5)]
     leave(owned)
     assert batches(log, 3) == [4, 3, 2]
-    assert [one.time for one in newest_commits(log, 9)] == [commit.time for commit in reversed(commits)]
+    assert [newest.time for newest in newest_commits(log, 9)] == [commit.time for commit in reversed(commits)]
 
 
 @pytest.mark.parametrize("floor", [0, 3, 7])
@@ -91,11 +91,11 @@ def test_saved_checkpoints_are_those_that_recover_finds(compacted: int | None) -
             owned.append(Unsave(epoch=1, writer="w1", name="b2"))
         if batch == compacted:
             compact(log, owned, every=0)
-    found = newest_saves(log)
-    assert list(found) == ["b4", "b0"]
-    assert {name: one.batch for name, one in found.items()} == recover(log).saves.batches == {"b0": 0, "b4": 4}
+    saves = newest_saves(log)
+    assert list(saves) == ["b4", "b0"]
+    assert {name: save.batch for name, save in saves.items()} == recover(log).saves.batches == {"b0": 0, "b4": 4}
     for batch in range(6, 20):
         run_batch(owned, batch)
     store.reads = 0
-    assert newest_saves(log) == found
+    assert newest_saves(log) == saves
     assert store.reads <= (3 if compacted is None else 50)

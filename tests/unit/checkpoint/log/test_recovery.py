@@ -46,15 +46,21 @@ def overwrite(store: MemoryStore, path: str, data: bytes) -> None:
     store.create(path, data)
 
 
-def batches(found: Recovered) -> list[int]:
+def batches(recovered: Recovered) -> list[int]:
     """Return the batches that can be restored."""
-    return [kept.batch for kept in found.kept]
+    return [kept.batch for kept in recovered.kept]
 
 
 def test_an_empty_log_is_a_new_job() -> None:
     """No Takeover, no Commit, batch 0 next."""
-    found = recover(Log(MemoryStore()))
-    assert (found.tail, found.last_takeover, found.commit, found.pending, found.next_batch) == (-1, None, None, None, 0)
+    recovered = recover(Log(MemoryStore()))
+    assert (recovered.tail, recovered.last_takeover, recovered.commit, recovered.pending, recovered.next_batch) == (
+        -1,
+        None,
+        None,
+        None,
+        0,
+    )
 
 
 def test_offsets_without_commit_are_pending_and_a_commit_decides() -> None:
@@ -63,10 +69,16 @@ def test_offsets_without_commit_are_pending_and_a_commit_decides() -> None:
     seen = []
     for entry in (offsets(0), commit(0), offsets(1), commit(1)):
         owned.append(entry)
-        found = recover(log)
-        published = found.last_published_commit
-        assert published == found.commit
-        seen.append((found.commit and found.commit.batch, found.pending and found.pending.batch, found.next_batch))
+        recovered = recover(log)
+        published = recovered.last_published_commit
+        assert published == recovered.commit
+        seen.append(
+            (
+                recovered.commit and recovered.commit.batch,
+                recovered.pending and recovered.pending.batch,
+                recovered.next_batch,
+            )
+        )
     assert seen == [(None, 0, 0), (0, None, 1), (0, 1, 1), (1, None, 2)]
 
 
@@ -78,19 +90,19 @@ def test_a_pending_batch_outlives_takeovers_and_is_finished_by_another_driver() 
     third = own(log, "w3")
     assert recover(log).pending == first
     third.append(commit(1, third.epoch, "w3"))
-    found = recover(log)
-    assert (found.commit and found.commit.writer, found.pending, batches(found)) == ("w3", None, [0, 1])
+    recovered = recover(log)
+    assert (recovered.commit and recovered.commit.writer, recovered.pending, batches(recovered)) == ("w3", None, [0, 1])
 
 
 def test_the_takeover_that_wrote_the_commit_is_told_apart_from_the_last() -> None:
     """A driver that came with other partitions and died at once has not changed what is in force."""
     _, log, _ = job(1)
     own(log, "w2", partitions={"hourly": 99}, code_version="def")
-    found = recover(log)
-    assert found.last_takeover
-    assert found.committed_by
-    assert (found.last_takeover.code_version, found.committed_by.code_version) == ("def", "abc")
-    assert found.partitions == {"hourly": 8}
+    recovered = recover(log)
+    assert recovered.last_takeover
+    assert recovered.committed_by
+    assert (recovered.last_takeover.code_version, recovered.committed_by.code_version) == ("def", "abc")
+    assert recovered.partitions == {"hourly": 8}
 
 
 # --- damage ----------------------------------------------------------------------------------
@@ -112,13 +124,13 @@ def test_torn_offsets_at_the_end_are_given_up_with_their_id(tear: Callable[[byte
     owned.append(offsets(3))
     overwrite(store, path, tear(store.read(path)))
     owned = own(log, "w2")
-    found = recover(log)
-    assert [(lost.slot, lost.path, lost.batch) for lost in found.damaged] == [(7, path, 3)]
-    assert (found.commit and found.commit.batch, found.pending, found.next_batch) == (2, None, 4)
-    owned.append(void(found.damaged[0], owned))
+    recovered = recover(log)
+    assert [(lost.slot, lost.path, lost.batch) for lost in recovered.damaged] == [(7, path, 3)]
+    assert (recovered.commit and recovered.commit.batch, recovered.pending, recovered.next_batch) == (2, None, 4)
+    owned.append(void(recovered.damaged[0], owned))
     run_batch(owned, 4)
-    found = recover(log)
-    assert (found.damaged, batches(found), found.next_batch) == ((), [0, 1, 2, 4], 5)
+    recovered = recover(log)
+    assert (recovered.damaged, batches(recovered), recovered.next_batch) == ((), [0, 1, 2, 4], 5)
 
 
 @pytest.mark.fault("F13")
@@ -155,10 +167,10 @@ def test_a_torn_entry_whose_header_shows_that_it_decided_nothing_is_given_up(kin
     overwrite(store, path, store.read(path)[:-1])
     owned = own(log, "w3")
     assert owned.epoch == 3
-    found = recover(log)
-    assert [lost.batch for lost in found.damaged] == [None]
-    assert (found.next_batch, found.pending is not None) == (1, pending)
-    owned.append(void(found.damaged[0], owned))
+    recovered = recover(log)
+    assert [lost.batch for lost in recovered.damaged] == [None]
+    assert (recovered.next_batch, recovered.pending is not None) == (1, pending)
+    owned.append(void(recovered.damaged[0], owned))
     if not pending:
         owned.append(offsets(1, owned.epoch, "w3"))
     owned.append(commit(1, owned.epoch, "w3"))
@@ -191,9 +203,9 @@ def test_a_damaged_save_does_not_stop_the_stream(part: slice, later: int) -> Non
     if later:
         run_batch(owned, 2)
     overwrite(store, path, store.read(path)[part])
-    found = recover(log)
-    assert [lost.kind for lost in found.damaged] == ["save"] * (1 - later)
-    assert (found.next_batch, list(found.lost_saves)) == (2 + later, ["n"] * later)
+    recovered = recover(log)
+    assert [lost.kind for lost in recovered.damaged] == ["save"] * (1 - later)
+    assert (recovered.next_batch, list(recovered.lost_saves)) == (2 + later, ["n"] * later)
 
 
 @pytest.mark.fault("F68")
@@ -237,10 +249,10 @@ def test_several_torn_entries_at_the_end_are_all_given_up() -> None:
     owned.append(void(recover(log).damaged[0], owned))
     overwrite(store, log.path(5), store.read(log.path(5))[:-1])
     owned = own(log, "w3")
-    found = recover(log)
-    assert [(lost.slot, lost.batch) for lost in found.damaged] == [(3, 1), (5, None)]
-    assert found.next_batch == 2
-    for lost in found.damaged:
+    recovered = recover(log)
+    assert [(lost.slot, lost.batch) for lost in recovered.damaged] == [(3, 1), (5, None)]
+    assert recovered.next_batch == 2
+    for lost in recovered.damaged:
         owned.append(void(lost, owned))
     run_batch(owned, 2)
     assert recover(log).next_batch == 3
@@ -270,8 +282,8 @@ def test_damage_before_the_end_is_an_error_until_a_restore_makes_up_for_it() -> 
     listed = recover(log, Damage.LIST)
     assert [error.where for error in listed.problems] == [log.path(7), log.path(8)]
     restored(log, batch=2)
-    found = recover(log)
-    assert (found.commit and found.commit.batch, found.next_batch, found.problems) == (2, 5, ())
+    recovered = recover(log)
+    assert (recovered.commit and recovered.commit.batch, recovered.next_batch, recovered.problems) == (2, 5, ())
     run_batch(own(log, "w2"), 5)
     assert batches(recover(log)) == [0, 1, 2, 3, 4, 5]
 
@@ -282,10 +294,14 @@ def test_a_damaged_newest_commit_can_be_restored_over_and_its_id_is_not_used_aga
     store, log, _ = job(5)
     overwrite(store, log.path(10), b"damaged")
     restored(log, batch=3)
-    found = recover(log)
-    assert (found.commit and found.commit.batch, found.pending, batches(found)) == (3, None, [0, 1, 2, 3])
-    assert found.next_batch == 5
-    run_batch(own(log, "w2"), found.next_batch)
+    recovered = recover(log)
+    assert (recovered.commit and recovered.commit.batch, recovered.pending, batches(recovered)) == (
+        3,
+        None,
+        [0, 1, 2, 3],
+    )
+    assert recovered.next_batch == 5
+    run_batch(own(log, "w2"), recovered.next_batch)
     assert recover(log).problems == ()
 
 
@@ -298,8 +314,12 @@ def test_a_restore_that_fixes_the_partitions_makes_up_for_a_lost_takeover() -> N
     with pytest.raises(CheckpointCorrupt, match=log.path(0)):
         recover(log)
     restored(log, batch=1, partitions={"hourly": 8})
-    found = recover(log)
-    assert (found.commit and found.commit.batch, found.committed_by, found.partitions) == (1, None, {"hourly": 8})
+    recovered = recover(log)
+    assert (recovered.commit and recovered.commit.batch, recovered.committed_by, recovered.partitions) == (
+        1,
+        None,
+        {"hourly": 8},
+    )
 
 
 @pytest.mark.fault("F16")
@@ -409,9 +429,13 @@ def test_every_byte_of_a_small_log_flipped_is_noticed() -> None:
         whole = store.read(path)
         for at in range(len(whole)):
             overwrite(store, path, whole[:at] + bytes([whole[at] ^ rng.randrange(1, 256)]) + whole[at + 1 :])
-            found = recover(log, Damage.LIST)
-            assert path in {error.where for error in found.problems} | {lost.path for lost in found.damaged}
-            assert found.problems or (path, found.commit, found.pending) == (log.path(5), truth.commit, None)
+            recovered = recover(log, Damage.LIST)
+            assert path in {error.where for error in recovered.problems} | {lost.path for lost in recovered.damaged}
+            assert recovered.problems or (path, recovered.commit, recovered.pending) == (
+                log.path(5),
+                truth.commit,
+                None,
+            )
         overwrite(store, path, whole)
     assert recover(log) == truth
 
@@ -425,16 +449,21 @@ def test_a_restore_brings_a_batch_back_and_uses_no_id_twice() -> None:
     owned.append(offsets(4))
     leave(owned)
     restored(log, batch=1)
-    found = recover(log)
-    assert found.commit
-    assert (found.commit.batch, found.pending, found.next_batch, found.last_published_commit) == (1, None, 5, None)
+    recovered = recover(log)
+    assert recovered.commit
+    assert (recovered.commit.batch, recovered.pending, recovered.next_batch, recovered.last_published_commit) == (
+        1,
+        None,
+        5,
+        None,
+    )
     owned = own(log, "w2")
     run_batch(owned, 5)
-    found = recover(log)
-    assert found.commit
-    assert found.last_published_commit
-    assert (found.commit.batch, found.last_published_commit.batch, found.next_batch) == (5, 5, 6)
-    assert (batches(found), [entry.batch for entry in found.restores]) == ([0, 1, 2, 3, 5], [1])
+    recovered = recover(log)
+    assert recovered.commit
+    assert recovered.last_published_commit
+    assert (recovered.commit.batch, recovered.last_published_commit.batch, recovered.next_batch) == (5, 5, 6)
+    assert (batches(recovered), [entry.batch for entry in recovered.restores]) == ([0, 1, 2, 3, 5], [1])
 
 
 def test_a_restore_is_undone_by_a_restore_to_a_batch_before_it() -> None:
@@ -442,16 +471,21 @@ def test_a_restore_is_undone_by_a_restore_to_a_batch_before_it() -> None:
     _, log, _ = job(4)
     restored(log, batch=1)
     restored(log, batch=3)
-    found = recover(log)
-    assert (found.commit and found.commit.batch, found.next_batch) == (3, 4)
+    recovered = recover(log)
+    assert (recovered.commit and recovered.commit.batch, recovered.next_batch) == (3, 4)
 
 
 def test_a_restore_to_empty_leaves_no_commit() -> None:
     """State and positions are none; ids go on."""
     _, log, _ = job(3)
     restored(log, source="empty")
-    found = recover(log)
-    assert (found.commit, found.partitions, found.next_batch, batches(found)) == (None, None, 3, [0, 1, 2])
+    recovered = recover(log)
+    assert (recovered.commit, recovered.partitions, recovered.next_batch, batches(recovered)) == (
+        None,
+        None,
+        3,
+        [0, 1, 2],
+    )
 
 
 def test_a_restore_fixes_partitions_and_otherwise_keeps_those_of_its_batch() -> None:
@@ -480,12 +514,12 @@ def test_a_saved_checkpoint_outlives_every_purge() -> None:
         purge(log, owned, compact_every=6)
     leave(owned)
     assert not store.exists(log.path(2))
-    found = recover(log)
-    assert (found.saves, batches(found)) == ({"before": done}, [39])
-    assert find_restorable(found, saved="before") == done
+    recovered = recover(log)
+    assert (recovered.saves, batches(recovered)) == ({"before": done}, [39])
+    assert find_restorable(recovered, saved="before") == done
     restored(log, source="saved", saved="before")
-    found = recover(log)
-    assert (found.commit, found.next_batch, found.partitions) == (done, 40, {"hourly": 8})
+    recovered = recover(log)
+    assert (recovered.commit, recovered.next_batch, recovered.partitions) == (done, 40, {"hourly": 8})
 
 
 def test_the_newest_save_of_a_name_counts() -> None:
@@ -498,8 +532,8 @@ def test_the_newest_save_of_a_name_counts() -> None:
     restored(log, source="saved", saved="n")
     owned = own(log, "w2")
     owned.append(Save(epoch=owned.epoch, writer="w2", name="n", commit=commits[0]))
-    found = recover(log)
-    assert (found.commit, found.saves) == (commits[1], {"n": commits[0]})
+    recovered = recover(log)
+    assert (recovered.commit, recovered.saves) == (commits[1], {"n": commits[0]})
 
 
 @pytest.mark.fault("F13")
@@ -517,10 +551,10 @@ def test_a_save_that_cannot_be_read_is_told_and_the_others_stay() -> None:
     whole = store.read(log.path(3))
     for broken in (b"", to_bytes(done)):
         overwrite(store, log.path(3), broken)
-        found = recover(log)
-        assert (list(found.saves.readable()), list(found.lost_saves)) == (["b"], ["a"])
+        recovered = recover(log)
+        assert (list(recovered.saves.readable()), list(recovered.lost_saves)) == (["b"], ["a"])
         with pytest.raises(CannotRestore, match="cannot be read"):
-            find_restorable(found, saved="a")
+            find_restorable(recovered, saved="a")
     overwrite(store, log.path(3), whole)
     restored(log, source="saved", saved="a")
     store.delete(log.path(3))
@@ -534,11 +568,11 @@ def test_a_restore_below_the_floor_is_refused_with_what_is_there() -> None:
     _, log, owned = job(3, stride=4)
     for batch in range(3, 12):
         run_batch(owned, batch, floor=batch - 2)
-    found = recover(log)
-    assert [find_restorable(found, batch=batch).batch for batch in (9, 10, 11)] == [9, 10, 11]
+    recovered = recover(log)
+    assert [find_restorable(recovered, batch=batch).batch for batch in (9, 10, 11)] == [9, 10, 11]
     for asked in ({"batch": 8}, {"batch": 12}, {"batch": -1}, {"saved": "n"}):
         with pytest.raises(CannotRestore, match="batches 9 to 11") as caught:
-            find_restorable(found, **asked)  # type: ignore[arg-type]
+            find_restorable(recovered, **asked)  # type: ignore[arg-type]
         assert caught.value.fields["batches"] == [9, 10, 11]
     with pytest.raises(CannotRestore, match="no batch"):
         find_restorable(recover(Log(MemoryStore())), batch=0)

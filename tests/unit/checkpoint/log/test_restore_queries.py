@@ -44,9 +44,9 @@ def test_a_restore_is_found_however_long_ago_it_was(later: int) -> None:
     restored(log, "dag/run/task")
     for number in range(later):
         ran(log, 2 + 2 * number, command="another")
-    found = find_restore_by_command(log, "dag/run/task")
-    assert found is not None
-    entry = log.read(found)
+    restore_slot = find_restore_by_command(log, "dag/run/task")
+    assert restore_slot is not None
+    entry = log.read(restore_slot)
     assert isinstance(entry, Restore)
     assert entry.command == "dag/run/task"
     assert find_restore_by_command(log, "dag/run/other") is None
@@ -82,8 +82,8 @@ def test_a_restore_is_found_past_a_takeover_that_cannot_be_read(slot: int) -> No
     assert log.read(slot).kind == "takeover"
     store.delete(log.path(slot))
     store.create(log.path(slot), b"")
-    found = find_restore_by_command(log, "dag/run/task")
-    assert found is not None
-    entry = log.read(found)
+    restore_slot = find_restore_by_command(log, "dag/run/task")
+    assert restore_slot is not None
+    entry = log.read(restore_slot)
     assert isinstance(entry, Restore)
     assert entry.batch == 0

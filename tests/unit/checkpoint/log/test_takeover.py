@@ -281,11 +281,11 @@ def test_a_driver_that_does_not_search_again_would_break_the_log(monkeypatch: py
     """The oracle sees it: what `confirm` does is needed, and the tests above could fail."""
 
     def careless(log: Log, slot: int) -> OwnedLog:
-        found = log.read(slot)
+        entry = log.read(slot)
         if look == "at the next slot only" and log.slots.exists(slot + 1):
-            raise fenced(log.path(slot), found.epoch, 0, "somebody")
-        assert isinstance(found, Takeover)
-        return OwnedLog(log, found)
+            raise fenced(log.path(slot), entry.epoch, 0, "somebody")
+        assert isinstance(entry, Takeover)
+        return OwnedLog(log, entry)
 
     monkeypatch.setattr(checkpoint_samples, "confirm", careless)
     assert any(newcomer(stop_after).broken for stop_after in range(30))

@@ -60,8 +60,8 @@ def folder_of(store: HdfsStore) -> str:
 def files(hdfs: HdfsServer, store: HdfsStore) -> list[str]:
     """Return every file below the root, left-overs included."""
     top = folder_of(store)
-    found = [f"{folder}/{name}" for folder, _, names in hdfs.client().walk(top) for name in names]
-    return sorted(path.removeprefix(f"{top}/") for path in found)
+    paths = [f"{folder}/{name}" for folder, _, names in hdfs.client().walk(top) for name in names]
+    return sorted(path.removeprefix(f"{top}/") for path in paths)
 
 
 # --- answers that get lost ---------------------------------------------------------------------
@@ -286,8 +286,8 @@ def writing(store: HdfsStore) -> Iterator[Callable[[], int]]:
         running = pool.submit(run)
         yield lambda: count
         running.result()
-    found = recover(Log(store))
-    assert ([kept.batch for kept in found.kept], found.next_batch) == (list(range(BATCHES)), BATCHES)
+    recovered = recover(Log(store))
+    assert ([kept.batch for kept in recovered.kept], recovered.next_batch) == (list(range(BATCHES)), BATCHES)
 
 
 @pytest.mark.sample(1, of="servers that are killed")
@@ -369,15 +369,15 @@ class Standby(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Refuse as such a one does."""
-        said = (
+        body = (
             b'{"RemoteException": {"exception": "StandbyException", "javaClassName": "org.apache.hadoop.ipc.Standby'
             b'Exception", "message": "Operation category READ is not supported in state standby"}}'
         )
         self.send_response(403)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(said)))
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(said)
+        self.wfile.write(body)
 
     do_PUT = do_DELETE = do_GET  # noqa: N815 - the names that http.server asks for
 
@@ -417,7 +417,7 @@ def test_of_several_namenodes_the_active_one_is_found(hdfs: HdfsServer, root: st
 @pytest.mark.fault("F07", "F30")
 def test_a_log_is_kept_taken_over_recovered_and_purged_as_in_memory(store: HdfsStore) -> None:
     """The same job on both stores leaves the same slots and the same story."""
-    told = []
+    outcomes = []
     for place in (store, MemoryStore()):
         log = Log(place, stride=4)
         owned = own(log)
@@ -427,6 +427,8 @@ def test_a_log_is_kept_taken_over_recovered_and_purged_as_in_memory(store: HdfsS
         for batch in range(2, 7):
             run_batch(owned, batch, floor=4)
         purge(log, owned)
-        found = recover(Log(place, stride=4))
-        told.append((place.list("log"), found.tail, found.next_batch, [kept.batch for kept in found.kept]))
-    assert told[0] == told[1]
+        recovered = recover(Log(place, stride=4))
+        outcomes.append(
+            (place.list("log"), recovered.tail, recovered.next_batch, [kept.batch for kept in recovered.kept])
+        )
+    assert outcomes[0] == outcomes[1]

@@ -59,8 +59,8 @@ def refusal(exception: str, message: str = "why\n\tat org.apache.hadoop.Java(Jav
 class Scripted(InsecureClient):
     """A client without servers: a healthy root, and what a test says to all else."""
 
-    def __init__(self, urls: str, told: Told, **named: Any) -> None:
-        self.told = told
+    def __init__(self, urls: str, respond: Told, **named: Any) -> None:
+        self.told = respond
         super().__init__(urls, user="penstock", **named)
 
     def _request(self, method: str, url: str, **named: Any) -> requests.Response:
@@ -72,10 +72,10 @@ class Scripted(InsecureClient):
         return self.told(asked)
 
 
-def scripted(told: Told, clock: Naps | None = None) -> HdfsStore:
+def scripted(respond: Told, clock: Naps | None = None) -> HdfsStore:
     """Return a store that is told so, and whose patience costs no time."""
     clock = clock or Naps()
-    made = lambda urls, **named: Scripted(urls, told, **named)  # noqa: E731
+    made = lambda urls, **named: Scripted(urls, respond, **named)  # noqa: E731
     return HdfsStore(ROOT, connect=made, monotonic=clock.monotonic, sleep=clock.sleep)
 
 
@@ -118,7 +118,7 @@ def test_what_is_no_root_is_refused(root: str) -> None:
 
 @pytest.mark.fault("F25", "F27", "F28")
 @pytest.mark.parametrize(
-    ("said", "error"),
+    ("response", "error"),
     [
         pytest.param(refusal("AccessControlException"), StorageDenied, id="denied"),
         pytest.param(refusal("SecurityException"), StorageDenied, id="token"),
@@ -138,10 +138,10 @@ def test_what_is_no_root_is_refused(root: str) -> None:
         pytest.param(answer({}, 500), StorageUnavailable, id="another JSON"),
     ],
 )
-def test_what_hdfs_says_is_an_error_of_a_store(said: requests.Response, error: type[CheckpointError]) -> None:
+def test_what_hdfs_says_is_an_error_of_a_store(response: requests.Response, error: type[CheckpointError]) -> None:
     """With the path, and without a trace of Java's."""
     with pytest.raises(error, match=r"\(log/0\)") as caught:
-        scripted(lambda _: said).create("log/0", b"x")
+        scripted(lambda _: response).create("log/0", b"x")
     assert "org.apache" not in str(caught.value)
 
 
@@ -157,7 +157,7 @@ def test_no_datanode_takes_a_block_because_disks_are_full_or_for_another_reason(
 ) -> None:
     """Which of them it is HDFS tells when it is asked how much room there is; before 3.4 it does not know the question."""
 
-    def told(asked: str) -> requests.Response:
+    def respond(asked: str) -> requests.Response:
         if asked != "GETSTATUS":
             return refusal("IOException", refused)
         if left is None:
@@ -165,7 +165,7 @@ def test_no_datanode_takes_a_block_because_disks_are_full_or_for_another_reason(
         return answer({"FsStatus": {"used": 0, "remaining": left, "capacity": 1_000}})
 
     with pytest.raises(error, match=rf"{refused[:30]}.*\(log/0\)"):
-        scripted(told).create("log/0", b"x")
+        scripted(respond).create("log/0", b"x")
 
 
 @pytest.mark.fault("F25")
@@ -183,10 +183,10 @@ def test_silence_is_asked_again_until_the_deadline(silence: Exception) -> None:
     """With naps of random length that grow, and no longer than told."""
     clock = Naps()
 
-    def told(_: str) -> requests.Response:
+    def respond(_: str) -> requests.Response:
         raise silence
 
-    store = scripted(told, clock)
+    store = scripted(respond, clock)
     with pytest.raises(StorageUnavailable, match="does not answer"):
         store.exists("log/0")
     assert 10 < len(clock.taken) == len(set(clock.taken))
@@ -199,13 +199,13 @@ def test_silence_is_asked_again_until_the_deadline(silence: Exception) -> None:
 def test_a_token_in_an_address_is_told_to_nobody(kind: type[Exception]) -> None:
     """Neither in the error nor in what a log prints of its causes."""
 
-    def told(_: str) -> requests.Response:
+    def respond(_: str) -> requests.Response:
         raise kind(
             "HTTPConnectionPool(host='dn', port=9864): url: /webhdfs/v1/a?op=CREATE&delegation=canary-7f3 (Caused…"
         )
 
     with pytest.raises(StorageUnavailable, match=r"/webhdfs/v1/a\?… \(Caused") as caught:
-        scripted(told).exists("log/0")
+        scripted(respond).exists("log/0")
     assert "canary" not in "".join(traceback.format_exception(caught.value))
 
 
@@ -220,9 +220,9 @@ def test_an_answer_without_sense_is_none() -> None:
 @pytest.mark.fault("F32")
 def test_a_gateway_that_does_not_tell_files_apart_is_refused() -> None:
     """HttpFS gives no number of a file, so after a lost answer nobody could say whose file has the name."""
-    found = {name: value for name, value in FOLDER.items() if name != "fileId"}
+    status = {name: value for name, value in FOLDER.items() if name != "fileId"}
     with pytest.raises(NotExclusive, match="which file is which"):
-        scripted(lambda _: answer({"FileStatus": found})).exists("log/0")
+        scripted(lambda _: answer({"FileStatus": status})).exists("log/0")
 
 
 def test_a_rename_is_never_one_that_overwrites() -> None:
@@ -234,7 +234,7 @@ def test_a_rename_is_never_one_that_overwrites() -> None:
             asked.append(named.get("params", {}))
             return super()._request(method, url, **named)
 
-    def told(what: str) -> requests.Response:
+    def respond(what: str) -> requests.Response:
         if what == "CREATE":
             made = answer({})
             made.headers["location"] = "http://dn/"
@@ -244,7 +244,7 @@ def test_a_rename_is_never_one_that_overwrites() -> None:
         return refusal("FileAlreadyExistsException") if what == "RENAME" else answer({"boolean": True})
 
     with pytest.raises(AlreadyExists):
-        HdfsStore(ROOT, connect=lambda urls, **named: Watched(urls, told, **named)).create("log/0", b"x")
+        HdfsStore(ROOT, connect=lambda urls, **named: Watched(urls, respond, **named)).create("log/0", b"x")
     assert [each["renameoptions"] for each in asked if each.get("op") == "RENAME"] == ["NONE"]
     assert [each["overwrite"] for each in asked if each.get("op") == "CREATE"] == ["false"]
 
@@ -261,12 +261,12 @@ def test_who_has_waited_in_vain_waits_no_more_until_hdfs_answers() -> None:
     """A driver that is about to give up asks for this and that; each with all its patience would take minutes."""
     clock, dead = Naps(), [True]
 
-    def told(_: str) -> requests.Response:
+    def respond(_: str) -> requests.Response:
         if dead[0]:
             raise requests.ConnectionError("refused")
         return refusal("FileNotFoundException")
 
-    store = scripted(told, clock)
+    store = scripted(respond, clock)
     took = []
     for _ in range(3):
         began = clock.now

@@ -151,7 +151,7 @@ def segment(folder: CheckpointFolder, rows: int) -> Manifest:
     return Manifest(step=STEP, partition=0, keys=("k",)).append(ref)
 
 
-def found(folder: CheckpointFolder, manifest: Manifest, key: int) -> bool:
+def has_key(folder: CheckpointFolder, manifest: Manifest, key: int) -> bool:
     """Look one key up."""
     keys = np.array([key], np.int64)
     hits, _ = StateReader(folder, manifest).lookup("state", keys, pa.table({"k": keys}))
@@ -166,12 +166,12 @@ def test_a_task_that_misses_reads_only_what_its_keys_are_in(here: HdfsFolder, th
     forget()
     far = there / STEP / "0"
     before = there.fetched
-    assert found(far, manifest, key)
+    assert has_key(far, manifest, key)
     took = there.fetched - before
     assert 0 < took < manifest.size * 0.75
-    assert found(far, manifest, key)
+    assert has_key(far, manifest, key)
     forget()  # another process of that machine
-    assert found(far, manifest, key)
+    assert has_key(far, manifest, key)
     assert there.fetched - before == took
     name = next(iter(manifest.sizes))
     assert (far / name).fetch().read_bytes() == (folder / name).here.read_bytes()  # a part is not taken for the whole
@@ -189,13 +189,13 @@ def test_a_copy_that_is_damaged_is_brought_anew_and_damage_on_hdfs_is_told(
     for harm in (whole[:100] + bytes(50) + whole[150:], whole[: len(whole) // 2]):
         forget()
         (folder / name).here.write_bytes(harm)
-        assert found(folder, manifest, key)
+        assert has_key(folder, manifest, key)
     forget()
     place = "/" + url.split("/", 3)[3] + f"/{STEP}/0/{name}"
     hdfs.client().write(place, whole[:100] + bytes(50) + whole[150:], overwrite=True)
     (folder / name).here.unlink()
     with pytest.raises(CheckpointCorrupt) as caught:
-        found(folder, manifest, key)
+        has_key(folder, manifest, key)
     assert caught.value.where == f"{url}/{STEP}/0/{name}"
     forget()
 

@@ -154,10 +154,10 @@ def _expr(text: str) -> Any:
 
 def _weights(rows: pa.Table) -> dict[tuple[str, int], float]:
     """Return by column and group the sum of absolute values, squared where that is more, for variances."""
-    found: dict[tuple[str, int], float] = {}
+    weights: dict[tuple[str, int], float] = {}
     for name, (_, kinds, _) in COLUMNS.items():
         if kinds is NUMBERS:
             for group, value in zip(rows["g"].to_pylist(), rows[name].to_pylist(), strict=True):
                 size = abs(float(value)) if value is not None and math.isfinite(value) else 0.0
-                found[name, group] = found.get((name, group), 0.0) + max(size, size * size)
-    return found
+                weights[name, group] = weights.get((name, group), 0.0) + max(size, size * size)
+    return weights

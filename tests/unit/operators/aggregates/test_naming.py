@@ -11,7 +11,7 @@ SUM, COUNT, MEAN = AggregateKind.SUM, AggregateKind.COUNT, AggregateKind.MEAN
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("first", "other", "same"),
     [
         ("a+b", " a  +\n b ", True),
         ("CASE WHEN a THEN 1 END", "case  when a then 1 end", True),
@@ -24,10 +24,10 @@ SUM, COUNT, MEAN = AggregateKind.SUM, AggregateKind.COUNT, AggregateKind.MEAN
         ("'it''s  a'", "'it''s a'", False),
     ],
 )
-def test_blanks_and_case_make_no_difference_outside_quotes(one: str, other: str, same) -> None:
+def test_blanks_and_case_make_no_difference_outside_quotes(first: str, other: str, same) -> None:
     """C5: a blank in an expression is no other aggregate; one inside quotes is."""
-    assert (plain_sql(one) == plain_sql(other)) is same
-    assert (partial_name("sum", one) == partial_name("sum", other)) is same
+    assert (plain_sql(first) == plain_sql(other)) is same
+    assert (partial_name("sum", first) == partial_name("sum", other)) is same
 
 
 def test_a_name_can_be_a_column_of_any_table() -> None:

@@ -183,9 +183,9 @@ def test_zeros_and_nan_are_ordered_once_and_for_all():
     plan = built({"low": agg.min("v"), "high": agg.max("v")}, pa.float64())
     odd = [(0.0, -0.0), (float("nan"), 1.0), (-0.0,), (-float("nan"), 1.0)]
     rows = [{"g": g, "v": v, "t": 0} for g, vs in enumerate(odd) for v in vs]
-    found = engine(plan, pa.float64(), rows, [1, 3])
-    assert [repr(found[g]["low"]) for g in range(4)] == ["-0.0", "1.0", "-0.0", "1.0"]
-    assert [repr(found[g]["high"]) for g in range(4)] == ["0.0", "nan", "-0.0", "nan"]
+    results = engine(plan, pa.float64(), rows, [1, 3])
+    assert [repr(results[g]["low"]) for g in range(4)] == ["-0.0", "1.0", "-0.0", "1.0"]
+    assert [repr(results[g]["high"]) for g in range(4)] == ["0.0", "nan", "-0.0", "nan"]
 
 
 def test_partials_are_shared_between_aggregates_of_one_expression():

@@ -48,14 +48,14 @@ class Calls:
         self.of: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
 
     def __call__(self, time, key, row, state):
-        found = state.get_or(None)
+        kept = state.get_or(None)
         fired = tuple((as_micros(f.at, "it"), f.clock.value) for f in state.fired_timers)
         self.of[key].append(
-            (as_micros(time, "it"), row and row["do"], found and found["n"], state.is_timing_out(), fired)
+            (as_micros(time, "it"), row and row["do"], kept and kept["n"], state.is_timing_out(), fired)
         )
         do, by = (row["do"], row["by"]) if row is not None else (RINGS[fired[0][0] % 3] if fired else "", 2)
         if do == "add":
-            state.update(n=(found or {"n": 0})["n"] + by)
+            state.update(n=(kept or {"n": 0})["n"] + by)
         elif do == "remove":
             state.remove()
         elif do == "deadline" and state.exists():
@@ -115,9 +115,9 @@ class Model:
 
     def ring(self, time: int, watermark: int | None) -> None:
         """Fire the timers that are due, and those that they set."""
-        while found := self.due(time, watermark):
-            at, name, k = found[0]
-            self.timers.remove(found[0])
+        while waiting := self.due(time, watermark):
+            at, name, k = waiting[0]
+            self.timers.remove(waiting[0])
             self.calls[k].append((time, None, self.state.get(k), False, ((at, name),)))
             if RINGS[at % 3] == "again":
                 self.timers.add((at + 2, name, k))
@@ -190,7 +190,7 @@ def test_calls_and_state_are_those_of_the_model(batches, idle):
             shown = main_table(work, PartitionState(LocalFolder(folder), manifest, work)).to_pylist()
             assert {row["k"]: row["n"] for row in shown} == model.state
             assert {row["k"]: as_micros(row["_expires"], "it") for row in shown} == model.expires
-            assert {k: found for k, found in calls.of.items() if found} == {k: v for k, v in model.calls.items() if v}
+            assert {k: made for k, made in calls.of.items() if made} == {k: v for k, v in model.calls.items() if v}
             assert done.rows == len(rows)
 
 
@@ -299,19 +299,19 @@ MISUSES = {
 @pytest.mark.parametrize("what", MISUSES)
 def test_7_1_what_may_not_be_done_with_state_is_an_error_with_line_and_key(what):
     """And nothing else is: a key without state may be removed."""
-    do, said = MISUSES[what]
+    do, message = MISUSES[what]
     with pytest.raises(UserFunctionError) as raised:
         called(lambda t, k, r, s: do(s) and None)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     assert "(key 7) in " in str(raised.value)
     assert called(lambda t, k, r, s: s.remove()).change.append == {}
 
 
-@pytest.mark.parametrize("found", [7, [1], {"m": 1}, {"n": 1, "m": 2}, [{"n": 1}, None]], ids=repr)
-def test_what_is_no_row_of_the_output_is_refused(found):
+@pytest.mark.parametrize("returned", [7, [1], {"m": 1}, {"n": 1, "m": 2}, [{"n": 1}, None]], ids=repr)
+def test_what_is_no_row_of_the_output_is_refused(returned):
     """A dict with just the columns, or a list of them."""
     with pytest.raises(WrongOutput, match=r"for key 7, not a dict of \['n'\]"):
-        called(lambda t, k, r, s: found)
+        called(lambda t, k, r, s: returned)
 
 
 class Opened:
@@ -368,8 +368,8 @@ def test_what_open_and_close_raise_is_the_functions_error(wrong, during, then):
     fn = Opened(*wrong)
     with pytest.raises(UserFunctionError, match=_blamed(during)):
         called(fn)
-    said = [one[0] for one in fn.said]
-    assert said[said.index(wrong[0]) + 1 :] == then
+    methods = [note[0] for note in fn.said]
+    assert methods[methods.index(wrong[0]) + 1 :] == then
 
 
 def test_a_partial_is_to_blame_at_the_line_of_what_it_calls():

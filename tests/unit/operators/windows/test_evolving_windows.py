@@ -109,13 +109,13 @@ KEPT_BY = {
 
 def known_since(aggregates: Sequence[str], before: Mapping[str, int] | None, batch: int) -> dict[str, int]:
     """Return from which batch on each aggregate counts rows: kept ones as before, new ones from this batch on."""
-    found = {}
+    since = {}
     for text in aggregates:
         if before is None or text == "count()":
-            found[text] = 0
+            since[text] = 0
         else:
-            found[text] = next((before[kept] for kept in [text, *KEPT_BY.get(text, [])] if kept in before), batch)
-    return found
+            since[text] = next((before[kept] for kept in [text, *KEPT_BY.get(text, [])] if kept in before), batch)
+    return since
 
 
 def squares(values: list[float]) -> float:
@@ -159,8 +159,8 @@ def windows_of(
             if passed < end <= mark and end > row["late"]:
                 held.setdefault((row["k"], end), []).append(row)
     return {
-        place: {text: result(text, [row for row in found if row["batch"] >= batch]) for text, batch in since.items()}
-        for place, found in held.items()
+        place: {text: result(text, [row for row in counted if row["batch"] >= batch]) for text, batch in since.items()}
+        for place, counted in held.items()
     }
 
 
@@ -222,12 +222,12 @@ class Job:
         self.rows += [row | {"late": self.mark} for row in rows]
         spec, since = self.disk.work.spec, self.since
         expected = windows_of(self.rows, self.window, before, self.mark, since)
-        found = self.disk.batch([delta(spec, rows, self.batches)], late=self.mark, close=self.mark).output.to_pylist()
+        output = self.disk.batch([delta(spec, rows, self.batches)], late=self.mark, close=self.mark).output.to_pylist()
         self.batches += 1
         self.kept.append((self.disk.ref, list(self.rows), self.mark, self.since, self.root))
         self.facts = dict(self.disk.state().facts)
-        assert {(row["k"], round(row["window_end"].timestamp() * 1e6)) for row in found} == expected.keys()
-        for row in found:
+        assert {(row["k"], round(row["window_end"].timestamp() * 1e6)) for row in output} == expected.keys()
+        for row in output:
             place = (row["k"], round(row["window_end"].timestamp() * 1e6))
             assert {text: row[text] for text in since} == pytest.approx(expected[place]), place
 

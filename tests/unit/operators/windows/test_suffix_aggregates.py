@@ -45,9 +45,9 @@ def table(rows: list[tuple[int, int, int]]) -> pa.Table:
 
 def by_key(front: pa.Table, start: int) -> dict[int, tuple]:
     """Return what a window that starts at `start` and holds all later slices has for each key."""
-    found = front_window(front, start)
-    merged = LAYOUT.merge([found])
-    assert merged.num_rows == found.num_rows
+    merged_front = front_window(front, start)
+    merged = LAYOUT.merge([merged_front])
+    assert merged.num_rows == merged_front.num_rows
     results = PLAN.results(PLAN.partials_of(merged))
     return dict(zip(merged["k"].to_pylist(), zip(*(r.to_pylist() for r in results), strict=True), strict=True))
 
@@ -83,7 +83,7 @@ def test_a_front_of_very_many_slices_is_right():
     for start in (0, 1, 12_345, slices - 1):
         kept = front.filter(pa.array(front["_group"].to_numpy() >= start))
         left = np.arange(start, slices)
-        found = by_key(kept, start)
+        results = by_key(kept, start)
         for key in (0, 1):
             mine = left[(left % 3 == 0) == key]
-            assert found.get(key) == ((len(mine), mine[0], max(map(str, mine.tolist()))) if len(mine) else None)
+            assert results.get(key) == ((len(mine), mine[0], max(map(str, mine.tolist()))) if len(mine) else None)

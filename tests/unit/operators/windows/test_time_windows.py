@@ -134,11 +134,11 @@ def output_of(result: Done, spec: WindowStep) -> dict[tuple, dict]:
     assert bounds[1] == sorted(bounds[1])
     keys = [[repr(v) for v in result.output[name].to_pylist()] for name in spec.keys.names]
     values = result.output.select([f.name for f in spec.plan.result_fields]).to_pylist()
-    found = {
+    by_identity = {
         identity: row for *identity, row in zip(*bounds, *keys, values, strict=True) for identity in [tuple(identity)]
     }
-    assert len(found) == len(values)
-    return found
+    assert len(by_identity) == len(values)
+    return by_identity
 
 
 def assert_same(result: Done, late_rows: list[dict], expected: ModelBatch, spec: WindowStep) -> None:
@@ -280,17 +280,17 @@ def test_a_row_of_this_batch_is_not_in_a_window_its_watermark_has_passed():
     engine = Engine(step_of(TimeWindow(size=4, every=2), EXACT))
     engine.batch([[row(1)]], late=None, close=None)
     result, late = engine.batch([[row(3), row(1)]], late=4, close=4)
-    assert {key[:2]: found["n"] for key, found in output_of(result, engine.spec).items()} == {(-2, 2): 1, (0, 4): 1}
+    assert {key[:2]: results["n"] for key, results in output_of(result, engine.spec).items()} == {(-2, 2): 1, (0, 4): 1}
     assert [r["t"] for r in late] == [1]
     result, _ = engine.batch([], late=6, close=6)
-    assert {key[:2]: found["n"] for key, found in output_of(result, engine.spec).items()} == {(2, 6): 1}
+    assert {key[:2]: results["n"] for key, results in output_of(result, engine.spec).items()} == {(2, 6): 1}
 
 
 def test_a_chained_step_closes_with_the_rows_of_its_batch():
     """2.1: a downstream step judges lateness by the watermark of the batch before, and closes by this batch's."""
     engine = Engine(step_of(TimeWindow(size=4, every=2), EXACT))
     result, late = engine.batch([[row(3), row(1)]], late=None, close=4)
-    assert {key[:2]: found["n"] for key, found in output_of(result, engine.spec).items()} == {(-2, 2): 1, (0, 4): 2}
+    assert {key[:2]: results["n"] for key, results in output_of(result, engine.spec).items()} == {(-2, 2): 1, (0, 4): 2}
     assert late == []
 
 
@@ -333,7 +333,7 @@ def test_windows_are_sent_on_before_the_next_are_made(monkeypatch):
     engine = Engine(step_of(TimeWindow(size=8, every=1), ALL))
     engine.batch([[row(n) for n in range(40)]], late=None, close=None)
     finished, made = [], TIME_WINDOWS._finished
-    monkeypatch.setattr(TIME_WINDOWS, "_finished", lambda *said: finished.append(1) or made(*said))
+    monkeypatch.setattr(TIME_WINDOWS, "_finished", lambda *arguments: finished.append(1) or made(*arguments))
     for pieces, _ in enumerate(step(engine.memory, [], engine.spec, late_watermark=50, close_watermark=50)):
         assert len(finished) <= pieces + 2
 

@@ -70,11 +70,11 @@ def rows_of(batch: int) -> list[dict]:
 
 
 def assert_right(batch: Batch, expected) -> None:
-    found = {(row["k"], round(row["window_end"].timestamp() * 1e6)): row for row in batch.output.to_pylist()}
+    actual = {(row["k"], round(row["window_end"].timestamp() * 1e6)): row for row in batch.output.to_pylist()}
     wanted = {(w.key[0], w.end): w.results for w in expected.windows}
-    assert found.keys() == wanted.keys()
+    assert actual.keys() == wanted.keys()
     for place, results in wanted.items():
-        assert all(value.matches(found[place][name]) for name, value in results.items()), place
+        assert all(value.matches(actual[place][name]) for name, value in results.items()), place
 
 
 WRITTEN_BEFORE = 25
@@ -134,10 +134,10 @@ def test_aggregates_are_added_reordered_dropped_and_renamed(change: str, version
     for batch in range(WRITTEN_BEFORE, WRITTEN_BEFORE + 40):
         expected = model.batch(rows_of(batch), late=batch - 1, close=batch - 1)
         newer = fresh.batch(rows_of(batch), late=batch - 1, close=batch - 1)
-        found = disk.batch([delta(spec, rows_of(batch), batch)], late=batch - 1, close=batch - 1)
-        assert_right(found, expected)
+        made = disk.batch([delta(spec, rows_of(batch), batch)], late=batch - 1, close=batch - 1)
+        assert_right(made, expected)
         since = {(w.key, w.end): w.results for w in newer.windows}
-        at = {((row["k"],), round(row["window_end"].timestamp() * 1e6)): row for row in found.output.to_pylist()}
+        at = {((row["k"],), round(row["window_end"].timestamp() * 1e6)): row for row in made.output.to_pylist()}
         for place, results in since.items():
             assert all(value.matches(at[place][name]) for name, value in results.items()), place
         for place in at.keys() - since.keys():  # windows whose rows had all come before
@@ -187,17 +187,17 @@ class Work:
         self.rows, merged, front = 0, PartialLayout._merged, two_stacks.front_table
         write = PartitionState.write
 
-        def count_merged(layout, tables, *said, **more):
+        def count_merged(layout, tables, *arguments, **more):
             self.rows += sum(table.num_rows for table in tables)
-            return merged(layout, tables, *said, **more)
+            return merged(layout, tables, *arguments, **more)
 
         def count_front(layout, tables):
             self.rows += sum(table.num_rows for table in tables)
             return front(layout, tables)
 
-        def count_nothing(state, *said, **more):
+        def count_nothing(state, *arguments, **more):
             before = self.rows
-            written = write(state, *said, **more)
+            written = write(state, *arguments, **more)
             self.rows = before
             return written
 
