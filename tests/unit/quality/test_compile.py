@@ -142,8 +142,8 @@ NAMES = {
 @pytest.mark.parametrize(("text", "expected"), NAMES.items())
 def test_types_are_known_by_the_names_spark_gives_them(text, expected):
     """Both simple names and those of DDL are understood; what is not known can still be tested for null."""
-    found = column_type(text)
-    assert (found.name, found.family) == expected
+    column = column_type(text)
+    assert (column.name, column.family) == expected
 
 
 def test_any_column_may_be_tested_for_null():

@@ -63,8 +63,8 @@ def gx_results(context, frame, suite: dict) -> list:
         batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": frame})
         placed = [{**expectation, "meta": {"place": place}} for place, expectation in enumerate(suite["expectations"])]
         plain = great_expectations.ExpectationSuite(name=suite["name"], expectations=placed)
-        found = batch.validate(plain, result_format={"result_format": "BASIC", "partial_unexpected_count": 0})
-    results = sorted(found.results, key=lambda r: r.expectation_config.meta["place"])
+        validated = batch.validate(plain, result_format={"result_format": "BASIC", "partial_unexpected_count": 0})
+    results = sorted(validated.results, key=lambda r: r.expectation_config.meta["place"])
     for result in results:
         assert result.result, f"GX raised: {result.expectation_config} {result.exception_info}"
     return results
@@ -180,9 +180,9 @@ def test_no_predicate_raises_on_a_row(spark):
         {name: spark_type for name, (spark_type, _) in COLUMNS.items()},
     )
     frame = spark.createDataFrame(rows, ", ".join(f"{name} {spark_type}" for name, (spark_type, _) in COLUMNS.items()))
-    found = frame.selectExpr(*(f"{sql} AS {name}" for name, sql in gate.row_columns())).toArrow()
-    assert set(found.schema.types) == {pa.int8()}
-    assert {value for column in found.columns for value in column.to_pylist()} == {0, 1, 2}
+    masks = frame.selectExpr(*(f"{sql} AS {name}" for name, sql in gate.row_columns())).toArrow()
+    assert set(masks.schema.types) == {pa.int8()}
+    assert {value for column in masks.columns for value in column.to_pylist()} == {0, 1, 2}
 
 
 def test_far_dates_do_not_overflow_beside_timestamps(spark):

@@ -125,6 +125,6 @@ def test_each_unit_is_judged_by_its_own_rows(rows, cut):
     table = table_of(rows)
     partials = [ALL_METRICS.measure(part, ["unit"]) for part in (table.slice(0, cut), table.slice(cut))]
     partials = [Partial.from_json(partial.to_json()) for partial in partials]
-    found = {unit["unit"]: found_results(verdict) for unit, verdict in ALL_METRICS.decide_units(partials)}
+    by_unit = {unit["unit"]: found_results(verdict) for unit, verdict in ALL_METRICS.decide_units(partials)}
     units = {row["unit"] for row in rows}
-    assert found == {unit: expected_results([row for row in rows if row["unit"] == unit]) for unit in units}
+    assert by_unit == {unit: expected_results([row for row in rows if row["unit"] == unit]) for unit in units}

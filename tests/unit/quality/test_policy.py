@@ -62,10 +62,10 @@ EXPECTED = {
 def test_each_policy_does_what_semantics_11_5_says(given, expected):
     """11.5, 11.6, F52: rows that a gate stops are not published: dropped, set aside, held, or the job stops."""
     on_fail, on_table_fail, row, table = given
-    found = disposition(verdict(row=row, table=table), on_fail, on_table_fail)
-    assert (found.action, found.rows, found.withheld_mask) == expected
-    assert found.withheld_rules == ((ROW,) if found.withheld_mask else ())
-    assert bool(found.because) == (found.action is not Action.PUBLISH)
+    decision = disposition(verdict(row=row, table=table), on_fail, on_table_fail)
+    assert (decision.action, decision.rows, decision.withheld_mask) == expected
+    assert decision.withheld_rules == ((ROW,) if decision.withheld_mask else ())
+    assert bool(decision.because) == (decision.action is not Action.PUBLISH)
 
 
 @pytest.mark.parametrize("severity", [Severity.WARNING, Severity.INFO])

@@ -21,7 +21,7 @@ NOT_NULL = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": 
 BETWEEN = "expect_column_values_to_be_between"
 
 
-def one(expectation: dict):
+def only_rule(expectation: dict):
     """Return the only rule of a suite of one expectation."""
     return load_suite({"name": "s", "expectations": [expectation]}, where="jobs/j.py:7").rules[0]
 
@@ -68,8 +68,10 @@ def test_what_gx_carries_along_changes_nothing():
 
 def test_numbers_become_doubles_as_in_gx_but_row_counts_stay_whole():
     """GX compares with the double nearest to a bound, except for row counts."""
-    between = one({"type": BETWEEN, "kwargs": {"column": "v", "min_value": 2**53 + 1}})
-    rows = one({"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 2**53 + 1, "max_value": 1e300}})
+    between = only_rule({"type": BETWEEN, "kwargs": {"column": "v", "min_value": 2**53 + 1}})
+    rows = only_rule(
+        {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 2**53 + 1, "max_value": 1e300}}
+    )
     assert (between.min_value, type(between.min_value)) == (float(2**53), float)
     assert (rows.min_value, rows.max_value) == (2**53 + 1, int(1e300))
 
@@ -163,7 +165,7 @@ REFUSED = {
 def test_what_is_not_compiled_is_refused_by_name(expectation, named):
     """11.7: a type, an argument, a key or a value that would be passed over is named instead, with its place."""
     with pytest.raises(SuiteError, match=named) as refusal:
-        one(expectation)
+        only_rule(expectation)
     assert "jobs/j.py:7: suite.expectations[0]" in str(refusal.value)
 
 

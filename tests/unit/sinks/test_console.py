@@ -29,7 +29,7 @@ def test_values_that_no_python_object_can_hold_are_printed(tmp_path: Path, capsy
     file = Staged(**stage_table(rows, tmp_path, "000000000000.parquet"))
     publisher = Console().open(tmp_path, None)
     publisher.publish(Publication(app="a", batch=0, files=[file], schema=rows.schema))
-    said = capsys.readouterr().out
-    assert "batch 0" in said
-    assert "1970-01-01" in said
-    assert "7" in said
+    printed = capsys.readouterr().out
+    assert "batch 0" in printed
+    assert "1970-01-01" in printed
+    assert "7" in printed

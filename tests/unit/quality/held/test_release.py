@@ -351,8 +351,8 @@ def test_an_undecided_batch_costs_no_batch_and_no_start_anything(world):
     store.read = lambda path: (seen.append(path), read(path))[1]
     for batch in range(400):
         floors.append(janitor.floor(batch))
-        one = world.hold if batch == 1 else world.pass_on
-        done = one(batch, floor=floors[-1])
+        end_batch = world.hold if batch == 1 else world.pass_on
+        done = end_batch(batch, floor=floors[-1])
         janitor.sweep(done, world.log)
         janitor.compact(world.owned)
         pins.on_batch_completed(done)

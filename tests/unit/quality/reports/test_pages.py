@@ -47,26 +47,26 @@ NUMBERS = st.none() | st.sampled_from([0.0, -2.5, 1e300, math.nan, math.inf, -ma
 def findings(draw, run: str, at: int, check: str):
     """Draw what one run of a suite found on some windows."""
     places = draw(st.lists(st.integers(0, 9), min_size=1, max_size=5, unique=True))
-    found = []
+    rows = []
     for place in sorted(places):
         start = START + place * draw(st.sampled_from([MINUTE, MINUTE, 5 * DAY]))
         length = draw(st.sampled_from([MINUTE, 2 * MINUTE]))
-        if any(row["window_start"] == start and row["window_end"] == start + length for row in found):
+        if any(row["window_start"] == start and row["window_end"] == start + length for row in rows):
             continue
         window = {"window_start": start, "window_end": start + length, "rows": draw(st.integers(1, 50))}
         engine = draw(st.sampled_from(["pandas", "spark"]))
         for rule, severity in RULES.items():
             error = draw(st.sampled_from([None, None, None, "it broke"]))
             success = error is None and draw(st.booleans())
-            said = {"unexpected": None, "considered": None, "observed": None}
+            measures = {"unexpected": None, "considered": None, "observed": None}
             if "rows" in rule and error is None:
                 considered = draw(st.integers(0, 40))
-                said |= {"considered": considered, "unexpected": draw(st.integers(0, considered))}
+                measures |= {"considered": considered, "unexpected": draw(st.integers(0, considered))}
             elif error is None:
-                said["observed"] = draw(NUMBERS)
-            found.append(a_row(run=run, at=at, check=check, engine=engine, rule=rule, severity=severity,
-                               success=success, error=error, **window, **said))  # fmt: skip
-    return found
+                measures["observed"] = draw(NUMBERS)
+            rows.append(a_row(run=run, at=at, check=check, engine=engine, rule=rule, severity=severity,
+                               success=success, error=error, **window, **measures))  # fmt: skip
+    return rows
 
 
 @st.composite
@@ -85,10 +85,10 @@ def many_runs(draw):
 
 
 def by_window(rows) -> dict:
-    found = defaultdict(list)
+    windows = defaultdict(list)
     for row in rows:
-        found[row["window_start"], row["window_end"]].append(row)
-    return found
+        windows[row["window_start"], row["window_end"]].append(row)
+    return windows
 
 
 def has_failed(window) -> bool:
@@ -127,18 +127,18 @@ def finite(values) -> list[float]:
     return [v for v in values if v is not None and math.isfinite(v)]
 
 
-def the_same_rule(found, rows) -> None:
+def the_same_rule(rule_summary, rows) -> None:
     """Compare a rule's summary with its rows."""
     bad = [row for row in rows if not row["success"]]
-    assert (found.windows, found.failed) == (len(rows), len(bad))
-    assert found.errors == sum(row["error"] is not None for row in rows)
-    assert found.last_failed == max((row["window_start"] for row in bad), default=None)
+    assert (rule_summary.windows, rule_summary.failed) == (len(rows), len(bad))
+    assert rule_summary.errors == sum(row["error"] is not None for row in rows)
+    assert rule_summary.last_failed == max((row["window_start"] for row in bad), default=None)
     shares = [
         row["unexpected"] / row["considered"] if row["considered"] else 0.0
         for row in rows
         if row["unexpected"] is not None
     ]
-    assert found.worst == (max(shares) if shares else None)
+    assert rule_summary.worst == (max(shares) if shares else None)
 
 
 # --- sums -------------------------------------------------------------------------------------
@@ -148,48 +148,49 @@ def the_same_rule(found, rows) -> None:
 @given(findings("r1", START + 400 * DAY, "quality"))
 def test_a_run_is_summed_up_as_by_a_plain_count(rows):
     """Windows, those that failed, were noted or went to Spark, their rows and bounds; and each rule."""
-    found, model = summary(table(rows)), counted(rows)
-    assert {name: getattr(found, name) for name in model} == model
-    assert (found.id, found.check, found.at, found.version) == ("r1", "quality", rows[0]["at"], 3)
-    assert found.verdict == ("failed" if model["failed"] else "passed")
+    summed, model = summary(table(rows)), counted(rows)
+    assert {name: getattr(summed, name) for name in model} == model
+    assert (summed.id, summed.check, summed.at, summed.version) == ("r1", "quality", rows[0]["at"], 3)
+    assert summed.verdict == ("failed" if model["failed"] else "passed")
     summaries = rules_of(table(rows))
-    assert [(one.rule, one.severity) for one in summaries] == list(RULES.items())
-    for one in summaries:
-        the_same_rule(one, [row for row in rows if row["rule"] == one.rule])
+    assert [(rule_summary.rule, rule_summary.severity) for rule_summary in summaries] == list(RULES.items())
+    for rule_summary in summaries:
+        the_same_rule(rule_summary, [row for row in rows if row["rule"] == rule_summary.rule])
 
 
 @settings(max_examples=examples(24))
 @given(findings("r1", START + 400 * DAY, "quality"))
 def test_stretches_cover_each_window_once(rows):
     """In the order of windows, each of one state, and never two of the same beside each other."""
-    for one in rules_of(table(rows)):
+    for rule_summary in rules_of(table(rows)):
         ordered = sorted(
-            (row for row in rows if row["rule"] == one.rule), key=lambda r: (r["window_start"], r["window_end"])
+            (row for row in rows if row["rule"] == rule_summary.rule),
+            key=lambda r: (r["window_start"], r["window_end"]),
         )
         states = ["error" if row["error"] else "passed" if row["success"] else "failed" for row in ordered]
-        assert [s.state for s in one.stretches for _ in range(s.count)] == states
-        assert [s.first for s in one.stretches] == [
-            sum(t.count for t in one.stretches[:n]) for n in range(len(one.stretches))
+        assert [s.state for s in rule_summary.stretches for _ in range(s.count)] == states
+        assert [s.first for s in rule_summary.stretches] == [
+            sum(t.count for t in rule_summary.stretches[:n]) for n in range(len(rule_summary.stretches))
         ]
-        assert all(a.state != b.state for a, b in zip(one.stretches, one.stretches[1:], strict=False))
+        assert all(a.state != b.state for a, b in zip(rule_summary.stretches, rule_summary.stretches[1:], strict=False))
 
 
 @settings(max_examples=examples(24))
 @given(findings("r1", START + 400 * DAY, "quality"))
 def test_what_did_not_pass_is_listed_in_order(rows):
     """All of it, with shares of the rows that counted; a value that is no number is none."""
-    found = failing(table(rows))
+    listed = failing(table(rows))
     order = list(RULES)
     expected = sorted(
         (row for row in rows if not row["success"]),
         key=lambda row: (row["window_start"], row["window_end"], order.index(row["rule"])),
     )
-    assert [(one["window_start"], one["window_end"], one["rule"], one["error"]) for one in found] == [
-        (row["window_start"], row["window_end"], row["rule"], row["error"]) for row in expected
-    ]
-    for one, row in zip(found, expected, strict=True):
-        assert one["unexpected"] == row["unexpected"]
-        assert one["share"] == (row["unexpected"] / row["considered"] if row["considered"] else None)
+    assert [
+        (finding["window_start"], finding["window_end"], finding["rule"], finding["error"]) for finding in listed
+    ] == [(row["window_start"], row["window_end"], row["rule"], row["error"]) for row in expected]
+    for finding, row in zip(listed, expected, strict=True):
+        assert finding["unexpected"] == row["unexpected"]
+        assert finding["share"] == (row["unexpected"] / row["considered"] if row["considered"] else None)
 
 
 @pytest.mark.slow
@@ -210,11 +211,11 @@ def test_a_history_is_summed_up_as_by_a_plain_count(rows):
             assert (bucket.windows, bucket.failed, bucket.noted) == (
                 len(held), sum(map(has_failed, held)), sum(map(is_noted, held)),
             )  # fmt: skip
-        assert {one.rule: one.severity for one in check.rules} == RULES
-        for one in check.rules:
-            part = [row for row in ours if row["rule"] == one.rule]
-            the_same_rule(one, part)
-            the_same_plot(one, part, check.buckets)
+        assert {rule_summary.rule: rule_summary.severity for rule_summary in check.rules} == RULES
+        for rule_summary in check.rules:
+            part = [row for row in ours if row["rule"] == rule_summary.rule]
+            the_same_rule(rule_summary, part)
+            the_same_plot(rule_summary, part, check.buckets)
 
 
 def the_same_plot(rule, rows, buckets) -> None:
@@ -234,12 +235,12 @@ def the_same_plot(rule, rows, buckets) -> None:
 @given(many_runs())
 def test_runs_are_listed_newest_first(rows):
     """Each with its own numbers."""
-    found = runs(table(rows))
+    listed = runs(table(rows))
     parts = defaultdict(list)
     for row in rows:
         parts[row["run"]].append(row)
-    assert [run.id for run in found] == sorted(parts, key=lambda run: -parts[run][0]["at"])
-    for run in found:
+    assert [run.id for run in listed] == sorted(parts, key=lambda run: -parts[run][0]["at"])
+    for run in listed:
         model = counted(parts[run.id])
         assert {name: getattr(run, name) for name in model} == model
 
@@ -379,9 +380,9 @@ def test_values_that_are_no_numbers_are_not_shown_as_text(rows):
     """NaN, infinities and nothing are left blank, and a range is shown with both its ends or not at all."""
     for page in both_pages(rows):
         shown = ("aria-label", "title", "points", "x", "y", "width", "height", "href", "class")
-        said = [text for _, text in page.texts]
-        said += [value or "" for _, attrs in page.tags for name, value in attrs.items() if name in shown]
-        assert not [text for text in said if re.search(r"\b(nan|none|inf|infinity|null|NaT)\b", text, re.IGNORECASE)]
+        texts = [text for _, text in page.texts]
+        texts += [value or "" for _, attrs in page.tags for name, value in attrs.items() if name in shown]
+        assert not [text for text in texts if re.search(r"\b(nan|none|inf|infinity|null|NaT)\b", text, re.IGNORECASE)]
         ranges = [cell for cells in page.cells for cell in cells if " to" in cell or "to " in cell]
         assert [cell for cell in ranges if not re.fullmatch(r"\S+ to \S+", cell)] == []
 

@@ -68,7 +68,7 @@ def test_new_windows_are_those_of_the_later_commits_up_to_the_limit(commits, dat
     after = data.draw(st.integers(-1, len(commits) - 1))
     at_most = data.draw(st.integers(1, 6))
     with tempfile.TemporaryDirectory() as folder:
-        found = select(write(Path(folder) / "t", *commits), NEW, after=after, at_most=at_most)
+        selected = select(write(Path(folder) / "t", *commits), NEW, after=after, at_most=at_most)
 
     version, model = after, Counter()
     while version < len(commits) - 1 and not len(model) >= at_most:
@@ -76,12 +76,12 @@ def test_new_windows_are_those_of_the_later_commits_up_to_the_limit(commits, dat
         model.update(commits[version])
     later = [place for commit in commits[version + 1 :] for place in commit]
 
-    assert counts(found) == model
-    assert [w.start for w in found.windows] == sorted(w.start for w in found.windows)
-    assert not found.gap
-    assert found.more == bool(later)
-    assert found.version >= version
-    assert not any(commits[version + 1 : found.version + 1])
+    assert counts(selected) == model
+    assert [w.start for w in selected.windows] == sorted(w.start for w in selected.windows)
+    assert not selected.gap
+    assert selected.more == bool(later)
+    assert selected.version >= version
+    assert not any(commits[version + 1 : selected.version + 1])
 
 
 @pytest.mark.slow
@@ -92,16 +92,16 @@ def test_going_on_until_there_is_no_more_visits_each_commit_once(commits, at_mos
     with tempfile.TemporaryDirectory() as folder:
         table, seen, after = write(Path(folder) / "t", *commits), Counter(), -1
         for number in range(2 * len(commits) + 3):
-            found = select(table, NEW, after=after, at_most=at_most)
-            assert found.version >= after
-            for _, rows in found.rows(1_000):
+            selected = select(table, NEW, after=after, at_most=at_most)
+            assert selected.version >= after
+            for _, rows in selected.rows(1_000):
                 seen.update(rows["v"].to_pylist())
-            after = found.version
+            after = selected.version
             if optimized and number == 0:
                 DeltaTable(table).optimize.compact()
-            elif not found.more:
+            elif not selected.more:
                 break
-        assert not found.more
+        assert not selected.more
         assert after == DeltaTable(table).version()
     assert seen == Counter(range(sum(map(len, commits))))
 
@@ -114,7 +114,7 @@ def test_picked_windows_are_those_of_the_whole_table(commits, newest, at_most, d
     since, until = (None, None) if newest is not None else (data.draw(bounds), data.draw(bounds))
     with tempfile.TemporaryDirectory() as folder:
         table = write(Path(folder) / "t", *commits)
-        found = select(table, Selection(newest=newest, since=since, until=until), after=None, at_most=at_most)
+        selected = select(table, Selection(newest=newest, since=since, until=until), after=None, at_most=at_most)
 
     everywhere = Counter(place for commit in commits for place in commit)
     ends = {place: (place + 1) * MINUTE for place in everywhere}
@@ -122,9 +122,9 @@ def test_picked_windows_are_those_of_the_whole_table(commits, newest, at_most, d
         p for p in everywhere if (since is None or ends[p] >= since) and (until is None or ends[p] < until)
     )  # fmt: skip
     chosen = chosen[-newest:] if newest is not None else chosen
-    assert counts(found) == {place: everywhere[place] for place in chosen[-at_most:]}
-    assert found.passed == len(chosen) - len(found.windows)
-    assert (found.version, found.more, found.gap) == (len(commits) - 1, False, False)
+    assert counts(selected) == {place: everywhere[place] for place in chosen[-at_most:]}
+    assert selected.passed == len(chosen) - len(selected.windows)
+    assert (selected.version, selected.more, selected.gap) == (len(commits) - 1, False, False)
 
 
 @pytest.mark.slow
@@ -134,12 +134,12 @@ def test_rows_are_those_of_each_window_and_big_windows_are_left_to_spark(commits
     """However few rows are loaded at a time, each window comes once, in order, with exactly its rows."""
     placed = [place for commit in commits for place in commit]
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(module, "_AT_ONCE", at_once):
-        found = select(write(Path(folder) / "t", *commits), NEW, after=after, at_most=1_000)
+        selected = select(write(Path(folder) / "t", *commits), NEW, after=after, at_most=1_000)
         read = [
-            (window, None if rows is None else sorted(rows["v"].to_pylist())) for window, rows in found.rows(at_most)
+            (window, None if rows is None else sorted(rows["v"].to_pylist())) for window, rows in selected.rows(at_most)
         ]
 
-    assert tuple(window for window, _ in read) == found.windows
+    assert tuple(window for window, _ in read) == selected.windows
     for window, numbers in read:
         expected = [v for v, place in enumerate(placed) if place == window.start // MINUTE]
         assert window.rows == len(expected)
@@ -157,8 +157,8 @@ def test_rows_are_those_of_each_window_and_big_windows_are_left_to_spark(commits
 def test_since_is_inclusive_and_until_is_exclusive_of_a_windows_end(tmp_path, since, until, expected):
     """The windows here end at minutes 1, 2, 3 and 4."""
     bounds = {"since": since and since * MINUTE, "until": until and until * MINUTE}
-    found = everything(write(tmp_path / "t", [0, 1], [2, 3]), Selection(**bounds))
-    assert list(counts(found)) == expected
+    selected = everything(write(tmp_path / "t", [0, 1], [2, 3]), Selection(**bounds))
+    assert list(counts(selected)) == expected
 
 
 def test_since_of_the_year_1970_is_a_bound(tmp_path):
@@ -171,8 +171,8 @@ def test_since_of_the_year_1970_is_a_bound(tmp_path):
 
 def test_more_windows_than_there_are_is_all_of_them(tmp_path):
     """Nothing was left out then."""
-    found = everything(write(tmp_path / "t", [0, 1], [1]), Selection(newest=9))
-    assert (counts(found), found.passed) == ({0: 1, 1: 2}, 0)
+    selected = everything(write(tmp_path / "t", [0, 1], [1]), Selection(newest=9))
+    assert (counts(selected), selected.passed) == ({0: 1, 1: 2}, 0)
 
 
 def test_windows_with_one_start_and_several_ends_are_several(tmp_path):
@@ -180,11 +180,11 @@ def test_windows_with_one_start_and_several_ends_are_several(tmp_path):
     table = tmp_path / "t"
     write_deltalake(table, rows_of([0, 0, 1], first=0))
     write_deltalake(table, rows_of([0, 1], first=3, length=2 * MINUTE), mode="append")
-    found = everything(table)
+    selected = everything(table)
     expected = {(0, 1): [0, 1], (0, 2): [3], (1, 2): [2], (1, 3): [4]}
     for at_once in (1, 2, 1_000):
         with mock.patch.object(module, "_AT_ONCE", at_once):
-            read = {(w.start // MINUTE, w.end // MINUTE): sorted(r["v"].to_pylist()) for w, r in found.rows(9)}
+            read = {(w.start // MINUTE, w.end // MINUTE): sorted(r["v"].to_pylist()) for w, r in selected.rows(9)}
         assert read == expected
         assert list(read) == sorted(expected)
 
@@ -207,10 +207,10 @@ def test_swept_files_are_a_gap_and_all_windows_count_as_new(tmp_path):
     table = write(tmp_path / "t", [0, 1], [1, 2])
     DeltaTable(table).optimize.compact()
     DeltaTable(table).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
-    found = everything(table, after=0)
-    assert (counts(found), found.gap, found.more) == ({0: 1, 1: 2, 2: 1}, True, False)
-    assert found.version == DeltaTable(table).version()
-    assert sorted(v for _, rows in found.rows(9) for v in rows["v"].to_pylist()) == [0, 1, 2, 3]
+    selected = everything(table, after=0)
+    assert (counts(selected), selected.gap, selected.more) == ({0: 1, 1: 2, 2: 1}, True, False)
+    assert selected.version == DeltaTable(table).version()
+    assert sorted(v for _, rows in selected.rows(9) for v in rows["v"].to_pylist()) == [0, 1, 2, 3]
     limited = everything(table, after=0, at_most=2)
     assert (counts(limited), limited.passed, limited.gap) == ({1: 2, 2: 1}, 1, True)
 
@@ -220,8 +220,8 @@ def test_a_commit_that_was_cleaned_up_is_a_gap(tmp_path):
     table = write(tmp_path / "t", [0], [1], [2])
     DeltaTable(table).create_checkpoint()
     (table / "_delta_log" / f"{1:020d}.json").unlink()
-    found = everything(table, after=0)
-    assert (counts(found), found.gap) == ({0: 1, 1: 1, 2: 1}, True)
+    selected = everything(table, after=0)
+    assert (counts(selected), selected.gap) == ({0: 1, 1: 1, 2: 1}, True)
     assert counts(everything(table, after=1)) == {2: 1}
 
 
@@ -235,8 +235,8 @@ def test_a_first_look_is_not_a_gap(tmp_path):
 def test_a_table_that_was_made_anew_is_a_gap(tmp_path):
     """Its versions begin at 0 again: a cursor beyond them says nothing, and its windows must not be passed over."""
     table = write(tmp_path / "t", [0, 1])
-    found = everything(table, after=7)
-    assert (counts(found), found.version, found.gap) == ({0: 1, 1: 1}, 0, True)
+    selected = everything(table, after=7)
+    assert (counts(selected), selected.version, selected.gap) == ({0: 1, 1: 1}, 0, True)
 
 
 def test_only_rewriting_commits_left_are_not_more(tmp_path):
@@ -244,8 +244,8 @@ def test_only_rewriting_commits_left_are_not_more(tmp_path):
     table = write(tmp_path / "t", [0, 1])
     write_deltalake(table, rows_of([2], first=2), mode="append")
     DeltaTable(table).optimize.compact()
-    found = everything(table, after=0, at_most=1)
-    assert (counts(found), found.more) == ({2: 1}, False)
+    selected = everything(table, after=0, at_most=1)
+    assert (counts(selected), selected.more) == ({2: 1}, False)
 
 
 # --- types and columns -----------------------------------------------------------------------
@@ -268,10 +268,10 @@ def test_columns_that_a_table_is_partitioned_by_come_back_as_they_were(tmp_path,
     """Their values are in the log only, as text; odd characters are quoted twice there."""
     rows = rows_of([0, 0, 1, 1, 2, 2, 3, 3], p=PARTITIONS[column])
     write_deltalake(tmp_path / "t", rows, partition_by=["p"])
-    found = everything(tmp_path / "t", after=after)
-    read = [rows for _, rows in found.rows(9)]
-    assert counts(found) == {0: 2, 1: 2, 2: 2, 3: 2}
-    assert {one.schema.field("p").type for one in read} == {PARTITIONS[column].type}
+    selected = everything(tmp_path / "t", after=after)
+    read = [rows for _, rows in selected.rows(9)]
+    assert counts(selected) == {0: 2, 1: 2, 2: 2, 3: 2}
+    assert {part.schema.field("p").type for part in read} == {PARTITIONS[column].type}
     assert pa.concat_tables(read).sort_by("v").select(["v", "p"]).to_pylist() == rows.select(["v", "p"]).to_pylist()
 
 
@@ -280,9 +280,9 @@ def test_columns_that_a_table_is_partitioned_by_come_back_as_they_were(tmp_path,
 def test_a_table_may_be_partitioned_by_its_windows(tmp_path, by, after):
     """No file has the column then; the windows are told from the log."""
     write_deltalake(tmp_path / "t", rows_of([0, 1, 1]), partition_by=by)
-    found = everything(tmp_path / "t", after=after)
-    assert counts(found) == {0: 1, 1: 2}
-    assert [sorted(rows["v"].to_pylist()) for _, rows in found.rows(9)] == [[0], [1, 2]]
+    selected = everything(tmp_path / "t", after=after)
+    assert counts(selected) == {0: 1, 1: 2}
+    assert [sorted(rows["v"].to_pylist()) for _, rows in selected.rows(9)] == [[0], [1, 2]]
 
 
 @pytest.mark.parametrize("after", [None, -1], ids=["as it stands", "by its commits"])
@@ -298,8 +298,8 @@ def test_a_column_that_came_later_is_null_before(tmp_path):
     table = write(tmp_path / "t", [0])
     more = rows_of([1], first=1, extra=pa.array(["x"]))
     write_deltalake(table, more, mode="append", schema_mode="merge")
-    found = everything(table)
-    assert [rows["extra"].to_pylist() for _, rows in found.rows(9)] == [[None], ["x"]]
+    selected = everything(table)
+    assert [rows["extra"].to_pylist() for _, rows in selected.rows(9)] == [[None], ["x"]]
 
 
 def test_files_with_timestamps_of_96_bits_are_read(tmp_path):
@@ -307,10 +307,10 @@ def test_files_with_timestamps_of_96_bits_are_read(tmp_path):
     table = write(tmp_path / "t", [0, 1, 1])
     [path] = table.glob("*.parquet")
     pq.write_table(pq.read_table(path), path, use_deprecated_int96_timestamps=True)
-    found = everything(table)
-    assert counts(found) == {0: 1, 1: 2}
-    assert [rows["v"].to_pylist() for _, rows in found.rows(9)] == [[0], [1, 2]]
-    assert found.schema.field("window_start").type == UTC
+    selected = everything(table)
+    assert counts(selected) == {0: 1, 1: 2}
+    assert [rows["v"].to_pylist() for _, rows in selected.rows(9)] == [[0], [1, 2]]
+    assert selected.schema.field("window_start").type == UTC
 
 
 def test_rows_keep_all_columns_in_their_types(tmp_path):
@@ -390,14 +390,14 @@ def test_files_outside_the_tables_folder_are_refused(tmp_path, path, after):
 
 
 @pytest.mark.parametrize(
-    ("feature", "said"), [("deletionVectors", "deletion vectors"), ("columnMapping", "column mapping")]
+    ("feature", "reason"), [("deletionVectors", "deletion vectors"), ("columnMapping", "column mapping")]
 )
-def test_a_table_that_hides_rows_from_plain_readers_is_refused(tmp_path, feature, said):
+def test_a_table_that_hides_rows_from_plain_readers_is_refused(tmp_path, feature, reason):
     """Its files hold rows that were deleted, or columns by other names."""
     table = write(tmp_path / "t", [0])
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [feature], "writerFeatures": [feature]}
     (table / "_delta_log" / f"{1:020d}.json").write_text(json.dumps({"protocol": protocol}) + "\n")
-    refused(table, said)
+    refused(table, reason)
 
 
 def test_column_mapping_of_an_older_protocol_is_refused(tmp_path):
@@ -420,6 +420,12 @@ def test_column_mapping_of_an_older_protocol_is_refused(tmp_path):
 def test_an_empty_table_has_no_windows(tmp_path, selection, after):
     """It was made by a job that has published nothing yet."""
     DeltaTable.create(tmp_path / "t", rows_of([]).schema)
-    found = everything(tmp_path / "t", selection, after=after)
-    assert (found.windows, found.version, found.more, found.gap, found.passed) == ((), 0, False, False, 0)
-    assert list(found.rows(9)) == []
+    selected = everything(tmp_path / "t", selection, after=after)
+    assert (selected.windows, selected.version, selected.more, selected.gap, selected.passed) == (
+        (),
+        0,
+        False,
+        False,
+        0,
+    )
+    assert list(selected.rows(9)) == []

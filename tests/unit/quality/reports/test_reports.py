@@ -96,15 +96,15 @@ class World:
     def report(self, *words: str, check: str | None = "quality") -> dict:
         """Return what a report of one check says."""
         chosen = ["--check", check] if check else []
-        found = self.penstock("report", "orders", *chosen, *words, "--json")
-        assert found.exit_code == 0, found.output
-        return json.loads(found.stdout)
+        result = self.penstock("report", "orders", *chosen, *words, "--json")
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
 
     def refused(self, *words: str, job: str = "orders") -> str:
         """Return what the command says when no report can be made."""
-        found = self.penstock("report", job, *words)
-        assert found.exit_code == ReportImpossible("").exit_code, found.output
-        return " ".join(re.sub(r"[│╭╮╰╯─]", " ", found.output).split())
+        result = self.penstock("report", job, *words)
+        assert result.exit_code == ReportImpossible("").exit_code, result.output
+        return " ".join(re.sub(r"[│╭╮╰╯─]", " ", result.output).split())
 
 
 @pytest.fixture
@@ -112,10 +112,10 @@ def world(tmp_path, monkeypatch) -> Iterator[World]:
     """The working folder is in the project."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
-    found = World(tmp_path / "project")
-    monkeypatch.chdir(found.root)
-    yield found
-    found.shell.end()
+    place = World(tmp_path / "project")
+    monkeypatch.chdir(place.root)
+    yield place
+    place.shell.end()
 
 
 def test_reports_are_made_as_windows_are_published(world):
@@ -170,8 +170,8 @@ def test_windows_are_picked_by_number_or_time(world):
 def test_arguments_that_mean_nothing_are_refused(world, words):
     """Exit 2, as for any command, before anything is read or written."""
     world.publish(1)
-    found = world.penstock("report", "orders", *words)
-    assert (found.exit_code, found.stdout) == (2, "")
+    result = world.penstock("report", "orders", *words)
+    assert (result.exit_code, result.stdout) == (2, "")
     assert not world.folder.exists()
 
 
@@ -183,8 +183,8 @@ def test_what_cannot_be_reported_on_is_said(world):
     toml = (world.root / "conf" / "jobs" / "orders.toml").read_text()
     (world.root / "conf" / "jobs" / "plain.toml").write_text(toml)
     assert "plain has no check on windows that a Delta table takes" in world.refused(job="plain")
-    found = world.penstock("report", "ordres")
-    assert (found.exit_code != 0, "orders" in found.output) == (True, True)
+    result = world.penstock("report", "ordres")
+    assert (result.exit_code != 0, "orders" in result.output) == (True, True)
 
 
 def test_a_named_report_counts_once(world):
@@ -202,24 +202,24 @@ def test_all_checks_are_reported_on_by_one_command(world):
     """A line each; pages have the check in their names. A rule that never blocks is noted."""
     world.publish(1, 7)
     world.publish(1, 1, 1, 2, table="counted")
-    found = world.penstock("report", "orders", "--run", "both", "--json")
-    assert found.exit_code == 0, found.output
-    told = {report["check"]: report for report in map(json.loads, found.stdout.splitlines())}
-    assert {name: (r["run"], r["verdict"], r["windows"], r["failed"], r["noted"]) for name, r in told.items()} == {
+    result = world.penstock("report", "orders", "--run", "both", "--json")
+    assert result.exit_code == 0, result.output
+    by_check = {report["check"]: report for report in map(json.loads, result.stdout.splitlines())}
+    assert {name: (r["run"], r["verdict"], r["windows"], r["failed"], r["noted"]) for name, r in by_check.items()} == {
         "quality": ("both-quality", "failed", 2, 1, 0),
         "counts": ("both-counts", "passed", 2, 0, 1),
     }
     history = (world.folder / "index.html").read_text()
-    assert all(f'href="runs/both-{name}.html"' in history for name in told)
+    assert all(f'href="runs/both-{name}.html"' in history for name in by_check)
     assert re.findall(r'<h2 id="check-\d">(\w+)</h2>', history) == ["counts", "quality"]
 
 
 def test_one_check_without_a_table_does_not_keep_the_others_from_theirs(world):
     """A report of all checks is made where it can be; what could not be is said."""
     world.publish(1, 7, table="counted")
-    found = world.penstock("report", "orders", "--json")
-    assert [json.loads(line)["check"] for line in found.stdout.splitlines()] == ["counts"]
-    assert "nothing was published yet" in " ".join(found.output.split())
+    result = world.penstock("report", "orders", "--json")
+    assert [json.loads(line)["check"] for line in result.stdout.splitlines()] == ["counts"]
+    assert "nothing was published yet" in " ".join(result.output.split())
 
 
 def test_a_report_may_judge_by_a_suite_of_its_own(world):
@@ -235,10 +235,10 @@ def test_a_suite_for_a_check_that_is_not_there_is_refused(world):
     """With what there is, and where it is written."""
     world.publish(1)
     world.configure('[reports.suites]\nqualty = "quality"')
-    said = world.refused("--check", "quality")
-    assert "'qualty'" in said
-    assert "did you mean 'quality'" in said
-    assert "conf/jobs/orders.toml" in said
+    complaint = world.refused("--check", "quality")
+    assert "'qualty'" in complaint
+    assert "did you mean 'quality'" in complaint
+    assert "conf/jobs/orders.toml" in complaint
 
 
 def test_a_suite_of_another_jobs_check_is_no_mistake(world):
@@ -257,9 +257,9 @@ def test_a_suite_that_is_not_there_is_refused_and_nothing_is_committed(world):
     """By its path; the windows stay new."""
     world.publish(1)
     world.configure('[reports.suites]\nquality = "nowhere"')
-    found = world.penstock("report", "orders", "--check", "quality")
-    assert found.exit_code != 0
-    assert "nowhere.json" in found.output
+    result = world.penstock("report", "orders", "--check", "quality")
+    assert result.exit_code != 0
+    assert "nowhere.json" in result.output
     assert Results(world.folder / "results").cursor("quality", table_id(world.root / "tables" / "totals")) is None
 
 
@@ -273,8 +273,8 @@ def test_a_limit_lets_a_report_take_its_windows_in_turns(world):
         assert "1 older windows were left out" in page.read()
     for minute in (4, 5, 6):
         world.publish(minute)
-    told = [(report["windows"], report["more"]) for report in (world.report() for _ in range(3))]
-    assert told == [(2, True), (1, False), (0, False)]
+    reported = [(report["windows"], report["more"]) for report in (world.report() for _ in range(3))]
+    assert reported == [(2, True), (1, False), (0, False)]
 
 
 def test_windows_above_a_threshold_are_judged_by_spark(world):
@@ -327,8 +327,8 @@ def test_reports_are_for_their_owner(world):
 def test_a_job_that_has_nothing_to_report_on_may_end_well(world):
     """Where that is asked for: Airflow reports on all jobs, whatever each has."""
     assert world.penstock("report", "orders", "--check", "quality").exit_code == 78
-    found = world.penstock("report", "orders", "--if-any", "--check", "quality", "--json")
-    assert (found.exit_code, found.stdout) == (0, "")
+    result = world.penstock("report", "orders", "--if-any", "--check", "quality", "--json")
+    assert (result.exit_code, result.stdout) == (0, "")
     (world.root / "jobs" / "plain.py").write_text(PLAIN)
     toml = (world.root / "conf" / "jobs" / "orders.toml").read_text()
     (world.root / "conf" / "jobs" / "plain.toml").write_text(toml)
@@ -342,9 +342,9 @@ def test_a_name_that_another_check_has_is_refused(world):
     world.publish(1)
     world.publish(1, table="counted")
     assert world.penstock("report", "orders", "--check", "quality", "--run", "x").exit_code == 0
-    found = world.penstock("report", "orders", "--check", "counts", "--run", "x")
-    assert found.exit_code == 78
-    assert "one of quality, not of counts" in found.output.replace("\n", " ")
+    result = world.penstock("report", "orders", "--check", "counts", "--run", "x")
+    assert result.exit_code == 78
+    assert "one of quality, not of counts" in result.output.replace("\n", " ")
 
 
 def test_upkeep_sweeps_what_a_killed_report_has_left(world):

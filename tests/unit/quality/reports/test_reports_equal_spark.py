@@ -109,8 +109,8 @@ def judged_by(spark, suite, published: Published, *, pandas_rows: int) -> list:
 
 
 def agreed(expectation: Mapping, rows: pa.Table) -> bool:
-    [one] = suite_of([expectation]).expectations
-    return pandas_agrees(one.rule, rows)
+    [parsed] = suite_of([expectation]).expectations
+    return pandas_agrees(parsed.rule, rows)
 
 
 # --- the two engines -------------------------------------------------------------------------
@@ -120,14 +120,14 @@ def the_same(ours, theirs, suite) -> None:
     """Compare what was found on one window, rule by rule."""
     assert ours.window == theirs.window
     assert theirs.engine == "spark"
-    for expectation, one, other in zip(suite.expectations, ours.findings, theirs.findings, strict=True):
-        context = f"{ours.engine}: {expectation.written}\nours   {one}\nSpark's {other}"
-        assert (one.rule, one.severity) == (other.rule, other.severity) == (expectation.name, expectation.severity)
-        assert one.success == other.success, context
-        assert (one.unexpected, one.considered) == (other.unexpected, other.considered), context
-        assert (one.error, one.observed is None) == (other.error, other.observed is None), context
-        if one.observed is not None:
-            assert one.observed == pytest.approx(other.observed, rel=1e-9), context
+    for expectation, our, other in zip(suite.expectations, ours.findings, theirs.findings, strict=True):
+        context = f"{ours.engine}: {expectation.written}\nours   {our}\nSpark's {other}"
+        assert (our.rule, our.severity) == (other.rule, other.severity) == (expectation.name, expectation.severity)
+        assert our.success == other.success, context
+        assert (our.unexpected, our.considered) == (other.unexpected, other.considered), context
+        assert (our.error, our.observed is None) == (other.error, other.observed is None), context
+        if our.observed is not None:
+            assert our.observed == pytest.approx(other.observed, rel=1e-9), context
 
 
 @pytest.mark.sample(1)
@@ -138,9 +138,9 @@ def test_a_report_made_with_pandas_is_that_of_spark(spark, tmp_path, seed):
     first = a_tame_table(rng)
     chosen: list[dict] = []
     while len(chosen) < EXPECTATIONS:
-        one = an_expectation(rng)
-        if agreed(one, first):
-            chosen.append({**one, "severity": rng.choice(["critical", "warning", "info"])})
+        candidate = an_expectation(rng)
+        if agreed(candidate, first):
+            chosen.append({**candidate, "severity": rng.choice(["critical", "warning", "info"])})
     suite = suite_of([*chosen, chosen[0]])  # written twice, judged twice
     published = windows_of(tmp_path / "t", [first, a_tame_table(rng), a_table(rng)])
 
@@ -149,8 +149,8 @@ def test_a_report_made_with_pandas_is_that_of_spark(spark, tmp_path, seed):
 
     assert len(ours) == len(theirs) == 3
     assert ours[0].engine == "pandas"
-    for one, other in zip(ours, theirs, strict=True):
-        the_same(one, other, suite)
+    for our, other in zip(ours, theirs, strict=True):
+        the_same(our, other, suite)
 
 
 @pytest.mark.parametrize("seed", range(100, 101), ids=lambda seed: f"seed{seed}")
@@ -161,9 +161,9 @@ def test_a_random_suite_gives_the_same_for_small_and_large_windows(spark, tmp_pa
     published = windows_of(tmp_path / "t", [a_table(rng), a_table(rng)])
     ours = judged_by(spark, suite, published, pandas_rows=ALL)
     theirs = judged_by(spark, suite, published, pandas_rows=0)
-    assert {one.engine for one in ours} == {"spark"}
-    for one, other in zip(ours, theirs, strict=True):
-        the_same(one, other, suite)
+    assert {judged.engine for judged in ours} == {"spark"}
+    for our, other in zip(ours, theirs, strict=True):
+        the_same(our, other, suite)
 
 
 IGNORED = (
@@ -229,15 +229,15 @@ def test_small_plain_windows_need_no_spark(tmp_path):
     """A session is opened when it is first used, which costs seconds."""
     published = windows_of(tmp_path / "t", [V, V])
     judged = judged_by(NoSpark(), suite_of([PLAIN]), published, pandas_rows=3)
-    assert [one.engine for one in judged] == ["pandas", "pandas"]
+    assert [window.engine for window in judged] == ["pandas", "pandas"]
 
 
 def test_windows_above_the_threshold_go_to_spark(spark, tmp_path):
     """One of exactly `pandas_rows` is small."""
     published = windows_of(tmp_path / "t", [V, pa.concat_tables([V, V]), V])
     judged = judged_by(spark, suite_of([PLAIN]), published, pandas_rows=3)
-    assert [(one.window.rows, one.engine) for one in judged] == [(3, "pandas"), (6, "spark"), (3, "pandas")]
-    assert [one.findings[0].considered for one in judged] == [3, 6, 3]
+    assert [(window.window.rows, window.engine) for window in judged] == [(3, "pandas"), (6, "spark"), (3, "pandas")]
+    assert [window.findings[0].considered for window in judged] == [3, 6, 3]
 
 
 def test_an_expectation_that_gates_refuse_is_judged_by_spark(spark, tmp_path):
@@ -245,7 +245,7 @@ def test_an_expectation_that_gates_refuse_is_judged_by_spark(spark, tmp_path):
     published = windows_of(tmp_path / "t", [V])
     [judged] = judged_by(spark, suite_of([PLAIN, MEDIAN]), published, pandas_rows=ALL)
     assert judged.engine == "spark"
-    assert [one.success for one in judged.findings] == [True, True]
+    assert [finding.success for finding in judged.findings] == [True, True]
     assert judged.findings[1].observed == 2.0
     assert judged.findings[1].rule == "s:2:expect_column_median_to_be_between(v)"
 
@@ -276,8 +276,8 @@ def test_a_rule_whose_column_is_missing_is_an_error_of_that_rule(spark, tmp_path
     [judged] = judged_by(spark, suite_of([PLAIN, *gone]), published, pandas_rows=pandas_rows)
     first, *missing = judged.findings
     assert (first.success, first.error) == (True, None)
-    for one in missing:
-        assert (one.success, "gone" in one.error) == (False, True)
+    for finding in missing:
+        assert (finding.success, "gone" in finding.error) == (False, True)
 
 
 def test_decimals_that_were_observed_are_numbers(spark, tmp_path):
@@ -285,14 +285,14 @@ def test_decimals_that_were_observed_are_numbers(spark, tmp_path):
     listed = [{"type": f"expect_column_{m}_to_be_between", "kwargs": {"column": "d"}} for m in ("sum", "mean", "max")]
     rows = pa.table({"d": pa.array([Decimal("1.50"), Decimal("2.50")], pa.decimal128(9, 2))})
     [judged] = judged_by(spark, suite_of(listed), windows_of(tmp_path / "t", [rows]), pandas_rows=ALL)
-    assert [(one.observed, one.shown) for one in judged.findings] == [(4.0, None), (2.0, None), (2.5, None)]
+    assert [(finding.observed, finding.shown) for finding in judged.findings] == [(4.0, None), (2.0, None), (2.5, None)]
 
 
 def test_severities_and_names_are_those_of_the_suite(spark, tmp_path):
     """In its order, also where two expectations are equal."""
     listed = [{**PLAIN, "severity": severity} for severity in ("info", "critical", "warning", "info")]
     [judged] = judged_by(spark, suite_of(listed), windows_of(tmp_path / "t", [V]), pandas_rows=ALL)
-    assert [(one.rule, one.severity) for one in judged.findings] == [
+    assert [(finding.rule, finding.severity) for finding in judged.findings] == [
         (f"s:{place}:expect_column_values_to_not_be_null(v)", severity)
         for place, severity in enumerate(("info", "critical", "warning", "info"), 1)
     ]
@@ -318,8 +318,8 @@ def test_regular_expressions_that_are_agreed_mean_the_same_to_java_and_python(sp
         regex = "".join(rng.choice(PIECES) for _ in range(rng.choice([1, 2, 3, 4, 6])))
         if len(tried) == 800:
             break
-        one = {"type": "expect_column_values_to_match_regex", "kwargs": {"column": "text", "regex": regex}}
-        if regex not in tried and agreed(one, rows):
+        expectation = {"type": "expect_column_values_to_match_regex", "kwargs": {"column": "text", "regex": regex}}
+        if regex not in tried and agreed(expectation, rows):
             tried.add(regex)
     assert len(tried) > 500
     java = spark._jvm.java.util.regex.Pattern
@@ -331,7 +331,7 @@ def test_regular_expressions_that_are_agreed_mean_the_same_to_java_and_python(sp
                 different.append((regex, text, by_java, by_python))
             if by_java is None or by_java != by_python:
                 break
-    assert sorted(different, key=lambda one: len(one[0])) == []
+    assert sorted(different, key=lambda difference: len(difference[0])) == []
 
 
 def _java(pattern, regex: str, text: str) -> bool | None:
@@ -419,12 +419,12 @@ def test_a_table_that_spark_has_rewritten_is_read(spark, tmp_path):
     """Its files may hold timestamps of 96 bits."""
     published = windows_of(tmp_path / "t", [V, V])
     [path, other] = DeltaTable(tmp_path / "t").file_uris()
-    for one in (path, other):
-        rows = spark.read.parquet(one).collect()
-        frame = spark.createDataFrame(rows, spark.read.parquet(one).schema).coalesce(1)
+    for uri in (path, other):
+        rows = spark.read.parquet(uri).collect()
+        frame = spark.createDataFrame(rows, spark.read.parquet(uri).schema).coalesce(1)
         frame.write.mode("overwrite").parquet(str(tmp_path / "fresh"))
         [written] = (tmp_path / "fresh").glob("part-*.parquet")
-        Path(one.removeprefix("file://")).write_bytes(written.read_bytes())
+        Path(uri.removeprefix("file://")).write_bytes(written.read_bytes())
     assert [(w.rows, rows["v"].to_pylist()) for w, rows in published.rows(9)] == [(3, [1, 2, 4])] * 2
     assert [published.frame(spark, w).count() for w in published.windows] == [3, 3]
 

@@ -129,8 +129,8 @@ def test_two_at_once_commit_a_run_once(results, cursor):
     """Threads with handles of their own, at a table that is not there yet."""
     handles = [Results(results.path) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        told = list(pool.map(lambda one: one.append(a_run(cursor=cursor), judged(0, 1)), handles))
-    assert sorted(told) == [False, False, False, True]
+        appended = list(pool.map(lambda handle: handle.append(a_run(cursor=cursor), judged(0, 1)), handles))
+    assert sorted(appended) == [False, False, False, True]
     assert runs_of(results) == {"r1": 4}
 
 
@@ -138,8 +138,8 @@ def test_different_runs_at_once_are_all_committed(results):
     """On windows that were picked they are in nobody's way."""
     names = [f"r{n}" for n in range(6)]
     with ThreadPoolExecutor(3) as pool:
-        told = list(pool.map(lambda name: Results(results.path).append(a_run(name), judged(0)), names))
-    assert told == [True] * 6
+        appended = list(pool.map(lambda name: Results(results.path).append(a_run(name), judged(0)), names))
+    assert appended == [True] * 6
     assert runs_of(results) == dict.fromkeys(names, 2)
 
 
@@ -147,8 +147,8 @@ def test_different_runs_on_the_same_new_windows_at_once_are_one(results):
     """Whoever is first has judged them; the others change nothing."""
     names = [f"r{n}" for n in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        told = list(pool.map(lambda name: Results(results.path).append(a_run(name, cursor=7), judged(0)), names))
-    assert sorted(told) == [False, False, False, True]
+        appended = list(pool.map(lambda name: Results(results.path).append(a_run(name, cursor=7), judged(0)), names))
+    assert sorted(appended) == [False, False, False, True]
     assert list(runs_of(results).values()) == [2]
 
 
@@ -332,8 +332,8 @@ def test_reports_that_compact_at_once_keep_each_row_once(results, monkeypatch):
     names = [f"r{n}" for n in range(9)]
     results.append(a_run("first"), [])
     with ThreadPoolExecutor(3) as pool:
-        told = list(pool.map(lambda name: Results(results.path).append(a_run(name), judged(0)), names))
-    assert told == [True] * 9
+        appended = list(pool.map(lambda name: Results(results.path).append(a_run(name), judged(0)), names))
+    assert appended == [True] * 9
     assert runs_of(results) == dict.fromkeys(names, 2)
 
 
@@ -475,7 +475,7 @@ def test_windows_of_a_report_that_was_overtaken_are_not_kept_for_the_data_docs(p
     assert report.verdict == "empty"
     assert runs_of(place.results) == {"r2": 2}
     kept = [json.loads(path.read_text()) for path in (place.folder / "newest").glob("*.json")]
-    assert [one["run"] for one in kept] == ["r2", "r2"]
+    assert [row["run"] for row in kept] == ["r2", "r2"]
 
 
 def test_a_crash_before_the_commit_loses_nothing(place, monkeypatch):
@@ -496,8 +496,8 @@ def test_reports_go_on_until_no_more_wait(place):
     place.report("r")
     for number in range(5):
         place.publish(number)
-    told = [(report.windows, report.more) for report in (place.report(f"r{n}") for n in range(4))]
-    assert told == [(2, True), (2, True), (1, False), (0, False)]
+    reported = [(report.windows, report.more) for report in (place.report(f"r{n}") for n in range(4))]
+    assert reported == [(2, True), (2, True), (1, False), (0, False)]
 
 
 def test_a_report_on_a_table_that_was_made_anew_judges_its_windows(place):
@@ -536,7 +536,7 @@ def test_a_run_keeps_its_newest_windows_for_the_data_docs(tmp_path, monkeypatch)
     for _ in range(2):
         docs.keep(tmp_path, "r2", "quality", NOW + 1, judged(*range(9)))
     kept = [json.loads(path.read_text()) for path in sorted(tmp_path.iterdir())]
-    assert [(one["run"], one["start"] // MINUTE) for one in kept][-3:] == [("r2", 6), ("r2", 7), ("r2", 8)]
+    assert [(row["run"], row["start"] // MINUTE) for row in kept][-3:] == [("r2", 6), ("r2", 7), ("r2", 8)]
     assert len(kept) <= 5
 
 

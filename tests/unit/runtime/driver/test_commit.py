@@ -55,9 +55,9 @@ class FakeReader:
 class FakeEngine:
     """Answer what `decide` asks: a gate that found what the test says, a source that has ended or not."""
 
-    def __init__(self, job: Job, found: Sequence[tuple[int | None, Verdict]] = (), *, ended: bool = False) -> None:
+    def __init__(self, job: Job, verdicts: Sequence[tuple[int | None, Verdict]] = (), *, ended: bool = False) -> None:
         self.graph = job.graph()
-        self.found = list(found)
+        self.found = list(verdicts)
         self.is_ended = ended
 
     def source(self, name: str) -> FakeReader:
@@ -76,12 +76,12 @@ def idle_job() -> Job:
 
 
 @pytest.mark.parametrize(
-    ("said", "idle"),
+    ("since", "idle"),
     [({}, True), ({"since": 60_000_000}, False)],
     ids=["by a driver that did not say when it began", "by one that did"],
 )
 def test_an_outage_makes_nothing_idle_once_offsets_say_when_the_driver_began(
-    said: dict[str, Any], *, idle: bool
+    since: dict[str, Any], *, idle: bool
 ) -> None:
     """SEMANTICS 2.4, F22: Offsets and Commits of an older release are read, and mean what they meant."""
     engine: Any = FakeEngine(idle_job())
@@ -96,10 +96,10 @@ def test_an_outage_makes_nothing_idle_once_offsets_say_when_the_driver_began(
         ranges={"s": {"start": {}, "end": {}, "span": None}},
         watermarks={"w": StepWatermarks(late=None, close=None)},
         limits={},
-        settings={"zero": 0, **said},
+        settings={"zero": 0, **since},
     )
-    found = decide(engine, offsets, before, BatchReceipts(), gates={}).fields["sources"]["s"]
-    assert found.partitions["0"] == PartitionProgress(highest=5, seen_at=1, idle=idle)
+    progress = decide(engine, offsets, before, BatchReceipts(), gates={}).fields["sources"]["s"]
+    assert progress.partitions["0"] == PartitionProgress(highest=5, seen_at=1, idle=idle)
 
 
 def older_commit() -> Commit:
@@ -183,17 +183,17 @@ OFFSETS = Offsets(
 
 def decided(
     on_fail: OnFail,
-    found: Verdict,
+    measured: Verdict,
     *,
     tables: OnFail | None = None,
-    said: str | None = None,
+    ruling: str | None = None,
     units: Sequence[tuple[int | None, Verdict]] | None = None,
 ) -> tuple[CommitDraft, BatchReceipts]:
     """Return the decision on one batch, after its accounting was found to hold."""
-    units = [(None, found)] if units is None else units
+    units = [(None, measured)] if units is None else units
     engine = FakeEngine(checked_job(on_fail, tables), units)
     outcome = checked_outcome(quarantine=on_fail is OnFail.QUARANTINE, units=[unit for unit, _ in units])
-    gates = {} if said is None else {OFFSETS.batch: said}
+    gates = {} if ruling is None else {OFFSETS.batch: ruling}
     decision = decide(engine, OFFSETS, None, outcome, gates=gates)  # type: ignore[arg-type]
     check_accounting(outcome, {})
     return decision, outcome
@@ -269,17 +269,17 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("said", "staged", "held", "fates"), SAID, ids=[s[0] for s in SAID])
+@pytest.mark.parametrize(("ruling", "staged", "held", "fates"), SAID, ids=[s[0] for s in SAID])
 def test_a_person_has_the_word_on_a_batch_that_the_gate_stopped(
-    said: str, staged: dict[str, list[str]], held: dict[str, list[str]], fates: dict[str, int]
+    ruling: str, staged: dict[str, list[str]], held: dict[str, list[str]], fates: dict[str, int]
 ) -> None:
     """SEMANTICS 11.5: `--gate N=publish|drop|hold` goes on from there."""
-    decision, outcome = decided(OnFail.STOP, verdict(ROW), said=said)
+    decision, outcome = decided(OnFail.STOP, verdict(ROW), ruling=ruling)
     assert decision.stopped == {}
     assert paths({k: v for k, v in decision.fields["staged"].items() if k == "out"}) == staged
     assert paths({k: v for k, v in decision.fields["held"].items() if k == "out"}) == held
     assert outcome.accounting["check:c"] == {"in": 10, **fates}
-    assert decision.fields["verdicts"][0]["action"] == {"publish": "publish", "drop": "drop", "hold": "hold"}[said]
+    assert decision.fields["verdicts"][0]["action"] == {"publish": "publish", "drop": "drop", "hold": "hold"}[ruling]
 
 
 def test_a_word_on_another_batch_changes_nothing() -> None:
@@ -288,7 +288,7 @@ def test_a_word_on_another_batch_changes_nothing() -> None:
     outcome = checked_outcome(quarantine=False)
     decision = decide(engine, OFFSETS, None, outcome, gates={3: "publish"})  # type: ignore[arg-type]
     assert list(decision.stopped) == ["c"]
-    decision, _ = decided(OnFail.DROP, verdict(ROW), said="publish")
+    decision, _ = decided(OnFail.DROP, verdict(ROW), ruling="publish")
     assert paths(decision.fields["staged"])["out"] == ["good"]
 
 
@@ -365,8 +365,8 @@ def test_state_that_no_task_changed_is_named_again() -> None:
 
 def test_the_watermark_never_goes_back() -> None:
     """SEMANTICS 2.1: a partition that appears later, with older rows, does not move it back."""
-    one = BatchReceipts(rows={"numbers": {"0": 1, "1": 1}}, highest={"numbers": {"0": 50_000_000, "1": 50_000_000}})
-    before = Commit(epoch=1, writer="w", timings={}, published={}, floor=0, **_windowed(one))
+    first = BatchReceipts(rows={"numbers": {"0": 1, "1": 1}}, highest={"numbers": {"0": 50_000_000, "1": 50_000_000}})
+    before = Commit(epoch=1, writer="w", timings={}, published={}, floor=0, **_windowed(first))
     lower = before.model_copy(update={"sources": {}})
     two = BatchReceipts(rows={"numbers": {"0": 1, "1": 1}}, highest={"numbers": {"0": 5_000_000, "1": 5_000_000}})
     assert _windowed(two, before=lower)["watermarks_out"] == {"w": 49_000_000}

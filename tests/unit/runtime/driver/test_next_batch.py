@@ -111,14 +111,14 @@ def planned(engine: FakeEngine, commit: Commit | None, *, now: int = 5 * S, **ot
 
 def test_the_first_batch_reads_from_the_beginning() -> None:
     """SEMANTICS 1.1: batch 0 has time zero + interval; nothing is read that is not fixed as a span."""
-    found = planned(FakeEngine(windowed_job(), {"s0": 3}), None, now=0)
-    assert found is not None
-    assert found.offsets is not None
-    assert (found.offsets.batch, found.offsets.time, found.offsets.settings["zero"]) == (0, S, 0)
+    plan = planned(FakeEngine(windowed_job(), {"s0": 3}), None, now=0)
+    assert plan is not None
+    assert plan.offsets is not None
+    assert (plan.offsets.batch, plan.offsets.time, plan.offsets.settings["zero"]) == (0, S, 0)
     first = {"start": None, "end": {"at": 2}, "span": {"from": 0, "to": 2}, "held_back": ["0"]}
-    assert found.offsets.ranges == {"s0": first}
-    assert (found.offsets.epoch, found.offsets.writer) == (7, "me")
-    assert {name: (m.late, m.close) for name, m in found.offsets.watermarks.items()} == {
+    assert plan.offsets.ranges == {"s0": first}
+    assert (plan.offsets.epoch, plan.offsets.writer) == (7, "me")
+    assert {name: (m.late, m.close) for name, m in plan.offsets.watermarks.items()} == {
         "w": (None, None),
         "x": (None, None),
     }
@@ -126,12 +126,12 @@ def test_the_first_batch_reads_from_the_beginning() -> None:
 
 def test_the_next_batch_goes_on_where_the_commit_ended() -> None:
     """SEMANTICS 2.2, 2.1: it closes by the last Commit's watermark; a chained step judges by the one before that."""
-    found = planned(FakeEngine(windowed_job(), {"s0": 3}), commit_of(2))
-    assert found is not None
-    assert found.offsets is not None
-    assert found.offsets.ranges == {"s0": {"start": {"at": 2}, "end": {"at": 3}, "span": {"from": 2, "to": 3}}}
-    assert (found.offsets.batch, found.offsets.time) == (4, 5 * S)
-    marks = found.offsets.watermarks
+    plan = planned(FakeEngine(windowed_job(), {"s0": 3}), commit_of(2))
+    assert plan is not None
+    assert plan.offsets is not None
+    assert plan.offsets.ranges == {"s0": {"start": {"at": 2}, "end": {"at": 3}, "span": {"from": 2, "to": 3}}}
+    assert (plan.offsets.batch, plan.offsets.time) == (4, 5 * S)
+    marks = plan.offsets.watermarks
     assert (marks["w"].late, marks["w"].close) == (5 * S, 5 * S)
     assert (marks["x"].late, marks["x"].close) == (2 * S, 4 * S)
     assert chained_steps(windowed_job().graph()) == {"x"}
@@ -139,34 +139,34 @@ def test_the_next_batch_goes_on_where_the_commit_ended() -> None:
 
 def test_missed_ticks_are_one_batch_and_counted() -> None:
     """SEMANTICS 1.3: merged, not queued."""
-    found = planned(FakeEngine(windowed_job(), {"s0": 3}), commit_of(2), now=9 * S)
-    assert found is not None
-    assert found.offsets is not None
-    assert found.offsets.time == 9 * S
-    assert found.merged == found.offsets.settings["merged_ticks"] == 4
+    plan = planned(FakeEngine(windowed_job(), {"s0": 3}), commit_of(2), now=9 * S)
+    assert plan is not None
+    assert plan.offsets is not None
+    assert plan.offsets.time == 9 * S
+    assert plan.merged == plan.offsets.settings["merged_ticks"] == 4
 
 
 def test_nothing_new_and_nothing_due_waits() -> None:
     """SEMANTICS 1.4: no empty batches."""
-    found = planned(FakeEngine(windowed_job(), {"s0": 2}), commit_of(2))
-    assert found is not None
-    assert found.offsets is None
-    assert found.wait > 0
+    plan = planned(FakeEngine(windowed_job(), {"s0": 2}), commit_of(2))
+    assert plan is not None
+    assert plan.offsets is None
+    assert plan.wait > 0
 
 
 def test_a_due_window_runs_a_batch_without_rows() -> None:
     """SEMANTICS 1.4, 2.2: at the next tick, reading nothing."""
-    found = planned(FakeEngine(windowed_job(), {"s0": 2}), commit_of(2, due={"w": 5 * S, "x": None}))
-    assert found is not None
-    assert found.offsets is not None
-    assert found.offsets.ranges == {"s0": {"start": {"at": 2}, "end": {"at": 2}, "span": None}}
+    plan = planned(FakeEngine(windowed_job(), {"s0": 2}), commit_of(2, due={"w": 5 * S, "x": None}))
+    assert plan is not None
+    assert plan.offsets is not None
+    assert plan.offsets.ranges == {"s0": {"start": {"at": 2}, "end": {"at": 2}, "span": None}}
 
 
 def test_a_window_that_ends_behind_the_watermark_is_not_due() -> None:
     """SEMANTICS 2.5: it closes when the watermark reaches its end, and not a microsecond before."""
-    found = planned(FakeEngine(windowed_job(), {"s0": 2}), commit_of(2, due={"w": 5 * S + 1, "x": None}))
-    assert found is not None
-    assert found.offsets is None
+    plan = planned(FakeEngine(windowed_job(), {"s0": 2}), commit_of(2, due={"w": 5 * S + 1, "x": None}))
+    assert plan is not None
+    assert plan.offsets is None
 
 
 def test_a_partition_that_becomes_idle_makes_a_batch_where_something_waits() -> None:
@@ -174,29 +174,29 @@ def test_a_partition_that_becomes_idle_makes_a_batch_where_something_waits() -> 
     engine = FakeEngine(windowed_job(idle=3), {"s0": 2})
     waiting = commit_of(2, due={"w": 10 * S, "x": None})
     for now, runs in ((6 * S, False), (7 * S, True)):
-        found = planned(engine, waiting, now=now, since=4 * S)
-        assert found is not None
-        assert (found.offsets is not None) is runs, now
-    found = planned(engine, commit_of(2), now=9 * S, since=4 * S)
-    assert found is not None
-    assert found.offsets is None
+        plan = planned(engine, waiting, now=now, since=4 * S)
+        assert plan is not None
+        assert (plan.offsets is not None) is runs, now
+    plan = planned(engine, commit_of(2), now=9 * S, since=4 * S)
+    assert plan is not None
+    assert plan.offsets is None
 
 
 def test_the_end_of_a_source_is_committed_once_and_then_the_job_is_done() -> None:
     """SEMANTICS 2.1: a bounded source that is read to its end; one more batch says so, and nothing ever comes."""
     engine = FakeEngine(windowed_job(), {"s0": 2}, frozenset({"s0"}))
-    found = planned(engine, commit_of(2))
-    assert found is not None
-    assert found.offsets is not None
+    plan = planned(engine, commit_of(2))
+    assert plan is not None
+    assert plan.offsets is not None
     assert planned(engine, commit_of(2, ended=True)) is None
 
 
 def test_an_empty_bounded_source_is_committed_too() -> None:
     """SEMANTICS 2.1: zero rows are an end as well."""
     engine = FakeEngine(windowed_job(), {"s0": 0}, frozenset({"s0"}))
-    found = planned(engine, None)
-    assert found is not None
-    assert found.offsets is not None
+    plan = planned(engine, None)
+    assert plan is not None
+    assert plan.offsets is not None
 
 
 def test_one_source_that_goes_on_keeps_the_job_alive() -> None:
@@ -207,19 +207,19 @@ def test_one_source_that_goes_on_keeps_the_job_alive() -> None:
         name: SourceProgress(position={"at": 2}, partitions={"0": partition}, ended=name == "s0")
         for name in ("s0", "s1")
     }
-    found = planned(engine, commit_of(2, sources=both))
-    assert found is not None
-    assert found.offsets is None
+    plan = planned(engine, commit_of(2, sources=both))
+    assert plan is not None
+    assert plan.offsets is None
 
 
 def test_available_now_reads_to_its_target_and_ends() -> None:
     """SEMANTICS 1.5: what comes after the start is left for the next run, in as many batches as the limits ask."""
     engine = FakeEngine(windowed_job(), {"s0": 9})
     target = {"s0": {"0": 4}}
-    found = planned(engine, commit_of(2), target=target)
-    assert found is not None
-    assert found.offsets is not None
-    assert found.offsets.ranges["s0"]["end"] == {"at": 4}
+    plan = planned(engine, commit_of(2), target=target)
+    assert plan is not None
+    assert plan.offsets is not None
+    assert plan.offsets.ranges["s0"]["end"] == {"at": 4}
     assert planned(engine, commit_of(4), target=target) is None
 
 
@@ -247,14 +247,14 @@ def test_a_run_ends_at_what_was_there_however_fast_the_source_grows(limit: int, 
     target = available(engine, None)
     assert (target, topic.asked) == ({"s0": {"a": 9, "b": 5}}, 1)
     commit, read, sizes = None, dict[str, int](), list[int]()
-    while (found := planned(engine, commit, target=target, drain=drain, limit=ReadLimit(rows=limit))) is not None:
-        assert found.offsets is not None
-        ranges = found.offsets.ranges["s0"]
+    while (plan := planned(engine, commit, target=target, drain=drain, limit=ReadLimit(rows=limit))) is not None:
+        assert plan.offsets is not None
+        ranges = plan.offsets.ranges["s0"]
         for name, (first, last, _) in (ranges["span"] or {}).items():  # type: ignore[union-attr, misc]
             assert first == read.get(name, 0)
             read[name] = last
         sizes.append(sum(last - first for first, last, _ in (ranges["span"] or {}).values()))  # type: ignore[union-attr, misc]
-        ended = "drain" in found.offsets.settings
+        ended = "drain" in plan.offsets.settings
         progress = SourceProgress(position=ranges["end"], partitions={}, ended=ended)  # type: ignore[arg-type]
         commit = commit_of(0, sources={"s0": progress})
     assert read == {"a": 9, "b": 5}
@@ -280,11 +280,11 @@ def partitions_of(**seen_at: int) -> dict[str, Any]:
 def test_what_a_batch_leaves_unread_stands_in_its_offsets() -> None:
     """SEMANTICS 2.4, 1.2: a partition that a limit held back; every run of the batch decides the same on idleness."""
     engine: Any = OfTopic(windowed_job(idle=3), Topic({"a": 9, "b": 3}))
-    found = planned(engine, commit_of(0, **partitions_of(a=4, b=4)), limit=ReadLimit(rows=1))
-    assert found is not None
-    assert found.offsets is not None
-    assert found.offsets.ranges["s0"]["held_back"] == ["a"]
-    assert found.offsets.settings["since"] == found.since == 5 * S, "the first batch of a driver begins the count"
+    plan = planned(engine, commit_of(0, **partitions_of(a=4, b=4)), limit=ReadLimit(rows=1))
+    assert plan is not None
+    assert plan.offsets is not None
+    assert plan.offsets.ranges["s0"]["held_back"] == ["a"]
+    assert plan.offsets.settings["since"] == plan.since == 5 * S, "the first batch of a driver begins the count"
 
 
 def test_a_driver_counts_idleness_from_its_own_beginning() -> None:
@@ -292,9 +292,9 @@ def test_a_driver_counts_idleness_from_its_own_beginning() -> None:
     engine: Any = OfTopic(windowed_job(idle=3), Topic({"a": 2, "b": 2}))
     commit = commit_of(0, **partitions_of(a=4, b=4))
     for since, now, runs in ((None, 3_600, False), (3_600 * S, 3_602, False), (3_600 * S, 3_603, True)):
-        found = planned(engine, commit, now=now * S, since=since)
-        assert found is not None
-        assert (found.offsets is not None) is runs, now
+        plan = planned(engine, commit, now=now * S, since=since)
+        assert plan is not None
+        assert (plan.offsets is not None) is runs, now
 
 
 def test_a_partition_that_is_gone_makes_a_batch_once() -> None:
@@ -302,10 +302,10 @@ def test_a_partition_that_is_gone_makes_a_batch_once() -> None:
     engine: Any = OfTopic(windowed_job(), Topic({"a": 2}))
     fields = partitions_of(a=4, b=4)
     fields["sources"] = {"s0": fields["sources"]["s0"].model_copy(update={"position": {"a": 2}})}
-    found = planned(engine, commit_of(0, **fields))
-    assert found is not None
-    assert found.offsets is not None
-    assert found.offsets.ranges["s0"]["gone"] == ["b"]
+    plan = planned(engine, commit_of(0, **fields))
+    assert plan is not None
+    assert plan.offsets is not None
+    assert plan.offsets.ranges["s0"]["gone"] == ["b"]
     known = fields["sources"]["s0"].partitions
     known["b"] = known["b"].model_copy(update={"gone": True})
     again = planned(engine, commit_of(0, **fields))
@@ -316,10 +316,10 @@ def test_a_partition_that_is_gone_makes_a_batch_once() -> None:
 def test_a_step_new_to_the_job_begins_at_the_beginning_of_time() -> None:
     """DESIGN 5: a new step starts empty, with no watermark of its own."""
     commit = commit_of(2, watermarks_out={"w": 5 * S}, watermarks_in={"w": 3 * S}, due={"w": None})
-    found = planned(FakeEngine(windowed_job(), {"s0": 3}), commit)
-    assert found is not None
-    assert found.offsets is not None
-    assert (found.offsets.watermarks["x"].late, found.offsets.watermarks["x"].close) == (None, None)
+    plan = planned(FakeEngine(windowed_job(), {"s0": 3}), commit)
+    assert plan is not None
+    assert plan.offsets is not None
+    assert (plan.offsets.watermarks["x"].late, plan.offsets.watermarks["x"].close) == (None, None)
 
 
 def test_a_drain_ends_the_sources_once_all_that_was_there_is_read() -> None:

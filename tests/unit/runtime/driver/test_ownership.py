@@ -36,14 +36,14 @@ class Busy(ManualClock):
 
 def owned(driver: Driver, slots: int) -> list[Offsets]:
     """Step a driver until so many Offsets are in its log, and return them."""
-    found: list[Offsets] = []
+    fixed: list[Offsets] = []
     for hook in driver.run():
         if (hook.stage, hook.when) == ("FixOffsets", "after"):
             assert driver.offsets is not None
-            found.append(driver.offsets)
-            if len(found) == slots:
+            fixed.append(driver.offsets)
+            if len(fixed) == slots:
                 break
-    return found
+    return fixed
 
 
 def test_rows_that_come_while_a_tick_is_waited_for_are_of_its_batch() -> None:

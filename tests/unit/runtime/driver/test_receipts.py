@@ -43,9 +43,9 @@ def state(
 ) -> dict[str, Any]:
     """Return what the task that owns a state partition of step `w` says."""
     manifest = None if checksum is None else {"path": f"m{checksum}", "size": 3, "checksum": checksum}
-    said = {"kind": "state", "step": "w", "partition": partition, "manifest": manifest, "due": due}
-    said |= {"counted_as": "window:w", "due_time": due_time, "counts": {"merged": merged}}
-    return {**said, "written": 10, "rewritten": 4, "size": 100, "fetched": fetched}
+    receipt = {"kind": "state", "step": "w", "partition": partition, "manifest": manifest, "due": due}
+    receipt |= {"counted_as": "window:w", "due_time": due_time, "counts": {"merged": merged}}
+    return {**receipt, "written": 10, "rewritten": 4, "size": 100, "fetched": fetched}
 
 
 def staged(
@@ -102,8 +102,8 @@ def test_files_are_kept_by_sink_and_check_with_their_unit() -> None:
 
 def test_measures_are_kept_by_check() -> None:
     """SEMANTICS 11.1: a verdict is made of what every task measured."""
-    said = {"kind": "measured", "check": "c", "rows": 3, "partial": {"a": "1"}}
-    outcome = collect([said, {**said, "rows": 4, "partial": {"a": "2"}}])
+    measured = {"kind": "measured", "check": "c", "rows": 3, "partial": {"a": "1"}}
+    outcome = collect([measured, {**measured, "rows": 4, "partial": {"a": "2"}}])
     assert outcome.measured == {"c": [{"a": "1"}, {"a": "2"}]}
     assert outcome.accounting == {"check:c": {"in": 7}}
 
@@ -198,16 +198,16 @@ def test_a_check_accounts_for_each_row(fates: dict[str, int]) -> None:
 
 def test_running_totals_add_up_batch_by_batch() -> None:
     """F44: the sums of all batches, and in how many most rows were late, or too far ahead."""
-    one = BatchReceipts(accounting={"source:s": {"read": 4, "quarantined": 3, "passed": 1}}, ahead={"s": 3})
+    first = BatchReceipts(accounting={"source:s": {"read": 4, "quarantined": 3, "passed": 1}}, ahead={"s": 3})
     window = {"rows": 5, "counted": 2, "late": 3}
     other = BatchReceipts(accounting={"source:s": {"read": 6, "quarantined": 1, "passed": 5}, "window:w": window})
     half = BatchReceipts(
         accounting={"window:w": {"rows": 2, "counted": 1, "late": 1}, "window:none": {"rows": 0, "late": 0}}
     )
-    found: dict[str, dict[str, int]] = {}
-    for outcome in (one, other, half):
-        found = totals(found, outcome)
-    assert found == {
+    running: dict[str, dict[str, int]] = {}
+    for outcome in (first, other, half):
+        running = totals(running, outcome)
+    assert running == {
         "source:s": {"read": 10, "quarantined": 4, "passed": 6, "too_far_ahead": 3},
         "window:w": {"rows": 7, "counted": 3, "late": 4},
         "window:none": {"rows": 0, "late": 0},

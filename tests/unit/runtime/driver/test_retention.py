@@ -213,12 +213,12 @@ def test_what_cannot_be_deleted_ends_no_driver(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(owner, what, denying)
     driver = sweeper(world, store)
     driver.log = Log(store, stride=4)
-    with capture_logs() as told:
+    with capture_logs() as events:
         for hook in driver.run():
             if (hook.stage, hook.when, hook.batch) == ("Purge", "after", 8):
                 denied, left = False, left_of(store, tmp_path)
     assert left_of(store, tmp_path) < left
-    warned = {(event["reason"], event["where"]) for event in told if event["event"] == "janitor.not_swept"}
+    warned = {(event["reason"], event["where"]) for event in events if event["event"] == "janitor.not_swept"}
     assert warned == {("[Errno 13] permission denied: 'this file'", "this file")}
     assert judge(ledger_of(world, store, GRAPH, finished=True)) == []
 
@@ -265,9 +265,9 @@ def test_runs_that_end_at_once_leave_a_log_that_does_not_grow(
     world, store = World(root=tmp_path, times=TIMES[:3], closed=False), Witness()
 
     def runs(number: int) -> int:
-        for one in range(number):
+        for run in range(number):
             driver = make_driver(
-                world, store, f"{number}-{one}", graph=GRAPH, settings=DriverSettings(keep=2, stop_at_end=True)
+                world, store, f"{number}-{run}", graph=GRAPH, settings=DriverSettings(keep=2, stop_at_end=True)
             )
             driver.log = Log(store, stride=16)
             run_to_end(driver)
@@ -279,8 +279,8 @@ def test_runs_that_end_at_once_leave_a_log_that_does_not_grow(
     few, many = runs(60), runs(240)
     assert many <= few + 16 + 8, "but for where the newest milestone and Compaction stand just now"
     assert many < saves + 16 + 5 * 8
-    found = recover(Log(store, stride=16))
-    assert (len(found.saves), found.problems) == (saves, ())
+    recovered = recover(Log(store, stride=16))
+    assert (len(recovered.saves), recovered.problems) == (saves, ())
 
 
 @pytest.mark.sample(4)
@@ -313,8 +313,8 @@ def test_starts_that_fail_one_after_the_other_leave_a_log_that_does_not_grow(
                 run_to_end(driver)
 
     def starts(number: int) -> int:
-        for one in range(number):
-            run(f"{number}-{one}", fails=True)
+        for start in range(number):
+            run(f"{number}-{start}", fails=True)
         return sum(int(path[4:]) % 16 > 0 for path in store.list("log"))
 
     run("first", fails=False)

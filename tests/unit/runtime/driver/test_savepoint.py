@@ -24,13 +24,13 @@ def anybody(_view: View) -> None:
 @pytest.fixture
 def log() -> Log:
     """Batches 0 to 3, left by a driver that had published batch 3 in one sink."""
-    found = Log(MemoryStore())
-    owned = own(found)
+    filled = Log(MemoryStore())
+    owned = own(filled)
     for batch in range(4):
         owned.append(offsets(batch))
         owned.append(commit(batch))
     leave(owned)
-    return found
+    return filled
 
 
 def entries(log: Log) -> list:
@@ -76,7 +76,7 @@ def test_a_name_is_given_once(log: Log, *, again: bool) -> None:
     with pytest.raises(CannotSave, match=r"saved checkpoint 'first' already; the names in use are \['first'"):
         save_at_rest(log, "first", ME, anybody)
     after = recover(log)
-    assert {name: found.batch for name, found in after.saves.items()} == {
+    assert {name: save.batch for name, save in after.saves.items()} == {
         "first": 3,
         **({"second": 4} if again else {}),
     }
@@ -141,7 +141,7 @@ def test_a_name_is_deleted_at_rest_and_free_again(log: Log) -> None:
     with pytest.raises(CannotRestore, match="'first' was never saved"):
         find_restorable(after, saved="first")
     assert save_at_rest(log, "first", ME, anybody).commit.batch == before.batch
-    for name, said in (("other", "there is no saved checkpoint 'other'"), ("../x", "'../x'")):
-        with pytest.raises((CannotSave, JobError), match=said):
+    for name, message in (("other", "there is no saved checkpoint 'other'"), ("../x", "'../x'")):
+        with pytest.raises((CannotSave, JobError), match=message):
             unsave_at_rest(log, name, ME, anybody)
     assert list(recover(log).saves) == ["first"]

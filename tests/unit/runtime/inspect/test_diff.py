@@ -70,7 +70,7 @@ def make_job(
     return job
 
 
-def found(job: Job, root: Path, *, running: bool, drop: tuple[str, ...] = ()) -> list[Finding]:
+def findings_of(job: Job, root: Path, *, running: bool, drop: tuple[str, ...] = ()) -> list[Finding]:
     """Return what a diff finds."""
     folder = root / "changed"
     recovered = recover(Log(LocalStore(folder)))
@@ -184,7 +184,7 @@ def start(job: Job, root: Path, drop: tuple[str, ...] = ()) -> None:
 def test_a_diff_says_what_a_start_does(what: str, checkpoints: tuple[Path, Path], tmp_path: Path) -> None:
     """Before the driver that runs is stopped; the job of before goes on wherever another was refused."""
     change, (running, left) = CHANGES[what], checkpoints
-    findings = found(make_job(**change.change), running, running=True, drop=change.drop)
+    findings = findings_of(make_job(**change.change), running, running=True, drop=change.drop)
     fates = {finding.name: finding.fate for finding in findings}
     assert {name: fates[name] for name in change.fates} == change.fates
     assert change.says in " / ".join("; ".join(finding.says) for finding in findings)
@@ -221,7 +221,9 @@ def test_behind_a_driver_that_was_killed_it_says_so_too(
         h.crash_after(stage)
         with pytest.raises(Crashed):
             h.batch({"orders": ROWS})
-        refusals = [f.refusal for f in found(make_job(**change), tmp_path, running=False) if f.refusal is not None]
+        refusals = [
+            f.refusal for f in findings_of(make_job(**change), tmp_path, running=False) if f.refusal is not None
+        ]
         assert bool(refusals) == bool(refused)
         if refused is None:
             h.restart(make_job(**change))
@@ -238,7 +240,7 @@ def test_a_first_batch_that_was_begun_is_given_up_with_nothing(tmp_path: Path) -
         h.crash_after("FixOffsets")
         with pytest.raises(Crashed):
             h.batch({"orders": ROWS})
-        refusals = [f.refusal for f in found(make_job(source="renamed"), tmp_path, running=False)]
+        refusals = [f.refusal for f in findings_of(make_job(source="renamed"), tmp_path, running=False)]
         assert "--from empty" in str(refusals)
         with pytest.raises(StepsChanged):
             h.restart(make_job(source="renamed"))
@@ -273,12 +275,12 @@ def test_a_sink_whose_table_takes_other_columns_is_found(tmp_path: Path) -> None
     with Harness(job, tmp_path / "root") as h:
         h.batch({"orders": ROWS})
         other = {"table": tmp_path / "table", "columns": ("user",)}
-        findings = {f.name: f for f in found(make_job(**other), tmp_path / "root", running=True)}
+        findings = {f.name: f for f in findings_of(make_job(**other), tmp_path / "root", running=True)}
         assert (findings["raw"].fate, type(findings["raw"].refusal)) == (UNFIT, SinkSchemaMismatch)
         with pytest.raises(SinkSchemaMismatch) as raised:
             h.restart(make_job(**other))
         assert str(raised.value) == str(findings["raw"].refusal)
-        findings = {f.name: f for f in found(make_job(table=tmp_path / "new"), tmp_path / "root", running=True)}
+        findings = {f.name: f for f in findings_of(make_job(table=tmp_path / "new"), tmp_path / "root", running=True)}
         assert (findings["raw"].refusal, (tmp_path / "new").exists()) == (None, False)
 
 
@@ -289,7 +291,7 @@ def test_state_that_cannot_be_read_is_found_beside_the_rest(tmp_path: Path) -> N
         h.restart()
         for path in (tmp_path / "changed" / "state" / "w").glob("*/*.json"):
             path.unlink()
-        findings = {f.name: f for f in found(make_job(), tmp_path, running=True)}
+        findings = {f.name: f for f in findings_of(make_job(), tmp_path, running=True)}
         assert (findings["w"].fate, type(findings["w"].refusal)) == (UNFIT, StateMissing)
         assert (findings["seen"].fate, findings["seen"].refusal) == (KEPT, None)
         with pytest.raises(StateMissing):
@@ -323,7 +325,7 @@ def test_a_diff_shows_how_duplicates_and_joins_have_changed(
     """What a start accepts is shown, and what it rejects is what the diff says (decisions 96 and 97)."""
     with Harness(pairs_job(), tmp_path) as h:
         h.batch({"orders": ROWS})
-    findings = found(pairs_job(**change), tmp_path, running=False)
+    findings = findings_of(pairs_job(**change), tmp_path, running=False)
     assert says in " / ".join("; ".join(finding.says) for finding in findings)
     refused = [finding.refusal for finding in findings if finding.refusal is not None]
     assert len(refused) == (refusal is not None)

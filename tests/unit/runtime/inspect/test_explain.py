@@ -41,8 +41,8 @@ def sections(tmp_path):
 
 def test_every_step_is_named_with_its_line(sections):
     """In the order of the graph."""
-    said = [text for _, text in sections["Steps"]]
-    assert said[:7] == [
+    texts = [text for _, text in sections["Steps"]]
+    assert texts[:7] == [
         "source left: MemorySource, event time t, at most 30 min out of order",
         "source right: MemorySource, event time t, at most 0 ms out of order",
         "union of left and right",
@@ -51,12 +51,12 @@ def test_every_step_is_named_with_its_line(sections):
         "select user, w",
         "transform plain: identity",
     ]
-    assert said[7] == (
+    assert texts[7] == (
         "window hourly: 1 h every 10 min, by user, 4 state partitions, late rows to too_late; "
         "n = count(), total = sum(w)"
     )
-    assert said[8:11] == ["check quality: on failure quarantine", said[9], "quarantine of quality"]
-    assert said[11:] == ["sink bad: memory", "late rows too_late", "sink late: console"]
+    assert texts[8:11] == ["check quality: on failure quarantine", texts[9], "quarantine of quality"]
+    assert texts[11:] == ["sink bad: memory", "late rows too_late", "sink late: console"]
     lines = [int(place.rpartition(":")[2]) for place, _ in sections["Steps"]]
     assert all(place.rpartition(":")[0].endswith("test_explain.py") for place, _ in sections["Steps"])
     assert lines == sorted(lines)
@@ -85,11 +85,11 @@ def test_the_plan_of_the_batch_is_the_one_that_is_built(sections):
 
 def test_each_path_from_a_source_to_a_sink_has_a_guarantee(tmp_path):
     """At least once where the sink cannot tell what it has, and why; through quarantine and late streams too."""
-    found = {(g.source, g.sink): g for g in guarantees(everything(tmp_path).graph())}
-    assert set(found) == {(source, sink) for source in ("left", "right") for sink in ("out", "bad", "late")}
-    assert {path[1]: g.exactly_once for path, g in found.items()} == {"out": True, "bad": True, "late": False}
-    assert str(found["left", "late"]).startswith("at least once: Console cannot tell whether it has a batch already")
-    assert str(found["left", "out"]).startswith("exactly once: Delta shows each batch once")
+    by_way = {(g.source, g.sink): g for g in guarantees(everything(tmp_path).graph())}
+    assert set(by_way) == {(source, sink) for source in ("left", "right") for sink in ("out", "bad", "late")}
+    assert {path[1]: g.exactly_once for path, g in by_way.items()} == {"out": True, "bad": True, "late": False}
+    assert str(by_way["left", "late"]).startswith("at least once: Console cannot tell whether it has a batch already")
+    assert str(by_way["left", "out"]).startswith("exactly once: Delta shows each batch once")
 
 
 class Closed(MemorySink):
@@ -118,5 +118,5 @@ def test_a_window_without_key_is_one_partition():
     job = Job("global")
     rows = job.source("s", MemorySource(ROWS), event_time="t", max_out_of_order=seconds(0))
     rows.window("all", Sliding(hours(1), every=hours(1)).drop_late()).aggregate(n=agg.count()).write("o", MemorySink())
-    said = [text for s in explain_graph(job.graph()) for _, text in s.rows]
-    assert "window all: 1 h, no key, 1 state partition, late rows dropped and counted; n = count()" in said
+    texts = [text for s in explain_graph(job.graph()) for _, text in s.rows]
+    assert "window all: 1 h, no key, 1 state partition, late rows dropped and counted; n = count()" in texts

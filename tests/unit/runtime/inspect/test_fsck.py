@@ -31,7 +31,7 @@ def state_files(site: Site) -> list[Path]:
     return sorted((site.world.root / "state").glob("*/*/*.*"))
 
 
-def found(site: Site) -> Verified:
+def verified(site: Site) -> Verified:
     """Verify it."""
     assert site.world.root is not None
     return verify(Log(site.store), site.world.root)
@@ -39,11 +39,11 @@ def found(site: Site) -> Verified:
 
 def test_what_is_whole_has_no_problems(site: Site) -> None:
     """All of it was read: each file of state that a kept batch names."""
-    told = found(site)
-    assert told.problems == ()
-    assert told.batches == 3
-    assert told.files == len(state_files(site))
-    assert told.size == sum(path.stat().st_size for path in state_files(site))
+    report = verified(site)
+    assert report.problems == ()
+    assert report.batches == 3
+    assert report.files == len(state_files(site))
+    assert report.size == sum(path.stat().st_size for path in state_files(site))
 
 
 @pytest.mark.sample(seconds=15)
@@ -56,12 +56,12 @@ def test_a_flipped_byte_of_the_state_is_found_and_named(site: Site) -> None:
         data = path.read_bytes()
         for at, changed in flips(data, 7):
             path.write_bytes(changed)
-            told = found(site).problems
-            assert any(path.name in problem or path.stem in problem for problem in told), f"byte {at} of {path}"
+            problems = verified(site).problems
+            assert any(path.name in problem or path.stem in problem for problem in problems), f"byte {at} of {path}"
             flipped += 1
         path.write_bytes(data)
     assert flipped > 100
-    assert found(site).problems == ()
+    assert verified(site).problems == ()
 
 
 @pytest.mark.fault("F14")
@@ -76,10 +76,10 @@ def test_what_damaged_state_means_depends_on_whether_it_is_in_force(site: Site) 
         path = site.world.root / "state" / step / partition / ref.path
         data = path.read_bytes()
         path.write_bytes(data[:-1])
-        means = [f.means for f in found(site).findings if f.what.startswith(f"batch {batch}:")]
+        means = [f.means for f in verified(site).findings if f.what.startswith(f"batch {batch}:")]
         if batch == newest:
             assert all(
-                "the job stops when it reads it; restore with --from batch=N to one of" in said for said in means
+                "the job stops when it reads it; restore with --from batch=N to one of" in meaning for meaning in means
             )
         else:
             assert f"batch {batch} cannot be restored; the job continues" in means
@@ -93,9 +93,9 @@ def test_a_file_of_state_that_is_gone_or_cut_short_is_found(site: Site) -> None:
     for path in state_files(site):
         data = path.read_bytes()
         path.unlink()
-        assert any(path.name in problem for problem in found(site).problems)
+        assert any(path.name in problem for problem in verified(site).problems)
         path.write_bytes(data[:-1])
-        assert any(path.name in problem for problem in found(site).problems)
+        assert any(path.name in problem for problem in verified(site).problems)
         path.write_bytes(data)
 
 
@@ -108,7 +108,7 @@ def test_a_flipped_byte_of_any_entry_is_found(site: Site) -> None:
         data = store._files[path]
         for at, changed in flips(data, 31):
             store._files[path] = changed
-            assert any(path in problem for problem in found(site).problems), f"byte {at} of {path}"
+            assert any(path in problem for problem in verified(site).problems), f"byte {at} of {path}"
         store._files[path] = data
 
 
@@ -119,12 +119,12 @@ def test_an_entry_that_is_gone_and_should_be_there_is_found(site: Site) -> None:
     for path in sorted(path for path in store._files if path.startswith("log/"))[:-1]:
         data = store._files.pop(path)
         try:
-            told = found(site).problems
+            problems = verified(site).problems
         except PenstockError:
-            told = ("it cannot even be begun",)
+            problems = ("it cannot even be begun",)
         store._files[path] = data
-        assert told, path
-    assert found(site).problems == ()
+        assert problems, path
+    assert verified(site).problems == ()
 
 
 def test_the_same_bytes_are_read_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_the_same_bytes_are_read_once(site: Site, monkeypatch: pytest.MonkeyPatc
     opened = []
     real = module.open_section
     monkeypatch.setattr(module, "open_section", lambda *args: opened.append(args[:2]) or real(*args))
-    found(site)
+    verified(site)
     assert len(opened) == len(set(opened))
     named = [piece for m in manifests(site) for chain in m.chains.values() for run in chain for piece in run.pieces]
     assert len(opened) < len(named)

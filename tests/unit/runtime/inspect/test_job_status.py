@@ -53,9 +53,9 @@ class Place:
         return read_status(self.settings, "orders", self.clock)
 
     def kept(self):
-        found = kept_checkpoints(self.settings, "orders")
-        assert found is not None
-        return found[0]
+        checkpoints = kept_checkpoints(self.settings, "orders")
+        assert checkpoints is not None
+        return checkpoints[0]
 
 
 @pytest.fixture
@@ -76,12 +76,12 @@ def test_a_driver_that_beats_is_running(place):
     place.batch(0, watermarks_out={"w": 60_000_000})
     place.owned.append(offsets(1))
     place.says(ms=12.5, left={"s": 70})
-    found = place.status()
-    assert (found.state, found.holder, found.epoch) == (JobState.RUNNING, ELSEWHERE, 1)
-    assert (found.last.batch, found.next_batch, found.pending) == (0, 1, True)
-    assert (found.watermarks, found.heartbeat_age) == ({"w": 60_000_000}, 1.0)
-    assert (found.record["ms"], found.record["left"]) == (12.5, {"s": 70})
-    assert json.loads(json.dumps(found.to_json()))["state"] == "running"
+    status = place.status()
+    assert (status.state, status.holder, status.epoch) == (JobState.RUNNING, ELSEWHERE, 1)
+    assert (status.last.batch, status.next_batch, status.pending) == (0, 1, True)
+    assert (status.watermarks, status.heartbeat_age) == ({"w": 60_000_000}, 1.0)
+    assert (status.record["ms"], status.record["left"]) == (12.5, {"s": 70})
+    assert json.loads(json.dumps(status.to_json()))["state"] == "running"
 
 
 @pytest.mark.parametrize("age", [None, 10.0, 3_600.0])
@@ -114,8 +114,8 @@ def test_a_driver_that_left_says_why(place, reason, state):
     place.batch(0)
     place.leave(reason)
     place.says()
-    found = place.status()
-    assert (found.state, found.holder) == (state, None)
+    status = place.status()
+    assert (status.state, status.holder) == (state, None)
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_a_driver_that_failed_says_with_what(place, code, state):
     """A retry may help with exit code 75 only."""
     place.begin()
     place.says(state="failed", exit_code=code, error={"code": "PEN-X", "what": "it broke"})
-    found = place.status()
-    assert (found.state, found.error) == (state, {"code": "PEN-X", "what": "it broke"})
+    status = place.status()
+    assert (status.state, status.error) == (state, {"code": "PEN-X", "what": "it broke"})
 
 
 GIVEN_UP = [
@@ -150,8 +150,8 @@ def test_the_record_of_another_driver_does_not_count(place):
     place.begin()
     place.says(state="failed", exit_code=78)
     place.begin(holder_name(), "w2")
-    found = place.status()
-    assert (found.state, found.error, found.epoch) == (JobState.SILENT, None, 2)
+    status = place.status()
+    assert (status.state, status.error, status.epoch) == (JobState.SILENT, None, 2)
 
 
 def test_damage_in_the_log_needs_a_person_and_is_shown(place):
@@ -161,9 +161,9 @@ def test_damage_in_the_log_needs_a_person_and_is_shown(place):
         place.batch(batch)
     (place.root / "orders" / "log" / "000000000004").write_bytes(b"")
     place.says()
-    found = place.status()
-    assert found.state is JobState.NEEDS_PERSON
-    assert (found.error["code"], found.error["where"]) == ("PEN-CKP-001", "log/000000000004")
+    status = place.status()
+    assert status.state is JobState.NEEDS_PERSON
+    assert (status.error["code"], status.error["where"]) == ("PEN-CKP-001", "log/000000000004")
 
 
 def test_held_batches_and_a_restore_are_shown(place):
@@ -173,8 +173,8 @@ def test_held_batches_and_a_restore_are_shown(place):
     place.batch(0, watermarks_out={"w": 1})
     place.batch(1, held={"out": [file]}, watermarks_out={"w": 2})
     place.owned.append(Restore(epoch=1, writer="w1", batch=0, source="batch", saved=None, partitions=None))
-    found = place.status()
-    assert (found.held, found.last.batch, found.goes_on_from, found.watermarks) == ((1,), 1, 0, {"w": 1})
+    status = place.status()
+    assert (status.held, status.last.batch, status.goes_on_from, status.watermarks) == ((1,), 1, 0, {"w": 1})
     assert [(p.report.batch, p.undone) for p in place.kept()] == [(0, False), (1, True)]
 
 

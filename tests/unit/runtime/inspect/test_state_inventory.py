@@ -49,28 +49,28 @@ def test_rows_and_bytes_are_those_of_all_partitions(tmp_path: Path) -> None:
     """By step, and together."""
     done = with_state(tmp_path, 4)
     more = written(tmp_path, 4, step="seen", rows=1, size=10)
-    found = StoredStates(tmp_path).of(done.model_copy(update={"state": {**done.state, "seen": {"0": more}}}))
-    assert found.steps == {"w": StepState(rows=14, size=200), "seen": StepState(rows=1, size=10)}
-    assert (found.rows, found.size, found.trouble) == (15, 210, None)
-    assert found.to_json()["steps"] == {
+    stored = StoredStates(tmp_path).of(done.model_copy(update={"state": {**done.state, "seen": {"0": more}}}))
+    assert stored.steps == {"w": StepState(rows=14, size=200), "seen": StepState(rows=1, size=10)}
+    assert (stored.rows, stored.size, stored.trouble) == (15, 210, None)
+    assert stored.to_json()["steps"] == {
         "w": {"stored_rows": 14, "bytes": 200},
         "seen": {"stored_rows": 1, "bytes": 10},
     }
 
 
 @pytest.mark.parametrize(
-    ("pattern", "harm", "said"),
+    ("pattern", "harm", "reason"),
     [("*.json", Path.unlink, "json is gone"), ("*.arrow", Path.unlink, "arrow is gone")],
     ids=["a manifest", "a segment"],
 )
-def test_what_is_gone_is_named(pattern: str, harm, said: str, tmp_path: Path) -> None:
+def test_what_is_gone_is_named(pattern: str, harm, reason: str, tmp_path: Path) -> None:
     """A manifest that is there does not make up for the files it names."""
     done = with_state(tmp_path, 4)
     harm(next((tmp_path / "state" / "w" / "1").glob(pattern)))
     trouble = StoredStates(tmp_path).of(done).trouble
     assert trouble is not None
     assert trouble.startswith("state/w/1/")
-    assert trouble.endswith(said)
+    assert trouble.endswith(reason)
 
 
 def test_a_manifest_that_is_damaged_is_no_state_to_go_back_to(tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ def test_a_manifest_that_is_damaged_is_no_state_to_go_back_to(tmp_path: Path) ->
     done = with_state(tmp_path, 4)
     path = next((tmp_path / "state" / "w" / "1").glob("*.json"))
     path.write_bytes(path.read_bytes()[:-3])
-    found = StoredStates(tmp_path).of(done)
-    assert (found.rows, found.trouble) == (7, f"state/w/1/{path.name} is damaged")
+    stored = StoredStates(tmp_path).of(done)
+    assert (stored.rows, stored.trouble) == (7, f"state/w/1/{path.name} is damaged")
 
 
 def test_the_list_has_kept_and_saved_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,8 +102,8 @@ def test_the_list_has_kept_and_saved_checkpoints(tmp_path: Path, monkeypatch: py
     assert lines[0][-5:] == ["rows", "state", "MiB", "watermark", "restorable"]
     assert (lines[1][0], lines[1][8:10], lines[1][-4:]) == ("0", ["6", "0.00"], ["yes", "(only", "as", "first)"])
     assert (lines[2][0], lines[2][8:10], lines[2][-2:]) == ("1", ["8", "0.00"], ["is", "gone"])
-    told = json.loads(CliRunner().invoke(app, ["checkpoints", "orders", "--json"]).stdout)["checkpoints"]
-    assert [(c["batch"], c["kept"], c["restorable"], c["state"]["stored_rows"]) for c in told] == [
+    listed = json.loads(CliRunner().invoke(app, ["checkpoints", "orders", "--json"]).stdout)["checkpoints"]
+    assert [(c["batch"], c["kept"], c["restorable"], c["state"]["stored_rows"]) for c in listed] == [
         (0, False, True, 6),
         (1, True, False, 8),
     ]

@@ -42,9 +42,9 @@ def test_what_is_read_is_what_the_job_keeps(tmp_path, form):
         for batch in list(kept)[2:5]:
             assert as_rows(read(tmp_path, "restored", "step", at=batch).to_pylist()) == kept[batch]
         ref = newest.snapshots["step"]
-        found = as_rows(read(tmp_path, "restored", "step", at=f"snapshot={ref.version}").to_pylist())
+        table_rows = as_rows(read(tmp_path, "restored", "step", at=f"snapshot={ref.version}").to_pylist())
         if form != "odd":  # whose intervals are microseconds in the table
-            assert found == as_rows(read(tmp_path, "restored", "step", at=ref.batch).to_pylist())
+            assert table_rows == as_rows(read(tmp_path, "restored", "step", at=ref.batch).to_pylist())
         if form == "update":
             some = read(tmp_path, "restored", "step", where=pc.field("n") > 5).to_pylist()
             assert as_rows(some) == [row for row in kept[newest.batch] if dict(row)["n"] > 5]
@@ -119,8 +119,8 @@ def test_the_command_prints_a_page_csv_or_json(project):
     assert page.output.splitlines()[-1].startswith("and more than these 3")
     rows = list(csv.DictReader(io.StringIO(asked(project, "--csv").output)))
     assert {row["k"]: int(row["n"]) for row in rows} == {**{f"k{n}": n for n in range(9)}, "k1": 101, "null": 50}
-    told = [json.loads(line) for line in asked(project, "--json", "--where", "n>=8").output.splitlines()]
-    assert {row["k"]: row["n"] for row in told} == {"k8": 8, "k1": 101, None: 50}
+    printed = [json.loads(line) for line in asked(project, "--json", "--where", "n>=8").output.splitlines()]
+    assert {row["k"]: row["n"] for row in printed} == {"k8": 8, "k1": 101, None: 50}
     then = [json.loads(line) for line in asked(project, "--json", "--at", "0", "--where", "k=k1").output.splitlines()]
     assert then == [{"k": "k1", "n": 1, "_expires": None}]
     assert json.loads(asked(project, "--json", "--where", "k=null").output)["n"] == 50
@@ -129,7 +129,7 @@ def test_the_command_prints_a_page_csv_or_json(project):
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (["--where", "nothing"], "'nothing' is not COLUMN=VALUE"),
         (["--where", "m=1"], "there is no column 'm'; there is k, n, _expires"),
@@ -137,11 +137,11 @@ def test_the_command_prints_a_page_csv_or_json(project):
         (["--at", "yesterday"], "is none of last"),
     ],
 )
-def test_what_was_asked_wrongly_is_said(project, more, said):
+def test_what_was_asked_wrongly_is_said(project, more, message):
     """With exit code 2, as for all of the command line."""
     done = asked(project, *more)
     assert done.exit_code == 2
-    assert said in " ".join(done.output.split())
+    assert message in " ".join(done.output.split())
 
 
 def test_data_checkpoints_are_listed_with_what_goes_back_to_them(project):
@@ -153,8 +153,8 @@ def test_data_checkpoints_are_listed_with_what_goes_back_to_them(project):
     def listed(*more):
         return CliRunner().invoke(app, ["checkpoints", "restored", "--project", str(project), *more]).output
 
-    told = json.loads(listed("--json"))["snapshots"]
-    assert [one["steps"]["step"] for one in told[:1]] == [{"version": 0, "rows": 10}]
+    listed_versions = json.loads(listed("--json"))["snapshots"]
+    assert [snapshot["steps"]["step"] for snapshot in listed_versions[:1]] == [{"version": 0, "rows": 10}]
     assert "snapshot=step@0" in listed()
 
 
@@ -185,6 +185,6 @@ def test_partitions_of_before_a_column_was_added_have_nulls_in_it(tmp_path):
         h.batch({"rows": [{"k": f"k{n}", "v": n} for n in range(12)]})
         h.restart(job("n long, w long, m string"))
         h.batch({"rows": [{"k": "k1", "v": 5}]})
-        found = read(tmp_path, "restored", "step")
-        assert found["m"].null_count == 12
-        assert as_rows(found.to_pylist()) == as_rows(h.state("step"))
+        table_rows = read(tmp_path, "restored", "step")
+        assert table_rows["m"].null_count == 12
+        assert as_rows(table_rows.to_pylist()) == as_rows(h.state("step"))

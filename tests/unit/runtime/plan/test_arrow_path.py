@@ -154,8 +154,8 @@ def job_of(step: Callable[[Stream], Stream], *, keyed: tuple[str, ...]) -> Job:
         "w_out", MemorySink()
     )
     job.late("late").write("late_out", MemorySink())
-    said = {"state": "n int", "output": "what string, rows int", "timeout": idle(seconds(1))}
-    rows.key_by(*keyed).map_with_state("f", seen, **said).write("f_out", MemorySink())
+    options = {"state": "n int", "output": "what string, rows int", "timeout": idle(seconds(1))}
+    rows.key_by(*keyed).map_with_state("f", seen, **options).write("f_out", MemorySink())
     return job
 
 
@@ -193,16 +193,16 @@ def test_both_ways_give_the_same(tmp_path: Path, keyed: tuple[str, ...], way: st
     results = []
     for before, after in ((through_sql, through_sql), WAYS[way]):
         root = tmp_path / f"{before.__name__}-{after.__name__}"
-        found: dict[str, list[str]] = {}
+        output: dict[str, list[str]] = {}
         for step, batches in ((before, BATCHES[:2]), (after, BATCHES[2:])):
             with Harness(job_of(step, keyed=keyed), root) as harness:
                 for batch in batches:
                     harness.batch({"rows": batch})
                 for name, rows in shown(harness).items():
-                    found.setdefault(name, []).extend(rows)
+                    output.setdefault(name, []).extend(rows)
                 commit = harness.commit()
         counted = {what: count for what, count in commit.accounting.items() if not what.startswith("filter")}
-        results.append((found, commit.sources["rows"].partitions, commit.watermarks_out, counted))
+        results.append((output, commit.sources["rows"].partitions, commit.watermarks_out, counted))
     assert results[0] == results[1]
     assert all(results[0][0][name] for name in ("raw", "w_out", "late_out", "f_out"))
 
@@ -218,7 +218,9 @@ def test_branches_of_one_source_go_their_own_ways_and_meet_again(tmp_path: Path)
     with Harness(job, tmp_path / "root") as harness:
         harness.batch({"rows": [row("a", None, n, float(n)) for n in (1, 2, 3)]})
         closed = harness.batch({"rows": [row("b", None, 1, 30.0)]})["w_out"]
-    assert [(one["user"], one["c"], one["s"], one["first"], one["last"]) for one in closed] == [("a", 5, 11, 1, 3)]
+    assert [(window["user"], window["c"], window["s"], window["first"], window["last"]) for window in closed] == [
+        ("a", 5, 11, 1, 3)
+    ]
 
 
 def job_with(stream: Stream, job: Job) -> Job:
@@ -287,19 +289,19 @@ class Sliced(Source, SplitReader):
 @pytest.mark.spark
 def test_what_a_source_of_another_kind_yields_is_as_spark_would_have_it(tmp_path: Path) -> None:
     """Types down to the names inside, which state is kept under, no metadata; and each key finds its rows."""
-    found = []
+    outcomes = []
     for step in (as_they_are, through_sql):
         job = Job("sliced", partitions=3)
-        said = {"state": "n int", "output": "k string, n int, last array<int>", "unbounded": True}
+        options = {"state": "n int", "output": "k string, n int, last array<int>", "unbounded": True}
         rows = step(job.source("rows", Sliced()))
         rows.write("raw", MemorySink())
-        rows.key_by("k").map_with_state("f", numbered, **said).write("f_out", MemorySink())
+        rows.key_by("k").map_with_state("f", numbered, **options).write("f_out", MemorySink())
         with Harness(job, tmp_path / step.__name__) as harness:
             harness.batch()
             schemas = harness._running().engine.built.sink_schemas
-            found.append((shown(harness), {name: (str(s), s.metadata) for name, s in schemas.items()}))
-    assert found[0] == found[1]
-    assert len(found[0][0]["f_out"]) == 60
+            outcomes.append((shown(harness), {name: (str(s), s.metadata) for name, s in schemas.items()}))
+    assert outcomes[0] == outcomes[1]
+    assert len(outcomes[0][0]["f_out"]) == 60
 
 
 def numbered(_time: Any, key: str, given: dict[str, Any] | None, state: Any) -> dict[str, Any] | None:

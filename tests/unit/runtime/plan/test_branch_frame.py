@@ -207,8 +207,8 @@ def test_a_value_is_taken_as_it_is_or_put_in_quarantine(tmp_path: Path, kind: st
     job.source("orders", source, event_time="t", max_out_of_order=seconds(0)).write("out", MemorySink())
     job.quarantine("orders").write("bad", MemorySink())
     with Harness(job, tmp_path) as h:
-        found = h.batch({"orders": [{"x": value, "t": 1}]})
-    assert (len(found["out"]), len(found["bad"])) == (0, 1)
+        output = h.batch({"orders": [{"x": value, "t": 1}]})
+    assert (len(output["out"]), len(output["bad"])) == (0, 1)
 
 
 @pytest.mark.fault("F40")
@@ -221,9 +221,9 @@ def test_a_null_of_a_file_is_taken_where_the_schema_allows_it_or_put_in_quaranti
     rows.filter("x IS NOT NULL").write("out", MemorySink())
     job.quarantine("rows").select("_reason").write("bad", MemorySink())
     with Harness(job, tmp_path / "checkpoints") as h:
-        found = h.batch()
-    assert found["out"] == [{"x": 3, "y": 3}, {"x": 1, "y": None}]
-    assert found["bad"] == [
+        output = h.batch()
+    assert output["out"] == [{"x": 3, "y": 3}, {"x": 1, "y": None}]
+    assert output["bad"] == [
         {"_reason": "record 2 of the file: column 'x' is null, and the schema says NOT NULL"},
     ]
 
@@ -257,5 +257,5 @@ def test_a_column_that_nothing_reads_may_be_of_a_type_that_arrow_lacks(tmp_path:
         "out", MemorySink()
     )
     with Harness(job, tmp_path) as h:
-        found = h.batch({"orders": [order("a", 1), order("a", 20)]})["out"]
-    assert [(row["user"], row["n"]) for row in found] == [("a", 1)]
+        closed = h.batch({"orders": [order("a", 1), order("a", 20)]})["out"]
+    assert [(row["user"], row["n"]) for row in closed] == [("a", 1)]

@@ -26,9 +26,9 @@ def test_a_row_that_a_filter_drops_crosses_into_python_without_its_values() -> N
     end.keep_visible()
     end.add("w", chain.alive("v * 2"))
     end.hide(ROW_STATUS)
-    found = end.frame()
-    assert found.columns == ["v", "s.t", "w", ROW_STATUS]
-    assert sorted(map(tuple, found.collect()), key=lambda row: row[3]) == [
+    frame = end.frame()
+    assert frame.columns == ["v", "s.t", "w", ROW_STATUS]
+    assert sorted(map(tuple, frame.collect()), key=lambda row: row[3]) == [
         (5, "bad", None, -2),
         (9, "kept", 18, 0),
         (None, None, None, 1),

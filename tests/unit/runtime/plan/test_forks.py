@@ -76,13 +76,13 @@ def summed(time: Any, key: Any, row: Any, state: Any) -> dict[str, Any]:
 
 def into_windows(stream: Stream, name: str, late: str | None = None) -> None:
     spec = Tumbling(seconds(10)).late_to(late) if late else Tumbling(seconds(10)).drop_late()
-    found = stream.key_by("k").window(f"{name}_step", spec).aggregate(n=agg.count(), total=agg.sum("v"))
-    found.write(name, MemorySink())
+    aggregated = stream.key_by("k").window(f"{name}_step", spec).aggregate(n=agg.count(), total=agg.sum("v"))
+    aggregated.write(name, MemorySink())
 
 
 def into_state(stream: Stream, name: str) -> None:
-    said = {"state": "n long", "output": "k string, n long", "unbounded": True}
-    stream.key_by("k").map_with_state(f"{name}_step", summed, **said).write(name, MemorySink())
+    options = {"state": "n long", "output": "k string, n long", "unbounded": True}
+    stream.key_by("k").map_with_state(f"{name}_step", summed, **options).write(name, MemorySink())
 
 
 def only_filters(stream: Stream) -> None:
@@ -156,8 +156,8 @@ def random_batches(seed: int) -> list[Rows]:
     return [*given, [row("a", 100.0, 1)]]
 
 
-def key(found: Any) -> str:
-    return repr(tuple(found.values()) if isinstance(found, dict) else found)
+def key(row: Any) -> str:
+    return repr(tuple(row.values()) if isinstance(row, dict) else row)
 
 
 def expected(graph: str, rows: Rows) -> dict[str, Rows]:
@@ -194,11 +194,11 @@ def expected(graph: str, rows: Rows) -> dict[str, Rows]:
 
 def states(batches: list[Rows]) -> Rows:
     totals: dict[str | None, int] = {}
-    found = []
+    emitted = []
     for r in (r for batch in batches for r in batch if r["t"] is not None and r["v"] is not None and r["v"] > 1):
         totals[r["k"]] = totals.get(r["k"], 0) + r["v"]
-        found.append({"k": r["k"], "n": totals[r["k"]]})
-    return found
+        emitted.append({"k": r["k"], "n": totals[r["k"]]})
+    return emitted
 
 
 def windows(batches: list[Rows], passes: Callable[[dict[str, Any]], bool], value: Callable[[int], int]) -> list[Any]:
@@ -212,9 +212,9 @@ def windows(batches: list[Rows], passes: Callable[[dict[str, Any]], bool], value
         timed = [r for r in batch if r["t"] is not None]
         taken = [{**r, "v": None if r["v"] is None else value(r["v"])} for r in timed if passes(r)]
         for part in (taken, []):
-            found = model.batch(part, late=mark, close=mark)
-            closed += found.windows
-            late += found.late
+            model_batch = model.batch(part, late=mark, close=mark)
+            closed += model_batch.windows
+            late += model_batch.late
             if part is taken and timed:
                 highest = max(round((r["t"] - 2) * 1_000_000) for r in timed)
                 mark = highest if mark is None else max(mark, highest)
@@ -266,10 +266,10 @@ def check_windows(shown: Rows, late: Rows | None, made: list[Any]) -> None:
     closed, late_rows = made
     places = {(w.start, w.end, w.key[0]): w.results for w in closed}
     assert len(shown) == len(places) > 0
-    for found in shown:
-        start, end = (round(found[c].timestamp() * 1e6) for c in ("window_start", "window_end"))
-        results = places[start, end, found["k"]]
-        assert all(value.matches(found[name]) for name, value in results.items())
+    for row in shown:
+        start, end = (round(row[c].timestamp() * 1e6) for c in ("window_start", "window_end"))
+        results = places[start, end, row["k"]]
+        assert all(value.matches(row[name]) for name, value in results.items())
     if late is not None:
         assert sorted((r["k"] or "", r["t"], r["v"]) for r in late) == sorted(
             (r["k"] or "", r["t"], r["v"]) for r in late_rows

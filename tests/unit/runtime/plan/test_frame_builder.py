@@ -108,19 +108,19 @@ def test_a_union_of_streams_with_other_columns_is_refused(other: str, end: str, 
     job = Job("wrong", partitions=1)
     both = orders_of(job).filter("v > 0").union(orders_of(job, other, "more"))  # HERE
     ends = {"sink": both, "filter": both.filter("v > 0")}
-    found = ends[end] if end in ends else windowed(both, n=agg.count())
-    found.write("out", Delta(tmp_path / "table"))
+    ended = ends[end] if end in ends else windowed(both, n=agg.count())
+    ended.write("out", Delta(tmp_path / "table"))
     refused(job, tmp_path, BadExpression, "columns")
 
 
 def test_streams_with_the_same_columns_are_joined_in_one_sink(tmp_path: Path) -> None:
     """API: union. The columns are compared where the streams meet, whatever they had before."""
     job = Job("right", partitions=1)
-    one, two = orders_of(job).select("v"), orders_of(job, "v int, t timestamp, w int", "more").select("v")
-    one.union(two).write("out", MemorySink())
+    first, two = orders_of(job).select("v"), orders_of(job, "v int, t timestamp, w int", "more").select("v")
+    first.union(two).write("out", MemorySink())
     with Harness(job, tmp_path) as h:
-        found = h.batch({"orders": [{"v": 1, "t": 0}], "more": [{"v": 2, "t": 0}]})
-        assert found == {"out": [{"v": 1}, {"v": 2}]}
+        output = h.batch({"orders": [{"v": 1, "t": 0}], "more": [{"v": 2, "t": 0}]})
+        assert output == {"out": [{"v": 1}, {"v": 2}]}
 
 
 def test_the_outputs_of_two_windows_are_joined_in_one_sink(tmp_path: Path) -> None:
@@ -131,8 +131,8 @@ def test_the_outputs_of_two_windows_are_joined_in_one_sink(tmp_path: Path) -> No
     long = orders.window("long", Tumbling(seconds(10)).drop_late()).aggregate(n=agg.count())
     short.union(long).write("out", MemorySink())
     with Harness(job, tmp_path) as h:
-        found = h.batch({"orders": [{"v": 1, "t": 1}, {"v": 1, "t": 7}, {"v": 1, "t": 10}]})
-        assert sorted(row["n"] for row in found["out"]) == [1, 1, 2]
+        output = h.batch({"orders": [{"v": 1, "t": 1}, {"v": 1, "t": 7}, {"v": 1, "t": 10}]})
+        assert sorted(row["n"] for row in output["out"]) == [1, 1, 2]
 
 
 def test_sources_that_are_read_in_different_numbers_of_tasks_are_joined(tmp_path: Path) -> None:
@@ -144,8 +144,8 @@ def test_sources_that_are_read_in_different_numbers_of_tasks_are_joined(tmp_path
     replays = [job.source(f"r{i}", FileReplay(path, order_by="v", rows_per_batch=200_000)) for i in range(2)]
     fed.union(replays[0].select("v")).union(replays[1].select("v")).write("out", MemorySink())
     with Harness(job, tmp_path / "checkpoints") as h:
-        found = h.batch({"fed": [{"v": 100}]})
-        assert sorted(row["v"] for row in found["out"]) == sorted([100, *range(9), *range(9)])
+        output = h.batch({"fed": [{"v": 100}]})
+        assert sorted(row["v"] for row in output["out"]) == sorted([100, *range(9), *range(9)])
 
 
 def test_late_streams_with_other_columns_do_not_share_a_sink(tmp_path: Path) -> None:
@@ -193,8 +193,8 @@ def test_a_regex_of_java_alone_is_taken(tmp_path: Path) -> None:
     suite = gate("user", "expect_column_values_to_match_regex", regex="^a++$")
     orders_of(job).check("c", suite=suite, on_fail=OnFail.DROP).write("out", MemorySink())
     with Harness(job, tmp_path) as h:
-        found = h.batch({"orders": [{"user": "aa", "t": 1}, {"user": "ab", "t": 1}]})
-        assert [row["user"] for row in found["out"]] == ["aa"]
+        output = h.batch({"orders": [{"user": "aa", "t": 1}, {"user": "ab", "t": 1}]})
+        assert [row["user"] for row in output["out"]] == ["aa"]
 
 
 # --- at run time -----------------------------------------------------------------------------

@@ -32,21 +32,21 @@ def ingest(plan: JobPlan) -> list[Branch]:
 
 def shape(plan: JobPlan) -> list[str]:
     """Return the stages as text: what each reads, and the steps or leaves it leads to."""
-    said = [f"ingest {len(b.chain)}: " + ", ".join(map(leaf, b.leaves)) for b in ingest(plan)]
+    stages = [f"ingest {len(b.chain)}: " + ", ".join(map(leaf, b.leaves)) for b in ingest(plan)]
     for stage in plan.stages:
         if isinstance(stage, Hop):
             leaves = ", ".join(map(leaf, stage.branch.leaves))
-            said.append(f"hop {stage.lane} {len(stage.branch.chain)}: {leaves}")
+            stages.append(f"hop {stage.lane} {len(stage.branch.chain)}: {leaves}")
         else:
-            said.append("shuffle " + ", ".join(w.name for w in stage.steps))
-    return said
+            stages.append("shuffle " + ", ".join(w.name for w in stage.steps))
+    return stages
 
 
-def leaf(found: StepLeaf | SinkLeaf) -> str:
-    if isinstance(found, StepLeaf):
-        return f"window {found.step.name}"
-    guard = f"{found.check.name} " if found.check else ""
-    return guard + "+".join(s.name for s in found.sinks)
+def leaf(end: StepLeaf | SinkLeaf) -> str:
+    if isinstance(end, StepLeaf):
+        return f"window {end.step.name}"
+    guard = f"{end.check.name} " if end.check else ""
+    return guard + "+".join(s.name for s in end.sinks)
 
 
 def test_a_windowed_job_is_one_branch_and_one_shuffle() -> None:

@@ -41,8 +41,8 @@ def carriers(spark: Any, rows: int) -> Any:
 def test_each_partition_has_a_number_that_spark_puts_there(spark: Any, partitions: int) -> None:
     """By the hash that Spark's own partitioning uses."""
     numbers = numbers_of(partitions)
-    found = spark.createDataFrame([(n,) for n in numbers], "n int").selectExpr(f"pmod(hash(n), {partitions})")
-    assert [row[0] for row in found.collect()] == list(range(partitions))
+    homes = spark.createDataFrame([(n,) for n in numbers], "n int").selectExpr(f"pmod(hash(n), {partitions})")
+    assert [row[0] for row in homes.collect()] == list(range(partitions))
 
 
 @pytest.mark.sample(2)
@@ -62,9 +62,9 @@ def test_rows_are_in_the_task_of_their_partition(spark: Any, *, apart: bool, set
         if settled:
             homes.settle()
         rows = frame.select("*").collect()
-        found = [(row.task, row.pid, row.order) for row in rows if row.order is not None]
-        assert sorted(order for *_, order in found) == list(range(100))
-        assert {(task, pid) for task, pid, _ in found} == {(pid % 4, pid) for pid in range(10)}
+        places = [(row.task, row.pid, row.order) for row in rows if row.order is not None]
+        assert sorted(order for *_, order in places) == list(range(100))
+        assert {(task, pid) for task, pid, _ in places} == {(pid % 4, pid) for pid in range(10)}
         # Rows of nulls: those of the shuffles before, which fall into one task, and one in each task.
         nulls = Counter(row.task for row in rows if row.order is None)
         assert nulls.total() == (7 + 3 + 3 + 1 + 4 if apart else 0)

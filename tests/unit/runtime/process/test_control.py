@@ -50,10 +50,10 @@ class Told:
 
     def look(self):
         self.looks += 1
-        said = self.orders.pop(0) if len(self.orders) > 1 else self.orders[0]
-        if isinstance(said, Exception):
-            raise said
-        return said
+        order = self.orders.pop(0) if len(self.orders) > 1 else self.orders[0]
+        if isinstance(order, Exception):
+            raise order
+        return order
 
 
 def watching(*orders):
@@ -140,30 +140,30 @@ def test_a_change_of_the_limit_is_told_once():
     watch, _, _ = watching(
         ControlState(), ControlState(limit=ReadLimit(rows=5)), ControlState(limit=ReadLimit(rows=5)), ControlState()
     )
-    with capture_logs() as told:
+    with capture_logs() as events:
         for _ in range(5):
             watch.look()
-    assert [(event["event"], event["rows"]) for event in told] == [("orders.limit", 5), ("orders.limit", 100)]
+    assert [(event["event"], event["rows"]) for event in events] == [("orders.limit", 5), ("orders.limit", 100)]
 
 
-@given(said=st.lists(st.sampled_from(WANTED), min_size=1, max_size=20), taken=st.integers(0, 20))
-def test_every_order_is_passed_on_once(said, taken):
+@given(wanted=st.lists(st.sampled_from(WANTED), min_size=1, max_size=20), taken=st.integers(0, 20))
+def test_every_order_is_passed_on_once(wanted, taken):
     """Whatever is asked in which order, and whenever the driver is ready to drain."""
-    watch, switch, drained = watching(*said)
-    for at in range(len(said)):
+    watch, switch, drained = watching(*wanted)
+    for at in range(len(wanted)):
         if at == taken:
             watch.on_drain(lambda: drained.append(1))
         try:
             watch.look()
         except Fenced:
-            assert said[at].over
+            assert wanted[at].over
         else:
-            assert said[at].over is None
-        assert switch.asked == any(order.stop or order.over for order in said[: at + 1])
-        assert watch.limit() == (said[at].limit or FIRST)
-    heard = [order.drain for order in said[max(0, taken - 1) :]]
+            assert wanted[at].over is None
+        assert switch.asked == any(order.stop or order.over for order in wanted[: at + 1])
+        assert watch.limit() == (wanted[at].limit or FIRST)
+    heard = [order.drain for order in wanted[max(0, taken - 1) :]]
     rises = sum(now and not before for before, now in zip([False, *heard], heard, strict=False))
-    assert len(drained) == (rises if taken < len(said) else 0)
+    assert len(drained) == (rises if taken < len(wanted) else 0)
 
 
 # --- the thread that looks --------------------------------------------------------------------
@@ -241,9 +241,9 @@ def test_storage_that_does_not_answer_keeps_the_last_order_and_is_told_once(quic
         return look()
 
     orders.look = noting
-    with capture_logs() as told, watch.watching():
+    with capture_logs() as events, watch.watching():
         wait_for(orders.read)
-    assert [event["event"] for event in told] == ["orders.limit", "orders.not_read", "orders.not_read"]
+    assert [event["event"] for event in events] == ["orders.limit", "orders.not_read", "orders.not_read"]
     assert set(seen[1:]) == {ReadLimit(rows=5)}
     assert switch.asked == 0
 

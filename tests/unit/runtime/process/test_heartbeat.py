@@ -76,32 +76,32 @@ class Hands(SystemClock):
         return self.now
 
 
-def batches_of(told: DriverStatus, clock: Hands, *, count: int, every: float, rows: int = 400) -> None:
+def batches_of(driver_status: DriverStatus, clock: Hands, *, count: int, every: float, rows: int = 400) -> None:
     """Have a batch of so many rows come so often, each of them computed in an instant."""
     for number in range(count):
         clock.now += every
-        told.on_progress(commit(number, accounting={"source:s": {"read": rows}}), ms=1.0, left={})
+        driver_status.on_progress(commit(number, accounting={"source:s": {"read": rows}}), ms=1.0, left={})
 
 
 def test_rows_a_second_are_of_the_time_that_passed_with_its_waits():
     """400 rows every 3 s are 133 rows a second, however fast a batch computes (issue 17, finding 19)."""
     clock = Hands()
-    told = DriverStatus({}, clock)
-    told.on_takeover(recover(Log(MemoryStore())), {})
-    assert told.body()["rows_per_second"] is None
-    batches_of(told, clock, count=100, every=3.0)
-    assert told.body()["rows_per_second"] == pytest.approx(400 / 3, rel=0.01)
+    driver_status = DriverStatus({}, clock)
+    driver_status.on_takeover(recover(Log(MemoryStore())), {})
+    assert driver_status.body()["rows_per_second"] is None
+    batches_of(driver_status, clock, count=100, every=3.0)
+    assert driver_status.body()["rows_per_second"] == pytest.approx(400 / 3, rel=0.01)
     clock.now += 60  # nothing comes for a minute
-    assert told.body()["rows_per_second"] == pytest.approx(10 * 400 / 90, rel=0.01)
+    assert driver_status.body()["rows_per_second"] == pytest.approx(10 * 400 / 90, rel=0.01)
 
 
 def test_rows_a_second_of_rare_batches_are_of_the_last_ten():
     """Else the number would jump with each batch."""
     clock = Hands()
-    told = DriverStatus({}, clock)
-    told.on_takeover(recover(Log(MemoryStore())), {})
-    batches_of(told, clock, count=30, every=300.0)
-    assert told.body()["rows_per_second"] == pytest.approx(400 / 300, rel=0.1)
+    driver_status = DriverStatus({}, clock)
+    driver_status.on_takeover(recover(Log(MemoryStore())), {})
+    batches_of(driver_status, clock, count=30, every=300.0)
+    assert driver_status.body()["rows_per_second"] == pytest.approx(400 / 300, rel=0.1)
 
 
 def test_only_the_writer_asked_for_counts(records):
@@ -141,12 +141,12 @@ def test_a_store_that_fails_is_told_of_once_and_tried_again(records):
     """The driver goes on meanwhile: its log is what counts."""
     flaky = Flaky(records, failures=3)
     heart = Heartbeat(flaky, status(), every=0.02, least=0.001)
-    with capture_logs() as told:
+    with capture_logs() as events:
         heart.start()
         assert flaky.put_again.wait(30)
         heart.stop()
-    assert [(e["event"], e["log_level"]) for e in told] == [("status.not_written", "warning")]
-    assert "no route to the store" in told[0]["reason"]
+    assert [(e["event"], e["log_level"]) for e in events] == [("status.not_written", "warning")]
+    assert "no route to the store" in events[0]["reason"]
     assert records.newest() is not None
 
 
@@ -163,12 +163,12 @@ def test_old_records_are_pruned():
 def test_data_that_waits_is_in_the_status_until_it_is_committed():
     """A batch that goes from stage to stage is no progress before its Commit; a pending one counts from Compute on."""
     for first in ("FixOffsets", "Compute"):
-        said = status()
-        assert said.body()["waits_since"] is None
-        said.on_hook(Hook(first, "before", 1))
-        began = said.body()["waits_since"]
+        driver_status = status()
+        assert driver_status.body()["waits_since"] is None
+        driver_status.on_hook(Hook(first, "before", 1))
+        began = driver_status.body()["waits_since"]
         for stage in ("Compute", "CommitBatch"):
-            said.on_hook(Hook(stage, "before", 1))
-            assert said.body()["waits_since"] == began
-        said.on_hook(Hook("CommitBatch", "after", 1))
-        assert said.body()["waits_since"] is None
+            driver_status.on_hook(Hook(stage, "before", 1))
+            assert driver_status.body()["waits_since"] == began
+        driver_status.on_hook(Hook("CommitBatch", "after", 1))
+        assert driver_status.body()["waits_since"] is None

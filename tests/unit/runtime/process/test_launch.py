@@ -38,14 +38,14 @@ class Told:
     def answered(self, command):
         self.answers.append(command)
 
-    def superseded(self, found):
-        self.lines += found.lines()
+    def superseded(self, undone):
+        self.lines += undone.lines()
 
 
 def looked(folder, start, command="a"):
     """Return where a driver of a command begins, and what it tells."""
-    told = Told()
-    return _look_first(folder, WATCH, RunOrder(start=start, command=command), told, GRAPH), told
+    progress = Told()
+    return _look_first(folder, WATCH, RunOrder(start=start, command=command), progress, GRAPH), progress
 
 
 @pytest.fixture
@@ -80,10 +80,10 @@ def test_a_command_that_begins_with_nothing_leaves_a_restore_also_in_a_new_check
     assert looked(tmp_path / "job", EMPTY, command=None)[0] == LAST
     log = Log(LocalStore(tmp_path / "job"))
     owned = own(log, command="a")
-    said = {"batch": None, "source": "empty", "saved": None, "partitions": None}
-    owned.append(Restore(epoch=owned.epoch, writer=owned.writer, command="a", **said))
-    found, told = looked(tmp_path / "job", EMPTY)
-    assert (found, told.answers) == (LAST, ["a"])
+    fields = {"batch": None, "source": "empty", "saved": None, "partitions": None}
+    owned.append(Restore(epoch=owned.epoch, writer=owned.writer, command="a", **fields))
+    begins, progress = looked(tmp_path / "job", EMPTY)
+    assert (begins, progress.answers) == (LAST, ["a"])
 
 
 def test_state_that_a_command_has_had_written_anew_is_not_written_again(folder):
@@ -93,11 +93,11 @@ def test_state_that_a_command_has_had_written_anew_is_not_written_again(folder):
     log = Log(LocalStore(folder))
     owned = own(log, command="a")
     kept = commit(3, owned.epoch, owned.writer, place=Place(slot=owned.next_slot - 1, takeover=owned.next_slot - 1))
-    said = {"batch": 3, "source": "batch", "saved": None, "partitions": {"step": 4}, "commit": kept}
-    owned.append(Restore(epoch=owned.epoch, writer=owned.writer, command="a", **said))
+    fields = {"batch": 3, "source": "batch", "saved": None, "partitions": {"step": 4}, "commit": kept}
+    owned.append(Restore(epoch=owned.epoch, writer=owned.writer, command="a", **fields))
     leave(owned)
-    found, told = looked(folder, anew)
-    assert (found, told.answers) == (LAST, ["a"])
+    begins, progress = looked(folder, anew)
+    assert (begins, progress.answers) == (LAST, ["a"])
     assert looked(folder, anew, command="b")[0] == anew
 
 
@@ -174,15 +174,15 @@ def test_rows_of_others_are_no_lineage(tmp_path):
 
 @pytest.mark.remedy("PEN-CKP-029")
 @pytest.mark.fault("F19")
-@pytest.mark.parametrize("told", [{"last": {"batch": 0}}, {"last": None, "next_batch": 3}])
-def test_a_root_remembers_a_job_whose_folder_is_gone(tmp_path, told):
+@pytest.mark.parametrize("body", [{"last": {"batch": 0}}, {"last": None, "next_batch": 3}])
+def test_a_root_remembers_a_job_whose_folder_is_gone(tmp_path, body):
     """By what its drivers told of themselves; one that never came to a batch had nothing to lose."""
     root = tmp_path / "root"
     root.mkdir(mode=0o700)
     records = StatusRecords(LocalStore(root), "job")
     records.put({"last": None, "next_batch": 0})
     assert begun(root / "job", tmp_path / "table") == LAST
-    records.put(told)
+    records.put(body)
     with pytest.raises(FormerCheckpoint, match="job has had a checkpoint in this root, and it is gone"):
         begun(root / "job", tmp_path / "table")
     assert begun(root / "job", tmp_path / "table", new_lineage=True) == LAST

@@ -32,10 +32,10 @@ NEVER = 2**22 + 1
 """More than Linux ever numbers a process by."""
 
 
-def until(told, what="it to come"):
+def until(condition, what="it to come"):
     """Wait for it; fails where it never comes."""
     ends = time.monotonic() + 60
-    while not told():
+    while not condition():
         assert time.monotonic() < ends, f"waited in vain for {what}"
         time.sleep(0.01)
 
@@ -106,10 +106,10 @@ def test_a_name_with_brackets_and_blanks_is_no_trouble(begin):
 
 def test_the_words_of_a_process_are_those_it_was_started_with(begin):
     """Empty ones, blanks and letters of all kinds included."""
-    said = ["run", "", "a b", "é\n"]
-    child = begin(f"print(); {WAITS}", *said)
+    words = ["run", "", "a b", "é\n"]
+    child = begin(f"print(); {WAITS}", *words)
     child.stdout.readline()
-    assert argv_of(child.pid) == [sys.executable, "-c", f"print(); {WAITS}", *said]
+    assert argv_of(child.pid) == [sys.executable, "-c", f"print(); {WAITS}", *words]
 
 
 def test_the_words_of_a_process_that_is_not_there_are_none(begin):

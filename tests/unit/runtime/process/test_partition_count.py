@@ -30,9 +30,9 @@ def root(tmp_path, monkeypatch):
     return make_project(tmp_path / "project", rows=10, job=JOB.replace(", partitions=2", ""))
 
 
-def partitions(root, **said) -> int:
+def partitions(root, **options) -> int:
     """Return the partitions of `minutely` as the loader builds the job."""
-    (step,) = find_project(root).load("orders", **said).job.graph().steps
+    (step,) = find_project(root).load("orders", **options).job.graph().steps
     return step.partitions
 
 

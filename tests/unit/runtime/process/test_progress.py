@@ -79,12 +79,12 @@ def test_an_error_is_an_event_too(capsys):
     """With its code, its remedy, and what the command will end with."""
     configure_events(json=True)
     JsonProgress("orders").failed(ComputeFailed("no memory", where="batch 3"))
-    found = json.loads(capsys.readouterr().out)
-    assert (found["event"], found["level"], found["code"], found["exit_code"]) == (
+    event = json.loads(capsys.readouterr().out)
+    assert (event["event"], event["level"], event["code"], event["exit_code"]) == (
         "run.failed", "error", "PEN-OPR-002", 75,
     )  # fmt: skip
-    assert (found["what"], found["where"], found["remedy"]) == ("no memory", "batch 3", ComputeFailed.remedy)
-    assert "ComputeFailed: PEN-OPR-002 no memory (batch 3)" in found["traceback"]
+    assert (event["what"], event["where"], event["remedy"]) == ("no memory", "batch 3", ComputeFailed.remedy)
+    assert "ComputeFailed: PEN-OPR-002 no memory (batch 3)" in event["traceback"]
 
 
 def test_people_see_only_warnings_of_the_log(capsys):

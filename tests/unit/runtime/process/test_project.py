@@ -66,7 +66,7 @@ def test_what_is_no_job_is_refused_before_a_path_is_made_of_it(root, name):
 
 
 @pytest.mark.parametrize(
-    ("change", "line", "said"),
+    ("change", "line", "message"),
     [
         (("def build(conf):", "def build(conf:"), 7, "not Python"),
         (('conf.source("orders")', "conf.orders"), 9, "AttributeError"),
@@ -76,13 +76,13 @@ def test_what_is_no_job_is_refused_before_a_path_is_made_of_it(root, name):
         (('Job("orders"', 'Job("other"'), None, "the job is named 'other' and its module 'orders'"),
     ],
 )
-def test_code_that_does_not_build_is_refused_at_its_line(root, monkeypatch, change, line, said):
+def test_code_that_does_not_build_is_refused_at_its_line(root, monkeypatch, change, line, message):
     """One error, with the user's line where there is one."""
     monkeypatch.chdir(root)
     (root / "jobs" / "orders.py").write_text(JOB.replace(*change, 1))
     with pytest.raises(JobError) as caught:
         find_project(root).load("orders")
-    assert said in caught.value.what
+    assert message in caught.value.what
     assert caught.value.where == ("jobs/orders.py" if line is None else f"jobs/orders.py:{line}")
 
 

@@ -351,17 +351,17 @@ def test_signals_are_given_back_after_the_run():
 
 def test_what_a_stop_has_to_say_comes_before_the_end():
     """It is said by another thread, and whoever reads the events would take a stop after the end for another run's."""
-    said = []
+    events = []
     switch = StopSwitch(60, clock=SystemClock())
     switch.wait_until_told()  # nothing was heard, so there is nothing to wait for
 
     def slowly():
         threading.Event().wait(0.2)
-        said.append("stopping")
+        events.append("stopping")
 
     switch.told = slowly
     with switch.armed():
         switch.ask()
         switch.wait_until_told()
-        said.append("ended")
-    assert said == ["stopping", "ended"]
+        events.append("ended")
+    assert events == ["stopping", "ended"]

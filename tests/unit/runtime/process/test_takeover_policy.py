@@ -49,7 +49,7 @@ def released() -> View:
 
 
 @pytest.mark.parametrize(
-    ("view", "signs", "generation", "told", "answer"),
+    ("view", "signs", "generation", "is_told", "answer"),
     [
         (View(tail=-1, epoch=0, takeover=None, released=False, damaged=0, last=None), SILENT, 0, False, Answer.TAKE),
         (released(), SILENT, 0, False, Answer.TAKE),
@@ -74,9 +74,9 @@ def released() -> View:
         "a holder whose entry cannot be read", "the same, still for long enough",
     ],
 )  # fmt: skip
-def test_each_rule(view, signs, generation, told, answer):
+def test_each_rule(view, signs, generation, is_told, answer):
     """The rules of DESIGN 4, "May take over"."""
-    assert judge(view, signs, generation=generation, told=told, patience=10.0) is answer
+    assert judge(view, signs, generation=generation, told=is_told, patience=10.0) is answer
 
 
 @given(moved=st.booleans(), still_for=st.floats(0, 100), generation=st.integers(0, 1), patience=st.floats(0.1, 50))
@@ -123,9 +123,9 @@ def watch(log: Log, clock: Ticking, beats, **other) -> HolderWatch:
 @pytest.fixture
 def log():
     """A log that `w1` on host `here` holds."""
-    found = Log(MemoryStore())
-    run_batch(own(found, holder=HOLDER), 0)
-    return found
+    held_log = Log(MemoryStore())
+    run_batch(own(held_log, holder=HOLDER), 0)
+    return held_log
 
 
 @pytest.mark.remedy("PEN-CKP-012", "PEN-CKP-013")
@@ -293,7 +293,7 @@ def test_a_generation_that_is_older_than_the_logs_is_fenced(log, left):
         leave(owned)
     clock = Ticking()
     beats = Beats(clock, dies=1e9)
-    for told in (False, True):
+    for is_told in (False, True):
         with pytest.raises(Fenced, match="generation 2, and generation 3"):
-            watch(log, clock, beats, generation=2, told=told).may_take_over(survey(log))
+            watch(log, clock, beats, generation=2, told=is_told).may_take_over(survey(log))
     watch(log, clock, beats, generation=4).may_take_over(survey(log))

@@ -134,5 +134,5 @@ def test_the_remedy_of_an_overflow_works(cast: str, table: str, expected: object
         with pytest.raises(IntegerOverflow):
             h.restart()  # the batch is done again, with the code as it was
         h.restart(job(f"CAST(v AS {cast})", table))
-    found = DeltaTable(tmp_path / table).to_pyarrow_table().to_pylist()
-    assert [row["total"] for row in found] == [expected]
+    rows = DeltaTable(tmp_path / table).to_pyarrow_table().to_pylist()
+    assert [row["total"] for row in rows] == [expected]

@@ -39,12 +39,12 @@ def graph_of(*steps: str, initial: str | None = None):
     return job.graph()
 
 
-def log_of(**said):
+def log_of(**fields):
     """Return a log with batch 0 and, of batch 1, what was said; still held."""
     log = Log(MemoryStore())
     owned = own(log, partitions={"hourly": 8})
     owned.append(offsets(0))
-    owned.append(commit(0, state={"hourly": {"0": REF}}, sources={"rows": READ}, **said))
+    owned.append(commit(0, state={"hourly": {"0": REF}}, sources={"rows": READ}, **fields))
     return log, owned
 
 
@@ -54,17 +54,17 @@ def fates(findings):
 
 def test_without_a_checkpoint_all_is_new():
     """And nothing is refused."""
-    found = compare(graph_of("hourly"), recover(Log(MemoryStore())), {})
-    assert fates(found) == [("hourly", "new"), ("rows", "new"), ("hourly_out", "new"), ("raw", "new")]
-    refuse(found)
+    findings = compare(graph_of("hourly"), recover(Log(MemoryStore())), {})
+    assert fates(findings) == [("hourly", "new"), ("rows", "new"), ("hourly_out", "new"), ("raw", "new")]
+    refuse(findings)
 
 
 def test_what_partitions_tell_is_told_once():
     """Some may have been written since the code changed last."""
     added = Evolution(accepted=("a is new",)) + Evolution(accepted=("a is new", "b is new"))
     log, _ = log_of()
-    found = compare(graph_of("hourly"), recover(log), {"hourly": added})[0]
-    assert (found.fate, found.says, found.refusal) == (Compatibility.KEPT, ("a is new", "b is new"), None)
+    finding = compare(graph_of("hourly"), recover(log), {"hourly": added})[0]
+    assert (finding.fate, finding.says, finding.refusal) == (Compatibility.KEPT, ("a is new", "b is new"), None)
     assert (Evolution(refused=("x",)) + Evolution(refused=("x",))).refused == ("x",)
 
 
@@ -72,26 +72,26 @@ def test_all_that_does_not_fit_is_told_and_partitions_refuse():
     """A restore changes these, and not the rest."""
     log, _ = log_of()
     recovered = replace(recover(log), partitions={"hourly": 2})
-    found = compare(graph_of("hourly"), recovered, {"hourly": Evolution(refused=("its key is another",))})[0]
-    said = "it has 8 partitions and its state has 2, which a restore with --partitions 8 changes"
-    assert found.says == (said, "its key is another")
-    assert isinstance(found.refusal, PartitionsChanged)
+    finding = compare(graph_of("hourly"), recovered, {"hourly": Evolution(refused=("its key is another",))})[0]
+    reason = "it has 8 partitions and its state has 2, which a restore with --partitions 8 changes"
+    assert finding.says == (reason, "its key is another")
+    assert isinstance(finding.refusal, PartitionsChanged)
 
 
 def test_state_that_cannot_be_read_refuses_with_what_reading_it_raised():
     """The rest is compared all the same."""
     log, _ = log_of()
-    found = compare(graph_of("hourly", "other"), recover(log), {"hourly": StateMissing("x.json is not there")})
-    assert [type(one.refusal) for one in found[:2]] == [StateMissing, type(None)]
+    findings = compare(graph_of("hourly", "other"), recover(log), {"hourly": StateMissing("x.json is not there")})
+    assert [type(finding.refusal) for finding in findings[:2]] == [StateMissing, type(None)]
     with pytest.raises(StateMissing):
-        refuse(found)
+        refuse(findings)
 
 
 def test_a_step_that_was_there_without_state_goes_on_without():
     """Its watermark says that it was there."""
     log, _ = log_of(watermarks_out={"hourly": 5, "other": 5})
-    found = compare(graph_of("hourly", "other", "third"), recover(log), {})
-    assert [(one.fate, one.says) for one in found[1:3]] == [
+    findings = compare(graph_of("hourly", "other", "third"), recover(log), {})
+    assert [(finding.fate, finding.says) for finding in findings[1:3]] == [
         (Compatibility.KEPT, ("it has no state yet",)),
         (Compatibility.NEW, ("it starts empty",)),
     ]
@@ -100,17 +100,17 @@ def test_a_step_that_was_there_without_state_goes_on_without():
 def test_what_a_step_begins_with_is_loaded_before_the_first_batch_only():
     """SEMANTICS 7.3."""
     log, _ = log_of()
-    found = compare(graph_of("later", initial="seed"), recover(log), {}, drop=["hourly"])[0]
-    assert found.says == ("it starts empty: initial= is loaded before a job's first batch only",)
-    found = compare(graph_of("later", initial="seed"), recover(Log(MemoryStore())), {})[0]
-    assert found.says == ("it starts with its initial state",)
+    finding = compare(graph_of("later", initial="seed"), recover(log), {}, drop=["hourly"])[0]
+    assert finding.says == ("it starts empty: initial= is loaded before a job's first batch only",)
+    finding = compare(graph_of("later", initial="seed"), recover(Log(MemoryStore())), {})[0]
+    assert finding.says == ("it starts with its initial state",)
 
 
 def test_a_source_that_has_ended_says_so():
     """Nothing of it is read any more."""
     log, _ = log_of()
-    found = {one.name: one for one in compare(graph_of("hourly"), recover(log), {})}
-    assert found["rows"].says == ("it was read to its end, or drained",)
+    findings = {finding.name: finding for finding in compare(graph_of("hourly"), recover(log), {})}
+    assert findings["rows"].says == ("it was read to its end, or drained",)
 
 
 def test_a_sink_may_go_when_a_release_says_that_its_rows_are_published():
@@ -121,8 +121,8 @@ def test_a_sink_may_go_when_a_release_says_that_its_rows_are_published():
         refuse(compare(graph_of("hourly"), recovered, {}))
     refuse(compare(graph_of("hourly"), when_left(recovered), {}))
     owned.append(Release(epoch=1, writer="w1", reason="stopped", published={"gone": 0}))
-    found = {one.name: one for one in compare(graph_of("hourly"), recover(log), {})}
-    assert (found["gone"].fate, found["gone"].says) == (Compatibility.GONE, ("what it shows stays",))
+    findings = {finding.name: finding for finding in compare(graph_of("hourly"), recover(log), {})}
+    assert (findings["gone"].fate, findings["gone"].says) == (Compatibility.GONE, ("what it shows stays",))
 
 
 def test_a_driver_that_runs_will_have_finished_its_batch():
@@ -139,8 +139,8 @@ def test_findings_are_plain_json():
     """With the code of the error that a start has."""
     log, owned = log_of()
     leave(owned)
-    found = compare(graph_of(), recover(log), {})[0]
-    assert found.to_json() == {
+    finding = compare(graph_of(), recover(log), {})[0]
+    assert finding.to_json() == {
         "kind": "step",
         "name": "hourly",
         "fate": "dropped",

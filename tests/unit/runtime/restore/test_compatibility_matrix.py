@@ -238,7 +238,7 @@ def steps_of(job: dict[str, Any]) -> set[str]:
     return {node.name for node in make_job(**job).graph().steps}
 
 
-def found(case: Case, root: Path, mode: Mode) -> Cell:
+def cell_of(case: Case, root: Path, mode: Mode) -> Cell:
     """Return what comes of a start; where it is refused, nothing has happened."""
     before = where(root)
     try:
@@ -285,4 +285,4 @@ def test_a_start_does_what_the_page_says(
     """With the state of that batch; and another batch is done on it where the last commit is gone on from."""
     root = tmp_path / "root"
     shutil.copytree(checkpoints(CASES[change].job), root)
-    assert found(CASES[change], root, mode) is TABLE[change].cells[mode]
+    assert cell_of(CASES[change], root, mode) is TABLE[change].cells[mode]

@@ -217,8 +217,8 @@ def test_the_commands(tmp_path):
     with Harness(job_of("idle", partitions=2), tmp_path / "checkpoints") as h:
         h.batch({"rows": [{"k": "a", "v": 1}]})
 
-    def asked(*said):
-        return CliRunner().invoke(app, [*map(str, said), "--project", str(tmp_path)])
+    def asked(*words):
+        return CliRunner().invoke(app, [*map(str, words), "--project", str(tmp_path)])
 
     done = asked("export", "restored", tmp_path / "copy")
     assert (done.exit_code, done.output.startswith("restored: batch 0 of ")) == (0, True), done.output

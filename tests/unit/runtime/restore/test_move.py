@@ -38,9 +38,9 @@ def project(tmp_path):
     return tmp_path
 
 
-def asked(project, *said):
+def asked(project, *words):
     """Run a command in the project."""
-    return CliRunner().invoke(app, [*map(str, said), "--project", str(project)])
+    return CliRunner().invoke(app, [*map(str, words), "--project", str(project)])
 
 
 @pytest.mark.fault("F01", "F31")
@@ -60,8 +60,8 @@ def test_a_moved_checkpoint_goes_on_with_tables_that_take_each_batch_once(projec
     missing = DeltaTable(str(tables / "raw")).to_pyarrow_table().num_rows
     assert missing == 2
     done = asked(project, "import", old / "taken_back", "taken_back", "--move", "--json")
-    said = json.loads(done.output)
-    assert (done.exit_code, said["already"], said["uuid"], said["next_batch"]) == (0, False, uuid, 2), done.output
+    report = json.loads(done.output)
+    assert (done.exit_code, report["already"], report["uuid"], report["next_batch"]) == (0, False, uuid, 2), done.output
     job = make_job(tables)
     job.graph().sources[0].source.continue_from(h.job.graph().sources[0].source)
     with Harness(job, project / "checkpoints") as there:
@@ -90,8 +90,8 @@ def test_the_command_says_what_it_did_and_what_cannot_be_moved(project, tmp_path
         refused = asked(project, *words)
         assert (refused.exit_code, code in refused.output) == (78, True), refused.output
     (project / "conf" / "jobs" / "taken_back.toml").write_text(f'[checkpoint]\nroot = "{tmp_path / "old"}"\n')
-    told = json.loads(asked(project, "status", "taken_back", "--json").output)
-    assert (told["state"], told["moved_to"]) == ("moved", str(project / "checkpoints" / "taken_back"))
+    report = json.loads(asked(project, "status", "taken_back", "--json").output)
+    assert (report["state"], report["moved_to"]) == ("moved", str(project / "checkpoints" / "taken_back"))
     refused_there = ("run", "restore --from batch=0", "start", "restart --from batch=0", "save a", "diff", "held list")
     for command in ((word, "taken_back", *more) for word, *more in map(str.split, refused_there)):
         refused = asked(project, *command)

@@ -29,12 +29,12 @@ SAID = {"source": "batch", "saved": None, "partitions": None}
 @pytest.fixture
 def log() -> Log:
     """Batches 0 to 2, in slots 2, 4 and 6."""
-    found = Log(MemoryStore())
-    owned = own(found)
+    filled = Log(MemoryStore())
+    owned = own(filled)
     for batch in range(3):
         owned.append(offsets(batch))
         owned.append(commit(batch))
-    return found
+    return filled
 
 
 def graph_of(table: Path):

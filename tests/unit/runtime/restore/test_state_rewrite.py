@@ -31,7 +31,7 @@ def at(second: float) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
 
 
-def told(time, key, row, state):
+def summed(time, key, row, state):
     """Add up; a key of its own is told by a timer, and all that time out."""
     if state.is_timing_out():
         return {"k": key, "n": -1, "why": "idle"}
@@ -83,26 +83,26 @@ def job_of(form: str, *, partitions: int, every: int = MANY) -> Job:
     rows = stream.key_by("k")
     match form:
         case "idle":
-            said = {"state": "n long", "output": "k string, n long, why string", "timeout": idle(seconds(35))}
-            out = rows.map_with_state("step", told, **said)
+            options = {"state": "n long", "output": "k string, n long, why string", "timeout": idle(seconds(35))}
+            out = rows.map_with_state("step", summed, **options)
         case "deadline":
-            said = {"state": "n long", "output": "k string, n long, why string", "timeout": event_time()}
-            out = rows.map_with_state("step", by_deadline, **said)
+            options = {"state": "n long", "output": "k string, n long, why string", "timeout": event_time()}
+            out = rows.map_with_state("step", by_deadline, **options)
         case "both":
-            said = {
+            options = {
                 "state": "n long",
                 "output": "k string, n long, why string",
                 "timeout": idle(seconds(60)) | event_time(),
             }
-            out = rows.map_with_state("step", by_deadline, **said)
+            out = rows.map_with_state("step", by_deadline, **options)
         case "odd":
             keyed = stream.with_columns(at="k", Clock="v % 2 = 0").key_by("at", "Clock")
-            said = {"state": "`a b` interval day to second, inner struct<x: array<interval day to second>>"}
-            said |= {"output": "k string, n long, why string", "unbounded": True}
-            out = keyed.map_with_state("step", with_intervals, **said)
+            options = {"state": "`a b` interval day to second, inner struct<x: array<interval day to second>>"}
+            options |= {"output": "k string, n long, why string", "unbounded": True}
+            out = keyed.map_with_state("step", with_intervals, **options)
         case "whole":
-            said = {"state": "n long", "output": "k string, n long, why string", "unbounded": True}
-            out = stream.map_with_state("step", in_one, **said)
+            options = {"state": "n long", "output": "k string, n long, why string", "unbounded": True}
+            out = stream.map_with_state("step", in_one, **options)
         case "update":
             out = rows.update_state_by_key(
                 "step", lambda values, old: (old or 0) + sum(values), value="v", state="n long"
@@ -135,9 +135,9 @@ def feeds(form: str, count: int, seed: int = 1) -> list[list[dict]]:
     ]
 
 
-def rows_of(found: dict[str, list[dict]]) -> list[tuple]:
+def rows_of(output: dict[str, list[dict]]) -> list[tuple]:
     """Return rows in an order that partitions have no part in."""
-    return sorted((tuple(sorted(row.items())) for row in found["out"]), key=str)
+    return sorted((tuple(sorted(row.items())) for row in output["out"]), key=str)
 
 
 @pytest.mark.sample(2)
@@ -228,18 +228,18 @@ def test_partitions_that_changed_without_a_restore_are_refused_with_both_numbers
         h.restore(batch=0, partitions=4)
         assert h.state("step")[0]["n"] == 1
         h.restart()
-        found = rows_of(h.batch({"rows": [{"k": "a", "v": 5}]}))
-        assert found[-1] == (("k", "a"), ("n", 7), ("why", "row")), "with the row of batch 1, which came again"
+        rows = rows_of(h.batch({"rows": [{"k": "a", "v": 5}]}))
+        assert rows[-1] == (("k", "a"), ("n", 7), ("why", "row")), "with the row of batch 1, which came again"
 
 
 @pytest.mark.sample(1)
 @pytest.mark.fault("F13")
 @pytest.mark.parametrize(
-    ("lost", "said"),
+    ("lost", "reason"),
     [((0,), "its state has 2"), ((0, 1), "its state has a number that cannot be read any more")],
     ids=["the Takeover", "the Offsets as well"],
 )
-def test_a_number_of_partitions_that_is_lost_is_not_guessed(tmp_path, lost, said):
+def test_a_number_of_partitions_that_is_lost_is_not_guessed(tmp_path, lost, reason):
     """Keys would be looked for where their state is not: the batch's Offsets say it, or else a person."""
     rows = [{"k": f"k{n}", "v": 1} for n in range(9)]
     with Harness(job_of("idle", partitions=2), tmp_path) as h:
@@ -250,7 +250,7 @@ def test_a_number_of_partitions_that_is_lost_is_not_guessed(tmp_path, lost, said
             path.chmod(0o600)
             path.write_bytes(path.read_bytes()[:-9])
         other = job_of("idle", partitions=4)
-        with pytest.raises(PartitionsChanged, match=said):
+        with pytest.raises(PartitionsChanged, match=reason):
             h.restore(batch=0, job=other)
         h.restore(batch=0, partitions=4, job=other)
         assert [row["n"] for row in h.state("step")] == [1] * 9
@@ -282,7 +282,7 @@ def test_a_restore_that_is_cut_short_is_done_or_not_done(tmp_path, hook):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
-    ("table", "error", "said"),
+    ("table", "error", "reason"),
     [
         ({"k": ["a", "a"], "n": [1, 2]}, StateError, "1 more rows than keys"),
         ({"k": ["a"], "m": [1]}, BadExpression, "has no column 'n'; it has k, m"),
@@ -290,13 +290,13 @@ def test_a_restore_that_is_cut_short_is_done_or_not_done(tmp_path, hook):
     ],
     ids=["a key twice", "a column is missing", "no table"],
 )
-def test_state_that_cannot_be_gone_on_from_is_refused_and_nothing_changes(tmp_path, table, error, said):
+def test_state_that_cannot_be_gone_on_from_is_refused_and_nothing_changes(tmp_path, table, error, reason):
     """The log stands as it stood."""
     with Harness(job_of("idle", partitions=2), tmp_path) as h:
         h.batch({"rows": [{"k": "a", "v": 7}]})
         if table is not None:
             write_deltalake(tmp_path / "given", pa.table(table))
-        with pytest.raises(error, match=said):
+        with pytest.raises(error, match=reason):
             h.restore(state={"step": tmp_path / "given"})
         h.restart()
         assert h.state("step")[0]["n"] == 7
@@ -419,9 +419,9 @@ def test_two_steps_are_rescaled_together_whatever_their_numbers(tmp_path):
             clock = {"at": 10 * (batch + 1)}
             assert rows_of(h.batch({"rows": rows}, **clock)) == rows_of(plain.batch({"rows": rows}, **clock)), batch
         ends = {"at": 500, "watermark": 900}
-        found = rows_of(h.batch({}, **ends))
-        assert found == rows_of(plain.batch({}, **ends))
-        assert found
+        output = rows_of(h.batch({}, **ends))
+        assert output == rows_of(plain.batch({}, **ends))
+        assert output
 
 
 def test_a_table_with_a_column_that_cannot_be_is_refused_and_the_log_released(tmp_path):

@@ -33,13 +33,13 @@ def file(rows: int) -> StagedFile:
 @pytest.fixture
 def log():
     """Batches 0 to 3: sink `a` gets 1, 2, 3, 4 rows, sink `b` 10 in batch 2 only."""
-    found = Log(MemoryStore())
-    owned = own(found)
+    filled = Log(MemoryStore())
+    owned = own(filled)
     for batch in range(4):
         staged = {"a": [file(batch), file(1)], "b": [file(10)] if batch == 2 else []}
         owned.append(offsets(batch))
         owned.append(commit(batch, staged=staged))
-    return found
+    return filled
 
 
 @pytest.mark.parametrize(
@@ -69,14 +69,14 @@ def test_other_words_are_refused(text):
 
 def test_each_sink_is_named_with_the_batches_and_rows_after(log):
     """Of the batches after the restored one only."""
-    found = superseded(log, back(1))
-    assert [(s.sink, s.batches, s.rows) for s in found.sinks] == [("a", (2, 3), 7), ("b", (2,), 10)]
-    assert found.lines() == [
+    left_behind = superseded(log, back(1))
+    assert [(s.sink, s.batches, s.rows) for s in left_behind.sinks] == [("a", (2, 3), 7), ("b", (2,), 10)]
+    assert left_behind.lines() == [
         "back to batch 1: these rows stay published, and will be published again under new batch ids",
         "  a: 7 rows of 2 batches from 2 to 3",
         "  b: 10 rows of batch 2",
     ]
-    assert found.to_json() == {
+    assert left_behind.to_json() == {
         "back_to": 1,
         "sinks": {"a": {"batches": [2, 3], "rows": 7}, "b": {"batches": [2], "rows": 10}},
         "uncounted_before": None,
@@ -87,27 +87,27 @@ def test_each_sink_is_named_with_the_batches_and_rows_after(log):
 
 def test_with_truncation_they_go_away(log):
     """And come again as the others do."""
-    found = superseded(log, replace(back(1), truncate=True))
-    assert found.lines() == [
+    left_behind = superseded(log, replace(back(1), truncate=True))
+    assert left_behind.lines() == [
         "back to batch 1: these rows go away from their sinks, and will be published again under new batch ids",
         "  a: 7 rows of 2 batches from 2 to 3",
         "  b: 10 rows of batch 2",
     ]
-    assert found.to_json()["truncate"] is True
+    assert left_behind.to_json()["truncate"] is True
 
 
 def test_what_a_restore_has_taken_back_is_not_counted_until_another_brings_it_again(log):
     """Sinks show what the Restores that truncated have left, and what was published since."""
     owned = own(log)
-    said = {"source": "batch", "saved": None, "partitions": None, "truncate": {"a": 1}}
-    owned.append(Restore(epoch=owned.epoch, writer=owned.writer, batch=1, **said))
+    fields = {"source": "batch", "saved": None, "partitions": None, "truncate": {"a": 1}}
+    owned.append(Restore(epoch=owned.epoch, writer=owned.writer, batch=1, **fields))
     owned.append(offsets(4, owned.epoch, owned.writer))
     owned.append(commit(4, owned.epoch, owned.writer, staged={"a": [file(4)]}))
-    found = superseded(log, back(0))
-    assert [(s.sink, s.batches) for s in found.sinks] == [("a", (1, 4))]
-    found = superseded(log, replace(back(3), truncate=True))
-    assert [(s.sink, s.batches) for s in found.sinks] == [("a", (4,))]
-    assert found.lines()[2:] == [
+    left_behind = superseded(log, back(0))
+    assert [(s.sink, s.batches) for s in left_behind.sinks] == [("a", (1, 4))]
+    left_behind = superseded(log, replace(back(3), truncate=True))
+    assert [(s.sink, s.batches) for s in left_behind.sinks] == [("a", (4,))]
+    assert left_behind.lines()[2:] == [
         "these rows, which an earlier restore has taken back, are in their sinks again",
         "  a: 7 rows of 2 batches from 2 to 3",
         "  b: 10 rows of batch 2",
@@ -116,14 +116,14 @@ def test_what_a_restore_has_taken_back_is_not_counted_until_another_brings_it_ag
 
 def test_going_back_to_nothing_leaves_all_behind(log):
     """Also what the log no longer counts."""
-    found = superseded(log, RestoreTarget(restore=True))
-    assert [(s.sink, s.rows) for s in found.sinks] == [("a", 10), ("b", 10)]
+    left_behind = superseded(log, RestoreTarget(restore=True))
+    assert [(s.sink, s.rows) for s in left_behind.sinks] == [("a", 10), ("b", 10)]
     owned = own(log)
     owned.append(offsets(4, 2))
     owned.append(commit(4, 2, floor=3))
-    found = superseded(log, RestoreTarget(restore=True))
-    assert [(s.sink, s.batches) for s in found.sinks] == [("a", (3,))]
-    assert found.lines()[-1] == "  and the rows of batches 0 to 2, which the log no longer counts"
+    left_behind = superseded(log, RestoreTarget(restore=True))
+    assert [(s.sink, s.batches) for s in left_behind.sinks] == [("a", (3,))]
+    assert left_behind.lines()[-1] == "  and the rows of batches 0 to 2, which the log no longer counts"
 
 
 def test_nothing_after_the_batch_is_said_too(log):
@@ -145,6 +145,6 @@ def test_what_the_log_no_longer_counts_is_told_of_a_saved_batch_too(log):
     for batch in (4, 5):
         owned.append(offsets(batch, owned.epoch, owned.writer))
         owned.append(commit(batch, owned.epoch, owned.writer, floor=4))
-    found = superseded(log, RestoreTarget(restore=True, saved="first"))
-    assert (found.batch, found.sinks) == (0, ())
-    assert found.lines()[-1] == "  and the rows of batches 1 to 3, which the log no longer counts"
+    left_behind = superseded(log, RestoreTarget(restore=True, saved="first"))
+    assert (left_behind.batch, left_behind.sinks) == (0, ())
+    assert left_behind.lines()[-1] == "  and the rows of batches 1 to 3, which the log no longer counts"

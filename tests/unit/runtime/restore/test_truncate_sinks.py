@@ -278,6 +278,6 @@ def test_the_entry_says_what_is_to_be_in_force(tmp_path: Path) -> None:
         h.restore(batch=KEPT, truncate_sinks=True)
         assert recover(Log(LocalStore(root / "taken_back"))).truncation is not None
         h.batch({"orders": ROWS[0]})
-        found = recover(Log(LocalStore(root / "taken_back")))
-        assert (found.truncation, found.restores[-1].truncate) == (None, {"raw": 2, "sums": 0})
+        recovered = recover(Log(LocalStore(root / "taken_back")))
+        assert (recovered.truncation, recovered.restores[-1].truncate) == (None, {"raw": 2, "sums": 0})
     assert sum(isinstance(entry, Takeover) for entry in entries(root)) == 3

@@ -119,16 +119,16 @@ def test_the_end_of_a_run_gives_it_up(slow):
 )
 def test_when_one_is_due(slow, schedule, due):
     """By batches or batch times since the last one, or the beginning."""
-    data, found = data_of(slow, schedule), []
+    data, batches = data_of(slow, schedule), []
     for batch in range(9):
         before = len(slow.made)
         data.look(committed(batch, zero=0), 1, 0)
         if len(slow.made) > before:
-            found.append(batch)
+            batches.append(batch)
             slow.made[-1].take()
             data.look(committed(batch), 1, 0)
             data.committed(committed(batch + 1, snapshots=data.refs))
-    assert found == due
+    assert batches == due
 
 
 def test_a_job_without_state_has_none(slow):
@@ -184,8 +184,8 @@ def test_an_interval_is_bounded_by_what_a_restart_reads_and_by_what_it_costs():
 
 def test_the_configuration_says_it_in_words():
     """What `every` can be, and what it cannot."""
-    said = {"auto": AUTO, "never": NEVER, "1 batch": EveryBatches(1), "20 batches": EveryBatches(20)}
-    assert {text: parse_schedule(text) for text in said} == said
+    parsed = {"auto": AUTO, "never": NEVER, "1 batch": EveryBatches(1), "20 batches": EveryBatches(20)}
+    assert {text: parse_schedule(text) for text in parsed} == parsed
     assert parse_schedule("10 minutes") == EveryMicros(600 * SECOND)
     for text in ("0 batches", "1.5 batches", "often", "0 seconds", ""):
         with pytest.raises(ValueError, match=r"write|least"):

@@ -49,8 +49,8 @@ def kept_job(every=2, *, timeout=None, partitions=3) -> Job:
     job = Job("kept", partitions=partitions)
     job.checkpoint(every=EveryBatches(every))
     rows = job.source("rows", MemorySource("k string, v long"))
-    said = {"timeout": timeout} if timeout is not None else {"unbounded": True}
-    rows.key_by("k").map_with_state("step", count, state="n long", output="k string, n long", **said).write(
+    bound = {"timeout": timeout} if timeout is not None else {"unbounded": True}
+    rows.key_by("k").map_with_state("step", count, state="n long", output="k string, n long", **bound).write(
         "out", MemorySink()
     )
     return job
@@ -69,30 +69,30 @@ def sorted_rows(rows: list[dict]) -> list[tuple]:
 def files_read(h: Harness) -> set[int]:
     """Return the batches whose segments the state in force reads."""
     folder = h.root / h.job.name / "state"
-    found = set()
+    batches = set()
     for step, refs in h.commit().state.items():
         for partition, ref in refs.items():
             manifest = Manifest.read(folder / step / partition / ref.path)
-            found |= {int(name.split("-")[0]) for name in manifest.files()}
-    return found
+            batches |= {int(name.split("-")[0]) for name in manifest.files()}
+    return batches
 
 
 def test_10_3_the_table_is_the_state_behind_its_batch(tmp_path):
     """With keys that come, go and wait for timers; and each version that of its own batch."""
-    draw, said = random.Random(7), {}
+    draw, expected = random.Random(7), {}
     with Harness(kept_job(3, timeout=idle(seconds(20))), tmp_path) as h:
         for batch in range(10):
             rows = [{"k": f"k{draw.randrange(30)}", "v": draw.randrange(-1, 5)} for _ in range(8)]
             h.batch({"rows": rows})
-            said[batch] = sorted_rows(h.state("step"))
-        found = versions(h.root / "kept", "step")
-        assert [one.commit.batch for one in found] == [2, 5, 8]
-        for one in found:
-            assert sorted_rows(table_rows(h, version=one.version)) == said[one.commit.batch]
-            assert one.commit.snapshots == ({} if one.commit.batch == 2 else one.commit.snapshots)
+            expected[batch] = sorted_rows(h.state("step"))
+        kept = versions(h.root / "kept", "step")
+        assert [version.commit.batch for version in kept] == [2, 5, 8]
+        for version in kept:
+            assert sorted_rows(table_rows(h, version=version.version)) == expected[version.commit.batch]
+            assert version.commit.snapshots == ({} if version.commit.batch == 2 else version.commit.snapshots)
         newest = h.commit().snapshots["step"]
-        assert (newest.batch, newest.version, newest.rows) == (8, found[-1].version, len(said[8]))
-        timers = DeltaTable(h.root / "kept" / "snapshots" / "step.timers", version=found[-1].timers)
+        assert (newest.batch, newest.version, newest.rows) == (8, kept[-1].version, len(expected[8]))
+        timers = DeltaTable(h.root / "kept" / "snapshots" / "step.timers", version=kept[-1].timers)
         waiting = timers.to_pyarrow_table().to_pylist()
         assert waiting
         assert {row["_clock"] for row in waiting} == {"batch"}
@@ -183,7 +183,7 @@ def test_partitions_that_did_not_change_are_not_written_again(tmp_path):
             h.batch({"rows": [{"k": "k1", "v": 1}]})
         first, *_, last = versions(h.root / "kept", "step")
         path = h.root / "kept" / "snapshots" / "step"
-        files = [set(DeltaTable(path, version=one.version).file_uris()) for one in (first, last)]
+        files = [set(DeltaTable(path, version=version.version).file_uris()) for version in (first, last)]
         assert len(files[0]) == 4
         assert len(files[0] & files[1]) == 3
         assert sorted_rows(table_rows(h, version=last.version)) != sorted_rows(table_rows(h, version=first.version))
@@ -201,7 +201,7 @@ def test_a_table_that_somebody_has_edited_is_written_anew_as_a_whole(tmp_path):
             h.batch({"rows": [{"k": "k1", "v": 1}]})
         assert h.commit().snapshots["step"].batch == 3
         assert len(table_rows(h)) == 40
-        assert [one.commit.batch for one in versions(h.root / "kept", "step")] == [1, 3]
+        assert [version.commit.batch for version in versions(h.root / "kept", "step")] == [1, 3]
 
 
 def test_old_versions_go_and_the_newest_stay(tmp_path, settings_keeping):
@@ -210,27 +210,27 @@ def test_old_versions_go_and_the_newest_stay(tmp_path, settings_keeping):
         for n in range(7):
             h.batch({"rows": [{"k": "a", "v": n}]})
         newest = h.commit().snapshots["step"].batch
-        assert [one.commit.batch for one in versions(h.root / "kept", "step")][-2:] == [newest, newest + 1]
+        assert [version.commit.batch for version in versions(h.root / "kept", "step")][-2:] == [newest, newest + 1]
         assert len(versions(h.root / "kept", "step")) == 2
-        found = list((h.root / "kept" / "snapshots" / "step").glob("_state_partition=*/*.parquet"))
-        assert len(found) == 2
+        paths = list((h.root / "kept" / "snapshots" / "step").glob("_state_partition=*/*.parquet"))
+        assert len(paths) == 2
 
 
 @pytest.mark.parametrize("keep", [pytest.param(1, marks=pytest.mark.soak), 3])
 def test_delta_s_own_log_goes_with_the_versions(tmp_path, settings_keeping, keep):
     """P9: no more files after 30 data checkpoints than after 20, and each version that is kept can be read."""
-    said, files = {}, []
+    expected, files = {}, []
     with Harness(kept_job(1, timeout=idle(seconds(50))), tmp_path, settings=settings_keeping(keep)) as h:
         for batch in range(30):
             h.batch({"rows": [{"k": f"k{batch}", "v": -1 if batch % 3 else 1}]})
-            said[batch] = sorted_rows(h.state("step"))
+            expected[batch] = sorted_rows(h.state("step"))
             files.append(sum(1 for path in (h.root / "kept" / "snapshots").rglob("*") if path.is_file()))
         assert max(files[20:]) <= max(files[10:20])
-        found = versions(h.root / "kept", "step")
-        assert len(found) == keep
-        for one in found:
-            assert sorted_rows(table_rows(h, version=one.version)) == said[one.commit.batch]
-            DeltaTable(h.root / "kept" / "snapshots" / "step.timers", version=one.timers).to_pyarrow_table()
+        kept = versions(h.root / "kept", "step")
+        assert len(kept) == keep
+        for version in kept:
+            assert sorted_rows(table_rows(h, version=version.version)) == expected[version.commit.batch]
+            DeltaTable(h.root / "kept" / "snapshots" / "step.timers", version=version.timers).to_pyarrow_table()
 
 
 @pytest.fixture
@@ -278,7 +278,7 @@ def test_an_interval_goes_by_batch_times(tmp_path):
     with Harness(job, tmp_path) as h:
         for second in (1, 30, 59, 61, 90, 120, 122, 124):
             h.batch({"rows": [{"k": "a", "v": 1}]}, at=second)
-        assert [one.commit.time // 10**6 for one in versions(h.root / "kept", "step")] == [61, 122]
+        assert [version.commit.time // 10**6 for version in versions(h.root / "kept", "step")] == [61, 122]
 
 
 @pytest.mark.sample(1)

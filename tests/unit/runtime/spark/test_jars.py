@@ -28,7 +28,7 @@ def test_a_line_that_is_no_digest_is_refused_with_its_number(line):
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("digests", "expected"),
     [
         pytest.param({"a.jar": DIGEST}, [], id="all there and right"),
         pytest.param({}, ["a.jar is missing"], id="missing"),
@@ -37,10 +37,10 @@ def test_a_line_that_is_no_digest_is_refused_with_its_number(line):
         pytest.param({"b.jar": OTHER}, ["a.jar is missing", "b.jar is extra"], id="another version"),
     ],
 )
-def test_missing_wrong_and_extra_jars_are_named(found, expected):
+def test_missing_wrong_and_extra_jars_are_named(digests, expected):
     """Each difference is a sentence that begins with the jar."""
-    said = jars.differences({"a.jar": DIGEST}, found)
-    assert [re.match(r"\S+ is \w+", line).group() for line in said] == expected
+    differences = jars.differences({"a.jar": DIGEST}, digests)
+    assert [re.match(r"\S+ is \w+", line).group() for line in differences] == expected
 
 
 @pytest.fixture

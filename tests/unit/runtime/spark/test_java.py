@@ -12,7 +12,7 @@ OpenJDK Runtime Environment (build 17.0.15+6-Debian-1deb12u1)
 
 
 @pytest.mark.parametrize(
-    ("said", "major"),
+    ("printed", "major"),
     [
         pytest.param(OPENJDK_17, 17, id="openjdk 17"),
         pytest.param('java version "1.8.0_392"\nJava(TM) SE Runtime Environment\n', 8, id="oracle 8"),
@@ -26,9 +26,9 @@ OpenJDK Runtime Environment (build 17.0.15+6-Debian-1deb12u1)
         pytest.param("", None, id="nothing"),
     ],
 )
-def test_the_major_version_is_read_from_what_java_prints(said, major):
+def test_the_major_version_is_read_from_what_java_prints(printed, major):
     """Old and new schemes, early versions and lines of the launcher are understood; what is none is None."""
-    assert java_major(said) == major
+    assert java_major(printed) == major
 
 
 def test_java_home_goes_before_the_path(tmp_path):
@@ -44,7 +44,7 @@ def test_java_home_goes_before_the_path(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("command", "said", "home", "expected"),
+    ("command", "printed", "home", "expected"),
     [
         pytest.param("java", OPENJDK_17, None, None, id="new enough"),
         pytest.param(None, "", None, "PATH has none", id="missing"),
@@ -53,9 +53,9 @@ def test_java_home_goes_before_the_path(tmp_path):
         pytest.param("java", "???", None, "does not say its version", id="not understood"),
     ],
 )
-def test_a_java_that_will_not_do_is_named_with_what_to_install(command, said, home, expected):
+def test_a_java_that_will_not_do_is_named_with_what_to_install(command, printed, home, expected):
     """The trouble is one line: what is needed, what was found, what to install."""
-    trouble = java_trouble(command, said, home)
+    trouble = java_trouble(command, printed, home)
     if expected is None:
         assert trouble is None
     else:

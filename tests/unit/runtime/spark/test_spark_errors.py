@@ -35,16 +35,16 @@ OTHERS = [
 
 @pytest.mark.fault("F48")
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (DIVIDED, f"{_HEAD_OF_DIVIDED} In `10 div v`."),
         (CAST, f"{_HEAD_OF_CAST} In `CAST(user AS INT)`."),
         (RAISED, "[USER_RAISED_EXCEPTION] no such user"),
     ],
 )
-def test_a_data_exception_is_one_line_with_the_expression(text: str, said: str) -> None:
+def test_a_data_exception_is_one_line_with_the_expression(text: str, message: str) -> None:
     """F48: what was wrong and in which expression; never the advice to turn ANSI off, which hides wrong values."""
-    assert data_exception(text) == said
+    assert data_exception(text) == message
 
 
 @pytest.mark.parametrize("text", OTHERS, ids=range(len(OTHERS)))
@@ -79,7 +79,7 @@ Caused by: java.io.EOFException
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (
             FAILED,
@@ -94,9 +94,9 @@ Caused by: java.io.EOFException
     ],
     ids=["causes", "no cause", "one line", "a cause that was said", "nothing said"],
 )  # fmt: skip
-def test_a_failure_of_spark_is_told_by_its_cause(text, said):
+def test_a_failure_of_spark_is_told_by_its_cause(text, message):
     """Not by the name of a method that py4j called."""
-    assert java_failure(text) == said
+    assert java_failure(text) == message
 
 
 ENGINE = "/opt/app/.venv/lib/python3.11/site-packages/penstock/runtime/rows.py"
@@ -138,6 +138,6 @@ def test_an_error_in_a_task_names_who_has_to_do_something(file: str, kind: type[
     why = PythonException(f"Traceback (most recent call last):\n{frames}TypeError: Cannot convert ChunkedArray\n")
     job = Job("orders", partitions=1)
     job.source("rows", MemorySource("v int")).write("out", MemorySink())
-    said = error_of(why, 4, job.graph())
-    assert (type(said), said.what) == (kind, "batch 4: TypeError: Cannot convert ChunkedArray")
-    assert file in said.where
+    error = error_of(why, 4, job.graph())
+    assert (type(error), error.what) == (kind, "batch 4: TypeError: Cannot convert ChunkedArray")
+    assert file in error.where

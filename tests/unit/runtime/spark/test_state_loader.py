@@ -32,11 +32,11 @@ def count(time, key, row, state):
 def job_of(initial: Any, *, form: str = "map_with_state", **more: Any) -> Job:
     job = Job("seeded", partitions=3)
     rows = job.source("rows", MemorySource("k string, v long"))
-    said = {"state": "n long", "initial": initial, **more}
+    options = {"state": "n long", "initial": initial, **more}
     if form == "map_with_state":
-        said = {"output": "k string, n long", "unbounded": "timeout" not in more, **said}
+        options = {"output": "k string, n long", "unbounded": "timeout" not in more, **options}
     fn = count if form == "map_with_state" else lambda values, old: (old or 0) + sum(values)
-    getattr(rows.key_by("k"), form)("step", fn, **said).write("out", MemorySink())
+    getattr(rows.key_by("k"), form)("step", fn, **options).write("out", MemorySink())
     return job
 
 
@@ -128,10 +128,10 @@ UNFIT = {
 @pytest.mark.parametrize("what", UNFIT)
 def test_state_that_cannot_be_loaded_is_refused_before_the_first_batch(tmp_path, spark, what):
     """With the user's line."""
-    made, kind, said = UNFIT[what]
+    made, kind, message = UNFIT[what]
     with pytest.raises(kind) as raised, Harness(job_of(lambda: made(spark)), tmp_path):
         pass
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     assert "test_state_loader.py:" in str(raised.value.where)
 
 

@@ -22,6 +22,6 @@ def _parents(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def test_batches_find_the_daemon_that_was_started_ahead(spark: SparkSession) -> None:
     """Spark keeps a daemon for each set of variables that workers are given, so those of SQL must be just these."""
     ahead = start_workers(spark)
-    found = {row.parent for row in spark.range(0, 2, 1, 2).mapInArrow(_parents, "parent long").collect()}
+    parents = {row.parent for row in spark.range(0, 2, 1, 2).mapInArrow(_parents, "parent long").collect()}
     assert len(ahead) == 1
-    assert found == ahead
+    assert parents == ahead

@@ -73,10 +73,10 @@ def test_each_task_is_told_the_state_of_its_partition(manifests: Refs, bases: Re
     with TemporaryDirectory() as folder, told(facts(manifests, bases), LocalFolder(folder)) as text:
         for _ in range(2):
             for partition in (*map(str, range(42)), "300", "301", "4095"):
-                found = read(text).refs_of(int(partition))
+                refs = read(text).refs_of(int(partition))
                 for step in ("a", "b", "c"):
                     mine = [refs.get(step, {}).get(partition) for refs in (manifests, bases)]
-                    assert found.get(step, [None, None]) == mine
+                    assert refs.get(step, [None, None]) == mine
 
 
 def test_a_task_that_outlives_its_batch_is_told_so(tmp_path: Path) -> None:

@@ -38,16 +38,16 @@ def staged(masks: list[int], folder: Path, *, apart: bool) -> list[dict[str, Any
     n = len(masks)
     rows = pa.table({"v": pa.array(range(n)), UNIT: pa.array([100 + i for i in range(n)])})
     items = list(_stage_apart(rows, np.array(masks, np.int64), leaf, TaskFiles(facts, 1, "0b0")))
-    said = [json.loads(item.body) for item in items]
-    for one in said:
-        one["v"] = pq.read_table(folder / one["sink"] / one["file"]["path"])["v"].to_pylist()
-    return said
+    bodies = [json.loads(item.body) for item in items]
+    for body in bodies:
+        body["v"] = pq.read_table(folder / body["sink"] / body["file"]["path"])["v"].to_pylist()
+    return bodies
 
 
 def test_rows_that_are_withheld_for_certain_are_one_file(tmp_path: Path) -> None:
     """P10: 200 windows with a bad row each wrote 400 files; without `mostly` nothing depends on the window."""
-    said = staged([1] * WINDOWS, tmp_path, apart=False)
-    assert [(one["sink"], one["v"], one["file"]["unit"]) for one in said] == [
+    bodies = staged([1] * WINDOWS, tmp_path, apart=False)
+    assert [(body["sink"], body["v"], body["file"]["unit"]) for body in bodies] == [
         ("out", list(range(WINDOWS)), 100),
         ("bad", list(range(WINDOWS)), 100),
     ]
@@ -55,8 +55,8 @@ def test_rows_that_are_withheld_for_certain_are_one_file(tmp_path: Path) -> None
 
 def test_rows_that_mostly_may_forgive_are_apart_by_window(tmp_path: Path) -> None:
     """11.3: a rule with `mostly` fails in one window and not in another."""
-    said = [one for one in staged([2, 2, 3, 1, 3, 2], tmp_path, apart=False) if one["sink"] == "out"]
-    assert [(one["v"], one["file"]["unit"], len(one["file"]["fails"])) for one in said] == [
+    bodies = [body for body in staged([2, 2, 3, 1, 3, 2], tmp_path, apart=False) if body["sink"] == "out"]
+    assert [(body["v"], body["file"]["unit"], len(body["file"]["fails"])) for body in bodies] == [
         ([0], 100, 1),
         ([1], 101, 1),
         ([5], 105, 1),
@@ -68,8 +68,8 @@ def test_rows_that_mostly_may_forgive_are_apart_by_window(tmp_path: Path) -> Non
 @pytest.mark.parametrize("masks", [[0, 1, 1], [0]])
 def test_what_a_person_said_to_drop_is_apart_by_window(masks: list[int], tmp_path: Path) -> None:
     """11.5: where a unit may be dropped as a whole, its rows are in files of their own."""
-    said = [one for one in staged(masks, tmp_path, apart=True) if one["sink"] == "out"]
-    assert [one["v"] for one in said] == [[i] for i in range(len(masks))]
+    bodies = [body for body in staged(masks, tmp_path, apart=True) if body["sink"] == "out"]
+    assert [body["v"] for body in bodies] == [[i] for i in range(len(masks))]
 
 
 def test_no_rows_no_files(tmp_path: Path) -> None:

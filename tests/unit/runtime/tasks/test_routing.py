@@ -31,10 +31,10 @@ def test_rows_and_highest_times_are_said_by_partition(rows: list[tuple[int, int,
     )
     spec = SourceSpec(name="s", place=0, quarantine=Outlet(sinks=(), lanes=(), schema=QUARANTINE_SCHEMA, place=0))
     ((item,),) = [list(_account(table, table[ROW_STATUS].to_numpy(), spec, None))]
-    said = json.loads(item.body)
+    receipt = json.loads(item.body)
     read = {str(p): sum(q == p for q, _, _ in rows) for p, _, _ in rows}
     times = {p: [t for q, fate, t in rows if str(q) == p and fate >= 0 and t is not None] for p in read}
-    assert (said["rows"], said["highest"]) == (read, {p: max(found) for p, found in times.items() if found})
+    assert (receipt["rows"], receipt["highest"]) == (read, {p: max(known) for p, known in times.items() if known})
 
 
 def test_partitions_are_looked_at_together(monkeypatch) -> None:
@@ -42,7 +42,9 @@ def test_partitions_are_looked_at_together(monkeypatch) -> None:
     import_module("pandas")  # takes `np.maximum` as it finds it, when it is imported first
     looked = []
     at = np.maximum.at
-    counted = type("Counted", (), {"at": staticmethod(lambda *said: looked.append(len(said[1])) or at(*said))})
+    counted = type(
+        "Counted", (), {"at": staticmethod(lambda *arguments: looked.append(len(arguments[1])) or at(*arguments))}
+    )
     monkeypatch.setattr("penstock.runtime.tasks.routing.np.maximum", counted)
     n = 5_000
     table = pa.table(

@@ -40,8 +40,8 @@ class Work:
         self.yields, self.answers = yields, list[Any]()
 
     def run(self, state: Any, inputs: Any, facts: StepFacts) -> Any:
-        for one in self.yields:
-            self.answers.append((yield one))
+        for item in self.yields:
+            self.answers.append((yield item))
 
 
 def batch_of(work: Work) -> tuple[_PartitionBatch, State]:

@@ -63,8 +63,8 @@ def test_a_payload_is_the_table_it_was() -> None:
 def test_a_receipt_comes_back_as_it_was_said() -> None:
     """DESIGN 4: receipts and counts travel as rows of the job's result."""
     sent = emitted(Emitter(stage=0), [receipt("read", rows={"0": 3}), receipt("x", n=None)])
-    found = receipts_of(zip(sent["_port"].to_pylist(), sent["_payload"].to_pylist(), strict=True))
-    assert list(found) == [{"kind": "read", "rows": {"0": 3}}, {"kind": "x", "n": None}]
+    receipts = receipts_of(zip(sent["_port"].to_pylist(), sent["_payload"].to_pylist(), strict=True))
+    assert list(receipts) == [{"kind": "read", "rows": {"0": 3}}, {"kind": "x", "n": None}]
 
 
 def test_rows_that_no_stage_took_stop_the_batch() -> None:
@@ -97,8 +97,8 @@ def test_the_order_of_payloads_does_not_depend_on_who_came_first(arrived: list[t
         for stage, partition in arrived
     }
     carriers, rest = split(pa.concat_tables(parts[key] for key in arrived))
-    found = [carrier.table()["v"][0].as_py() for carrier in carriers]
-    assert found == [100 * s + 10 * p + i for s, p, i in itertools.product(range(3), range(3), range(3))]
+    payloads = [carrier.table()["v"][0].as_py() for carrier in carriers]
+    assert payloads == [100 * s + 10 * p + i for s, p, i in itertools.product(range(3), range(3), range(3))]
     assert rest.num_rows == 0
 
 
@@ -182,9 +182,9 @@ LARGE = bytes(64 << 20)
 def test_a_task_sends_more_than_two_gib() -> None:
     """The carriers of a task are cut into batches, in their order; none is larger than the bound and one payload."""
     sent = Emitter(stage=0).emit((Item("p", LARGE, number) for number in range(MANY)), 0)
-    found = [(batch["_pid"].to_pylist(), batch["_payload"].nbytes) for batch in sent]
-    assert [pid for pids, _ in found for pid in pids] == list(range(MANY))
-    assert max(size for _, size in found) < BATCH_BYTES + len(LARGE)
+    batches = [(batch["_pid"].to_pylist(), batch["_payload"].nbytes) for batch in sent]
+    assert [pid for pids, _ in batches for pid in pids] == list(range(MANY))
+    assert max(size for _, size in batches) < BATCH_BYTES + len(LARGE)
 
 
 @pytest.mark.sample(seconds=20)

@@ -150,9 +150,9 @@ def test_a_commit_of_another_writer_is_no_obstacle(how: str, tmp_path: Path) -> 
     publisher = opened(prepared(path), tmp_path / "staged")
     publisher.publish(publication(0, stage(path, "a", 1)))
     rows = pa.table([[100], ["x"]], schema=SCHEMA)
-    said = Transaction("another/app" if how == "append" else APP + "/held", 9)
+    transaction = Transaction("another/app" if how == "append" else APP + "/held", 9)
     mode = "overwrite" if how == "overwrite" else "append"
-    write_deltalake(str(path), rows, mode=mode, commit_properties=CommitProperties(app_transactions=[said]))
+    write_deltalake(str(path), rows, mode=mode, commit_properties=CommitProperties(app_transactions=[transaction]))
     publisher.publish(publication(1, stage(path, "b", 2)))
     assert shown(path) == ([2, 100] if how == "overwrite" else [1, 2, 100])
     assert publisher.version(APP) == 1
@@ -243,9 +243,9 @@ REFUSALS: list[tuple[str, Exception, type[Exception], str]] = [
 @pytest.mark.remedy("PEN-SNK-000", "PEN-CKP-008")
 @pytest.mark.fault("F58")
 @pytest.mark.parametrize("outcome", ["landed", "lost"])
-@pytest.mark.parametrize(("why", "error", "said"), [r[1:] for r in REFUSALS], ids=[r[0] for r in REFUSALS])
+@pytest.mark.parametrize(("why", "error", "message"), [r[1:] for r in REFUSALS], ids=[r[0] for r in REFUSALS])
 def test_a_commit_whose_answer_is_an_error_is_told_and_asked_for_at_the_next_start(
-    why: Exception, error: type[Exception], said: str, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    why: Exception, error: type[Exception], message: str, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F58: by what the system said; whether the commit landed is read back, by this publisher as by another."""
     path = tmp_path / "table"
@@ -260,7 +260,7 @@ def test_a_commit_whose_answer_is_an_error_is_told_and_asked_for_at_the_next_sta
 
     asked = publication(0, stage(path, "a", 1))
     monkeypatch.setattr(DeltaPublisher, "_commit", failing)
-    with pytest.raises(error, match=said) as caught:
+    with pytest.raises(error, match=message) as caught:
         publisher.publish(asked)
     assert type(caught.value) is error
     assert "\n" not in str(caught.value)
@@ -402,8 +402,8 @@ def test_every_type_comes_back_as_it_was(tmp_path: Path) -> None:
     file = Staged(**stage_table(table, sink.staging(tmp_path / "staged"), "a.parquet"))
     asked = Publication(app=APP, batch=0, files=[file], schema=schema)
     sink.open(sink.staging(tmp_path / "staged"), None).publish(asked)
-    found = DeltaTable(str(tmp_path / "table")).to_pyarrow_table()
-    assert found.to_pylist() == table.to_pylist()
+    stored = DeltaTable(str(tmp_path / "table")).to_pyarrow_table()
+    assert stored.to_pylist() == table.to_pylist()
 
 
 # --- tables that delta-spark commits ---------------------------------------------------------
@@ -440,8 +440,8 @@ def test_a_table_that_asks_for_more_is_committed_by_delta_spark(kind: str, tmp_p
     if kind == "partitioned":
         assert {p.name for p in path.glob("p=*")} == {"p=p0", "p=p1"}
     else:
-        wrong, said = (-1, "CHECK constraint positive") if kind == "constrained" else (None, "NOT NULL constraint")
-        with pytest.raises(SinkSchemaMismatch, match=said) as caught:
+        wrong, message = (-1, "CHECK constraint positive") if kind == "constrained" else (None, "NOT NULL constraint")
+        with pytest.raises(SinkSchemaMismatch, match=message) as caught:
             publisher.publish(publication(4, stage(staged, "d", wrong)))
         assert caught.value.exit_code == 78, "no retry makes the row fit"
         assert shown(path) == [1, 2, 3]

@@ -101,8 +101,8 @@ def test_the_log_is_folded_now_and_then(tmp_path: Path, interval: int | None) ->
     """At the versions that the table says, every hundredth where it says nothing; readers need no older entry then."""
     path = tmp_path / "table"
     if interval is not None:
-        said = {"delta.checkpointInterval": str(interval)}
-        DeltaTable.create(str(path), Schema.from_arrow(SCHEMA), configuration=said)
+        properties = {"delta.checkpointInterval": str(interval)}
+        DeltaTable.create(str(path), Schema.from_arrow(SCHEMA), configuration=properties)
     publisher = opened(path)
     versions = interval or 100
     for batch in range(2 * versions):
@@ -110,7 +110,7 @@ def test_the_log_is_folded_now_and_then(tmp_path: Path, interval: int | None) ->
         if publisher._folding is not None:
             publisher._folding.wait()
     log = path / "_delta_log"
-    folded = sorted(int(found.name[:20]) for found in log.glob("*.checkpoint.parquet"))
+    folded = sorted(int(path.name[:20]) for path in log.glob("*.checkpoint.parquet"))
     assert folded == [versions, 2 * versions]
     newest = json.loads((log / "_last_checkpoint").read_text())["version"]
     assert newest == 2 * versions
@@ -166,8 +166,8 @@ def test_a_table_that_was_made_anew_with_other_columns_takes_no_rows(tmp_path: P
 def test_an_interval_that_is_none_is_passed_over(tmp_path: Path, interval: str) -> None:
     """A table may say anything in its settings."""
     path = tmp_path / "table"
-    said = {"delta.checkpointInterval": interval}
-    DeltaTable.create(str(path), Schema.from_arrow(SCHEMA), configuration=said)
+    properties = {"delta.checkpointInterval": interval}
+    DeltaTable.create(str(path), Schema.from_arrow(SCHEMA), configuration=properties)
     publisher = opened(path)
     for batch in range(3):
         publish(publisher, path, batch)
@@ -179,8 +179,8 @@ def test_an_interval_that_is_none_is_passed_over(tmp_path: Path, interval: str) 
 def test_a_table_that_forgets_its_batches_is_refused(tmp_path: Path, spark: SparkSession) -> None:
     """A batch would be published again once the table has forgotten it; without the property it is taken."""
     path = tmp_path / "table"
-    said = {"delta.setTransactionRetentionDuration": "interval 7 days"}
-    DeltaTable.create(str(path), Schema.from_arrow(SCHEMA), configuration=said)
+    properties = {"delta.setTransactionRetentionDuration": "interval 7 days"}
+    DeltaTable.create(str(path), Schema.from_arrow(SCHEMA), configuration=properties)
     with pytest.raises(SinkForgets, match="interval 7 days") as caught:
         opened(path)
     assert (caught.value.exit_code, caught.value.where) == (78, str(path))

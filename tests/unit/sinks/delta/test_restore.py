@@ -26,9 +26,9 @@ class Table:
 
     def publish(self, *batches: int, app: str = APP, version: int | None = None) -> None:
         for batch in batches:
-            said = Transaction(app, batch if version is None else version)
+            transaction = Transaction(app, batch if version is None else version)
             rows = pa.table({"batch": pa.array([batch], pa.int64())})
-            properties = CommitProperties(app_transactions=[said])
+            properties = CommitProperties(app_transactions=[transaction])
             write_deltalake(str(self.path), rows, mode="append", commit_properties=properties)
 
     def rows(self) -> list[int]:
@@ -48,9 +48,9 @@ class Table:
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """Batches 0 to 5 are in versions 1 to 6, but for batch 3, which had no rows."""
-    found = Table(tmp_path / "table")
-    found.publish(0, 1, 2, 4, 5)
-    return found
+    filled = Table(tmp_path / "table")
+    filled.publish(0, 1, 2, 4, 5)
+    return filled
 
 
 def find(table: Table, batch: int | None, slot: int = 100) -> int | None:
@@ -154,13 +154,13 @@ def test_a_log_that_no_longer_says_who_wrote_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ({"delta.appendOnly": "true"}, "gives none back: delta.appendOnly"),
         ({"delta.enableChangeDataFeed": "true"}, "more than delta-rs may write: delta.enableChangeDataFeed"),
     ],
 )
-def test_a_table_that_forbids_it_is_refused(tmp_path: Path, setting: dict[str, str], said: str) -> None:
+def test_a_table_that_forbids_it_is_refused(tmp_path: Path, setting: dict[str, str], message: str) -> None:
     """Before anything is decided."""
     path = tmp_path / "table"
     DeltaTable.create(str(path), pa.schema([("batch", pa.int64())]), configuration=setting)
@@ -168,7 +168,7 @@ def test_a_table_that_forbids_it_is_refused(tmp_path: Path, setting: dict[str, s
         properties = CommitProperties(app_transactions=[Transaction(APP, batch)])
         rows = pa.table({"batch": pa.array([batch], pa.int64())})
         write_deltalake(str(path), rows, mode="append", commit_properties=properties)
-    with pytest.raises(CannotTruncate, match=said):
+    with pytest.raises(CannotTruncate, match=message):
         find_version(path, Target(app=APP, batch=0, slot=9))
 
 
