@@ -64,9 +64,9 @@ def test_a_source_bounds_its_own_batches() -> None:
 
 def test_a_target_stays_where_it_is() -> None:
     """SEMANTICS 1.5: a partition that is new since then is left out; one that is past its target reads nothing."""
-    found = clamp({**rows(a=9, b=2, new=5), "past": Waiting.of_rows(30, 40)}, {"a": 13, "b": 50, "past": 20})
-    assert divide(found, ReadLimit()) == {"a": 13, "b": 12, "past": 30}
-    assert {name: waiting.rows for name, waiting in found.items()} == {"a": 3, "b": 2, "past": 0}
+    clamped = clamp({**rows(a=9, b=2, new=5), "past": Waiting.of_rows(30, 40)}, {"a": 13, "b": 50, "past": 20})
+    assert divide(clamped, ReadLimit()) == {"a": 13, "b": 12, "past": 30}
+    assert {name: waiting.rows for name, waiting in clamped.items()} == {"a": 3, "b": 2, "past": 0}
 
 
 @given(

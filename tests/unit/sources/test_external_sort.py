@@ -37,8 +37,10 @@ def test_runs_are_merged_to_what_one_sort_gives(
     """FileReplay: ties keep the order of the file's rows, nulls come last; nothing is left in the folder."""
     keys = sorted(keys, key=lambda k: (k is None, k or 0)) if ordered else keys
     numbered = [table.append_column("n", table[ROW]) for table in parts_of(keys, size)]
-    found = list(externally_sorted(numbered, lambda part: part["k"], tmp_path, most=most, batch=batch))
-    rows = [(k, n) for table in found for k, n in zip(table["k"].to_pylist(), table["n"].to_pylist(), strict=True)]
+    ordered_tables = list(externally_sorted(numbered, lambda part: part["k"], tmp_path, most=most, batch=batch))
+    rows = [
+        (k, n) for table in ordered_tables for k, n in zip(table["k"].to_pylist(), table["n"].to_pylist(), strict=True)
+    ]
     assert rows == sorted(
         zip(keys, range(len(keys)), strict=True), key=lambda row: (row[0] is None, row[0] or 0, row[1])
     )
@@ -73,7 +75,7 @@ def test_pieces_have_as_many_rows_as_they_are_to(sizes: list[int], rows: int) ->
     """All but the last; none is empty."""
     numbers = iter(range(100))
     tables = [pa.table({"n": pa.array([next(numbers) for _ in range(size)], pa.int64())}) for size in sizes]
-    found = [table["n"].to_pylist() for table in pieces(tables, rows)]
-    assert [n for piece in found for n in piece] == list(range(sum(sizes)))
-    assert all(len(piece) == rows for piece in found[:-1])
-    assert all(found)
+    cut = [table["n"].to_pylist() for table in pieces(tables, rows)]
+    assert [n for piece in cut for n in piece] == list(range(sum(sizes)))
+    assert all(len(piece) == rows for piece in cut[:-1])
+    assert all(cut)

@@ -52,7 +52,7 @@ def test_rows_that_were_counted_by_older_rules_are_never_shifted(
     assert end_of_batch(reader, now)["row"] == 3
     span = reader.span(None, now)
     for known, fixed in ((now, span), ({**now, "rules": 1}, {**span, "rules": 1})):
-        before, then = ({n: v for n, v in one.items() if n != "rules" or v == 1} for one in (known, fixed))
+        before, then = ({n: v for n, v in fields.items() if n != "rules" or v == 1} for fields in (known, fixed))
         if not refused:
             assert end_of_batch(reader, before)["row"] == 3
             reader.verify(then)

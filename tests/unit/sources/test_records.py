@@ -87,12 +87,12 @@ def test_a_value_that_fits_is_kept(column: str, value: Any, kept: Any) -> None:
 
 
 @pytest.mark.fault("F40", "F43")
-@pytest.mark.parametrize(("column", "value", "said"), UNFIT)
-def test_a_value_that_does_not_fit_is_told_and_its_row_is_null(column: str, value: Any, said: str) -> None:
+@pytest.mark.parametrize(("column", "value", "reason"), UNFIT)
+def test_a_value_that_does_not_fit_is_told_and_its_row_is_null(column: str, value: Any, reason: str) -> None:
     """SEMANTICS 9.3: nothing is bent to fit; the rows beside it are as they were."""
     good = {"i": 1, "l": 2, "d": 0.5, "s": "x", "t": 1, "b": True, "m": Decimal(1), "a": [], "f": 0.5, "g": []}
     table, errors, raw = rows_to_table([good, {**good, column: value}, good], SCHEMA)
-    assert errors.to_pylist() == [None, said, None]
+    assert errors.to_pylist() == [None, reason, None]
     assert table.slice(1, 1).to_pylist() == [dict.fromkeys(SCHEMA.names)]
     assert table.slice(0, 1).equals(table.slice(2, 1))
     assert table["a"].to_pylist() == [[], None, []]
@@ -103,9 +103,9 @@ def test_a_value_that_does_not_fit_is_told_and_its_row_is_null(column: str, valu
 def test_a_row_has_one_reason_and_a_long_value_is_cut() -> None:
     """The first column that does not fit, in the order of the schema."""
     _, errors, _ = rows_to_table([{"s": 5, "i": "x" * 1000}], SCHEMA)
-    (said,) = errors.to_pylist()
-    assert said.startswith("column 'i': 'xxx")
-    assert len(said) < 150
+    (reason,) = errors.to_pylist()
+    assert reason.startswith("column 'i': 'xxx")
+    assert len(reason) < 150
 
 
 def test_other_scalars_are_taken_as_arrow_takes_them() -> None:
@@ -133,8 +133,8 @@ def test_a_column_of_a_file_is_bent_to_no_other_value(values: list[Any], kind: p
     table = pa.table({"v": values})
     if not isinstance(values[0], str):
         table = table.cast(pa.schema([("v", pa.float64())]))
-    found, errors, _ = cast_columns(table, pa.schema([("v", kind)]), where="a file")
-    assert found["v"].to_pylist() == kept
+    cast, errors, _ = cast_columns(table, pa.schema([("v", kind)]), where="a file")
+    assert cast["v"].to_pylist() == kept
     assert errors is not None
     assert [e is not None for e in errors.to_pylist()] == [
         k is None and v is not None for k, v in zip(kept, values, strict=True)
@@ -182,10 +182,10 @@ F64, F32, MONEY = pa.float64(), pa.float32(), pa.decimal128(10, 2)
 def test_no_value_in_a_nested_one_is_bent(bad: Any, good: Any, stored, kind, kept: Any) -> None:
     """SEMANTICS 9.3, C9: what holds for a number holds for those in lists, maps and structs."""
     chunks = pa.chunked_array([pa.array([good, bad, None], stored), pa.array([None, good], stored)])
-    found, errors, _ = cast_columns(pa.table({"v": chunks}), pa.schema([("v", kind)]), where="a file")
-    assert found["v"].to_pylist() == [kept, None, None, None, kept]
+    cast, errors, _ = cast_columns(pa.table({"v": chunks}), pa.schema([("v", kind)]), where="a file")
+    assert cast["v"].to_pylist() == [kept, None, None, None, kept]
     assert errors is not None
-    assert [said is not None for said in errors.to_pylist()] == [False, True, False, False, False]
+    assert [reason is not None for reason in errors.to_pylist()] == [False, True, False, False, False]
     whole, none, _ = cast_columns(pa.table({"v": chunks.slice(2)}), pa.schema([("v", kind)]), where="a file")
     assert none is None
     assert whole["v"].to_pylist() == [None, None, kept]

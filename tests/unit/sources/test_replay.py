@@ -63,8 +63,12 @@ def read_csv(
     parts = list(csv_parts(path, schema, nulls))
     if not any(errors is not None for _, errors, _ in parts):
         return pa.concat_tables([table for table, _, _ in parts]), None, None
-    said = [[pa.nulls(t.num_rows, pa.string()) if c is None else c for c in columns] for t, *columns in parts]
-    return pa.concat_tables([t for t, _, _ in parts]), *(pa.concat_arrays([one[i] for one in said]) for i in (0, 1))
+    columns_of_parts = [
+        [pa.nulls(t.num_rows, pa.string()) if c is None else c for c in columns] for t, *columns in parts
+    ]
+    return pa.concat_tables([t for t, _, _ in parts]), *(
+        pa.concat_arrays([columns[i] for columns in columns_of_parts]) for i in (0, 1)
+    )
 
 
 def rows(reader: ReplayReader) -> pa.Table:
@@ -76,17 +80,17 @@ def rows(reader: ReplayReader) -> pa.Table:
 def test_rows_come_in_the_order_of_the_column_ties_by_file_row_nulls_last(tmp_path: Path) -> None:
     """FileReplay: order_by."""
     path = csv(tmp_path, "k,s\n3,a\n1,b\n,c\n3,d\n1,e\n,f\n2,g\n")
-    found = rows(FileReplay(path, order_by="k").open(None))
-    assert "".join(found["s"].to_pylist()) == "begadcf"
-    assert found[POSITION].to_pylist() == list(range(7))
+    table = rows(FileReplay(path, order_by="k").open(None))
+    assert "".join(table["s"].to_pylist()) == "begadcf"
+    assert table[POSITION].to_pylist() == list(range(7))
 
 
 def test_many_ties_keep_the_order_of_the_file(tmp_path: Path) -> None:
     """FileReplay: Arrow's sort promises nothing about ties, so the row number is a key of its own."""
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"k": [i % 3 for i in range(3000)], "i": range(3000)}), path)
-    found = rows(FileReplay(path, order_by="k").open(None))["i"].to_pylist()
-    assert found == sorted(range(3000), key=lambda i: (i % 3, i))
+    values = rows(FileReplay(path, order_by="k").open(None))["i"].to_pylist()
+    assert values == sorted(range(3000), key=lambda i: (i % 3, i))
 
 
 @pytest.mark.fault("F43")
@@ -94,9 +98,9 @@ def test_odd_times_are_kept_as_they_are(tmp_path: Path) -> None:
     """F43: before 1970, leap days, the hour that summer time skips, the last year; a time without a zone is UTC."""
     times = ["1969-12-31 23:59:59", "2024-02-29 12:00:00", "2024-03-31 02:30:00", "9999-12-31 23:59:59"]
     path = csv(tmp_path, "t\n" + "\n".join(reversed(times)))
-    found = rows(FileReplay(path, order_by="t").open(None))["t"]
-    assert found.type == pa.timestamp("us", tz="UTC")
-    assert [t.strftime("%Y-%m-%d %H:%M:%S") for t in found.to_pylist()] == times
+    times_read = rows(FileReplay(path, order_by="t").open(None))["t"]
+    assert times_read.type == pa.timestamp("us", tz="UTC")
+    assert [t.strftime("%Y-%m-%d %H:%M:%S") for t in times_read.to_pylist()] == times
 
 
 def test_nanoseconds_and_other_zones_become_microseconds_in_utc(tmp_path: Path) -> None:
@@ -137,8 +141,8 @@ BAD = [
 
 
 @pytest.mark.fault("F40")
-@pytest.mark.parametrize(("record", "said"), [b[1:] for b in BAD], ids=[b[0] for b in BAD])
-def test_a_bad_record_is_a_null_row_with_its_text_and_reason(record: str, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("record", "reason"), [b[1:] for b in BAD], ids=[b[0] for b in BAD])
+def test_a_bad_record_is_a_null_row_with_its_text_and_reason(record: str, reason: str, tmp_path: Path) -> None:
     """SEMANTICS 9.3: with its place in the file; the records around it are read."""
     good = "7,2024-01-01T00:00:00Z,false"
     path = csv(tmp_path, f"k,t,b\n{good}\n{record}\n{good}\n")
@@ -146,7 +150,7 @@ def test_a_bad_record_is_a_null_row_with_its_text_and_reason(record: str, said: 
     assert table["k"].to_pylist() == [7, None, 7]
     assert table["t"].null_count == table["b"].null_count == 1
     assert errors is not None
-    assert errors.to_pylist() == [None, f"record 2 of the file: {said}", None]
+    assert errors.to_pylist() == [None, f"record 2 of the file: {reason}", None]
     assert raw is not None
     assert [bool(r) for r in raw.to_pylist()] == [False, True, False]
     assert all(field in raw[1].as_py() for field in record.split(","))
@@ -165,14 +169,14 @@ def test_a_null_where_the_schema_says_not_null_is_a_bad_record(
         pq.write_table(table, path)
     schema = pa.schema([pa.field("k", pa.int32()), pa.field("id", pa.int32(), nullable=False), ("s", pa.string())])
     monkeypatch.setattr(replay_module, "arrow_schema", lambda _: schema)
-    found = rows(FileReplay(path, order_by="k", schema="k int, id int NOT NULL, s string").open(None))
-    said = "column 'id' is null, and the schema says NOT NULL"
-    told = [f"record {n} of the file: {said}" if suffix == "csv" else said for n in (2, 3)]
-    assert found[ERROR].to_pylist() == [None, None, *told]
-    assert found["id"].to_pylist() == [1, 4, None, None]
-    assert found["k"].to_pylist() == [1, 4, None, None]
-    assert found["s"].to_pylist() == ["a", None, None, None]
-    assert [None if r is None else json.loads(r) for r in found[RAW].to_pylist()] == [
+    parsed = rows(FileReplay(path, order_by="k", schema="k int, id int NOT NULL, s string").open(None))
+    reason = "column 'id' is null, and the schema says NOT NULL"
+    reasons = [f"record {n} of the file: {reason}" if suffix == "csv" else reason for n in (2, 3)]
+    assert parsed[ERROR].to_pylist() == [None, None, *reasons]
+    assert parsed["id"].to_pylist() == [1, 4, None, None]
+    assert parsed["k"].to_pylist() == [1, 4, None, None]
+    assert parsed["s"].to_pylist() == ["a", None, None, None]
+    assert [None if r is None else json.loads(r) for r in parsed[RAW].to_pylist()] == [
         None,
         None,
         {"k": "2", "id": None, "s": "b"},
@@ -192,19 +196,19 @@ UNREADABLE = [
 ]
 
 
-@pytest.mark.parametrize(("values", "kind", "said"), [u[1:] for u in UNREADABLE], ids=[u[0] for u in UNREADABLE])
+@pytest.mark.parametrize(("values", "kind", "reason"), [u[1:] for u in UNREADABLE], ids=[u[0] for u in UNREADABLE])
 def test_a_type_that_no_value_of_the_file_can_become_is_refused(
-    values: pa.Array, kind: pa.DataType, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    values: pa.Array, kind: pa.DataType, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """FileReplay: schema. That is not a bad record: it is said with the column and both types."""
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"k": values}), path)
     monkeypatch.setattr(replay_module, "arrow_schema", lambda _: pa.schema([("k", kind)]))
-    with pytest.raises(ConfigError, match=said) as caught:
+    with pytest.raises(ConfigError, match=reason) as caught:
         FileReplay(path, order_by="k", schema="as above").open(None)
     assert caught.value.where == str(path)
     if pa.types.is_string(values.type):
-        with pytest.raises(ConfigError, match=said) as caught:
+        with pytest.raises(ConfigError, match=reason) as caught:
             read_csv(csv(tmp_path, "k\n[1]\n"), pa.schema([("k", kind)]), ("",))
         assert caught.value.where == str(tmp_path / "rows.csv")
 
@@ -231,10 +235,10 @@ def test_times_with_and_without_a_zone_in_one_column(tmp_path: Path) -> None:
 def test_bad_records_without_a_schema_are_quarantined_or_fail(tmp_path: Path) -> None:
     """SEMANTICS 9.3: never skipped in silence; with FAIL the record is named."""
     path = csv(tmp_path, "k,s\n2,a\n1\n0,c\n")
-    found = rows(FileReplay(path, order_by="k").open(None))
-    assert found["k"].to_pylist() == [0, 2, None]
-    assert found[ERROR].to_pylist() == [None, None, "record 2 of the file: 1 fields where the header has 2"]
-    assert found[RAW].to_pylist() == [None, None, "1"]
+    table = rows(FileReplay(path, order_by="k").open(None))
+    assert table["k"].to_pylist() == [0, 2, None]
+    assert table[ERROR].to_pylist() == [None, None, "record 2 of the file: 1 fields where the header has 2"]
+    assert table[RAW].to_pylist() == [None, None, "1"]
     with pytest.raises(BadRecordFound, match="record 2 of the file: 1 fields") as caught:
         FileReplay(path, order_by="k", on_bad_record=BadRecord.FAIL).open(None)
     assert caught.value.where == str(path)
@@ -405,9 +409,9 @@ def test_the_same_bytes_are_the_same_file(tmp_path: Path) -> None:
     position = end_of_batch(reader, None)
     span = reader.span(None, position)
     os.utime(path, ns=(0, 12345))
-    for one in (reader, replay.open(None)):
-        one.verify(span)
-        assert end_of_batch(one, position)["row"] == 3
+    for opened in (reader, replay.open(None)):
+        opened.verify(span)
+        assert end_of_batch(opened, position)["row"] == 3
 
 
 @pytest.mark.fault("F22", "F39")
@@ -469,8 +473,8 @@ def test_line_breaks_in_quotes_are_part_of_the_value(
     if schema is not None:
         assert errors is not None
         assert raw is not None
-        said = {int(e.split()[1]) - 1 for e in errors.to_pylist() if e is not None}
-        assert said == {int(r) for r in raw.to_pylist() if r is not None} == broken
+        refused = {int(e.split()[1]) - 1 for e in errors.to_pylist() if e is not None}
+        assert refused == {int(r) for r in raw.to_pylist() if r is not None} == broken
 
 
 @pytest.mark.remedy("PEN-SRC-006")
@@ -506,13 +510,13 @@ def test_a_sorted_copy_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeyp
     sync, rename = os.fsync, Path.rename
 
     def noted_sync(descriptor: int) -> None:
-        found = os.fstat(descriptor)
-        synced.append((found.st_ino, found.st_size))
+        facts = os.fstat(descriptor)
+        synced.append((facts.st_ino, facts.st_size))
         sync(descriptor)
 
     def noted_rename(self: Path, target: Path) -> Path:
-        found = self.stat()
-        named.append((found.st_ino, found.st_size))
+        facts = self.stat()
+        named.append((facts.st_ino, facts.st_size))
         assert named == synced
         return rename(self, target)
 

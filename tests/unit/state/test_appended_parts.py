@@ -77,11 +77,11 @@ def ask(reader: StateReader, part: Part, keys, low=None, high=None) -> dict:
     hashes = np.array([hash_of(key) for key in ordered], dtype=np.int64)
     places, rows = reader.rows_of(part, hashes, key_table(ordered), (low, high))
     assert places.tolist() == sorted(places.tolist())
-    found: dict = {canonical(key): [] for key in ordered}
+    by_key: dict = {canonical(key): [] for key in ordered}
     for place, row in zip(places.tolist(), rows.to_pylist(), strict=True):
         assert canonical((row["user"], row["score"])) == canonical(ordered[place])
-        found[canonical(ordered[place])].append((row[GROUP], row["n"]))
-    return found
+        by_key[canonical(ordered[place])].append((row[GROUP], row["n"]))
+    return by_key
 
 
 class AppendedRows(RuleBasedStateMachine):
@@ -175,9 +175,9 @@ class AppendedRows(RuleBasedStateMachine):
     def fold(self, at_once):
         """Put a base in the place of each chain, in which there is nothing but live rows."""
         for place, folder in enumerate(self.folders):
-            told, base = folded(folder, self.manifests[place], parts=self.parts, at_once=at_once)
+            live_rows, base = folded(folder, self.manifests[place], parts=self.parts, at_once=at_once)
             live = [row for key in NAMES if self._partition(key) == place for row in self._expected(key)]
-            assert sorted((row[GROUP], row["n"]) for row in told if row["part"] == PART) == sorted(live)
+            assert sorted((row[GROUP], row["n"]) for row in live_rows if row["part"] == PART) == sorted(live)
             self.manifests[place] = self.manifests[place].rebased(base)
 
     @rule(partitions=st.sampled_from(PARTITIONS))
@@ -229,8 +229,8 @@ class AppendedRows(RuleBasedStateMachine):
     def _compare(self, keys, low, high):
         for place, folder in enumerate(self.folders):
             mine = [key for key in keys if self._partition(key) == place]
-            found = ask(StateReader(folder, self.manifests[place]), self.parts[PART], mine, low, high)
-            assert found == {canonical(key): self._expected(key, low, high) for key in mine}
+            by_key = ask(StateReader(folder, self.manifests[place]), self.parts[PART], mine, low, high)
+            assert by_key == {canonical(key): self._expected(key, low, high) for key in mine}
 
     def teardown(self):
         """Leave blocks as large as they are."""
@@ -266,10 +266,10 @@ def test_blocks_of_many_groups_are_searched_by_their_rows(tmp_path_factory, rows
     manifest = write(folder, empty_manifest(), Change(append={PART: rows_table(numbered)}), parts=parts).manifest
     wanted = {canonical(key) for key in keys}
     asked = [key for key in NAMES if canonical(key) in wanted]
-    found = ask(StateReader(folder, manifest), parts[PART], asked, 5, 150)
+    by_key = ask(StateReader(folder, manifest), parts[PART], asked, 5, 150)
     for key in asked:
         mine = [(group, n) for group, other, n in numbered if canonical(other) == canonical(key) and 5 <= group < 150]
-        assert found[canonical(key)] == sorted(mine, key=lambda row: row[0])
+        assert by_key[canonical(key)] == sorted(mine, key=lambda row: row[0])
 
 
 class Touched:
@@ -291,9 +291,9 @@ class Touched:
 def test_only_blocks_that_may_have_the_keys_are_read(tmp_path, monkeypatch):
     """Of a part of 40 groups with 16 blocks each, one for each key in each group asked for: never a scan."""
     hashes = np.arange(16_000, dtype=np.int64)
-    one = pa.table({GROUP: np.zeros(16_000, np.int64), HASH: hashes, "k": hashes, "n": hashes})
-    tables = [one.set_column(0, GROUP, pa.array(np.full(16_000, group))) for group in range(40)]
-    with mock.patch.object(segment_module, "BLOCK_BYTES", one.nbytes // 16):
+    group_table = pa.table({GROUP: np.zeros(16_000, np.int64), HASH: hashes, "k": hashes, "n": hashes})
+    tables = [group_table.set_column(0, GROUP, pa.array(np.full(16_000, group))) for group in range(40)]
+    with mock.patch.object(segment_module, "BLOCK_BYTES", group_table.nbytes // 16):
         ref = write_segment(tmp_path, fresh_name(0), {PART: pa.concat_tables(tables)}, step="s", partition=3, batch=0)
     reader = StateReader(tmp_path, empty_manifest(["k"]).append(ref).at(0))
     part = Part(name=PART, identity=("k",), merge=Merge.APPEND)

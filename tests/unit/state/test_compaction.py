@@ -178,10 +178,10 @@ def test_with_real_files_the_budget_is_kept_and_the_result_is_that_of_a_dict(tmp
         model |= dict.fromkeys(hashes.tolist(), n)
     assert longest <= most
     wanted = np.array(sorted(model), dtype=np.int64)
-    found, rows = StateReader(tmp_path, manifest).lookup("state", wanted, pa.table({"k": wanted}))
+    hits, rows = StateReader(tmp_path, manifest).lookup("state", wanted, pa.table({"k": wanted}))
     expected = [n if n >= 0 else None for n in (model[key] for key in wanted.tolist())]
     assert rows.column("n").to_pylist() == expected
-    assert found.tolist() == [n is not None for n in expected]
+    assert hits.tolist() == [n is not None for n in expected]
 
 
 @pytest.mark.usefixtures("unsynced")
@@ -213,8 +213,8 @@ def test_one_group_and_hash_is_merged_whole_even_above_the_budget(tmp_path):
         tmp_path, manifest, Change(facts={"x": 1}), parts=combined_part("rows", pa.concat_tables), slack=10_000
     )
     assert written.rewritten > 10_000
-    found = pa.concat_tables(StateReader(tmp_path, written.manifest).scan("rows"))
-    assert found.num_rows == 8_004
+    kept = pa.concat_tables(StateReader(tmp_path, written.manifest).scan("rows"))
+    assert kept.num_rows == 8_004
 
 
 def test_a_combine_whose_rows_grow_is_given_fewer_of_them(tmp_path):

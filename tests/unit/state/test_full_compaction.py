@@ -61,10 +61,10 @@ def test_a_base_stands_for_the_batches_before_it_whatever_comes_behind(data, tmp
     manifest = write(folder, empty_manifest(("user",)), Change(append={"slices": counts({(3, 0): 1})})).manifest
     for _ in range(data.draw(st.integers(0, 8))):
         manifest = grow(manifest, None)
-    told, base = folded(
+    live_rows, base = folded(
         folder, manifest, batch=manifest.batch, parts=parts, at_once=data.draw(st.sampled_from([300, 10**6]))
     )
-    assert {(row[GROUP], row[HASH]): row["n"] for row in told if row["part"] == "slices"} == sums(folder, manifest)
+    assert {(row[GROUP], row[HASH]): row["n"] for row in live_rows if row["part"] == "slices"} == sums(folder, manifest)
     assert not set(base.files()) & set(manifest.files())
     at = manifest.batch
     for _ in range(data.draw(st.integers(0, 8))):
@@ -83,8 +83,8 @@ def test_a_key_that_was_deleted_behind_the_fold_stays_deleted(tmp_path):
     manifest = empty_manifest()
     for rows in ([(1, ("a", 1.0), STATE), (2, ("b", 1.0), STATE)], [(2, ("b", 1.0), None)]):
         manifest = write(tmp_path, manifest, Change(append={"state": keyed_table(rows)})).manifest
-    told, base = folded(tmp_path, manifest, parts=latest_part("state", manifest.keys))
-    assert [row["user"] for row in told] == ["a"]
+    live_rows, base = folded(tmp_path, manifest, parts=latest_part("state", manifest.keys))
+    assert [row["user"] for row in live_rows] == ["a"]
     assert base.rows == 1
     gone = write(tmp_path, manifest, Change(append={"state": keyed_table([(1, ("a", 1.0), None)])}), behind=1).manifest
     rows = StateReader(tmp_path, gone.rebased(base)).scan("state")

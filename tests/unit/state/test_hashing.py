@@ -62,8 +62,8 @@ def test_a_hash_is_sparks(rows: pa.Table, spark: Any, tmp_path: Path, keys: tupl
     made = dict(zip(frame.columns, even, strict=True))
     columns = [F.col(quoted(key)) if made[key] is None else made[key] for key in keys]
     wanted = [row[0] for row in frame.select(hash_of(columns)).collect()]
-    found = hash_columns([normalise(rows[key].chunk(0)) for key in keys], ROWS)
-    assert found.tolist() == wanted
+    hashes_read = hash_columns([normalise(rows[key].chunk(0)) for key in keys], ROWS)
+    assert hashes_read.tolist() == wanted
     assert len(set(wanted)) > (2 if keys and keys != ("flag",) else 0)
 
 

@@ -49,10 +49,10 @@ def ask(reader, keys):
     """Look keys up, and return the state of each by its dict key; None where it was not found."""
     ordered = sorted(keys, key=hash_of)
     hashes = np.array([hash_of(key) for key in ordered], dtype=np.int64)
-    found, rows = reader.lookup(PART, hashes, key_table(ordered))
+    hits, rows = reader.lookup(PART, hashes, key_table(ordered))
     states = rows.to_pylist() if rows.num_columns else [None] * len(ordered)
     assert rows.num_rows == (len(ordered) if rows.num_columns else 0)
-    return {model_key(key): state if there else None for key, there, state in zip(ordered, found, states, strict=True)}
+    return {model_key(key): state if there else None for key, there, state in zip(ordered, hits, states, strict=True)}
 
 
 class KeyedState(RuleBasedStateMachine):
@@ -129,16 +129,16 @@ class KeyedState(RuleBasedStateMachine):
         if not hasattr(self, "manifest"):
             return
         everything = [(name, score) for name in (None, "a", "b", "c") for score in (None, 0.0, 1.5, float("nan"), 9.0)]
-        found = ask(StateReader(self.folder, self.manifest), everything)
-        assert found == {model_key(key): self.model.get(model_key(key)) for key in everything}
+        states = ask(StateReader(self.folder, self.manifest), everything)
+        assert states == {model_key(key): self.model.get(model_key(key)) for key in everything}
 
     def teardown(self):
         """Read every manifest that was ever named: nothing that was written later has touched its files."""
         self.patched.stop()
         for ref, model in self.kept:
             reader = StateReader(self.folder, Manifest.read(self.folder / ref.path, ref))
-            found = ask(reader, [("a", 0.0), ("a", None), (None, float("nan")), ("c", float("inf"))])
-            assert found == {name: model.get(name) for name in found}
+            states = ask(reader, [("a", 0.0), ("a", None), (None, float("nan")), ("c", float("inf"))])
+            assert states == {name: model.get(name) for name in states}
 
 
 @pytest.mark.slow
@@ -169,9 +169,9 @@ def test_latest_keeps_the_newest_row_of_each_key(runs, drop_deleted):
         tables.append(keyed_table(states))
         model |= {place: None if deleted else number for place, deleted in unique.items()}
     merged = latest(tables, KEYS, drop_deleted=drop_deleted)
-    found = {(row[HASH], int(row["score"])): None if row["_deleted"] else row["total"] for row in merged.to_pylist()}
-    assert len(found) == merged.num_rows
-    assert found == {place: n for place, n in model.items() if n is not None or not drop_deleted}
+    totals = {(row[HASH], int(row["score"])): None if row["_deleted"] else row["total"] for row in merged.to_pylist()}
+    assert len(totals) == merged.num_rows
+    assert totals == {place: n for place, n in model.items() if n is not None or not drop_deleted}
     assert merged.column(HASH).to_pylist() == sorted(merged.column(HASH).to_pylist())
 
 

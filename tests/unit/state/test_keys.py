@@ -41,23 +41,23 @@ KINDS = {
 }
 
 
-def model_equal(one, other):
+def model_equal(value, other):
     """Say whether two Python values are one key: nulls are equal, NaN equals NaN."""
-    if isinstance(one, float) and isinstance(other, float):
-        return one == other or (math.isnan(one) and math.isnan(other))
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(model_equal, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return all(model_equal(one[name], other[name]) for name in one)
-    return one == other
+    if isinstance(value, float) and isinstance(other, float):
+        return value == other or (math.isnan(value) and math.isnan(other))
+    if isinstance(value, list | tuple) and isinstance(other, list | tuple):
+        return len(value) == len(other) and all(map(model_equal, value, other))
+    if isinstance(value, dict) and isinstance(other, dict):
+        return all(model_equal(value[name], other[name]) for name in value)
+    return value == other
 
 
 @given(st.lists(INT64, max_size=20), st.integers(1, 1_000))
 def test_the_partition_is_the_positive_remainder_of_the_hash(hashes, partitions):
     """As Spark's pmod: negative hashes have partitions too."""
-    found = partition_of(np.array(hashes, dtype=np.int64), partitions)
-    assert found.dtype == np.int64
-    assert found.tolist() == [value % partitions for value in hashes]
+    placed = partition_of(np.array(hashes, dtype=np.int64), partitions)
+    assert placed.dtype == np.int64
+    assert placed.tolist() == [value % partitions for value in hashes]
 
 
 def test_rows_of_another_partition_are_refused_with_their_number():
@@ -78,8 +78,8 @@ def test_equality_is_that_of_the_values_with_nulls_and_nan_equal_to_themselves(k
 
     @given(st.lists(st.tuples(values | st.none(), values | st.none()), max_size=12), st.booleans())
     def holds(pairs, repeated):
-        left = [one for one, _ in pairs]
-        right = [one if repeated and place % 2 else other for place, (one, other) in enumerate(pairs)]
+        left = [first for first, _ in pairs]
+        right = [first if repeated and place % 2 else other for place, (first, other) in enumerate(pairs)]
         padded = [pa.array([None, *side, None], arrow).slice(1, len(pairs)) for side in (left, right)]
         at = np.arange(len(pairs), dtype=np.int64)[::-1].copy()
         expected = [model_equal(a, b) for a, b in zip(*(p.to_pylist() for p in padded), strict=True)]
@@ -99,9 +99,9 @@ def test_keys_are_equal_when_all_columns_are():
 
 def test_a_key_of_another_type_is_refused():
     """It would hash differently, so no row would ever be found."""
-    one = np.zeros(1, dtype=np.int64)
+    row = np.zeros(1, dtype=np.int64)
     with pytest.raises(TypeError, match="int32 in the state and int64 in the batch"):
-        equal_at(pa.array([1], pa.int32()), one, pa.array([1], pa.int64()), one)
+        equal_at(pa.array([1], pa.int32()), row, pa.array([1], pa.int64()), row)
 
 
 @given(st.recursive(st.floats() | st.integers() | st.none(), lambda inner: st.lists(inner, max_size=3), max_leaves=6))

@@ -32,8 +32,8 @@ def test_keys_of_one_hash_are_told_apart_in_one_run(tmp_path):
     manifest = write(tmp_path, empty_manifest(), Change(append={PART: keyed_table(rows)})).manifest
     reader = StateReader(tmp_path, manifest)
     wanted = [*keys[::-1], ("a", 99.0)]
-    found, state = reader.lookup(PART, np.full(51, 7, dtype=np.int64), key_table(wanted))
-    assert found.tolist() == [True] * 50 + [False]
+    hits, state = reader.lookup(PART, np.full(51, 7, dtype=np.int64), key_table(wanted))
+    assert hits.tolist() == [True] * 50 + [False]
     assert state.column("total").to_pylist() == [*range(49, -1, -1), None]
 
 
@@ -53,8 +53,8 @@ def test_without_key_columns_the_hash_is_the_key(tmp_path):
     """A global step has one key, `()`."""
     table = numbers_table([0], [8]).drop_columns(["k"])
     manifest = write(tmp_path, empty_manifest([]), Change(append={PART: table})).manifest
-    found, rows = StateReader(tmp_path, manifest).lookup(PART, np.array([0]), pa.table({}))
-    assert (found.tolist(), rows.to_pylist()) == ([True], [{"n": 8}])
+    hits, rows = StateReader(tmp_path, manifest).lookup(PART, np.array([0]), pa.table({}))
+    assert (hits.tolist(), rows.to_pylist()) == ([True], [{"n": 8}])
 
 
 def test_a_lookup_of_nothing_and_in_nothing_answers(tmp_path):
@@ -62,10 +62,10 @@ def test_a_lookup_of_nothing_and_in_nothing_answers(tmp_path):
     reader = StateReader(tmp_path, empty_manifest(["k"]))
     keys = pa.table({"k": pa.array([1, 2])})
     schema = pa.schema([("n", pa.int64())])
-    found, rows = reader.lookup(PART, np.array([1, 2]), keys, schema=schema)
-    assert (found.tolist(), rows.to_pylist()) == ([False, False], [{"n": None}] * 2)
-    found, rows = reader.lookup(PART, np.array([], dtype=np.int64), keys.slice(0, 0), schema=schema)
-    assert (len(found), rows.num_rows, rows.schema) == (0, 0, schema)
+    hits, rows = reader.lookup(PART, np.array([1, 2]), keys, schema=schema)
+    assert (hits.tolist(), rows.to_pylist()) == ([False, False], [{"n": None}] * 2)
+    hits, rows = reader.lookup(PART, np.array([], dtype=np.int64), keys.slice(0, 0), schema=schema)
+    assert (len(hits), rows.num_rows, rows.schema) == (0, 0, schema)
     assert reader.schema(PART) is None
 
 
@@ -116,10 +116,10 @@ def test_a_lookup_takes_memory_for_what_it_asks_and_not_for_what_is_held(tmp_pat
     before, most = pool.bytes_allocated(), 0
     tracemalloc.start()
     reader = StateReader(tmp_path, manifest)
-    found, rows = reader.lookup(PART, wanted, keys)
+    hits, rows = reader.lookup(PART, wanted, keys)
     most = tracemalloc.get_traced_memory()[1] + pool.bytes_allocated() - before
     tracemalloc.stop()
-    assert found.all()
+    assert hits.all()
     assert rows.column("n").to_pylist() == wanted.tolist()
     assert manifest.size > 12_000_000
     assert most < manifest.size // 100

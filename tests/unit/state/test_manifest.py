@@ -27,8 +27,8 @@ def segment(batch, **parts):
     """Return a reference of a segment of one file; parts map to (first, last) or to a list of those."""
     file = f"{batch:012d}-a.arrow"
     refs = {}
-    for part, said in parts.items():
-        spans = said if isinstance(said, list) else [said]
+    for part, bounds in parts.items():
+        spans = bounds if isinstance(bounds, list) else [bounds]
         refs[part] = PartRef(tuple(piece(file, first, last) for first, last in spans))
     return SegmentRef(name=f"{batch:012d}-a", batch=batch, files={file: 100 * len(parts)}, parts=refs)
 
@@ -176,8 +176,8 @@ def test_files_of_a_zombie_are_in_no_manifest_and_never_read(tmp_path):
     late = write(tmp_path, empty_manifest(("user",)), Change(append={"state": counts({(0, 1): 99})}))
     assert kept.ref.path != late.ref.path
     assert set(kept.manifest.sizes).isdisjoint(late.manifest.sizes)
-    found = Manifest.read(tmp_path / kept.ref.path, kept.ref)
-    assert add_counts(StateReader(tmp_path, found).scan("state")).equals(counts(rows))
+    manifest = Manifest.read(tmp_path / kept.ref.path, kept.ref)
+    assert add_counts(StateReader(tmp_path, manifest).scan("state")).equals(counts(rows))
 
 
 def test_merged_rows_are_not_appended_by_themselves(tmp_path):

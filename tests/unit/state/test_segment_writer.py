@@ -129,10 +129,10 @@ def test_what_is_read_lies_in_the_mapped_file(tmp_path):
 def test_equal_contents_have_equal_checksums_whatever_the_file_is_called(tmp_path):
     """Two tries of one task answer alike; other rows answer otherwise."""
     table = counts({(0, 1): 1, (0, 2): 2})
-    one, other = (written(tmp_path, {"state": table})[0] for _ in range(2))
-    assert one.files.keys() != other.files.keys()
+    original, other = (written(tmp_path, {"state": table})[0] for _ in range(2))
+    assert original.files.keys() != other.files.keys()
     changed, _ = written(tmp_path, {"state": counts({(0, 1): 1, (0, 2): 3})})
-    first, second, third = (ref.parts["state"].pieces[0] for ref in (one, other, changed))
+    first, second, third = (ref.parts["state"].pieces[0] for ref in (original, other, changed))
     assert first == replace(second, file=first.file)
     assert third.checksum != first.checksum
 

@@ -70,8 +70,8 @@ def test_every_flipped_byte_of_a_segment_is_found_or_changes_nothing(segment):
                 read_all(folder, manifest)
             assert caught.value.where == str(file)
         else:
-            found = read_all(folder, manifest)
-            assert all(found[part].equals(PARTS[part]) for part in PARTS)
+            tables = read_all(folder, manifest)
+            assert all(tables[part].equals(PARTS[part]) for part in PARTS)
         flip(file, at)
     assert size - len(covered) < 64
     assert read_all(folder, manifest)["late"].equals(PARTS["late"])

@@ -104,7 +104,7 @@ def test_two_tries_of_a_batch_say_the_same(tmp_path):
         assert tries[0].ref.path != tries[1].ref.path
         assert tries[0].ref.checksum == tries[1].ref.checksum
         # The file itself names other files, and a later task's id may have a digit more.
-        assert len({Manifest.read(tmp_path / one.ref.path, one.ref).checksum for one in tries}) == 1
+        assert len({Manifest.read(tmp_path / attempt.ref.path, attempt.ref).checksum for attempt in tries}) == 1
         manifest = tries[0].manifest
     other = write(tmp_path, manifest, Change(append={"slices": counts({(0, 1): 2})}))
     assert other.ref.checksum != write(tmp_path, manifest, Change(append={"slices": counts({(0, 1): 3})})).ref.checksum

@@ -20,9 +20,9 @@ RUNNING = Stream(
 ALIVE = Seen(life=Life.RUNS, beat=Beat(generation=5, still_for=0))
 
 
-def gone(**said: object) -> Seen:
+def gone(**fields: object) -> Seen:
     """Return what is seen of a driver that ended."""
-    return Seen(life=Life.GONE, exit=Exit(**said))  # type: ignore[arg-type]
+    return Seen(life=Life.GONE, exit=Exit(**fields))  # type: ignore[arg-type]
 
 
 def like(stream: Stream, **changes: object) -> Stream:
@@ -351,9 +351,9 @@ def test_a_take_over_by_hand_is_not_fought() -> None:
 def test_a_driver_that_a_person_started_during_a_pause_is_not_fought() -> None:
     """The pause is over, and the log is held by one that lives: nothing is launched until it is gone."""
     paused = like(RUNNING, phase=Phase.BACKOFF, driver=None, until=T)
-    found = at(paused, Seen(**TAKEN), T + SECOND)
-    assert (found.action, found.stream.generation) == (Action.NOTHING, 5)
-    assert found.stream.driver == DriverSlot(generation=5, at=T + SECOND, handle=RIVAL, foreign=True)
+    step = at(paused, Seen(**TAKEN), T + SECOND)
+    assert (step.action, step.stream.generation) == (Action.NOTHING, 5)
+    assert step.stream.driver == DriverSlot(generation=5, at=T + SECOND, handle=RIVAL, foreign=True)
     assert at(paused, Seen(holder=Holder(handle=RIVAL, generation=5)), T + SECOND).action is Action.LAUNCH
 
 
@@ -365,8 +365,8 @@ def like_slot(**changes: object) -> DriverSlot:
 def test_a_launch_that_nobody_wrote_down_is_found_or_given_up() -> None:
     """The supervisor was killed between the claim and the note: F10."""
     unknown = like(RUNNING, phase=Phase.SUBMITTING, driver=like_slot(handle=None))
-    found = at(unknown, Seen(life=Life.RUNS, handle=HANDLE)).stream
-    assert found.driver == SLOT
+    stream = at(unknown, Seen(life=Life.RUNS, handle=HANDLE)).stream
+    assert stream.driver == SLOT
     assert at(unknown, Seen(life=Life.UNKNOWN)).stream == unknown
     lost = at(unknown, Seen(life=Life.UNKNOWN), T + POLICY.start_within + 1).stream
     assert (lost.phase, lost.driver) == (Phase.BACKOFF, None)

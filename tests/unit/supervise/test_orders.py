@@ -26,11 +26,11 @@ def records(store=None):
 
 def ask(mine, verb, at, **more):
     """Carry out a command at a time."""
-    return mine.update(lambda found: fold(found, Command(verb=verb, id=f"{verb.value}/{at}", **more), at))
+    return mine.update(lambda stream: fold(stream, Command(verb=verb, id=f"{verb.value}/{at}", **more), at))
 
 
 def put(mine, stream):
-    mine.update(lambda found: (stream, None))
+    mine.update(lambda _: (stream, None))
 
 
 RUNNING = Stream(wish=Wish.RUN, phase=Phase.RUNNING, first=3, generation=4, asked_at=1)
@@ -63,9 +63,9 @@ def test_an_older_generation_is_over(wish):
     """Whatever is wished of the newer one, which is named; a drain is none of its own."""
     mine = records()
     put(mine, RUNNING.model_copy(update={"wish": wish}))
-    told = StreamOrders(mine, 3).look()
-    assert (told.stop, told.drain) == (True, False)
-    assert "generation 4" in told.over
+    control = StreamOrders(mine, 3).look()
+    assert (control.stop, control.drain) == (True, False)
+    assert "generation 4" in control.over
 
 
 @pytest.mark.fault("F08")
@@ -114,7 +114,7 @@ def test_a_driver_hears_each_command_in_turn():
         (Verb.DRAIN, ControlState(drain=True)),
         (Verb.RESTART, ControlState(stop=True)),
     ],
-    ids=lambda said: said.value if isinstance(said, Verb) else "",
+    ids=lambda value: value.value if isinstance(value, Verb) else "",
 )
 def test_a_driver_that_was_started_by_hand_obeys_what_is_asked_after_its_start(verb, expected):
     """Of a stream that runs; a restart as well, because no newer driver is started while it holds the job."""
@@ -133,7 +133,7 @@ def test_a_driver_that_was_started_by_hand_ignores_what_was_asked_before(wish):
     put(mine, RUNNING.model_copy(update={"wish": wish, "limits": Limits(rows=5)}))
     orders = StreamOrders(mine, 0)
     assert orders.look() == ControlState(limit=ReadLimit(rows=5))
-    mine.update(lambda found: (found.model_copy(update={"reason": "the supervisor's", "generation": 9}), None))
+    mine.update(lambda stream: (stream.model_copy(update={"reason": "the supervisor's", "generation": 9}), None))
     assert orders.look() == ControlState(limit=ReadLimit(rows=5))
     ask(mine, Verb.LIMITS, 8, limits=Limits(rows=6))
     assert orders.look() == ControlState(limit=ReadLimit(rows=6))
@@ -192,11 +192,11 @@ def test_at_whichever_call_storage_fails_the_next_look_hears_it():
         orders = StreamOrders(records(store), 4)
         ask(records(inner), Verb.STOP, 5)
         try:
-            told = orders.look()
+            control = orders.look()
         except StorageUnavailable:
-            told = orders.look()
+            control = orders.look()
         fired = store.fired
-        assert told == ControlState(stop=True)
+        assert control == ControlState(stop=True)
     assert at > 2
 
 

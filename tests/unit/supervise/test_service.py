@@ -29,7 +29,7 @@ def root(tmp_path):
 
 def test_roots_are_looked_for_again_and_one_that_is_refused_keeps_no_other(root):
     """A job with a root of its own is added, one is refused, and a broken file is mended, while a supervisor runs."""
-    made, known, told = [], {}, {}
+    made, known, complaints = [], {}, {}
 
     def make(path):
         if path.name == "refused":
@@ -39,13 +39,13 @@ def test_roots_are_looked_for_again_and_one_that_is_refused_keeps_no_other(root)
 
     project = Project(root)
     with capture_logs() as logs:
-        assert look_for_roots(project, known, told, make) == [root / "checkpoints"]
+        assert look_for_roots(project, known, complaints, make) == [root / "checkpoints"]
         (root / "conf" / "jobs" / "orders.toml").write_text('[checkpoint]\nroot = "refused"\n')
         (root / "conf" / "jobs" / "second.toml").write_text("[checkpoint\n")
         for _ in range(3):
-            assert look_for_roots(project, known, told, make) == []
+            assert look_for_roots(project, known, complaints, make) == []
         (root / "conf" / "jobs" / "second.toml").write_text('[checkpoint]\nroot = "own"\n')
-        assert look_for_roots(project, known, told, make) == [root / "own"]
+        assert look_for_roots(project, known, complaints, make) == [root / "own"]
     assert made == ["checkpoints", "own"]
     assert sorted(line["job"] for line in logs) == ["orders", "second"]
     (root / "conf" / "penstock.toml").write_text("[checkpoint\n")
@@ -61,7 +61,7 @@ def test_the_leases_of_all_roots_are_given_back_whatever_one_of_them_says(tmp_pa
         ask(each, Verb.START)
         each.tick()
     Records(roots[0].store, "streams", "a").put({"wish": "of a later version"})
-    with pytest.MonkeyPatch.context() as patched, capture_logs() as told:
+    with pytest.MonkeyPatch.context() as patched, capture_logs() as logged:
 
         def full(**_: object) -> None:
             raise StorageFull("no room")
@@ -69,6 +69,6 @@ def test_the_leases_of_all_roots_are_given_back_whatever_one_of_them_says(tmp_pa
         patched.setattr(roots[1], "leave", full)
         leave_all(roots)
     assert [LeaseRecords(each.store).holder().left for each in roots] == [True, False, True]
-    said = [(one["event"], one.get("go_on")) for one in told]
-    assert said.count(("supervisor.left", ["j"])) == 3
-    assert said.count(("supervisor.trouble", None)) == 2
+    events = [(line["event"], line.get("go_on")) for line in logged]
+    assert events.count(("supervisor.left", ["j"])) == 3
+    assert events.count(("supervisor.trouble", None)) == 2

@@ -70,7 +70,7 @@ def command(verb, id_="a", **more):
 
 def become(control, **changes):
     """Return what makes the stream so."""
-    return lambda: control.records.update(lambda found: (found.model_copy(update=changes), None))
+    return lambda: control.records.update(lambda stream: (stream.model_copy(update=changes), None))
 
 
 def begin(control, id_="a", **more):
@@ -341,8 +341,8 @@ def test_a_stream_that_a_later_command_began_anew_is_returned(control, clock, su
         become(control, phase=Phase.FAILED, reason="x")()
 
     clock.then = {5: anew}
-    found = control.wait(asked.generation, lambda stream: stream.phase is Phase.FINISHED)
-    assert (found.first, found.phase, clock.sleeps) == (2, Phase.FAILED, 5)
+    waited = control.wait(asked.generation, lambda stream: stream.phase is Phase.FINISHED)
+    assert (waited.first, waited.phase, clock.sleeps) == (2, Phase.FAILED, 5)
 
 
 def test_the_supervisors_own_restarts_are_the_same_stream(control, clock, supervised):
@@ -357,8 +357,8 @@ def test_a_command_that_comes_again_waits_for_what_it_began(control, clock, supe
     begin(control, "try")
     control.ask(command(Verb.RESTART, "later"))
     asked = control.ask(command(Verb.START, "try"))
-    found = control.wait(asked.generation, lambda stream: stream.phase is Phase.FINISHED)
-    assert (asked.generation, found.first, clock.sleeps) == (1, 2, 0)
+    waited = control.wait(asked.generation, lambda stream: stream.phase is Phase.FINISHED)
+    assert (asked.generation, waited.first, clock.sleeps) == (1, 2, 0)
 
 
 # --- who supervises -------------------------------------------------------------------------------

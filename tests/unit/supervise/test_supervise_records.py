@@ -24,12 +24,12 @@ def of(store):
 
 def noting(note):
     """Return a change that writes a note, and tells what it was asked about."""
-    return lambda found: (found.model_copy(update={"note": note}), found.note)
+    return lambda stream: (stream.model_copy(update={"note": note}), stream.note)
 
 
-def counting(found):
+def counting(stream):
     """Count one up."""
-    return found.model_copy(update={"streak": found.streak + 1}), found.streak
+    return stream.model_copy(update={"streak": stream.streak + 1}), stream.streak
 
 
 def path(number, folder=FOLDER):
@@ -111,9 +111,9 @@ def test_a_record_that_is_pruned_while_it_is_listed_is_left_out():
 
     class Pruned(MemoryStore):
         def list(self, prefix):
-            found = super().list(prefix)
+            paths = super().list(prefix)
             self.delete(path(1))
-            return found
+            return paths
 
     store = Pruned()
     for number in range(3):
@@ -149,7 +149,7 @@ def test_a_change_is_the_next_record():
         version="abc",
     )
     store = MemoryStore()
-    assert of(store).update(lambda found: (full, found)) == (full, Stream())
+    assert of(store).update(lambda stream: (full, stream)) == (full, Stream())
     assert (of(store).newest(), of(store).number(), of(store).history()) == (full, 0, [(0, full)])
 
 
@@ -158,7 +158,7 @@ def test_no_change_writes_nothing():
     store = MemoryStore()
     of(store).update(noting("a"))
     stands = of(store).newest()
-    assert of(store).update(lambda found: (found, "told")) == (stands, "told")
+    assert of(store).update(lambda stream: (stream, "told")) == (stands, "told")
     assert of(store).number() == 0
 
 
@@ -166,7 +166,7 @@ def test_a_change_that_is_refused_writes_nothing():
     """The error of the one who decides comes through."""
     store = MemoryStore()
 
-    def refuse(found):
+    def refuse(stream):
         raise LookupError
 
     with pytest.raises(LookupError):
@@ -180,11 +180,11 @@ def test_who_was_slower_decides_anew_from_what_the_other_wrote():
     store = MemoryStore()
     asked = []
 
-    def slow(found):
+    def slow(stream):
         if not asked:
             of(store).update(noting("the other's"))
-        asked.append(found.note)
-        return found.model_copy(update={"streak": 1}), None
+        asked.append(stream.note)
+        return stream.model_copy(update={"streak": 1}), None
 
     after, _ = of(store).update(slow)
     assert asked == [None, "the other's"]
@@ -205,8 +205,8 @@ def test_a_record_that_comes_between_the_two_looks_is_not_written_over():
         return newest()
 
     mine.newest = late
-    after, told = mine.update(noting("mine"))
-    assert (told, after.note, len(calls)) == ("between", "mine", 2)
+    after, note = mine.update(noting("mine"))
+    assert (note, after.note, len(calls)) == ("between", "mine", 2)
     assert [stream.note for _, stream in of(store).history()] == ["between", "mine"]
 
 
@@ -221,8 +221,8 @@ def test_changes_made_at_once_are_all_made_and_each_follows_from_another():
         return [of(store).update(counting)[1] for _ in range(20)]
 
     with ThreadPoolExecutor(4) as pool:
-        told = [number for part in pool.map(count, range(4)) for number in part]
-    assert sorted(told) == list(range(80))
+        streaks = [number for part in pool.map(count, range(4)) for number in part]
+    assert sorted(streaks) == list(range(80))
     assert (of(store).newest().streak, of(store).number()) == (80, 79)
 
 
@@ -230,9 +230,9 @@ def test_whoever_is_always_beaten_is_told_that_nothing_is_known():
     """It does not try for ever."""
     store = MemoryStore()
 
-    def beaten(found):
+    def beaten(stream):
         of(store).update(counting)
-        return found.model_copy(update={"note": "mine"}), None
+        return stream.model_copy(update={"note": "mine"}), None
 
     with pytest.raises(CommitUnknown):
         of(store).update(beaten)
@@ -297,7 +297,7 @@ def test_at_whichever_call_storage_fails_a_change_is_made_once_or_not_at_all(fau
     at, fired = 0, True
     while fired:
         at += 1
-        inner, told, failed = MemoryStore(), 0, 0
+        inner, made, failed = MemoryStore(), 0, 0
         store = FaultyStore(inner, Plan(fault, at=at))
         for _ in range(4):
             try:
@@ -305,9 +305,9 @@ def test_at_whichever_call_storage_fails_a_change_is_made_once_or_not_at_all(fau
             except (StorageUnavailable, CommitUnknown):
                 failed += 1
             else:
-                told += 1
+                made += 1
         fired = store.fired
-        assert told <= of(inner).newest().streak <= told + failed <= 4
+        assert made <= of(inner).newest().streak <= made + failed <= 4
     assert at > 3
 
 
@@ -380,9 +380,9 @@ def test_what_older_drivers_do_not_know_is_said_only_where_it_means_something():
     """They would take the record for damage, and hear of no order any more."""
     store = MemoryStore()
     options = StartOptions(partitions=2, state={"a": "t"}, truncate_sinks=True, drop=("x",))
-    for number, said in enumerate([None, options, None]):
-        of(store).update(lambda found, n=number, o=said: (found.having(note=str(n), options=o), None))
-        assert of(store).newest().options == said
+    for number, asked_options in enumerate([None, options, None]):
+        of(store).update(lambda stream, n=number, o=asked_options: (stream.having(note=str(n), options=o), None))
+        assert of(store).newest().options == asked_options
         newest = control(store).newest()
         assert newest is not None
-        assert ("options" in newest.body, "saves" in newest.body) == (said is not None, False)
+        assert ("options" in newest.body, "saves" in newest.body) == (asked_options is not None, False)

@@ -93,9 +93,9 @@ def test_a_launch_that_was_not_written_down_is_found_again(mine: Supervisor, dri
     put(mine, Stream(wish=Wish.RUN, phase=Phase.SUBMITTING, first=3, generation=3, driver=slot, launches=1))
     drivers.sees = Look(Life.RUNS, handle=HANDLE)
     mine.tick()
-    found = records(mine).newest().driver
-    assert found is not None
-    assert found.handle == HANDLE
+    driver = records(mine).newest().driver
+    assert driver is not None
+    assert driver.handle == HANDLE
     assert drivers.launched == []
 
 
@@ -133,13 +133,13 @@ def test_a_supervisor_without_the_copy_of_the_code_runs_what_is_there_now(
     assert second.code.is_dir()
     (mine.project / "jobs" / "j.py").write_text("two\n")
     shutil.rmtree(mine.root / "_versions")
-    with capture_logs() as told:
+    with capture_logs() as events:
         for _ in range(4):
             clock.now += 3_600 * SECOND
             mine.tick()
     assert drivers.launched[-1].code.name == records(mine).newest().version != before
     assert records(mine).newest().stable is None  # of which there is no copy either: a failure would go in circles
-    assert "version.not_here" in {said["event"] for said in told}
+    assert "version.not_here" in {event["event"] for event in events}
 
 
 def test_versions_that_another_stream_runs_are_kept(mine: Supervisor, drivers: Drivers, clock: ManualClock) -> None:
@@ -165,10 +165,10 @@ def test_a_stream_whose_record_cannot_be_read_stops_no_other(mine: Supervisor, d
     """Nobody can say which code it runs, so all of it is kept; the others are started."""
     Records(mine.store, "streams", "a").put({"wish": "of a later version"})
     ask(mine, Verb.START)
-    with capture_logs() as told:
+    with capture_logs() as events:
         mine.tick()
     assert [order.job for order in drivers.launched] == ["j"]
-    assert {"supervisor.trouble", "versions.not_pruned"} <= {said["event"] for said in told}
+    assert {"supervisor.trouble", "versions.not_pruned"} <= {event["event"] for event in events}
 
 
 JUNK = st.recursive(
@@ -215,11 +215,11 @@ def test_a_status_that_makes_no_sense_is_named_once_and_counts_as_none(mine: Sup
     slot = DriverSlot(generation=3, at=mine.clock.wall(), handle=HANDLE, version="v")
     put(mine, Stream(wish=Wish.RUN, phase=Phase.RUNNING, first=3, generation=3, driver=slot, launches=1))
     StatusRecords(mine.store, "j").put({"generation": 3, "at": "not a number"})
-    with capture_logs() as told:
+    with capture_logs() as events:
         mine.tick()
         mine.tick()
-    (said,) = [one for one in told if one["event"] == "supervisor.record_ignored"]
-    assert (said["job"], "status record 0 is ignored: at" in said["reason"]) == ("j", True)
+    (ignored,) = [event for event in events if event["event"] == "supervisor.record_ignored"]
+    assert (ignored["job"], "status record 0 is ignored: at" in ignored["reason"]) == ("j", True)
     assert (drivers.killed, records(mine).newest().phase) == ([], Phase.RUNNING)
 
 
@@ -235,11 +235,11 @@ def test_a_job_whose_configuration_cannot_be_read_does_not_stop_the_others(mine:
     mine.policy = policy
     for job in ("a", "b"):
         ask(mine, Verb.START, job=job)
-    with capture_logs() as told:
+    with capture_logs() as events:
         mine.tick()
         mine.tick()
     assert [order.job for order in drivers.launched] == ["b"]
-    assert [said["job"] for said in told if said["event"] == "supervisor.trouble"] == ["a"]
+    assert [event["job"] for event in events if event["event"] == "supervisor.trouble"] == ["a"]
     broken.clear()
     mine.tick()
     assert [order.job for order in drivers.launched] == ["b", "a"]

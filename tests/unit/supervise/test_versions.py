@@ -89,14 +89,14 @@ def test_an_edit_gives_another_name(versions, project, edit):
 
 def test_a_file_that_is_renamed_or_removed_gives_another_name(versions, project):
     """Though no text has changed; two files that swap their texts are another version too."""
-    found = [versions.take()]
+    taken = [versions.take()]
     (project / "jobs" / "flights.py").rename(project / "jobs" / "planes.py")
-    found.append(versions.take())
+    taken.append(versions.take())
     write(project, {"jobs/planes.py": "b = 2", "jobs/lib/deep/help.py": "a = 1"})
-    found.append(versions.take())
+    taken.append(versions.take())
     (project / "jobs" / "planes.py").unlink()
-    found.append(versions.take())
-    assert len(set(found)) == 4
+    taken.append(versions.take())
+    assert len(set(taken)) == 4
 
 
 @pytest.mark.parametrize(
@@ -216,42 +216,42 @@ def test_what_a_link_leads_to_is_copied(versions, project, tmp_path):
 
 def made(versions, project, count):
     """Take so many versions, each an hour younger than the one before; return their names, oldest first."""
-    found = []
+    taken = []
     for edit in range(count):
         write(project, {"jobs/flights.py": f"a = {edit}"})
-        found.append(versions.take())
-        os.utime(versions.folder(found[-1]), (3_600 * edit, 3_600 * edit))
-    return found
+        taken.append(versions.take())
+        os.utime(versions.folder(taken[-1]), (3_600 * edit, 3_600 * edit))
+    return taken
 
 
 def test_pruning_keeps_those_in_use_and_the_newest_ten(versions, project):
     """What is in use stays however old it is, and takes the place of none; a name that is not there changes nothing."""
-    found = made(versions, project, 15)
-    versions.prune([found[0], found[3], "gone", ""])
-    assert names(versions) == sorted([found[0], found[3], *found[5:]])
-    assert files(versions.folder(found[0]))["jobs/flights.py"] == "a = 0"
+    taken = made(versions, project, 15)
+    versions.prune([taken[0], taken[3], "gone", ""])
+    assert names(versions) == sorted([taken[0], taken[3], *taken[5:]])
+    assert files(versions.folder(taken[0]))["jobs/flights.py"] == "a = 0"
 
 
 def test_a_version_that_is_taken_again_is_new_again(versions, project):
     """Who goes back to old code does not lose it to the next prune."""
-    found = made(versions, project, 12)
+    taken = made(versions, project, 12)
     write(project, {"jobs/flights.py": "a = 0"})
-    assert versions.take() == found[0]
+    assert versions.take() == taken[0]
     versions.prune([])
-    assert names(versions) == sorted([found[0], *found[3:]])
+    assert names(versions) == sorted([taken[0], *taken[3:]])
 
 
 @pytest.mark.parametrize("count", [0, 1, 10])
 def test_pruning_few_versions_deletes_none(versions, project, count):
     """Also where no version was ever taken."""
-    found = made(versions, project, count)
+    taken = made(versions, project, count)
     versions.prune([])
-    assert [name for name in found if not versions.folder(name).is_dir()] == []
+    assert [name for name in taken if not versions.folder(name).is_dir()] == []
 
 
 def test_what_a_killed_supervisor_left_takes_no_versions_place(versions, project):
     """The newest ten are ten versions."""
-    found = made(versions, project, 10)
+    taken = made(versions, project, 10)
     write(versions.folder(".new-0123456789abcdef"), {"jobs/flights.py": ""})
     versions.prune([])
-    assert [name for name in found if not versions.folder(name).is_dir()] == []
+    assert [name for name in taken if not versions.folder(name).is_dir()] == []

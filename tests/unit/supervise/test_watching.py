@@ -47,21 +47,21 @@ def test_a_driver_that_holds_its_log_in_another_container_is_looked_for_there(
     put(mine, Stream(wish=Wish.RUN, phase=Phase.SUBMITTING, first=3, generation=3, driver=slot, launches=1))
     StatusRecords(mine.store, "j").put({"generation": 3, "at": clock.wall(), "holder": "pod:7:1:402"})
     mine.tick()
-    found = records(mine).newest().driver
-    assert found is not None
-    assert found.handle == {"host": "pod", "pid": 7, "start": "1", "namespace": "402"}
+    driver = records(mine).newest().driver
+    assert driver is not None
+    assert driver.handle == {"host": "pod", "pid": 7, "start": "1", "namespace": "402"}
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("namespace", "other", "same"),
     [("402", "402", True), ("402", "403", False), ("402", "", True), ("", "402", True)],
     ids=["one container", "two containers", "an older name", "an older handle"],
 )
 def test_a_foreign_driver_is_told_from_one_of_another_container(
-    mine: Supervisor, drivers: Drivers, clock: ManualClock, one: str, other: str, *, same: bool
+    mine: Supervisor, drivers: Drivers, clock: ManualClock, namespace: str, other: str, *, same: bool
 ) -> None:
     """Same host name, number and start: the heartbeats of the other are none of it, once it is late."""
-    handle: Handle = {"host": "pod", "pid": 7, "start": "1", "namespace": one}
+    handle: Handle = {"host": "pod", "pid": 7, "start": "1", "namespace": namespace}
     slot = DriverSlot(generation=3, at=clock.wall(), handle=handle, foreign=True)
     put(mine, Stream(wish=Wish.RUN, phase=Phase.RUNNING, first=3, generation=3, driver=slot, launches=1))
     drivers.sees = Look(Life.UNKNOWN)

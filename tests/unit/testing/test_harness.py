@@ -58,9 +58,9 @@ def starts(rows: list[dict[str, Any]]) -> list[float]:
     return [row["window_start"].timestamp() for row in rows]
 
 
-def values(found: dict[str, list[dict[str, Any]]]) -> list[int]:
+def values(output: dict[str, list[dict[str, Any]]]) -> list[int]:
     """Return the values that sink `out` got."""
-    return [row["v"] for row in found["out"]]
+    return [row["v"] for row in output["out"]]
 
 
 # --- one batch -------------------------------------------------------------------------------
@@ -71,10 +71,10 @@ def test_a_call_runs_one_batch_of_a_bounded_source_and_then_only_batches_without
     with Harness(replaying(tmp_path), tmp_path / "root") as h:
         assert h.batch() == {"out": [{"v": 1}, {"v": 2}], "counts": []}
         assert h.commit().batch == 0
-        found = h.batch()
-        assert (values(found), starts(found["counts"])) == ([11, 12], [])
-        found = h.batch()
-        assert (values(found), starts(found["counts"])) == ([21, 22], [0.0, 10.0, 20.0]), "the end closes all windows"
+        output = h.batch()
+        assert (values(output), starts(output["counts"])) == ([11, 12], [])
+        output = h.batch()
+        assert (values(output), starts(output["counts"])) == ([21, 22], [0.0, 10.0, 20.0]), "the end closes all windows"
         assert h.commit().batch == 3, "three batches of rows, and one without"
         assert h.batch() == h.run() == {"out": [], "counts": []}, "nothing is left"
 
@@ -183,8 +183,8 @@ def test_a_time_that_the_interval_of_the_job_does_not_have_is_refused(tmp_path: 
     job = Job("ticking", partitions=1, interval=seconds(2))
     job.source("fed", MemorySource("v int")).write("out", MemorySink())
     with Harness(job, tmp_path, zero=1_700_000_001.5) as h:
-        said = r"1700000004 is not the zero time 1700000001\.5 plus a multiple of the job's interval, 2 s"
-        with pytest.raises(JobError, match=said):
+        message = r"1700000004 is not the zero time 1700000001\.5 plus a multiple of the job's interval, 2 s"
+        with pytest.raises(JobError, match=message):
             h.batch({"fed": [{"v": 1}]}, at=1_700_000_004)
         with pytest.raises(JobError, match=r"1700000001\.5 is not later than the zero time, 1700000001\.5"):
             h.batch({"fed": [{"v": 1}]}, at=1_700_000_001.5)
@@ -421,9 +421,9 @@ def test_late_rows_are_shown_however_their_stream_is_used(tmp_path: Path) -> Non
     job.late("late").with_columns(x="'1'").filter("v > 7").write("kept", MemorySink())
     with Harness(job, tmp_path) as h:
         h.batch({"orders": [order("a", 1), order("a", 12)]})
-        found = h.batch({"orders": [order("b", 2, 7), order("c", 3, 8)]})
-        assert set(found) == set(h.output()) == {"out", "kept"}
-        assert [row["x"] for row in found["kept"]] == ["1"]
+        output = h.batch({"orders": [order("b", 2, 7), order("c", 3, 8)]})
+        assert set(output) == set(h.output()) == {"out", "kept"}
+        assert [row["x"] for row in output["kept"]] == ["1"]
         assert plain(h.late("late")) == [("b", 2.0, 7, 2.0, 12.0, "w"), ("c", 3.0, 8, 3.0, 12.0, "w")]
         assert {node.name for node in job.graph().sinks} == {"out", "kept"}, "the job is as it was written"
         again = windowed_job(Tumbling(TEN).late_to("late"))
@@ -506,10 +506,10 @@ def test_functions_of_modules_that_this_process_finds_are_found_by_workers(
     folder.mkdir()
     (folder / "found_elsewhere.py").write_text("def counted(time, key, row, state):\n    return {'v': row['v'] + 1}\n")
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
-    found = importlib.import_module("found_elsewhere")
+    module = importlib.import_module("found_elsewhere")
     job = Job("elsewhere", partitions=1)
     step = job.source("fed", MemorySource("v int")).map_with_state(
-        "step", found.counted, state="n long", output="v int", unbounded=True
+        "step", module.counted, state="n long", output="v int", unbounded=True
     )
     step.write("out", MemorySink())
     with Harness(job, tmp_path / "root") as h:

@@ -38,9 +38,9 @@ def called(_values: list[Any], old: int | None) -> int:
 def joined() -> Job:
     """Return a job that counts the rows of two sources in one window step."""
     job = Job("joined", partitions=1)
-    one = job.source("one", MemorySource(ORDERS), event_time="t", max_out_of_order=seconds(0))
+    first = job.source("one", MemorySource(ORDERS), event_time="t", max_out_of_order=seconds(0))
     two = job.source("two", MemorySource(ORDERS, on_end=OnEnd.CLOSE), event_time="t", max_out_of_order=seconds(0))
-    one.union(two).window("w", TEN).aggregate(n=agg.count()).write("out", MemorySink())
+    first.union(two).window("w", TEN).aggregate(n=agg.count()).write("out", MemorySink())
     return job
 
 

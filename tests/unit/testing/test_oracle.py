@@ -65,8 +65,8 @@ def test_an_empty_ledger_proves_nothing() -> None:
 )
 def test_each_harm_is_named(harm: dict[str, object], sentence: str) -> None:
     """A lost row, one shown twice, one of a batch that nobody decided, a wrong window, a gap, a watermark."""
-    found = judge(replace(GOOD, **harm))
-    assert any(said.startswith(sentence) for said in found), found
+    harms = judge(replace(GOOD, **harm))
+    assert any(line.startswith(sentence) for line in harms), harms
 
 
 def test_an_unfinished_run_may_owe_its_newest_batch_only() -> None:

@@ -63,21 +63,21 @@ def test_a_project_without_jobs_is_told_what_a_job_is(site):
 def test_the_streams_page_says_how_a_stream_stands(full):
     """State, generation, batch, rows a second, lag, watermark, verdict, restarts, and what is to be noted."""
     text = full.text("/")
-    for said in ("orders ▲ BACKOFF for 1 minute 30 seconds it broke", "version v3 was rolled back", "3 batches held", "Note: why not",
+    for phrase in ("orders ▲ BACKOFF for 1 minute 30 seconds it broke", "version v3 was rolled back", "3 batches held", "Note: why not",
                  "4,321", "1,000,000 rows left", "1 minute 5 seconds behind", "▲ 1 quarantine batch 2",
                  "2 1 failure within the hour generation 3",
                  "Nobody supervises", "All times are UTC"):  # fmt: skip
-        assert said in text, said
+        assert phrase in text, phrase
 
 
 def test_the_page_of_a_job_says_it_all(full):
     """Batches, windows, checkpoints, limits and history."""
     text = full.text("/jobs/orders")
-    for said in ("BACKOFF for 1 minute 30 seconds it broke", "Next try in 5 seconds", "Version v3 did not become healthy; v1 runs again",
+    for phrase in ("BACKOFF for 1 minute 30 seconds it broke", "Next try in 5 seconds", "Version v3 did not become healthy; v1 runs again",
                  "3 batches held by a gate", "Batch duration by phase", "The newest 3 of 3 kept batches",
                  "12 ms", "minutely 2023-11-14 22:12:15Z", "▲ failed, quarantine", "v_is_positive", "4.0 KiB",
                  "A batch reads at most 7,000 rows of each source, set by penstock limits", "penstock restart orders --from batch=2"):  # fmt: skip
-        assert said in text, said
+        assert phrase in text, phrase
 
 
 def test_the_page_of_a_job_warns_of_wrong_clocks(site):
@@ -155,8 +155,8 @@ def test_a_page_lets_only_its_own_script_run(full, path):
     nonce = re.search(r"script-src 'nonce-([\w-]{20,})'", policy)[1]
     assert {attrs.get("nonce") for tag, attrs in read(first.text).tags if tag in ("script", "style")} == {nonce}
     assert nonce not in second.headers["Content-Security-Policy"]
-    for said in ("default-src 'none'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"):
-        assert said in policy
+    for rule in ("default-src 'none'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"):
+        assert rule in policy
     assert (first.headers["X-Content-Type-Options"], first.headers["Cache-Control"]) == ("nosniff", "no-store")
     assert "frame-ancestors 'self'" in full.get(path, mounted="/penstock").headers["Content-Security-Policy"]
     assert not [attrs for _, attrs in read(first.text).tags if "style" in attrs]
@@ -266,8 +266,8 @@ def test_every_text_stands_out_from_what_is_behind_it(scheme, behind):
     pairs = {name: pair for name, *pair in re.findall(r"--(\w+): light-dark\((#\w{6}), (#\w{6})\)", CSS.read_text())}
     ground = luminance(pairs[behind][scheme])
     for name, least in {**dict.fromkeys(("text", "muted", "link", "good", "waits", "bad"), 4.5), "bar": 3.0}.items():
-        found = luminance(pairs[name][scheme])
-        ratio = (max(found, ground) + 0.05) / (min(found, ground) + 0.05)
+        light = luminance(pairs[name][scheme])
+        ratio = (max(light, ground) + 0.05) / (min(light, ground) + 0.05)
         assert ratio >= least, (name, ratio)
 
 

@@ -53,10 +53,10 @@ def charts(*commits, spent=None, undone=()):
 
 def test_each_batch_has_its_place_in_time():
     """Times are the batches' own, in seconds; the numbers of the batches go with them."""
-    found = charts(batch(1), batch(2), batch(3))
-    assert found["rows"].times == (NOW / 1e6 + 1, NOW / 1e6 + 2, NOW / 1e6 + 3)
-    assert found["rows"].batches == (1, 2, 3)
-    assert json.loads(found["rows"].data)["batches"] == [1, 2, 3]
+    drawn = charts(batch(1), batch(2), batch(3))
+    assert drawn["rows"].times == (NOW / 1e6 + 1, NOW / 1e6 + 2, NOW / 1e6 + 3)
+    assert drawn["rows"].batches == (1, 2, 3)
+    assert json.loads(drawn["rows"].data)["batches"] == [1, 2, 3]
     assert charts() == {}
 
 
@@ -79,12 +79,12 @@ def test_phases_that_no_commit_can_know_come_from_the_drivers_log():
     spent = {
         2: Spent({"FixOffsets": 2.0, "Compute": 60.0, "CommitBatch": 5.0, "PublishSinks": 30.0, "Purge": 1.0}, 700)
     }
-    found = charts(batch(1), batch(2), spent=spent)
-    assert found["took"].series == {
+    drawn = charts(batch(1), batch(2), spent=spent)
+    assert drawn["took"].series == {
         "FixOffsets": (1.0, 2.0), "Compute": (50.0, 60.0), "CommitBatch": (None, 5.0), "PublishSinks": (None, 30.0)
     }  # fmt: skip
-    assert found["took"].stacked
-    assert found["lag"].series == {"left": (None, 700)}
+    assert drawn["took"].stacked
+    assert drawn["lag"].series == {"left": (None, 700)}
     assert "lag" not in charts(batch(1))
 
 
@@ -116,19 +116,19 @@ def committed(batch, **more):
 def test_the_end_of_a_long_log_is_read(site):
     """However much a driver has said, some of its newest words are shown."""
     log_of(site, 1, *(committed(n, padding="x" * 1_000) for n in range(1_000)), complaints="line\n" * 100_000)
-    found = read_driver_log(site.root / "checkpoints", "orders")
-    assert (len(found.events), len(found.complaints)) == (40, 40)
-    assert set(found.batches) == set(range(1_000 - len(found.batches), 1_000))
-    assert 100 < len(found.batches) < 300
+    log = read_driver_log(site.root / "checkpoints", "orders")
+    assert (len(log.events), len(log.complaints)) == (40, 40)
+    assert set(log.batches) == set(range(1_000 - len(log.batches), 1_000))
+    assert 100 < len(log.batches) < 300
 
 
 def test_batches_of_the_driver_before_are_known_too(site):
     """A restart does not empty the pictures."""
     log_of(site, 8, committed(1), committed(2))
     log_of(site, 9, committed(2, rows_left={"o": None}), committed(3))
-    found = read_driver_log(site.root / "checkpoints", "orders")
-    assert {n: one.left for n, one in found.batches.items()} == {1: 7, 2: None, 3: 7}
-    assert found.generation == 9
+    log = read_driver_log(site.root / "checkpoints", "orders")
+    assert {n: committed_batch.left for n, committed_batch in log.batches.items()} == {1: 7, 2: None, 3: 7}
+    assert log.generation == 9
 
 
 @pytest.mark.parametrize(

@@ -31,20 +31,20 @@ def site(tmp_path):
 @pytest.fixture
 def folder(site):
     """The reports of a job, and beside them what nobody may have."""
-    found = site.root / "checkpoints" / "_reports" / "orders"
+    reports = site.root / "checkpoints" / "_reports" / "orders"
     for name, text in {
         "index.html": "<h1>History</h1>", "runs/r1.html": "<h1>Run</h1>", "runs/r1.json": "{}", "docs/index.html": "<script src='https://x'>", VALIDATION: "<h1>Window 2</h1>", VALIDATION.replace("2", "1"): "<h1>Window 1</h1>",
         "docs/validations/gate/r2/t/window 1&<b>.html": "x",
         "docs/static/a b.otf": "x", "docs/static/a.css": "p {}", "docs/static/a.js": "1", "docs/static/a.exe": "x", "docs/.hidden.html": "x",
         "../../secret.html": "secret",
     }.items():  # fmt: skip
-        path = found / name
+        path = reports / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     (site.root / "checkpoints").chmod(0o700)
-    (found / "runs" / "link.html").symlink_to(found.parents[1] / "secret.html")
-    (found / "docs" / "out").symlink_to(found.parents[1])
-    return found
+    (reports / "runs" / "link.html").symlink_to(reports.parents[1] / "secret.html")
+    (reports / "docs" / "out").symlink_to(reports.parents[1])
+    return reports
 
 
 def test_reports_are_in_the_navigation_where_there_are_some(site):
@@ -166,12 +166,12 @@ def test_the_list_says_how_each_job_stands(site, folder):
     assert site.get(f"/reports/orders/{REPORTED}").status_code == 404
 
 
-@pytest.mark.parametrize("said", [None, "", "[]", "{}", '{"runs": 7, "checks": []}', '{"runs": [{}], "checks": []}', '{"runs": [], "checks": []}', "\xff", "[" * 100_000,
+@pytest.mark.parametrize("reported", [None, "", "[]", "{}", '{"runs": 7, "checks": []}', '{"runs": [{}], "checks": []}', '{"runs": [], "checks": []}', "\xff", "[" * 100_000,
                                   '{"runs": [{"verdict": "x", "at": Infinity, "windows": 1, "failed": 0}], "checks": []}'])  # fmt: skip
-def test_reports_of_an_older_version_are_listed_too(site, folder, said):
+def test_reports_of_an_older_version_are_listed_too(site, folder, reported):
     """Without what those did not note."""
-    if said is not None:
-        (folder / REPORTED).write_bytes(said.encode("latin-1"))
+    if reported is not None:
+        (folder / REPORTED).write_bytes(reported.encode("latin-1"))
     assert "see its page" in site.text("/reports")
     assert read_reported(folder / REPORTED) == Reported()
 
@@ -179,10 +179,10 @@ def test_reports_of_an_older_version_are_listed_too(site, folder, said):
 def test_a_report_notes_what_the_list_says():
     """What is written beside the pages is what the list reads."""
     rows = a_month(1_440 * 3, alternating=False)
-    found = json.loads(noted(rows))
-    assert [run["windows"] for run in found["runs"]] == [1_440] * 3
-    assert [run["at"] for run in found["runs"]] == sorted(run["at"] for run in found["runs"])
-    assert [(one["check"], one["windows"]) for one in found["checks"]] == [("quality", 4_320)]
+    reported = json.loads(noted(rows))
+    assert [run["windows"] for run in reported["runs"]] == [1_440] * 3
+    assert [run["at"] for run in reported["runs"]] == sorted(run["at"] for run in reported["runs"])
+    assert [(check["check"], check["windows"]) for check in reported["checks"]] == [("quality", 4_320)]
     assert json.loads(noted(rows.slice(0, 0))) == {"runs": [], "checks": []}
 
 
@@ -196,10 +196,10 @@ def test_there_is_a_way_back_from_every_report(site, folder, path):
 
 def test_a_bar_stands_at_the_top_of_any_page():
     """One that has no body still has a beginning."""
-    for text, found in {
+    for text, expected in {
         "<html><body class='x'>a": "<html><body class='x'>!a", "<!doctype html><h1>a": "<!doctype html>!<h1>a", "a": "!a", "": "!",
     }.items():  # fmt: skip
-        assert with_bar(text, "!") == found
+        assert with_bar(text, "!") == expected
 
 
 @pytest.mark.slow

@@ -30,34 +30,34 @@ SOURCE = SourceProgress(
 
 
 def steps(*reads):
-    return [{"kind": "filter", "name": f"s{place}", "reads": list(one)} for place, one in enumerate(reads)]
+    return [{"kind": "filter", "name": f"s{place}", "reads": list(inputs)} for place, inputs in enumerate(reads)]
 
 
 @given(reads=st.lists(st.lists(st.integers(0, 30), max_size=3), min_size=1, max_size=30), turned=st.booleans())
 def test_each_step_stands_below_all_that_it_reads(reads, turned):
     """In whatever order the job names them; no box lies on another one, and all lie in the picture."""
-    made = [sorted({p for p in one if p < place}) for place, one in enumerate(reads)]
+    made = [sorted({p for p in inputs if p < place}) for place, inputs in enumerate(reads)]
     if turned:
-        made = [[len(made) - 1 - p for p in one] for one in reversed(made)]
+        made = [[len(made) - 1 - p for p in inputs] for inputs in reversed(made)]
     flow = flow_of(steps(*made))
     wide, high = flow.box
-    for place, one in enumerate(made):
-        for above in one:
+    for place, inputs in enumerate(made):
+        for above in inputs:
             assert flow.nodes[above].y + high < flow.nodes[place].y
     corners = sorted((node.y, node.x) for node in flow.nodes)
     assert all(below != y or after >= x + wide for (y, x), (below, after) in pairwise(corners))
     assert all(0 <= n.x <= flow.width - wide and 0 <= n.y <= flow.height - high for n in flow.nodes)
-    assert len(flow.lines) == sum(len(one) for one in made)
+    assert len(flow.lines) == sum(len(inputs) for inputs in made)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "graph",
     [None, [], "x", [1], [{}], [{"reads": 1}], steps([1], [0]), steps([0]), steps(*([],) * 201)],
     ids=["none", "empty", "text", "number", "bare", "no list", "a circle", "itself", "too many"],
 )
-def test_what_cannot_be_drawn_is_left_out(said):
+def test_what_cannot_be_drawn_is_left_out(graph):
     """The page shows the rest."""
-    assert flow_of(said) is None
+    assert flow_of(graph) is None
 
 
 def test_odd_places_and_names_are_drawn_as_far_as_they_go():
@@ -76,7 +76,7 @@ def test_a_driver_tells_the_steps_of_its_job():
     windows.aggregate(n=agg.count()).write("totals", Delta("totals"))
     job.late("late").write("late_rows", Delta("late"))
     shape = shape_of(job.graph())
-    named = {one["name"]: one for one in shape}
+    named = {step["name"]: step for step in shape}
     assert [shape[p]["name"] for p in named["totals"]["reads"]] == ["minutely"]
     assert [shape[p]["name"] for p in named["late"]["reads"]] == ["minutely"]
     assert [shape[p]["name"] for p in named["late_rows"]["reads"]] == ["late"]

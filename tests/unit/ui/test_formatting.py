@@ -11,7 +11,7 @@ MINUTE, HOUR, DAY = 60 * SECOND, 3_600 * SECOND, 86_400 * SECOND
 
 
 @pytest.mark.parametrize(
-    ("micros", "said"),
+    ("micros", "text"),
     [
         (0, "under a second"),
         (SECOND - 1, "under a second"),
@@ -26,26 +26,26 @@ MINUTE, HOUR, DAY = 60 * SECOND, 3_600 * SECOND, 86_400 * SECOND
         (-5 * SECOND, "5 seconds ahead"),
     ],
 )
-def test_a_duration_is_said_in_its_two_largest_units(micros, said):
+def test_a_duration_is_said_in_its_two_largest_units(micros, text):
     """What is smaller does not matter to who reads it; a clock that is ahead is no error."""
-    assert span(micros) == said
+    assert span(micros) == text
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(0, "0"), (1_234_567, "1,234,567"), (1.25, "1.2"), (1234.5, "1,234"), (9, "9")]
+    ("value", "text"), [(0, "0"), (1_234_567, "1,234,567"), (1.25, "1.2"), (1234.5, "1,234"), (9, "9")]
 )
-def test_a_number_has_separators(value, said):
+def test_a_number_has_separators(value, text):
     """And a fraction only where it is small."""
-    assert number(value) == said
+    assert number(value) == text
 
 
 @pytest.mark.parametrize(
-    ("count", "said"),
+    ("count", "text"),
     [(0, "0 bytes"), (1_023, "1,023 bytes"), (1_024, "1.0 KiB"), (5 * 2**20, "5.0 MiB"), (2**60, "1,048,576.0 TiB")],
 )
-def test_a_size_has_the_unit_that_fits(count, said):
+def test_a_size_has_the_unit_that_fits(count, text):
     """Up to the largest one."""
-    assert size(count) == said
+    assert size(count) == text
 
 
 def test_counts_are_told_with_their_names():

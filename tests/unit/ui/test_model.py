@@ -26,10 +26,10 @@ FAILED = {
 HELD = StagedFile(path="a", size=10, rows=4, checksum="x", stats={})
 
 
-def kept(found, *, undone=False, missing=None):
+def kept(entry, *, undone=False, missing=None):
     """Return what is told of a Commit that is kept."""
     return KeptCheckpoint(
-        report=BatchReport.of(found), missing=missing, undone=undone, saved=(), rewritten=found.written
+        report=BatchReport.of(entry), missing=missing, undone=undone, saved=(), rewritten=entry.written
     )
 
 
@@ -62,10 +62,10 @@ def view(*commits, status=None, stream=None, undone=(), **more):
 
 def test_a_job_that_never_ran_has_nothing_to_show():
     """And nothing is made up."""
-    found = view(status={"state": JobState.NEW}, asked=False)
-    assert (found.state, found.tone) == ("never run", Tone.QUIET)
-    assert (found.newest, found.rate, found.rows_left, found.idle_for, found.delay) == (None,) * 5
-    assert (found.judged, found.batches, found.steps, found.units, found.changes) == (None, (), (), (), ())
+    shown = view(status={"state": JobState.NEW}, asked=False)
+    assert (shown.state, shown.tone) == ("never run", Tone.QUIET)
+    assert (shown.newest, shown.rate, shown.rows_left, shown.idle_for, shown.delay) == (None,) * 5
+    assert (shown.judged, shown.batches, shown.steps, shown.units, shown.changes) == (None, (), (), (), ())
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_a_job_that_never_ran_has_nothing_to_show():
 )  # fmt: skip
 def test_the_state_is_the_streams_where_one_was_asked_for(phase, tone):
     """What a supervisor says goes before what the log says."""
-    found = view(stream=Stream(phase=phase), status={"state": JobState.RUNNING if phase in RUNS else JobState.STOPPED})
-    assert (found.state, found.tone) == (phase.value, tone)
+    shown = view(stream=Stream(phase=phase), status={"state": JobState.RUNNING if phase in RUNS else JobState.STOPPED})
+    assert (shown.state, shown.tone) == (phase.value, tone)
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_the_state_is_the_streams_where_one_was_asked_for(phase, tone):
 )
 def test_the_state_is_the_jobs_where_somebody_runs_it_by_hand(state, tone):
     """`penstock run` has no stream."""
-    found = view(status={"state": state}, asked=False)
-    assert (found.state, found.tone) == (state.value, tone)
+    shown = view(status={"state": state}, asked=False)
+    assert (shown.state, shown.tone) == (state.value, tone)
 
 
 def test_a_driver_that_somebody_runs_by_hand_is_seen_where_the_stream_is_over():
@@ -113,7 +113,7 @@ def test_a_rate_is_that_of_a_driver_that_runs():
 
 
 @pytest.mark.parametrize(
-    ("marks", "found"),
+    ("marks", "expected"),
     [
         ({}, (None, None)),
         ({"a": None, "b": NOW}, (None, None)),
@@ -123,28 +123,28 @@ def test_a_rate_is_that_of_a_driver_that_runs():
     ],
     ids=["no windows", "one has none", "the furthest behind", "all ended", "one has ended"],
 )
-def test_the_watermark_delay_is_that_of_the_step_furthest_behind(marks, found):
+def test_the_watermark_delay_is_that_of_the_step_furthest_behind(marks, expected):
     """A step without a watermark is behind all others."""
     shown = view(batch(0), status={"watermarks": marks})
-    assert (shown.watermark, shown.delay) == found
+    assert (shown.watermark, shown.delay) == expected
 
 
 def test_failures_are_those_of_the_last_hour_and_restarts_those_of_the_stream():
     """Older ones are forgiven by the supervisor as well."""
-    found = view(stream=Stream(launches=4, failures=(NOW - 2 * HOUR, NOW - HOUR + 1, NOW - 1)))
-    assert (found.stream.restarts, found.failures) == (3, 2)
+    shown = view(stream=Stream(launches=4, failures=(NOW - 2 * HOUR, NOW - HOUR + 1, NOW - 1)))
+    assert (shown.stream.restarts, shown.failures) == (3, 2)
 
 
 def test_the_last_verdict_is_of_the_newest_batch_that_has_one():
     """Not every batch closes a window."""
-    found = view(batch(0, verdicts=[PASSED]), batch(1, verdicts=[PASSED, FAILED]), batch(2))
-    assert (found.judged.batch, found.judged.verdicts) == (1, {"passed": 1, "quarantine": 1})
+    shown = view(batch(0, verdicts=[PASSED]), batch(1, verdicts=[PASSED, FAILED]), batch(2))
+    assert (shown.judged.batch, shown.judged.verdicts) == (1, {"passed": 1, "quarantine": 1})
 
 
 def test_units_are_told_newest_first_with_the_rules_that_failed():
     """A window by its end, and a batch that was judged as a whole."""
-    found = view(batch(0, verdicts=[{**PASSED, "unit": None}]), batch(1, verdicts=[PASSED, FAILED])).units
-    assert [(u.batch, u.end, u.status, u.failed) for u in found] == [
+    units = view(batch(0, verdicts=[{**PASSED, "unit": None}]), batch(1, verdicts=[PASSED, FAILED])).units
+    assert [(u.batch, u.end, u.status, u.failed) for u in units] == [
         (1, 120 * SECOND, "failed", ("v_is_positive",)),
         (1, 60 * SECOND, "passed", ()),
         (0, None, "passed", ()),
@@ -171,15 +171,15 @@ def test_steps_add_up_the_kept_batches():
 def test_the_history_leaves_out_records_that_changed_nothing_one_sees():
     """Newest first, and twenty at most."""
     streams = [Stream(since=n // 2, phase=Phase.BACKOFF, generation=n // 2, reason="x") for n in range(60)]
-    found = view(history=list(enumerate(streams))).changes
-    assert [change.generation for change in found] == list(range(29, 9, -1))
+    changes = view(history=list(enumerate(streams))).changes
+    assert [change.generation for change in changes] == list(range(29, 9, -1))
 
 
 def test_the_history_names_who_has_asked():
     """The run and the task of a DAG, or the command of a person."""
     asked = [Stream(since=n, phase=Phase.RUNNING, generation=n, asked_by=f"restart_from_checkpoint/run-{n}/restart") for n in (1, 2)]  # fmt: skip
-    found = view(history=list(enumerate(asked))).changes
-    assert [change.asked_by for change in found] == ["restart_from_checkpoint/run-2/restart", "restart_from_checkpoint/run-1/restart"]  # fmt: skip
+    changes = view(history=list(enumerate(asked))).changes
+    assert [change.asked_by for change in changes] == ["restart_from_checkpoint/run-2/restart", "restart_from_checkpoint/run-1/restart"]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -63,31 +63,31 @@ ODD = (
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """A job of which there is a record of each kind, and another one beside it."""
-    found = Site(make_project(tmp_path_factory.mktemp("odd") / "project", rows=10))
-    (found.root / "jobs" / "other.py").write_text(JOB.replace('"orders"', '"other"', 1))
-    (found.root / "conf" / "jobs" / "other.toml").write_text(job_toml())
+    filled = Site(make_project(tmp_path_factory.mktemp("odd") / "project", rows=10))
+    (filled.root / "jobs" / "other.py").write_text(JOB.replace('"orders"', '"other"', 1))
+    (filled.root / "conf" / "jobs" / "other.toml").write_text(job_toml())
     facts = {
         "staged": {"totals": [FILE]}, "held": {"totals": [FILE]}, "verdicts": [VERDICT], "watermarks_out": {"minutely": NOW}, "due": {"minutely": NOW},
         "timings": {"Compute": 12.5}, "sources": {"orders": SOURCE}, "published": {"totals": 0}, "written": {"state:minutely": 9},
         "state": {"minutely": {"0": ManifestRef(path="m", size=1, checksum="x")}}, "totals": {"source:orders": {"read": 9}, "check:gate": {"held": 2}},
     }  # fmt: skip
-    found.batches(3, **facts)
-    log = own(Log(LocalStore(found.root / "checkpoints" / "orders")), writer="w2")
+    filled.batches(3, **facts)
+    log = own(Log(LocalStore(filled.root / "checkpoints" / "orders")), writer="w2")
     log.append(Restore(epoch=log.epoch, writer=log.writer, batch=1, source="batch", saved=None, partitions=None))
     log.append(Release(epoch=log.epoch, writer=log.writer, reason="stopped"))
-    found.batches(2, "other")
-    found.says(
+    filled.batches(2, "other")
+    filled.says(
         writer="w2", rows_per_second=4_321, left={"orders": 9}, judged={"batch": 1, "verdicts": {"passed": 2}}, held=[0], last={},
         error={"code": "PEN-X", "what": "it broke", "where": "there", "remedy": "mend it"}, state="failed", exit_code=78,
         graph=[{"kind": k, "name": n, "reads": r} for k, n, r in (("source", "orders", []), ("window", "minutely", [0]), ("sink", "totals", [1]))], tables={"totals": "t"},
     )  # fmt: skip
-    found.stream(
+    filled.stream(
         wish=Wish.RUN, phase=Phase.BACKOFF, reason="it broke", since=NOW, until=NOW + SECOND, generation=1, launches=1
     )
-    found.stream("other", wish=Wish.RUN, phase=Phase.RUNNING, since=NOW, generation=1, launches=1)
-    records = HeldRecords(found.store(), "orders")
+    filled.stream("other", wish=Wish.RUN, phase=Phase.RUNNING, since=NOW, generation=1, launches=1)
+    records = HeldRecords(filled.store(), "orders")
     records.decide(2, Decision.DISCARD, {"totals": 5}, by="t")
-    reports = found.root / "checkpoints" / "_reports" / "orders"
+    reports = filled.root / "checkpoints" / "_reports" / "orders"
     for name, text in {
         "index.html": "<body>History",
         "runs/r1.html": "<body>Run",
@@ -96,32 +96,32 @@ def site(tmp_path_factory):
     }.items():
         (reports / name).parent.mkdir(parents=True, exist_ok=True)
         (reports / name).write_text(text)
-    events, complaints = log_files(logs_of(found.root / "checkpoints", "orders"), 1)
+    events, complaints = log_files(logs_of(filled.root / "checkpoints", "orders"), 1)
     events.parent.mkdir(parents=True)
     events.write_text("\n".join(json.dumps(event) for event in EVENTS))
     complaints.write_text("it broke\n")
-    (found.root / "checkpoints").chmod(0o700)
-    return found
+    (filled.root / "checkpoints").chmod(0o700)
+    return filled
 
 
 def kinds_of(site) -> dict[str, list[Path]]:
     """Return the files that tell of the job, by what they are: entries by their kind, records by theirs."""
     root = site.root / "checkpoints"
-    found: dict[str, list[Path]] = {}
+    by_kind: dict[str, list[Path]] = {}
     for path in sorted([*root.rglob("*"), site.root / "conf" / "jobs" / "orders.toml"]):
         if path.is_file() and "other" not in path.parts:
             first, _, _ = path.read_bytes().partition(b"\n")
             kind = json.loads(first)["kind"] if first.startswith(b'{"kind"') else path.suffix or path.name
-            found.setdefault(kind, []).append(path)
-    return found
+            by_kind.setdefault(kind, []).append(path)
+    return by_kind
 
 
 def places(value, path=()):
     """Yield the way to each value within a JSON value."""
     yield path
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, one in inner:
-        yield from places(one, (*path, key))
+    for key, nested in inner:
+        yield from places(nested, (*path, key))
 
 
 def put(value, path, odd):
@@ -211,18 +211,18 @@ def test_half_a_character_is_a_question_mark(site):
 NUMBERS = [10**400, -(10**400), float("nan"), float("inf"), "1", None, True]
 
 
-@pytest.mark.parametrize("said", NUMBERS, ids=["huge", "least", "nan", "inf", "text", "none", "truth"])
-def test_a_number_that_is_none_is_left_out(site, said):
+@pytest.mark.parametrize("odd", NUMBERS, ids=["huge", "least", "nan", "inf", "text", "none", "truth"])
+def test_a_number_that_is_none_is_left_out(site, odd):
     """Of a driver's log and of its record: what can be drawn is drawn, and the page's script can read it."""
     events = kinds_of(site)[".jsonl"][0]
     status = kinds_of(site)["status"][-1]
     before = events.read_text(), status.read_bytes()
     try:
-        line = {**EVENTS[0], "timings": {"Compute": said, "FixOffsets": 2.5}}
+        line = {**EVENTS[0], "timings": {"Compute": odd, "FixOffsets": 2.5}}
         events.write_text(json.dumps(line))
-        if not isinstance(said, float):  # no record holds them
+        if not isinstance(odd, float):  # no record holds them
             body = json.loads(before[1].partition(b"\n")[2])
-            body["body"] |= {"at": said, "rows_per_second": said, "state": "running"}
+            body["body"] |= {"at": odd, "rows_per_second": odd, "state": "running"}
             status.write_bytes(fileformat.encode("status", body))
         answer = site.get("/jobs/orders")
         assert answer.status_code == 200, answer.text

@@ -22,9 +22,9 @@ FILE = StagedFile(path="a", size=2_048, rows=5, checksum="x", stats={})
 
 @pytest.fixture
 def site(tmp_path):
-    found = Site(make_project(tmp_path / "project", rows=10))
-    found.batches(2, held={"totals": [FILE]})
-    return found
+    filled = Site(make_project(tmp_path / "project", rows=10))
+    filled.batches(2, held={"totals": [FILE]})
+    return filled
 
 
 def buttons(site, **more):
@@ -34,16 +34,16 @@ def buttons(site, **more):
 
 
 @pytest.mark.parametrize(
-    ("phase", "found"),
+    ("phase", "offered"),
     [(Phase.RUNNING, {"stop", "drain", "suspend", "save"}), (Phase.BACKOFF, {"stop", "drain", "suspend", "save"}),
      (Phase.SUSPENDED, {"resume", "save"}), (Phase.STOPPED, {"save"}), (Phase.FAILED, {"save"})],
 )  # fmt: skip
 @pytest.mark.parametrize("mounted", [None, "/penstock"], ids=["alone", "in Airflow"])
-def test_what_can_be_asked_follows_how_the_stream_stands(site, phase, found, mounted):
+def test_what_can_be_asked_follows_how_the_stream_stands(site, phase, offered, mounted):
     """Nothing is offered that would be refused; limits and held batches stand where they are told (finding 7)."""
     site.stream(wish=Wish.RUN, phase=phase, generation=1)
     held = {f"{word}?batch={n}" for word in ("release", "discard") for n in (0, 1)}
-    assert buttons(site, mounted=mounted) == found | held | {"limits"}
+    assert buttons(site, mounted=mounted) == offered | held | {"limits"}
 
 
 def test_a_driver_that_somebody_runs_by_hand_can_be_stopped_only(site):
@@ -54,7 +54,7 @@ def test_a_driver_that_somebody_runs_by_hand_can_be_stopped_only(site):
     assert buttons(site) & {"stop", "drain", "suspend", "resume"} == {"stop"}
 
 
-@pytest.mark.parametrize("request_", list(Request), ids=lambda one: one.value)
+@pytest.mark.parametrize("request_", list(Request), ids=lambda request: request.value)
 def test_each_request_says_what_it_does_and_names_its_dag(site, request_):
     """What it triggers is the DAG that the supervision names for it."""
     site.stream(wish=Wish.RUN, phase=Phase.SUSPENDED if request_ is Request.RESUME else Phase.RUNNING, generation=1)
@@ -70,8 +70,8 @@ def test_each_request_says_what_it_does_and_names_its_dag(site, request_):
     # The program has this command, with these words.
     words = ["7" if word == "N|none|default" else word.lower() for word in command[1:]]
     words = [word for word in words if word != "orders"]
-    told = CliRunner().invoke(app, [*words[: 2 if decides else 1], "--help"])
-    assert told.exit_code == 0, told.output
+    result = CliRunner().invoke(app, [*words[: 2 if decides else 1], "--help"])
+    assert result.exit_code == 0, result.output
 
 
 def test_what_cannot_be_asked_is_said(site):

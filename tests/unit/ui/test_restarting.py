@@ -31,12 +31,12 @@ STATE = {"minutely": {"0": ManifestRef(path="m", size=1, checksum="x")}}
 @pytest.fixture
 def site(tmp_path):
     """Six batches; each has read 1,234 rows and put five into a table."""
-    found = Site(make_project(tmp_path / "project", rows=10))
-    manifest = found.root / "checkpoints" / "orders" / "state" / "minutely" / "0" / "m"
+    filled = Site(make_project(tmp_path / "project", rows=10))
+    manifest = filled.root / "checkpoints" / "orders" / "state" / "minutely" / "0" / "m"
     manifest.parent.mkdir(parents=True)
     manifest.write_bytes(b"m")
-    found.batches(6, staged={"totals": [FILE]}, state=STATE)
-    return found
+    filled.batches(6, staged={"totals": [FILE]}, state=STATE)
+    return filled
 
 
 def owned(site):
@@ -56,9 +56,9 @@ def test_the_form_has_the_fields_of_the_dag(site):
 
 def test_what_comes_again_is_counted(site):
     """Rows that stay and come a second time are called duplicates; nothing is to be worked out by who reads."""
-    said = site.text("/jobs/orders/restart?start=batch=3")
-    assert "2 batches after it are undone; the 2,468 rows that they read are read again." in said
-    assert "totals: 10 rows of 2 batches stay and are published again: duplicates." in said
+    text = site.text("/jobs/orders/restart?start=batch=3")
+    assert "2 batches after it are undone; the 2,468 rows that they read are read again." in text
+    assert "totals: 10 rows of 2 batches stay and are published again: duplicates." in text
     truncated = site.text("/jobs/orders/restart?start=batch=3&truncate=on")
     assert "totals: 10 rows of 2 batches are removed, and published again." in truncated
     assert "duplicates" not in truncated
@@ -70,9 +70,9 @@ def test_what_a_restore_has_undone_is_not_counted_twice(site):
     log = owned(site)
     log.append(Restore(epoch=log.epoch, writer=log.writer, batch=4, source="batch", saved=None, partitions=None))
     leave(log)
-    said = site.text("/jobs/orders/restart?start=batch=3")
-    assert "1 batch after it is undone; the 1,234 rows that it read are read again." in said
-    assert "totals: 10 rows of 2 batches stay" in said
+    text = site.text("/jobs/orders/restart?start=batch=3")
+    assert "1 batch after it is undone; the 1,234 rows that it read are read again." in text
+    assert "totals: 10 rows of 2 batches stay" in text
 
 
 def test_saved_checkpoints_are_offered(site):
@@ -88,9 +88,9 @@ def test_saved_checkpoints_are_offered(site):
 def test_a_start_that_is_not_offered_is_named_as_it_is_written(site, monkeypatch):
     """An old batch, or a data checkpoint, is not the beginning of all, whatever the list has."""
     monkeypatch.setattr(restarting, "_OFFERED", 1)
-    said = site.text("/jobs/orders/restart?start=batch%3D3")
-    assert "From batch=3" in said
-    assert "everything is read from the start" not in said
+    text = site.text("/jobs/orders/restart?start=batch%3D3")
+    assert "From batch=3" in text
+    assert "everything is read from the start" not in text
 
 
 def test_beginning_anew_stands_apart(site):
@@ -125,9 +125,9 @@ def test_what_would_be_refused_cannot_be_sent(site, query, why):
     """It is said while the form is filled in, with the way out; the button stays dead."""
     answer = site.get(f"/jobs/orders/restart?{query}", mounted="/penstock")
     assert answer.status_code == 200
-    said = " ".join("".join(read(answer.text).words).split())
-    assert "This would be refused" in said
-    assert why in said
+    text = " ".join("".join(read(answer.text).words).split())
+    assert "This would be refused" in text
+    assert why in text
     assert "data-refused" in answer.text
 
 
@@ -138,8 +138,8 @@ def test_the_command_says_what_the_form_says(site):
     assert "<button" not in page
     command = shlex.split(unescape(re.search(r"<pre[^>]*>(.*?)</pre>", page)[1]))
     assert command[:3] == ["penstock", "restart", "orders"]
-    found = CliRunner().invoke(app, [*command[1:], "--project", str(site.root), "--json"])
-    assert found.exit_code == 0, found.output
+    result = CliRunner().invoke(app, [*command[1:], "--project", str(site.root), "--json"])
+    assert result.exit_code == 0, result.output
     stream = Site(Path(site.root)).newest()
     assert (stream.start, stream.note, stream.limits.rows) == ("batch=3", "it's wrong", 7)
     assert stream.options.model_dump() == {

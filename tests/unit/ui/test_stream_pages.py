@@ -31,15 +31,15 @@ def site(tmp_path):
 @pytest.fixture
 def reads(monkeypatch):
     """What is read of checkpoints, in the order of reading."""
-    found = []
+    paths = []
     read = LocalStore.read
 
     def counted(store, path):
-        found.append(path)
+        paths.append(path)
         return read(store, path)
 
     monkeypatch.setattr(LocalStore, "read", counted)
-    return found
+    return paths
 
 
 def add_job(site, name):
@@ -171,8 +171,8 @@ def test_the_end_of_a_log_tells_where_the_job_stands(steps, newest, data):
         elif step == "restart":
             owned = own(log)
     whole, end = recover(log, Damage.LIST), recover(log, Damage.LIST, newest=newest)
-    for told in ("tail", "commit", "pending", "next_batch", "last_takeover", "last_published_commit", "used", "time"):
-        assert getattr(end, told) == getattr(whole, told), told
+    for field in ("tail", "commit", "pending", "next_batch", "last_takeover", "last_published_commit", "used", "time"):
+        assert getattr(end, field) == getattr(whole, field), field
     # Of the newest ids: one that a restore has given up counts as one.
     above = whole.kept[-1].batch - newest if whole.kept else 0
     assert [kept for kept in end.kept if kept.batch > above] == [kept for kept in whole.kept if kept.batch > above]

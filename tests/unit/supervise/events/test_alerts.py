@@ -93,7 +93,7 @@ def test_another_record_in_the_same_trouble_is_no_news(world, looks):
 
 
 @pytest.mark.parametrize(
-    ("phases", "told"),
+    ("phases", "posted"),
     [
         ([Phase.SUBMITTING, RUNS], []),
         ([BACKOFF, Phase.SUBMITTING, RUNS], [BACKOFF, RUNS]),
@@ -107,12 +107,12 @@ def test_another_record_in_the_same_trouble_is_no_news(world, looks):
     ],
     ids=lambda phases: " ".join(phase.value.lower() for phase in phases) or "nothing",
 )
-def test_trouble_and_the_end_of_it_are_told(world, phases, told):
+def test_trouble_and_the_end_of_it_are_told(world, phases, posted):
     """However many records came between two looks."""
     world.be(*phases)
     world.look()
     world.look()
-    assert world.phases() == [phase.value for phase in told]
+    assert world.phases() == [phase.value for phase in posted]
 
 
 def test_one_look_or_many_tell_the_same(world):
@@ -149,10 +149,10 @@ def test_what_did_not_arrive_is_told_later(world, why):
     world.be(BACKOFF, FAILED)
     world.refuses = [why, why]
     poster = AlertPoster(store=world.store, post=world.post)
-    with capture_logs() as told:
+    with capture_logs() as events:
         poster.look()
         poster.look()
-    assert [one["event"] for one in told] == ["events.not_posted"]
+    assert [event["event"] for event in events] == ["events.not_posted"]
     poster.look()
     assert world.phases() == ["BACKOFF", "FAILED"]
 

@@ -61,7 +61,7 @@ class Listener:
 
     def batches(self) -> list[int]:
         """Return the batches that were heard of."""
-        return [one["batch"] for one in self.heard]
+        return [event["batch"] for event in self.heard]
 
 
 class World:
@@ -71,7 +71,7 @@ class World:
         self.root = root
         self.store = control_store(root)
         records = StreamRecords(self.store, "orders")
-        records.update(lambda found: fold(found, Command(verb=Verb.START, id="a"), 1))
+        records.update(lambda stream: fold(stream, Command(verb=Verb.START, id="a"), 1))
         self.listener = Listener()
         self.owned = None
 
@@ -84,10 +84,10 @@ class World:
         (self.root / "orders").mkdir(mode=0o700)
         self.owned = own(Log(LocalStore(self.root / "orders")))
 
-    def run(self, batch: int, **said: Any) -> None:
+    def run(self, batch: int, **fields: Any) -> None:
         """Commit a batch; that it is published shows in the next one, or in the status."""
         self.owned.append(offsets(batch))
-        self.owned.append(a_commit(batch, **said))
+        self.owned.append(a_commit(batch, **fields))
 
     def tell(self, batch: int, **more: Any) -> None:
         """Write the status record that a batch was published."""
@@ -110,8 +110,8 @@ def world(tmp_path) -> World:
 def test_an_event_says_what_was_published():
     """Step, batches, windows, rows and verdicts, of several batches together."""
     batches = [a_commit(4), a_commit(5, status="failed"), a_commit(6, rows=0)]
-    (said,) = events_of_windows("orders", batches, before=a_commit(3))
-    assert said == {
+    (event,) = events_of_windows("orders", batches, before=a_commit(3))
+    assert event == {
         "job": "orders",
         "step": "minutely",
         "batch": 6,
@@ -129,7 +129,7 @@ def test_windows_of_one_event_follow_those_of_the_one_before(world):
         world.run(batch)
         if batch % 2:
             poster.look()
-    bounds = [(one["windows"]["after"], one["windows"]["until"]) for one in world.listener.heard]
+    bounds = [(event["windows"]["after"], event["windows"]["until"]) for event in world.listener.heard]
     assert bounds[0][0] is None
     assert [after for after, _ in bounds[1:]] == [until for _, until in bounds[:-1]]
 
@@ -141,8 +141,8 @@ def test_batches_without_rows_are_no_news():
 
 def test_held_windows_are_not_among_the_verdicts():
     """They were not published."""
-    (said,) = events_of_windows("orders", [a_commit(1, action="hold", status="failed"), a_commit(2)])
-    assert said["verdicts"] == {"passed": 1}
+    (event,) = events_of_windows("orders", [a_commit(1, action="hold", status="failed"), a_commit(2)])
+    assert event["verdicts"] == {"passed": 1}
 
 
 def test_a_batch_is_posted_once_it_is_published(world):
@@ -181,13 +181,13 @@ def test_what_could_not_be_posted_is_posted_later(world, trouble):
     world.run(0)
     world.run(1)
     world.listener.answers = [trouble, trouble]
-    with capture_logs() as told:
+    with capture_logs() as logged:
         poster.look()
         poster.look()
-    assert [one["event"] for one in told] == ["events.not_posted"]
+    assert [line["event"] for line in logged] == ["events.not_posted"]
     world.run(2)
     poster.look()
-    assert [(one["first_batch"], one["batch"]) for one in world.listener.heard] == [(0, 0), (1, 1)]
+    assert [(event["first_batch"], event["batch"]) for event in world.listener.heard] == [(0, 0), (1, 1)]
 
 
 @pytest.mark.fault("F10")
@@ -224,7 +224,7 @@ def test_commits_that_were_purged_since_are_told_all_the_same(world):
     for path in store.list("log")[1:5]:
         store.delete(path)
     poster.look()
-    assert sum(one["verdicts"].get("failed", 0) for one in world.listener.heard) == 1
+    assert sum(event["verdicts"].get("failed", 0) for event in world.listener.heard) == 1
     assert world.listener.batches() == [0, 1, 2]
 
 
@@ -238,10 +238,12 @@ def test_a_held_batch_is_told_of_when_it_is_released(world):
     world.tell(2)
     poster = world.poster()
     poster.look()
-    assert [(one["first_batch"], one["batch"], one["rows"]) for one in world.listener.heard] == [(0, 2, {"totals": 3})]
+    assert [(event["first_batch"], event["batch"], event["rows"]) for event in world.listener.heard] == [
+        (0, 2, {"totals": 3})
+    ]
     records = HeldRecords(world.store, "orders")
     decided = {1: Decision.RELEASE, 2: Decision.DISCARD}
-    rulings = {batch: rule(world, batch, said) for batch, said in decided.items()}
+    rulings = {batch: rule(world, batch, decision) for batch, decision in decided.items()}
     poster.look()
     assert len(world.listener.heard) == 1
     for batch, ruling in rulings.items():
@@ -281,7 +283,7 @@ def test_a_release_long_after_its_batch_is_told_of_whatever_became_of_the_log(wo
     world.tell(8)
     poster = world.poster()
     poster.look()
-    told = len(world.listener.heard)
+    before = len(world.listener.heard)
     ruling = rule(world, 1, Decision.RELEASE)
     store = LocalStore(world.root / "orders")
     for path in store.list("log")[1:12]:
@@ -289,7 +291,7 @@ def test_a_release_long_after_its_batch_is_told_of_whatever_became_of_the_log(wo
     HeldRecords(world.store, "orders").carried_out(1, ruling, by="me")
     poster.look()
     poster.look()
-    (late,) = world.listener.heard[told:]
+    (late,) = world.listener.heard[before:]
     assert (late["batch"], late["released"], late["rows"]) == (1, True, {"totals": 3})
     assert late["windows"] == {"after": "1970-01-01T00:01:00Z", "until": "1970-01-01T00:02:00Z"}
 
@@ -359,8 +361,8 @@ def test_windows_after_a_restore_follow_no_batch_before_it(world):
     world.owned.append(offsets(5))
     world.owned.append(a_commit(2).model_copy(update={"batch": 5, "published": {"totals": 4}, "place": None}))
     world.poster().look()
-    said = [(one["first_batch"], one["batch"], one["windows"]["after"]) for one in world.listener.heard]
-    assert said == [(0, 3, None), (4, 4, None)]
+    heard = [(event["first_batch"], event["batch"], event["windows"]["after"]) for event in world.listener.heard]
+    assert heard == [(0, 3, None), (4, 4, None)]
 
 
 def test_a_batch_that_one_sink_lacks_is_not_published(world):
@@ -375,10 +377,10 @@ def test_a_stream_that_begins_while_somebody_listens_has_no_history(tmp_path):
     """However quickly it has published its first batches."""
     world = World(tmp_path / "root")
     poster = world.poster()
-    StreamRecords(world.store, "other").update(lambda found: fold(found, Command(verb=Verb.START, id="b"), 1))
+    StreamRecords(world.store, "other").update(lambda stream: fold(stream, Command(verb=Verb.START, id="b"), 1))
     poster.look()
     records = StreamRecords(world.store, "third")
-    records.update(lambda found: fold(found, Command(verb=Verb.START, id="c"), 1))
+    records.update(lambda stream: fold(stream, Command(verb=Verb.START, id="c"), 1))
     (world.root / "third").mkdir(mode=0o700)
     owned = own(Log(LocalStore(world.root / "third")))
     owned.append(offsets(0))
@@ -401,11 +403,11 @@ def test_an_answer_that_nobody_foresaw_stops_no_other_job(world, monkeypatch):
     monkeypatch.setattr(world.listener, "post", lambda *_: {}["canary"])
     world.run(0)
     world.run(1)
-    with capture_logs() as told:
+    with capture_logs() as logged:
         poster = world.poster()
         poster.look()
         poster.look()
-    assert [one["reason"] for one in told] == ["unexpected: KeyError"]
+    assert [line["reason"] for line in logged] == ["unexpected: KeyError"]
 
 
 def test_what_was_published_before_anybody_listened_is_no_news(tmp_path):

@@ -26,7 +26,7 @@ HERE = socket.gethostname()
 
 
 # --- how a driver ended -----------------------------------------------------------------------
-def said(logs, *lines, log=""):
+def write_logs(logs, *lines, log=""):
     """Write what the driver of generation 3 said and complained of."""
     events, errors = log_files(logs, 3)
     events.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines), "utf-8")
@@ -79,7 +79,7 @@ BATCH = {"event": "batch.committed", "batch": 1}
 )  # fmt: skip
 def test_how_a_driver_ended(tmp_path, lines, code, expected):
     """Its last words count before its exit code, and the last line of its complaints where it had none."""
-    said(tmp_path, *lines, log="Traceback\n  File\nKeyError: 'x'\n\n  \n")
+    write_logs(tmp_path, *lines, log="Traceback\n  File\nKeyError: 'x'\n\n  \n")
     assert read_exit(tmp_path, 3, code) == expected
 
 
@@ -87,26 +87,26 @@ def test_a_driver_that_wrote_nothing_at_all(tmp_path):
     """There is no file to read: its exit code is all that is known."""
     assert read_exit(tmp_path / "gone", 3, 1) == Exit(code=1)
     assert read_exit(tmp_path / "gone", 3, None) == Exit()
-    said(tmp_path, log="")
+    write_logs(tmp_path, log="")
     assert read_exit(tmp_path, 3, 1) == Exit(code=1)
 
 
 def test_the_words_of_another_generation_are_not_its_own(tmp_path):
     """Each has files of its own."""
-    said(tmp_path, ended("finished"))
+    write_logs(tmp_path, ended("finished"))
     assert read_exit(tmp_path, 4, None) == Exit()
 
 
 def test_what_a_job_prints_keeps_nobody_from_its_last_words(tmp_path):
     """JSON that is nested deeper than Python reads is no event."""
-    said(tmp_path, "[" * 20_000, failed("PEN-OPR-002", what="é"))
+    write_logs(tmp_path, "[" * 20_000, failed("PEN-OPR-002", what="é"))
     assert read_exit(tmp_path, 3, None) == Exit(code=75, error="PEN-OPR-002 é")
 
 
 def test_last_words_are_found_at_the_end_of_a_long_file(tmp_path):
     """Only its end is read, wherever in a line or a character that begins; bytes that are no text do not matter."""
     for spare in range(4):
-        said(tmp_path, *["é" * 1_000] * 100, "x" * spare, failed("PEN-OPR-002", what="é"))
+        write_logs(tmp_path, *["é" * 1_000] * 100, "x" * spare, failed("PEN-OPR-002", what="é"))
         events, _ = log_files(tmp_path, 3)
         with events.open("ab") as file:
             file.write(b"\xff\xfe\n")
@@ -173,12 +173,12 @@ def test_the_words_of_a_driver(stream, more):
     words = run_words(order(Path("/p"), stream))
     assert words == FIRST + more
     command = get_command(app).commands["run"]
-    told = command.make_context("run", words[1:], resilient_parsing=True).params
-    assert told["generation"] == 3
-    assert told["command"] == (stream.command or "generation-3")
+    params = command.make_context("run", words[1:], resilient_parsing=True).params
+    assert params["generation"] == 3
+    assert params["command"] == (stream.command or "generation-3")
     if stream.options is not None:
-        assert (told["partitions"], told["truncate_sinks"]) == (16, True)
-        assert (list(told["state"]), list(told["drop"])) == (["a=t", "b=u"], ["x", "y"])
+        assert (params["partitions"], params["truncate_sinks"]) == (16, True)
+        assert (list(params["state"]), list(params["drop"])) == (["a=t", "b=u"], ["x", "y"])
 
 
 # --- real processes -------------------------------------------------------------------------------
@@ -209,8 +209,8 @@ def small(tmp_path, monkeypatch):
     started = []
     launch = LocalLauncher.launch
 
-    def noted(self, told):
-        handle = launch(self, told)
+    def noted(self, launched):
+        handle = launch(self, launched)
         started.append((handle["pid"], self._children[handle["pid"]]))
         return handle
 
@@ -223,11 +223,13 @@ def small(tmp_path, monkeypatch):
         child.wait()
 
 
-def begun(launcher, folder, generation=3, job="flights", **said):
+def begun(launcher, folder, generation=3, job="flights", **fields):
     """Launch a driver; return its slot, its handle, the folder of its logs and what it says at its start."""
-    told = order(folder, Stream(wish=said.pop("wish", Wish.RUN), generation=generation, command="c", **said), job)
-    handle = launcher.launch(told)
-    return DriverSlot(generation=generation, at=0, host=HERE, handle=handle), handle, told.logs
+    launched = order(
+        folder, Stream(wish=fields.pop("wish", Wish.RUN), generation=generation, command="c", **fields), job
+    )
+    handle = launcher.launch(launched)
+    return DriverSlot(generation=generation, at=0, host=HERE, handle=handle), handle, launched.logs
 
 
 def first_event(logs, generation=3):
@@ -239,8 +241,8 @@ def first_event(logs, generation=3):
 
 def gone(launcher, slot, logs, job="flights"):
     def look():
-        found = launcher.look(job, slot, logs)
-        return found if found.life is Life.GONE else None
+        taken = launcher.look(job, slot, logs)
+        return taken if taken.life is Life.GONE else None
 
     return until(look, "the end of the driver")
 
@@ -248,9 +250,9 @@ def gone(launcher, slot, logs, job="flights"):
 def test_a_driver_runs_in_a_session_of_its_own(small):
     """In the project's folder, with its words, its interpreter and its files; its handle is plain JSON."""
     _, handle, logs = begun(LocalLauncher(), small)
-    told = first_event(logs)
-    assert told["argv"][:2] == ["run", "flights"]
-    assert (told["cwd"], told["python"]) == (str(small), sys.executable)
+    event = first_event(logs)
+    assert event["argv"][:2] == ["run", "flights"]
+    assert (event["cwd"], event["python"]) == (str(small), sys.executable)
     assert os.getsid(handle["pid"]) == handle["pid"] != os.getsid(0)
     start, scratch = process_start(handle["pid"]), handle["scratch"]
     place = {"host": HERE, "namespace": pid_namespace()}
@@ -362,8 +364,8 @@ def test_a_driver_that_was_never_started_is_gone(small):
     """The supervisor died before it, or the start failed."""
     begun(LocalLauncher(), small, generation=30)
     lost = DriverSlot(generation=3, at=0, host=HERE)
-    found = LocalLauncher().look("flights", lost, small / "root" / "_logs" / "flights")
-    assert (found.life, found.handle, found.exit) == (Life.GONE, None, Exit(error="it was never started"))
+    seen = LocalLauncher().look("flights", lost, small / "root" / "_logs" / "flights")
+    assert (seen.life, seen.handle, seen.exit) == (Life.GONE, None, Exit(error="it was never started"))
 
 
 def test_the_driver_of_another_control_root_is_not_taken_for_a_lost_one(small):
@@ -381,9 +383,9 @@ def test_of_a_driver_on_another_host_nothing_can_be_told(tmp_path, handle):
     launcher = LocalLauncher()
     slot = DriverSlot(generation=3, at=0, host="elsewhere", handle=handle)
     assert launcher.look("flights", slot, tmp_path) == Look(Life.UNKNOWN)
-    said(tmp_path, BATCH)
+    write_logs(tmp_path, BATCH)
     assert launcher.look("flights", slot, tmp_path) == Look(Life.UNKNOWN)
-    said(tmp_path, BATCH, ended("finished"))  # on a disk that both machines see
+    write_logs(tmp_path, BATCH, ended("finished"))  # on a disk that both machines see
     assert launcher.look("flights", slot, tmp_path) == Look(Life.GONE, Exit(code=0, finished=True))
     assert launcher.look("flights", slot.model_copy(update={"foreign": True}), tmp_path) == Look(Life.UNKNOWN)
 
@@ -446,12 +448,12 @@ def test_of_a_foreign_driver_no_exit_is_read(small):
 
 def test_a_start_that_fails_is_an_oserror(small):
     """Nothing was started."""
-    told = order(small, Stream(generation=3, command="c"))
+    launched = order(small, Stream(generation=3, command="c"))
     (small / "a file").touch()
     with pytest.raises(OSError, match="nowhere"):
-        LocalLauncher().launch(replace(told, project=small / "nowhere"))
+        LocalLauncher().launch(replace(launched, project=small / "nowhere"))
     with pytest.raises(OSError, match="a file"):
-        LocalLauncher().launch(replace(told, logs=small / "a file" / "logs"))
+        LocalLauncher().launch(replace(launched, logs=small / "a file" / "logs"))
 
 
 def test_the_logs_of_the_newest_twenty_generations_are_kept(small):

@@ -43,7 +43,7 @@ HERE = socket.gethostname()
 def read_properties(text: str) -> dict[str, str]:
     """Read a Java properties file as its documentation says: continuation lines and comments are never written."""
     escapes = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
-    found = {}
+    properties = {}
     for line in text.split("\n")[:-1]:
         parts, chars = [""], iter(line)
         for char in chars:
@@ -54,8 +54,8 @@ def read_properties(text: str) -> dict[str, str]:
                 parts.append("")
             else:
                 parts[-1] += char
-        found[parts[0]] = parts[1]
-    return found
+        properties[parts[0]] = parts[1]
+    return properties
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text()))
@@ -81,18 +81,18 @@ def test_a_driver_is_submitted_with_its_settings_in_a_file_of_its_own(tmp_path: 
     assert words[words.index("run") :][:2] == ["run", "orders"]
     assert words[words.index("--generation") + 1] == "4"
     assert "a secret" not in " ".join(words)
-    said = read_properties(file.read_text())
-    assert said["spark.master"] == master
-    assert said["spark.hidden"] == "a secret"
-    assert said["spark.executorEnv.PYTHONPATH"] == f"{version}:{project}:/theirs"
-    assert said["spark.pyspark.driver.python"] == said["spark.pyspark.python"] == sys.executable
+    properties = read_properties(file.read_text())
+    assert properties["spark.master"] == master
+    assert properties["spark.hidden"] == "a secret"
+    assert properties["spark.executorEnv.PYTHONPATH"] == f"{version}:{project}:/theirs"
+    assert properties["spark.pyspark.driver.python"] == properties["spark.pyspark.python"] == sys.executable
 
 
 @pytest.mark.parametrize("master", ["local[*]", "spark://here:1"])
 def test_executors_are_told_where_the_modules_of_the_job_are(master: str, tmp_path: Path) -> None:
     """Also on this machine: spark-submit has started the JVM before the driver knew of them."""
-    said = session_settings(master=master, modules=[tmp_path, tmp_path / "b"])
-    assert said["spark.executorEnv.PYTHONPATH"] == f"{tmp_path}:{tmp_path}/b"
+    properties = session_settings(master=master, modules=[tmp_path, tmp_path / "b"])
+    assert properties["spark.executorEnv.PYTHONPATH"] == f"{tmp_path}:{tmp_path}/b"
 
 
 def test_commands_run_here_without_what_means_the_machines_of_the_cluster(tmp_path, monkeypatch):
@@ -115,24 +115,24 @@ def test_an_executor_that_sees_the_same_folder_answers_so(tmp_path: Path) -> Non
     mark = tmp_path / "_shared-1"
     mark.mkdir()
     (mark / "driver").write_bytes(b"penstock: may be deleted\n")
-    found = answer(str(mark))
-    assert found == Answer(HERE, str(mark), found.name, None)
-    judge([found])
-    assert (mark / found.name).exists()
+    answered = answer(str(mark))
+    assert answered == Answer(HERE, str(mark), answered.name, None)
+    judge([answered])
+    assert (mark / answered.name).exists()
 
 
 @pytest.mark.parametrize(
-    ("left", "said"),
+    ("left", "reason"),
     [(None, "a file that the driver has just written is not there"), (b"x", "a file of the driver has other bytes")],
     ids=["not there", "other bytes"],
 )
-def test_an_executor_with_a_folder_of_its_own_is_found(tmp_path: Path, left: bytes | None, said: str) -> None:
+def test_an_executor_with_a_folder_of_its_own_is_found(tmp_path: Path, left: bytes | None, reason: str) -> None:
     """The same path on another disk; host and folder are named."""
     mark = tmp_path / "_shared-1"
     mark.mkdir()
     if left is not None:
         (mark / "driver").write_bytes(left)
-    with pytest.raises(NotShared, match=said) as caught:
+    with pytest.raises(NotShared, match=reason) as caught:
         judge([answer(str(mark))])
     assert (HERE in caught.value.what, caught.value.where) == (True, str(tmp_path))
 
@@ -224,14 +224,14 @@ def test_java_goes_without_an_archive_that_does_not_fit(tmp_path: Path) -> None:
     """And says nothing: what it says would stand among the events of a driver."""
     (tmp_path / ARCHIVE).write_bytes(b"no archive")
     options = session_settings(master="local[2]", jars=tmp_path)["spark.driver.extraJavaOptions"]
-    told = subprocess.run(["java", *shlex.split(options), "-version"], capture_output=True, text=True, check=True)
-    assert told.stdout == ""
-    assert all(line.startswith("OpenJDK") or "version" in line for line in told.stderr.splitlines())
+    ended = subprocess.run(["java", *shlex.split(options), "-version"], capture_output=True, text=True, check=True)
+    assert ended.stdout == ""
+    assert all(line.startswith("OpenJDK") or "version" in line for line in ended.stderr.splitlines())
 
 
 @pytest.mark.slow
 def test_spark_submit_knows_the_words_that_it_is_given() -> None:
     """An option that it does not know would be taken for the program."""
     script = Path(submit_words.__globals__["_spark"]()) / "bin" / "spark-submit"
-    told = subprocess.run([script, "--help"], capture_output=True, text=True, check=False).stderr
-    assert all(word in told for word in ("--deploy-mode", "--properties-file", "--load-spark-defaults"))
+    usage = subprocess.run([script, "--help"], capture_output=True, text=True, check=False).stderr
+    assert all(word in usage for word in ("--deploy-mode", "--properties-file", "--load-spark-defaults"))
