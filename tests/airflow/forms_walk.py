@@ -130,10 +130,10 @@ def forms(yard: Yard, airflow: Standalone, browser: Browser) -> None:
 
 def is_offered(airflow: Standalone, picked: str) -> bool:
     """Return whether the form of a restart suggests something; if not, the DAG file is to be read again."""
-    found = airflow.call("GET", f"/dags/{BACK}/details")["params"]["checkpoint"]["schema"]["examples"]
-    if picked not in found:
+    suggested = airflow.call("GET", f"/dags/{BACK}/details")["params"]["checkpoint"]["schema"]["examples"]
+    if picked not in suggested:
         airflow.parse(BACK)
-    return picked in found
+    return picked in suggested
 
 
 def refused(walk: Walk) -> None:
@@ -164,7 +164,7 @@ def decided(walk: Walk) -> None:
 
 def held(yard: Yard) -> list[int]:
     """Return the held batches that can be decided on: a restore has undone those that it went back behind."""
-    return [one["batch"] for one in yard.json("held", "orders", "list")["held"] if not one["undone"]]
+    return [entry["batch"] for entry in yard.json("held", "orders", "list")["held"] if not entry["undone"]]
 
 
 def trigger(browser: Browser, *, within: str = "[role=dialog]") -> WebElement | None:
@@ -174,7 +174,7 @@ def trigger(browser: Browser, *, within: str = "[role=dialog]") -> WebElement | 
 
 def missing(browser: Browser) -> list[str]:
     """Return what a form says is missing or wrong."""
-    return [found.text for found in browser.all("[role=dialog] [data-part=error-text]") if found.text]
+    return [element.text for element in browser.all("[role=dialog] [data-part=error-text]") if element.text]
 
 
 def pick(browser: Browser, name: str, value: str) -> None:

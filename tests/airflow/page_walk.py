@@ -46,8 +46,8 @@ def walk(yard: Yard, airflow: Standalone, browser: Browser) -> None:
     browser.see(".plot canvas")
     look(browser, "job")
     browser.run("window.scrollTo(0, 250)")
-    said = browser.see(".when").text
-    browser.until(lambda: browser.see(".when").text != said, "the page to renew itself")
+    when = browser.see(".when").text
+    browser.until(lambda: browser.see(".when").text != when, "the page to renew itself")
     assert browser.run("return window.scrollY") == 250
 
     kept = browser.run("return [...document.querySelectorAll('a[id^=restart-]')].map(link => link.id)")
@@ -133,8 +133,8 @@ def begun_anew(yard: Yard, airflow: Standalone, browser: Browser, *, first: int)
     browser.open(f"{airflow.url}/penstock/reports/orders/runs/scripted.html")
     assert browser.see("h1").text == "Scripted"
     assert browser.run("return document.title") == "as it was"
-    ours = [said for said in browser.complaints() if "/penstock/" in said]
-    assert [said for said in ours if "/penstock/reports/" not in said] == []
+    ours = [complaint for complaint in browser.complaints() if "/penstock/" in complaint]
+    assert [complaint for complaint in ours if "/penstock/reports/" not in complaint] == []
 
 
 def portrait(browser: Browser, name: str, size: tuple[int, int]) -> None:

@@ -86,47 +86,47 @@ def root(tmp_path_factory) -> Path:
 def airflow(root) -> Iterator[Standalone]:
     """Airflow with those DAGs and the plugin of the installed package; all its processes are in one session."""
     # Tests that want a DAG file read again say so, and what outnumbers the slots are few.
-    with Standalone(root.parent / "airflow", root / "dags", env=os.environ, slots=2, parse_every=3_600) as found:
+    with Standalone(root.parent / "airflow", root / "dags", env=os.environ, slots=2, parse_every=3_600) as standalone:
         for dag in (STREAM, "ends", EXAMPLE, *PICKS):
-            found.until(lambda d=dag: found.has_dag(d), f"the DAG {dag}", seconds=PATIENCE)
-        yield found
+            standalone.until(lambda d=dag: standalone.has_dag(d), f"the DAG {dag}", seconds=PATIENCE)
+        yield standalone
 
 
 @pytest.fixture
 def yard(root, airflow) -> Iterator[Yard]:
     """1,000 orders in 250 small batches, with a check."""
-    found = begin(root, rows_per_batch=100, job=CHECKED, more=QUICK + KEEP_ALL + IN_WORKERS)
+    begun = begin(root, rows_per_batch=100, job=CHECKED, more=QUICK + KEEP_ALL + IN_WORKERS)
     with (root / "conf" / "penstock.toml").open("a") as shared:
         shared.write(IN_WORKERS)
-    yield found
-    found.end()
+    yield begun
+    begun.end()
     give_up(airflow)
 
 
 @pytest.fixture
 def long_yard(root, airflow) -> Iterator[Yard]:
     """Orders for many small batches, and reports of a month."""
-    found = begin(root, rows=40_000, rows_per_batch=40_000, more=QUICK + KEEP_ALL)
+    begun = begin(root, rows=40_000, rows_per_batch=40_000, more=QUICK + KEEP_ALL)
     write_reports(root / "checkpoints" / "_reports" / "orders")
-    yield found
-    found.end()
+    yield begun
+    begun.end()
     give_up(airflow)
 
 
 @pytest.fixture
 def held_yard(root, airflow) -> Iterator[Yard]:
     """Orders for many batches, most of whose windows a gate holds back."""
-    found = begin(root, rows=80_000, rows_per_batch=80_000, job=HOLDING, more=A_MINUTE + KEEP_ALL)
-    yield found
-    found.end()
+    begun = begin(root, rows=80_000, rows_per_batch=80_000, job=HOLDING, more=A_MINUTE + KEEP_ALL)
+    yield begun
+    begun.end()
     give_up(airflow)
 
 
 @pytest.fixture
 def browser(tmp_path) -> Iterator[Browser]:
     """A browser that nobody has logged in with."""
-    with chromium(tmp_path / "chromium") as found:
-        yield found
+    with chromium(tmp_path / "chromium") as opened:
+        yield opened
 
 
 def give_up(airflow: Standalone) -> None:
@@ -160,14 +160,14 @@ def workers(airflow: Standalone, doing: str) -> list[int]:
 def kill(airflow: Standalone, dag: str, run: str, task: str) -> None:
     """Kill the process that runs a task, as a machine that is out of memory does."""
     name = airflow.call("GET", f"/dags/{dag}/dagRuns/{run}/taskInstances/{task}")["id"]
-    found: list[int] = []
+    processes: list[int] = []
 
     def there() -> bool:
-        found[:] = workers(airflow, f"airflow worker -- {name}")
-        return len(found) == 1
+        processes[:] = workers(airflow, f"airflow worker -- {name}")
+        return len(processes) == 1
 
     airflow.until(there, "its process", seconds=PATIENCE)
-    os.kill(found[0], signal.SIGKILL)
+    os.kill(processes[0], signal.SIGKILL)
 
 
 def forms_refuse(airflow: Standalone) -> None:
@@ -239,8 +239,8 @@ def test_every_trigger_form_of_airflow_sends_what_it_opens_with_and_what_was_pic
 @pytest.mark.fault("F09", "F12", "F63")
 def test_a_stream_outlives_everything_in_airflow(yard, airflow, monkeypatch):
     """Forms that are refused, no supervisor, a task killed, marked and cleared; scheduler, supervisor and driver killed."""
-    told = {"AIRFLOW": airflow.url, "USER": airflow.user, "PASSWORD_ENV": "YARD_PASSWORD"}
-    for name, value in told.items():
+    settings = {"AIRFLOW": airflow.url, "USER": airflow.user, "PASSWORD_ENV": "YARD_PASSWORD"}
+    for name, value in settings.items():
         monkeypatch.setenv(f"PENSTOCK_EVENTS_{name}", value)
     monkeypatch.setenv("YARD_PASSWORD", airflow.password)
     pause(airflow, "quality_reports", EXAMPLE)
@@ -251,9 +251,9 @@ def test_a_stream_outlives_everything_in_airflow(yard, airflow, monkeypatch):
     reaches(airflow, STREAM, run, "healthy", "failed")
     # Cleared before that, the scheduler may still mark `supervise` for the failure that is no more.
     airflow.until(lambda: airflow.state(STREAM, run) == "failed", "the run to fail", seconds=PATIENCE)
-    told = airflow.log(STREAM, run, "healthy")
-    assert "PEN-SUP-003" in told
-    assert "Start one with `penstock supervise`" in told
+    log = airflow.log(STREAM, run, "healthy")
+    assert "PEN-SUP-003" in log
+    assert "Start one with `penstock supervise`" in log
     assert (yard.stream().note, yard.stream().phase) == (hostile, Phase.SUBMITTING)
 
     supervisor = yard.supervise()
@@ -356,8 +356,8 @@ def reports_that_count_once(yard: Yard, airflow: Standalone) -> None:
     airflow.until(lambda: airflow.state("quality_reports", run) == "success", "the report", seconds=PATIENCE)
     results = Results(reports_folder(yard.root / "checkpoints", "orders") / "results")
     rows = results.read()
-    (found,) = runs(rows)
-    assert (found.check, found.windows, found.failed, found.verdict) == ("sane", 17, 1, "failed")
+    (summary,) = runs(rows)
+    assert (summary.check, summary.windows, summary.failed, summary.verdict) == ("sane", 17, 1, "failed")
     link = airflow.call("GET", f"/dags/quality_reports/dagRuns/{run}/taskInstances/report/links?map_index=0")
     assert link["extra_links"] == {"Stream": "/plugin/penstock/penstock/jobs/orders"}
     clear(airflow, "quality_reports", run, "report")
@@ -373,16 +373,16 @@ def windows_that_come_again_are_reported(yard: Yard, airflow: Standalone) -> Non
     assert "asset_triggered" in {run["run_type"] for run in listed}
     (asset,) = airflow.call("GET", "/assets?uri_pattern=penstock://orders/windows")["assets"]
     events = airflow.call("GET", f"/assets/events?asset_id={asset['id']}&limit=100")["asset_events"]
-    said = [event["extra"] for event in events]
-    assert {(one["job"], one["step"]) for one in said} == {("orders", "minutely")}
-    assert len({one["batch"] for one in said}) == len(said)
-    assert all(one["windows"]["until"] and "verdicts" in one for one in said)
-    assert {path for one in said for path in one["tables"]} == {str(yard.root / "tables" / "totals")}
+    posted = [event["extra"] for event in events]
+    assert {(event["job"], event["step"]) for event in posted} == {("orders", "minutely")}
+    assert len({event["batch"] for event in posted}) == len(posted)
+    assert all(event["windows"]["until"] and "verdicts" in event for event in posted)
+    assert {path for event in posted for path in event["tables"]} == {str(yard.root / "tables" / "totals")}
     example = next(run for run in airflow.call("GET", f"/dags/{EXAMPLE}/dagRuns")["dag_runs"])["dag_run_id"]
     airflow.until(lambda: airflow.state(EXAMPLE, example) == "success", "who waits for windows", seconds=PATIENCE)
     assert "minutely: windows until" in airflow.log(EXAMPLE, example, "tell")
-    assert sum(one["rows"].get("totals", 0) for one in said) >= len(expected_totals())
-    assert "YARD_PASSWORD" not in str(said)
+    assert sum(event["rows"].get("totals", 0) for event in posted) >= len(expected_totals())
+    assert "YARD_PASSWORD" not in str(posted)
     assert airflow.password not in "".join(p.read_text(errors="replace") for p in yard.root.rglob("*.jsonl"))
 
 

@@ -83,9 +83,9 @@ def test_the_console_says_what_it_left_out(tmp_path: Path, capsys: pytest.Captur
     for _ in range(2):
         publisher.publish(world.publication(0, world.stage(11, 12, 13)))
     publisher.publish(world.publication(1))
-    said = capsys.readouterr().out
-    assert said.count("batch 0") == said.count("11") == said.count("1 more rows") == 2
-    assert "13" not in said
+    printed = capsys.readouterr().out
+    assert printed.count("batch 0") == printed.count("11") == printed.count("1 more rows") == 2
+    assert "13" not in printed
 
 
 # --- files that are staged -------------------------------------------------------------------

@@ -108,8 +108,8 @@ class TableSink(NoSink, TruncatableSink):
     def find_version(self, target: Target) -> int | None:
         """Return the version of the table that showed the target."""
         history = self.world.table(self.name).history
-        told = [(number, [{"txn": {"appId": app, "version": version}}]) for number, app, version, _ in history]
-        return choose_version(reversed(told), target, Path(self.name))
+        commits = [(number, [{"txn": {"appId": app, "version": version}}]) for number, app, version, _ in history]
+        return choose_version(reversed(commits), target, Path(self.name))
 
     def truncated(self, app: str) -> int | None:
         """Return the slot of the newest truncation."""
@@ -410,8 +410,8 @@ class FakeEngine:
         if known is None:
             return {}
         path = folder_at(facts.state_folder) / "sums" / str(partition) / known["path"]
-        found: dict[str, list[int]] = Manifest.read(path, ManifestRef(**known)).facts["open"]
-        return found
+        open_ids: dict[str, list[int]] = Manifest.read(path, ManifestRef(**known)).facts["open"]
+        return open_ids
 
     def _state_receipt(
         self, facts: BatchContext, partition: int, open_windows: Mapping[str, list[int]], *, merged: int
@@ -485,12 +485,12 @@ def make_driver(
     )
 
 
-def heartbeat(drivers: Iterable[Driver | None], *, told: bool) -> Callable[[View], None]:
+def heartbeat(drivers: Iterable[Driver | None], *, allowed: bool) -> Callable[[View], None]:
     """Return what allows a takeover: the holder is none of these, which live, or a person has said so."""
 
     def may_take_over(view: View) -> None:
         alive = {f"host-{driver.identity.writer}" for driver in drivers if driver is not None}
-        if not told and view.holder in alive:
+        if not allowed and view.holder in alive:
             raise HolderAlive("the holder's heart beats", epoch_mine=0, epoch_seen=view.epoch, holder=view.holder)
 
     return may_take_over
@@ -522,12 +522,12 @@ class Witness(MemoryStore):
 
     def entries(self) -> list[Entry]:
         """Return every entry of the log that was ever written and can be read, in the order of writing."""
-        found = []
+        entries = []
         for path, data in self.ever:
             if path.startswith("log/"):
                 with suppress(CheckpointCorrupt):
-                    found.append(decoded(data, path))
-        return found
+                    entries.append(decoded(data, path))
+        return entries
 
 
 def ledger_of(world: World, store: Witness, graph: JobGraph, *, finished: bool) -> Ledger:

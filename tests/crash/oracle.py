@@ -75,12 +75,12 @@ def judge(ledger: Ledger) -> list[str]:
     """Return what is wrong, one sentence each."""
     if not ledger.inputs or not ledger.copies:
         return ["there is nothing to judge: no input, or no sink"]
-    found = list(_batches(ledger))
+    wrongs = list(_batches(ledger))
     for sink, shown in ledger.copies.items():
-        found += _copies(ledger, sink, shown)
+        wrongs += _copies(ledger, sink, shown)
     if ledger.windows is not None:
-        found += _closed(ledger, ledger.windows)
-    return found
+        wrongs += _closed(ledger, ledger.windows)
+    return wrongs
 
 
 def _batches(ledger: Ledger) -> Iterator[str]:

@@ -240,16 +240,16 @@ class Play:
 
         It finds what it would if the two were asleep for ever.
         """
-        said = judge(ledger_of(self.world, self.store, GRAPH, finished=False))
-        assert said == [], f"{self.path}: {said}"
+        wrongs = judge(ledger_of(self.world, self.store, GRAPH, finished=False))
+        assert wrongs == [], f"{self.path}: {wrongs}"
         world, store = _copy(self.world, self.store)
         driver = make_driver(world, store, "c", graph=GRAPH, log=Log(store, stride=self.scene.stride))
         try:
             run_to_end(driver)
         except PenstockError as error:
             raise AssertionError(f"{self.path}, then c: {error}") from error
-        said = judge(ledger_of(world, store, GRAPH, finished=True))
-        assert said == [], f"{self.path}, then c: {said}"
+        wrongs = judge(ledger_of(world, store, GRAPH, finished=True))
+        assert wrongs == [], f"{self.path}, then c: {wrongs}"
 
     def _check_error(self, name: str, error: PenstockError) -> None:
         if isinstance(error, Fenced):

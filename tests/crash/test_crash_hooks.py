@@ -58,14 +58,14 @@ test_kill_at_hooks at all of them without Spark.
 """
 
 
-def said(hook: tuple[str, str]) -> str:
+def id_of(hook: tuple[str, str]) -> str:
     """Name a hook in a test's id."""
     return " ".join(hook)
 
 
 def daily(hooks: list[tuple[str, str]]) -> list[Any]:
     """Leave all hooks but some to `make soak`."""
-    return [pytest.param(hook, id=said(hook), marks=() if hook in DAILY else pytest.mark.soak) for hook in hooks]
+    return [pytest.param(hook, id=id_of(hook), marks=() if hook in DAILY else pytest.mark.soak) for hook in hooks]
 
 
 def visits(time: datetime, user: str, row: dict[str, Any] | None, state: State) -> dict[str, Any] | None:
@@ -85,10 +85,10 @@ def make_job(table: Path) -> Job:
     orders.filter("v > 0").write("raw", Delta(table))
     windows = orders.key_by("user").window("w", Sliding(seconds(20), every=seconds(10)).drop_late())
     windows.aggregate(n=agg.count(), half=agg.sum("v / 2")).write("out", MemorySink())
-    said = orders.key_by("user").map_with_state(
+    visited = orders.key_by("user").map_with_state(
         "visits", visits, state="n long", output="user string, n long, over boolean", timeout=event_time()
     )
-    said.write("told", MemorySink())
+    visited.write("told", MemorySink())
     return job
 
 
@@ -124,15 +124,15 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     with Harness(make_job(folder / "table"), folder / "root") as h:
         for number in range(len(FEED)):
             feed(h, number)
-        found = seen(h)
+        shown = seen(h)
     rows = [row for rows in FEED for row in rows if row["v"] > 0]
-    assert found["raw"] == Counter((row["user"], float(row["t"]), row["v"]) for row in rows)
-    assert sum(n for _, _, _, n, _ in found["out"]) == 2 * sum(map(len, FEED))
-    assert sum(n for _, n, over in found["told"].elements() if over) == sum(map(len, FEED))
-    assert sum(not over for _, _, over in found["told"].elements()) == len(
+    assert shown["raw"] == Counter((row["user"], float(row["t"]), row["v"]) for row in rows)
+    assert sum(n for _, _, _, n, _ in shown["out"]) == 2 * sum(map(len, FEED))
+    assert sum(n for _, n, over in shown["told"].elements() if over) == sum(map(len, FEED))
+    assert sum(not over for _, _, over in shown["told"].elements()) == len(
         {(row["user"], row["t"]) for rows in FEED for row in rows}
     )
-    return found
+    return shown
 
 
 @pytest.mark.fault("F01", "F20")
@@ -140,7 +140,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     "hooks",
     [
         pytest.param(DURABLE, id="one for each"),
-        *(pytest.param([hook] * len(FEED), id=said(hook), marks=pytest.mark.soak) for hook in IN_A_BATCH),
+        *(pytest.param([hook] * len(FEED), id=id_of(hook), marks=pytest.mark.soak) for hook in IN_A_BATCH),
     ],
 )
 def test_a_crash_in_each_batch_changes_nothing(tmp_path: Path, undisturbed: Seen, hooks: list[tuple[str, str]]) -> None:
@@ -197,8 +197,8 @@ def test_a_long_run_that_crashes_in_every_batch_changes_nothing(tmp_path: Path) 
             with pytest.raises(Crashed):
                 h.batch({"orders": [order("a", number, 1)]})
             h.restart()
-        found = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
-        assert Counter(row["t"].timestamp() for row in found) == Counter(range(len(IN_A_BATCH) + 3))
+        rows = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
+        assert Counter(row["t"].timestamp() for row in rows) == Counter(range(len(IN_A_BATCH) + 3))
     assert published_batches(table) == sorted(set(published_batches(table)))
 
 
@@ -207,7 +207,7 @@ def test_rows_of_a_batch_are_returned_though_a_sweep_follows(tmp_path: Path) -> 
     with Harness(make_job(tmp_path / "table"), tmp_path / "root") as h:
         for number in range(6):
             h.batch({"orders": [order("a", number, 1)]}, follow=False)
-        found = h.batch({"orders": [order("a", 7, 1)]}, watermark=END)
+        output = h.batch({"orders": [order("a", 7, 1)]}, watermark=END)
         assert h.commit().batch == 7
-        assert [row["n"] for row in found["out"]] == [7, 7]
-        assert len(found["raw"]) == 1
+        assert [row["n"] for row in output["out"]] == [7, 7]
+        assert len(output["raw"]) == 1

@@ -91,14 +91,14 @@ def make_job(folder: Path) -> Job:
     totals = windows.aggregate(n=agg.count(), total=agg.sum("v"))
     small = {"name": "small", "expectations": [HELD]}
     totals.check("small", suite=small, on_fail=OnFail.HOLD).write("out", MemorySink())
-    told = orders.key_by("user").map_with_state(
+    visited = orders.key_by("user").map_with_state(
         "visits",
         visits(folder / "marker"),
         state="n long",
         output="user string, n long, over boolean",
         timeout=event_time(),
     )
-    told.write("told", MemorySink())
+    visited.write("told", MemorySink())
     return job
 
 
@@ -175,7 +175,7 @@ def known(commit: Commit) -> dict[str, Any]:
         "read": {name: source.position["rows"] for name, source in commit.sources.items()},
         "staged": {sink: sum(file.rows for file in files) for sink, files in commit.staged.items()},
         "held": {sink: sum(file.rows for file in files) for sink, files in commit.held.items()},
-        "verdicts": [(one["check"], one["status"]) for one in commit.verdicts],
+        "verdicts": [(verdict["check"], verdict["status"]) for verdict in commit.verdicts],
     }
 
 
@@ -193,7 +193,7 @@ class Told:
     """Bytes of state that tasks had brought from HDFS."""
 
 
-def told(h: Harness, folder: Path, step: Callable[[Harness, int, Hook], None], strikes: list[Hook]) -> Told:
+def run_steps(h: Harness, folder: Path, step: Callable[[Harness, int, Hook], None], strikes: list[Hook]) -> Told:
     """Run all steps."""
     commits, fetched = [], 0
     for number, hook in enumerate(strikes):
@@ -210,8 +210,8 @@ def told(h: Harness, folder: Path, step: Callable[[Harness, int, Hook], None], s
 def held_rows(h: Harness) -> Counter[str]:
     """Return the rows of all batches that are held."""
     job = h.root / "crashing"
-    found = recover(Log(job.store()))
-    held = [(sink, files) for kept in found.kept for sink, files in kept.commit.held.items()]
+    recovered = recover(Log(job.store()))
+    held = [(sink, files) for kept in recovered.kept for sink, files in kept.commit.held.items()]
     return Counter(
         repr(row)
         for sink, files in held
@@ -232,14 +232,14 @@ def test_a_crash_at_each_hook_is_made_good_from_hdfs_alone(
         (tmp_path / folder).mkdir()
     (tmp_path / "quiet" / "marker").touch()
     with Harness(make_job(tmp_path / "quiet"), tmp_path / "root", settings=SETTINGS) as h:
-        whole = told(h, tmp_path / "quiet", quiet, strikes)
+        whole = run_steps(h, tmp_path / "quiet", quiet, strikes)
     root = root_of(hdfs.url(secrets.token_hex(8)), cache=str(tmp_path / "cache"))
     with Harness(make_job(tmp_path / "struck"), root, settings=SETTINGS) as h:
-        found = told(h, tmp_path / "struck", struck, strikes)
-    for expected, after in zip(whole.commits, found.commits, strict=True):
+        disturbed = run_steps(h, tmp_path / "struck", struck, strikes)
+    for expected, after in zip(whole.commits, disturbed.commits, strict=True):
         assert after == expected
-    assert (found.shown, found.state, found.held) == (whole.shown, whole.state, whole.held)
-    assert found.fetched > 0 == whole.fetched
-    flags = [one.idle for commit in whole.commits for one in commit["partitions"]["orders"].values()]
+    assert (disturbed.shown, disturbed.state, disturbed.held) == (whole.shown, whole.state, whole.held)
+    assert disturbed.fetched > 0 == whole.fetched
+    flags = [progress.idle for commit in whole.commits for progress in commit["partitions"]["orders"].values()]
     assert {True, False} == set(flags) == {over for _, _, over in whole.shown["told"]}
     assert all((whole.held, *whole.state.values(), *whole.shown.values()))

@@ -69,11 +69,11 @@ class SegmentEngine(FakeEngine):
         return StateReader(folder, Manifest.read(folder / known["path"], ManifestRef(**known)))
 
     def _state(self, facts: BatchContext, partition: int) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
+        ids: dict[str, list[int]] = {}
         for table in self._reader(facts, partition).scan("open"):
             for end, i in zip(table[GROUP].to_pylist(), table["id"].to_pylist(), strict=True):
-                found.setdefault(str(end), []).append(i)
-        return {end: sorted(ids) for end, ids in found.items()}
+                ids.setdefault(str(end), []).append(i)
+        return {end: sorted(ids) for end, ids in ids.items()}
 
     def _state_receipt(
         self, facts: BatchContext, partition: int, open_windows: Mapping[str, list[int]], *, merged: int
@@ -156,9 +156,9 @@ def kind_of(files: Mapping[str, bytes], path: str) -> str:
 
 def start(world: World, store: Witness, name: str, stop: tuple[str, str, int] | None = None) -> None:
     """Start a job as the command does, and run it to its end or to a hook."""
-    found = open_or_create(store, now=SECOND)
+    metadata = open_or_create(store, now=SECOND)
     engine = SegmentEngine(world, GRAPH, name)
-    driver = make_driver(world, store, name, graph=GRAPH, engine=engine, uuid=found.uuid)
+    driver = make_driver(world, store, name, graph=GRAPH, engine=engine, uuid=metadata.uuid)
     if stop is None:
         run_to_end(driver)
         return
@@ -203,15 +203,15 @@ class Judge:
     def of(self, files: Mapping[str, bytes], what: str) -> type[PenstockError] | None:
         """Return the error over these files, None where all is as it should be; `what` was done to them."""
         self.starts += 1
-        found = self.site.again(f"r{self.starts}", files)
-        assert found.kept, f"{what}: a file was overwritten"
-        for sink, rows in found.rows.items():
+        left = self.site.again(f"r{self.starts}", files)
+        assert left.kept, f"{what}: a file was overwritten"
+        for sink, rows in left.rows.items():
             assert rows <= self.sound[sink], f"{what}: {sink} shows {rows - self.sound[sink]}"
-        if found.error is None:
-            assert found.rows == self.sound, what
+        if left.error is None:
+            assert left.rows == self.sound, what
             return None
-        assert isinstance(found.error, NAMED), f"{what}: {found.error!r}"
-        return type(found.error)
+        assert isinstance(left.error, NAMED), f"{what}: {left.error!r}"
+        return type(left.error)
 
 
 def flips(data: bytes, every: int) -> Iterator[tuple[int, bytes]]:
@@ -284,10 +284,10 @@ def test_a_flipped_byte_of_the_state_is_never_believed(site: Site, every: int) -
 def state_files(site: Site) -> list[Path]:
     """Return the state files that the Commit in force names."""
     assert site.world.root is not None
-    found = recover(Log(site.store)).commit
-    assert isinstance(found, Commit)
+    newest = recover(Log(site.store)).commit
+    assert isinstance(newest, Commit)
     files = []
-    for partition, ref in found.state["sums"].items():
+    for partition, ref in newest.state["sums"].items():
         folder = site.world.root / "state" / "sums" / partition
         manifest = Manifest.read(folder / ref.path)
         files += [folder / ref.path, *(folder / name for name in manifest.files())]
@@ -321,10 +321,10 @@ def test_a_missing_file_is_named(site: Site) -> None:
 def test_a_gap_lists_what_is_missing(site: Site) -> None:
     """By their numbers; a Takeover may have been written by then, and nothing else is."""
     files = {name: data for name, data in site.files.items() if name not in {site.slot(2), site.slot(3)}}
-    found = site.again("gap", files)
-    assert isinstance(found.error, LogGap)
-    assert found.error.fields["missing"] == [2, 3]
-    assert {entry.kind for entry in found.store.entries()} <= {"takeover"}
+    left = site.again("gap", files)
+    assert isinstance(left.error, LogGap)
+    assert left.error.fields["missing"] == [2, 3]
+    assert {entry.kind for entry in left.store.entries()} <= {"takeover"}
 
 
 @pytest.mark.fault("F13", "F20")
@@ -351,9 +351,9 @@ def test_missing_state_is_named(site: Site, what: str) -> None:
     for path in state_files(site):
         if what == "folder" or path.suffix == {"manifest": ".json", "segment": ".arrow"}[what]:
             moved = path.rename(path.with_name("away"))
-            found = judge.of(site.files, f"without {path}")
+            error = judge.of(site.files, f"without {path}")
             moved.rename(path)
-            assert found is StateMissing or what == "segment", path
+            assert error is StateMissing or what == "segment", path
     if what == "folder":
         (site.world.root / "state").rename(site.world.root / "elsewhere")
         assert judge.of(site.files, "without state") is StateMissing
@@ -366,10 +366,10 @@ def test_offsets_that_a_table_has_seen_committed_are_not_given_up(site: Site) ->
     without = {path: data for path, data in site.files.items() if path not in {site.slot(-1), site.slot(-2)}}
     path = max(path for path in without if path.startswith("log/"))
     assert kind_of(without, path) == "offsets"
-    found = site.again("torn", without | {path: without[path][:100]})
-    assert isinstance(found.error, CheckpointCorrupt)
-    assert "shows batch 2" in str(found.error)
-    assert {entry.kind for entry in found.store.entries()} == {"takeover", "release"}
+    left = site.again("torn", without | {path: without[path][:100]})
+    assert isinstance(left.error, CheckpointCorrupt)
+    assert "shows batch 2" in str(left.error)
+    assert {entry.kind for entry in left.store.entries()} == {"takeover", "release"}
 
 
 @pytest.mark.fault("F21")
@@ -381,10 +381,10 @@ def test_a_later_format_is_refused_before_anything_is_written(site: Site, monkey
             known = fileformat.LATER_KINDS.get(kind, fileformat.FORMAT_VERSION)
             patch.setattr(fileformat, "LATER_KINDS", {kind: known + 1})
             later = fileformat.encode(kind, body)
-        found = site.again("older", site.files | {path: later})
-        assert isinstance(found.error, FormatTooNew)
-        assert (found.error.fields["found"], found.error.fields["known"]) == (known + 1, known)
-        assert found.store._files == site.files | {path: later}
+        left = site.again("older", site.files | {path: later})
+        assert isinstance(left.error, FormatTooNew)
+        assert (left.error.fields["found"], left.error.fields["known"]) == (known + 1, known)
+        assert left.store._files == site.files | {path: later}
 
 
 @only("Release at the end")
@@ -393,10 +393,16 @@ def test_damage_below_the_floor_does_not_matter(site: Site) -> None:
     """What no restart and no restore can need is not read any more; here all batches before the last two."""
     world = World(root=site.world.root, times=list(range(40)))
     store = Witness()
-    found = open_or_create(store, now=SECOND)
+    metadata = open_or_create(store, now=SECOND)
     for name, stop in (("long", 8), ("longer", None)):
         driver = make_driver(
-            world, store, name, graph=GRAPH, uuid=found.uuid, settings=DriverSettings(keep=2), log=Log(store, stride=4)
+            world,
+            store,
+            name,
+            graph=GRAPH,
+            uuid=metadata.uuid,
+            settings=DriverSettings(keep=2),
+            log=Log(store, stride=4),
         )
         if stop is None:
             run_to_end(driver)

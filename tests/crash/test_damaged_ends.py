@@ -220,11 +220,11 @@ KINDS = {
 def left(request: pytest.FixtureRequest) -> Iterator[Left]:
     """Return a log that ends with one of the kinds."""
     with quick_folder() as folder:
-        found = Left(World(root=made_folder(folder), times=TIMES), Witness())
+        filled = Left(World(root=made_folder(folder), times=TIMES), Witness())
         made: Callable[[Left], None] = request.param
-        made(found)
-        assert from_bytes(found.store._files[found.last], found.last).kind == KINDS[made]
-        yield found
+        made(filled)
+        assert from_bytes(filled.store._files[filled.last], filled.last).kind == KINDS[made]
+        yield filled
 
 
 def cuts(data: bytes) -> Iterator[tuple[str, bytes | None]]:
@@ -239,9 +239,9 @@ def cuts(data: bytes) -> Iterator[tuple[str, bytes | None]]:
 
 def ends(left: Left, path: str, data: bytes | None, what: str) -> str:
     """Start over the damage, follow the remedy where it stops, and return what was needed; the oracle has judged."""
-    found = left.again(path, data)
+    damaged = left.again(path, data)
     try:
-        run_to_end(found.driver("next"))
+        run_to_end(damaged.driver("next"))
         way = "went on"
     except SinkAhead:
         # A Commit that was published is gone without a trace: to the log it is an old copy, and a person's case (F31).
@@ -249,22 +249,22 @@ def ends(left: Left, path: str, data: bytes | None, what: str) -> str:
         return "was refused"
     except CheckpointCorrupt:
         assert data is not None, what
-        back_to_the_newest(found)
+        back_to_the_newest(damaged)
         way = "was restored"
     except PenstockError as why:
         raise AssertionError(f"{what}: {why!r}") from why
-    said = judge(ledger_of(found.world, found.store, windowed_job(), finished=True))
-    assert said == [], f"{what}: {said}"
+    wrongs = judge(ledger_of(damaged.world, damaged.store, windowed_job(), finished=True))
+    assert wrongs == [], f"{what}: {wrongs}"
     return way
 
 
-def back_to_the_newest(found: Left) -> None:
+def back_to_the_newest(damaged: Left) -> None:
     """Do what the error says."""
-    kept = recover(Log(found.store), Damage.LIST).kept
+    kept = recover(Log(damaged.store), Damage.LIST).kept
     # A batch whose rows were taken back is gone back to only so that they come again.
     start = RestoreTarget(restore=True, batch=kept[-1].batch if kept else None, truncate=True)
-    list(execute.restore(found.driver("person"), start))
-    run_to_end(found.driver("after"))
+    list(execute.restore(damaged.driver("person"), start))
+    run_to_end(damaged.driver("after"))
 
 
 @pytest.mark.sample(5)
@@ -294,13 +294,13 @@ def test_a_last_entry_that_was_cut_short_loses_nothing(left: Left) -> None:
 def test_a_restore_of_which_nothing_can_be_read_is_not_undone(tmp_path: Path) -> None:
     """The truncation was carried out: to go on from before the Restore would lose what was taken back."""
     with quick_folder() as folder:
-        found = Left(World(root=made_folder(folder), times=TIMES), Witness())
-        truncated(found)
-        log = Log(found.store)
+        whole = Left(World(root=made_folder(folder), times=TIMES), Witness())
+        truncated(whole)
+        log = Log(whole.store)
         slot = survey(log).tail - 1
         assert log.read(slot).kind == "restore"
-        before = {sink: len(table.shown) for sink, table in found.world.tables.items()}
-        damaged = found.again(log.path(slot), b"")
+        before = {sink: len(table.shown) for sink, table in whole.world.tables.items()}
+        damaged = whole.again(log.path(slot), b"")
         with pytest.raises(CheckpointCorrupt, match="it may be a Restore"):
             run_to_end(damaged.driver("next"))
         assert {sink: len(table.shown) for sink, table in damaged.world.tables.items()} == before
@@ -311,9 +311,9 @@ def test_a_restore_of_which_nothing_can_be_read_is_not_undone(tmp_path: Path) ->
 def test_a_refused_start_leaves_nothing_behind() -> None:
     """A job that is tried again and again does not fill its log with Takeovers."""
     with quick_folder() as folder:
-        found = Left(World(root=made_folder(folder), times=TIMES), Witness())
-        restore(found)
-        damaged = found.again(found.last, b"")
+        whole = Left(World(root=made_folder(folder), times=TIMES), Witness())
+        restore(whole)
+        damaged = whole.again(whole.last, b"")
         files = dict(damaged.store._files)
         for name in ("once", "twice"):
             with pytest.raises(CheckpointCorrupt, match="it may be a Restore"):
@@ -327,17 +327,17 @@ def test_a_refused_start_leaves_nothing_behind() -> None:
 def held_all() -> Iterator[Left]:
     """Yield a log with every kind of entry in its middle, and one of which slots were purged as well."""
     with quick_folder() as folder:
-        found = Left(World(root=made_folder(folder), times=TIMES), Witness())
-        first_save(found)
-        driver = found.driver("c")
-        found.until(driver.run(), "FixOffsets", "after", 3)
-        found.store._files[found.last] = found.store._files[found.last][:-1]
-        found.until(found.driver("d").run(), "Purge", "after", 4)
-        list(execute.restore(found.driver("e"), RestoreTarget(restore=True, batch=2, truncate=True)))
-        found.until(found.driver("f").run(), "Purge", "after", 5)
-        kinds = {entry.kind for entry in found.store.entries()}
+        filled = Left(World(root=made_folder(folder), times=TIMES), Witness())
+        first_save(filled)
+        driver = filled.driver("c")
+        filled.until(driver.run(), "FixOffsets", "after", 3)
+        filled.store._files[filled.last] = filled.store._files[filled.last][:-1]
+        filled.until(filled.driver("d").run(), "Purge", "after", 4)
+        list(execute.restore(filled.driver("e"), RestoreTarget(restore=True, batch=2, truncate=True)))
+        filled.until(filled.driver("f").run(), "Purge", "after", 5)
+        kinds = {entry.kind for entry in filled.store.entries()}
         assert kinds >= {"takeover", "offsets", "commit", "release", "save", "void", "restore"}
-        yield found
+        yield filled
 
 
 NEVER = 10**6
@@ -351,14 +351,14 @@ NEVER = 10**6
 def test_a_gap_stops_the_job_and_is_made_up_for_by_going_back(monkeypatch: pytest.MonkeyPatch, every: int) -> None:
     """Each entry but the last, alone and with the next one, is gone: no start does a batch, and the remedy works."""
     monkeypatch.setattr(compaction, "EVERY", every)
-    for found in held_all():
-        slots = sorted(path for path in found.store._files if path.startswith("log/"))
-        given_up = {Log(found.store).path(e.slot) for e in found.store.entries() if isinstance(e, Void)}
+    for whole in held_all():
+        slots = sorted(path for path in whole.store._files if path.startswith("log/"))
+        given_up = {Log(whole.store).path(e.slot) for e in whole.store.entries() if isinstance(e, Void)}
         for many in (1, 2):
             for at in range(len(slots) - many):
                 if {*slots[at : at + many]} <= given_up:
                     continue  # nobody misses it
-                left = found.again(slots[at], b"")
+                left = whole.again(slots[at], b"")
                 for path in slots[at : at + many]:
                     left.store.delete(path)
                 files, what = dict(left.store._files), f"without {slots[at : at + many]}"
@@ -368,23 +368,23 @@ def test_a_gap_stops_the_job_and_is_made_up_for_by_going_back(monkeypatch: pytes
                 else:  # what a Compaction has made superfluous is missed by nobody, what it names is
                     with suppress(LogGap, CheckpointCorrupt):
                         run_to_end(left.driver("next"))
-                        said = judge(ledger_of(left.world, left.store, windowed_job(), finished=True))
-                        assert said == [], f"{what}: {said}"
+                        wrongs = judge(ledger_of(left.world, left.store, windowed_job(), finished=True))
+                        assert wrongs == [], f"{what}: {wrongs}"
                         continue
                 added = [from_bytes(data, path) for path, data in left.store._files.items() if path not in files]
                 assert {entry.kind for entry in added} <= {"takeover"}, what
                 back_to_the_newest(left)
-                said = judge(ledger_of(left.world, left.store, windowed_job(), finished=True))
-                assert said == [], f"{what}: {said}"
+                wrongs = judge(ledger_of(left.world, left.store, windowed_job(), finished=True))
+                assert wrongs == [], f"{what}: {wrongs}"
                 assert recover(Log(left.store)).problems == ()
 
 
 @pytest.mark.fault("F16")
 def test_a_gap_stays_where_there_is_nothing_to_go_back_to() -> None:
     """Who asks for what is not kept has written nothing."""
-    for found in held_all():
-        left = found.again(Log(found.store).path(3), b"")
-        left.store.delete(Log(found.store).path(3))
+    for whole in held_all():
+        left = whole.again(Log(whole.store).path(3), b"")
+        left.store.delete(Log(whole.store).path(3))
         files = dict(left.store._files)
         with pytest.raises(CannotRestore, match="batch 99 is not kept"):
             list(execute.restore(left.driver("person"), RestoreTarget(restore=True, batch=99)))

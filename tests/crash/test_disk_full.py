@@ -42,12 +42,12 @@ def start(world: World, name: str) -> None:
     """Start a job on disk and run it to its end."""
     assert world.root is not None
     store = LocalStore(world.root)
-    found = open_or_create(store, now=SECOND)
+    metadata = open_or_create(store, now=SECOND)
     engine = SegmentEngine(world, GRAPH, name)
-    run_to_end(make_driver(world, store, name, graph=GRAPH, engine=engine, uuid=found.uuid))
+    run_to_end(make_driver(world, store, name, graph=GRAPH, engine=engine, uuid=metadata.uuid))
 
 
-def one(root: Path, limit: int) -> dict[str, object]:
+def run_on_full_disk(root: Path, limit: int) -> dict[str, object]:
     """Run a job whose disk is full, then again with room, and say what was found each time."""
     world = World(root=root, times=TIMES)
     error = None
@@ -85,12 +85,12 @@ def staged(folder: Path) -> dict[str, object]:
 def main(root: Path) -> None:
     """Print what each limit does, one JSON object a line."""
     for limit in LIMITS:
-        print(json.dumps(one(root / str(limit), limit)))  # noqa: T201 - what a child process says
+        print(json.dumps(run_on_full_disk(root / str(limit), limit)))  # noqa: T201 - what a child process says
     print(json.dumps(staged(root / "staged")))  # noqa: T201
 
 
 @pytest.fixture(scope="module")
-def said() -> list[dict[str, object]]:
+def outcomes() -> list[dict[str, object]]:
     """Return what the process found, limit by limit; the last line is about output files."""
     with quick_folder() as root:
         done = subprocess.run([sys.executable, __file__, str(root)], capture_output=True, text=True, check=False)
@@ -99,33 +99,33 @@ def said() -> list[dict[str, object]]:
 
 
 @pytest.mark.fault("F27")
-def test_a_full_disk_stops_the_job_and_is_named(said: list[dict[str, object]]) -> None:
+def test_a_full_disk_stops_the_job_and_is_named(outcomes: list[dict[str, object]]) -> None:
     """At the first file that does not fit; the supervisor is told that a retry may help."""
-    stopped = [one for one in said[:-1] if one["error"] != "NoneType"]
-    assert {one["error"] for one in stopped} == {"StorageFull"}
-    assert {one["exit"] for one in stopped} == {75}
-    where = " ".join(str(one["where"]) for one in stopped)
+    stopped = [outcome for outcome in outcomes[:-1] if outcome["error"] != "NoneType"]
+    assert {outcome["error"] for outcome in stopped} == {"StorageFull"}
+    assert {outcome["exit"] for outcome in stopped} == {75}
+    where = " ".join(str(outcome["where"]) for outcome in stopped)
     assert all(name in where for name in ("metadata.json", "log/0000", ".arrow", ".json"))
-    assert said[-2]["error"] == "NoneType", "the largest limit is large enough"
+    assert outcomes[-2]["error"] == "NoneType", "the largest limit is large enough"
 
 
 @pytest.mark.slow
 @pytest.mark.fault("F27")
-def test_a_full_disk_leaves_nothing_half_written(said: list[dict[str, object]]) -> None:
+def test_a_full_disk_leaves_nothing_half_written(outcomes: list[dict[str, object]]) -> None:
     """No file is larger than what was allowed, and no temporary one is left."""
-    assert all(one["temporary"] == [] for one in said[:-1])
-    assert all(int(str(one["largest"])) <= int(str(one["limit"])) for one in said[:-1])
-    assert said[-1]["error"] == "StorageFull"
-    assert said[-1]["left"] == []
+    assert all(outcome["temporary"] == [] for outcome in outcomes[:-1])
+    assert all(int(str(outcome["largest"])) <= int(str(outcome["limit"])) for outcome in outcomes[:-1])
+    assert outcomes[-1]["error"] == "StorageFull"
+    assert outcomes[-1]["left"] == []
 
 
 @pytest.mark.remedy("PEN-CKP-007")
 @pytest.mark.fault("F27")
-def test_the_job_goes_on_when_there_is_room_again(said: list[dict[str, object]]) -> None:
+def test_the_job_goes_on_when_there_is_room_again(outcomes: list[dict[str, object]]) -> None:
     """With the same rows, each once; nothing of a batch without Commit had been shown."""
-    whole = said[-2]
-    for found in said[:-1]:
-        assert (found["raw"], found["late"]) == (whole["raw"], whole["late"]) == (list(range(len(TIMES))), [5])
+    whole = outcomes[-2]
+    for outcome in outcomes[:-1]:
+        assert (outcome["raw"], outcome["late"]) == (whole["raw"], whole["late"]) == (list(range(len(TIMES))), [5])
 
 
 if __name__ == "__main__":

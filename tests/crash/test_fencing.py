@@ -202,5 +202,5 @@ def test_who_was_fenced_by_a_table_that_went_on_names_the_holder() -> None:
     play.finish("a")
     error = play.actors["a"].error
     assert isinstance(error, Fenced)
-    told = (error.fields["epoch_mine"], error.fields["epoch_seen"], error.fields["holder"], error.exit_code)
-    assert told == (2, 3, "nobody any more: it was released", 77)
+    facts = (error.fields["epoch_mine"], error.fields["epoch_seen"], error.fields["holder"], error.exit_code)
+    assert facts == (2, 3, "nobody any more: it was released", 77)

@@ -65,11 +65,11 @@ def sums(order: Path = Path("no-such-order")) -> Job:
 @pytest.fixture
 def root(tmp_path: Path, hdfs: HdfsServer) -> Iterator[CheckpointFolder]:
     """Return a root on HDFS, which gets its rights and its room back."""
-    found = root_of(hdfs.url(secrets.token_hex(8)), cache=str(tmp_path))
-    yield found
+    root_folder = root_of(hdfs.url(secrets.token_hex(8)), cache=str(tmp_path))
+    yield root_folder
     hdfs.wait()
-    limit(hdfs, found)
-    hdfs.client(SUPERUSER).set_permission(place(found), "700")
+    limit(hdfs, root_folder)
+    hdfs.client(SUPERUSER).set_permission(place(root_folder), "700")
 
 
 def place(root: CheckpointFolder) -> str:
@@ -90,8 +90,8 @@ def limit(hdfs: HdfsServer, root: CheckpointFolder, files: int = -1) -> None:
 
 def there(hdfs: HdfsServer, root: CheckpointFolder) -> int:
     """Return how many files and folders are below a root, itself among them."""
-    found = hdfs.client(SUPERUSER).content(place(root))
-    return int(found["fileCount"]) + int(found["directoryCount"])
+    summary = hdfs.client(SUPERUSER).content(place(root))
+    return int(summary["fileCount"]) + int(summary["directoryCount"])
 
 
 def totals(h: Harness, n: int) -> dict[str, int]:
@@ -115,9 +115,9 @@ def test_a_quota_that_is_met_at_any_write_costs_nothing_but_time(hdfs: HdfsServe
         else:
             break
     limit(hdfs, root)
-    assert all("quota" in one for one in met)
+    assert all("quota" in message for message in met)
     for write in ("_probe/", "log/", "/state/sum/0/"):
-        assert any(write in one for one in met), met
+        assert any(write in message for message in met), met
     # A batch that was fixed when there was no room for the rest of it is done first, and then the one that is asked for.
     with Harness(sums(), root) as h:
         after = totals(h, 1)
@@ -205,7 +205,7 @@ def run_into_safe_mode(hdfs: HdfsServer, stream: Path, spark: Any, met: Mapping[
                 before = refused(hdfs, what)
                 hdfs.admin("-safemode", "enter")
                 left.append(pool.submit(leave, what, before))
-        return [one.result() for one in left]
+        return [future.result() for future in left]
 
 
 def windows() -> dict[tuple[str, float], tuple[int, int]]:
@@ -214,15 +214,15 @@ def windows() -> dict[tuple[str, float], tuple[int, int]]:
     for i in range(killed_job.ROWS):
         second = i - 2.5 if i % 7 == 0 else i
         ids["ab"[i % 2], second // 10 * 10].append(i)
-    return {key: (len(found), sum(found)) for key, found in ids.items()}
+    return {key: (len(numbers), sum(numbers)) for key, numbers in ids.items()}
 
 
 def is_whole(stream: Path) -> bool:
     """Return whether the tables of a stream have all that it comes to, each batch once."""
-    found = DeltaTable(str(stream / "windows")).to_pyarrow_table().to_pylist()
-    told = {(row["user"], row["window_start"].timestamp()): (row["n"], row["ids"]) for row in found}
+    rows = DeltaTable(str(stream / "windows")).to_pyarrow_table().to_pylist()
+    windows_shown = {(row["user"], row["window_start"].timestamp()): (row["n"], row["ids"]) for row in rows}
     batches = list(range(killed_job.ROWS // killed_job.A_BATCH))
-    return (told, len(found), published_batches(stream / "raw")) == (windows(), len(windows()), batches)
+    return (windows_shown, len(rows), published_batches(stream / "raw")) == (windows(), len(windows()), batches)
 
 
 @pytest.mark.fault("F25")
@@ -284,8 +284,8 @@ def fill(disk: Path) -> None:
 
 def room_in(hdfs: HdfsServer) -> int:
     """Return how many bytes a NameNode believes that there is room for."""
-    told = requests.get(f"http://{hdfs.address}/webhdfs/v1/", params={"op": "GETSTATUS"}, timeout=10).json()
-    return int(told["FsStatus"]["remaining"])
+    answer = requests.get(f"http://{hdfs.address}/webhdfs/v1/", params={"op": "GETSTATUS"}, timeout=10).json()
+    return int(answer["FsStatus"]["remaining"])
 
 
 @pytest.mark.fault("F27")

@@ -150,12 +150,12 @@ class HeldStorm:
         for _ in range(self.rng.choice([20, 60, 120])):
             self.turn(self.rng.randrange(2))
             if self.rng.random() < 0.1:
-                self.decide_at_rest(told=self.rng.random() < 0.3)
+                self.decide_at_rest(allowed=self.rng.random() < 0.3)
             self.judge(finished=False)
         self.drivers, self.stormy = [None, None], False
         run_to_end(self.driver("last"))
         for batch in waiting(self.records, recover(self.log())):
-            self.decide_at_rest(told=True, batch=batch)
+            self.decide_at_rest(allowed=True, batch=batch)
         self.judge(finished=True)
 
     def turn(self, place: int) -> None:
@@ -163,7 +163,7 @@ class HeldStorm:
         rng = self.rng
         if self.drivers[place] is None:
             self.born += 1
-            driver = self.drivers[place] = self.driver(f"d{self.born}", told=rng.random() < 0.2)
+            driver = self.drivers[place] = self.driver(f"d{self.born}", allowed=rng.random() < 0.2)
             goes_back = rng.random() < 0.15
             self.points[place] = restore(driver, self.way_back()) if goes_back else driver.run()
         if rng.random() < 0.03:
@@ -185,7 +185,7 @@ class HeldStorm:
         batches = [entry.batch for entry in self.store.entries() if isinstance(entry, Commit)]
         return RestoreTarget(restore=True, batch=self.rng.choice([None, *batches[-6:]]))
 
-    def driver(self, name: str, *, told: bool = False) -> Driver:
+    def driver(self, name: str, *, allowed: bool = False) -> Driver:
         """Return a driver that decides between its batches, as `HeldService` does."""
         engine = GuardedEngine(self.world, self.graph, name)
         engine.fails = self.bad.__contains__
@@ -199,7 +199,7 @@ class HeldStorm:
             engine=engine,
             log=self.log(),
             settings=settings,
-            may_take_over=heartbeat(self.drivers, told=told),
+            may_take_over=heartbeat(self.drivers, allowed=allowed),
             listeners=(pins,),
         )
         driver.janitor = Retention(self.world.root, keep=self.keep, pinned_batches=pins, decided_on=pins.decided_on)
@@ -211,12 +211,12 @@ class HeldStorm:
         if self.rng.random() < 0.3:
             self.decided(lambda batch, decision: self.work().decide(batch, decision, owned=owned, by="driver"))
 
-    def decide_at_rest(self, *, told: bool, batch: int | None = None) -> None:
+    def decide_at_rest(self, *, allowed: bool, batch: int | None = None) -> None:
         """Decide by a command that owns the log, where no driver lives or a person says so."""
         self.born += 1
         identity = Identity(holder=f"host-c{self.born}", writer=f"c{self.born}")
         status = StatusRecords(MemoryStore(), "guarded")
-        may = heartbeat(self.drivers, told=told)
+        may = heartbeat(self.drivers, allowed=allowed)
         with suppress(*NAMED, HolderAlive):
             self.decided(lambda n, d: decide_at_rest(self.work(), n, d, identity, may, status), batch)
 
@@ -263,9 +263,9 @@ class HeldStorm:
         assert shown.keys() <= commits.keys(), self.said("a batch is shown that was not committed")
         newest = max(commits, default=-1)
         for batch, commit in commits.items():
-            found = shown.get(batch, [])
-            assert len(found) == len(set(found)), self.said(f"batch {batch} shows a row twice")
-            apps = {app for app, _ in found}
+            copies = shown.get(batch, [])
+            assert len(copies) == len(set(copies)), self.said(f"batch {batch} shows a row twice")
+            apps = {app for app, _ in copies}
             assert apps <= {f"{UUID}/{SINK}/held/{batch}" if commit.held else f"{UUID}/{SINK}"}, self.said(apps)
             rows = sum(file.rows for files in (commit.held or commit.staged).values() for file in files)
             ruling = self.records.ruling(batch)
@@ -277,8 +277,8 @@ class HeldStorm:
                 may = may or (ruling is not None and ruling.done)
             else:
                 must, may = finished or batch < newest, True
-            assert may or not found, self.said(f"batch {batch} was not released and is shown")
-            assert not must or len(found) == rows, self.said(f"batch {batch} has lost rows: {found}")
+            assert may or not copies, self.said(f"batch {batch} was not released and is shown")
+            assert not must or len(copies) == rows, self.said(f"batch {batch} has lost rows: {copies}")
 
     def said(self, what: object) -> str:
         """Name the seed."""

@@ -60,7 +60,7 @@ class KeptTable(Table):
         """Show the rows as a Delta table would."""
         super().publish(app, batch, rows)
         temp = self.file.with_suffix(".tmp")
-        temp.write_text(json.dumps([self.versions, [[one.app, one.batch, one.row] for one in self.shown]]))
+        temp.write_text(json.dumps([self.versions, [[row.app, row.batch, row.row] for row in self.shown]]))
         temp.replace(self.file)
 
 
@@ -76,7 +76,7 @@ class KeptWorld(World):
             made = KeptTable(file=self.tables_in / f"{sink}.json")
             if made.file.exists():
                 made.versions, shown = json.loads(made.file.read_text())
-                made.shown = [Shown(*one) for one in shown]
+                made.shown = [Shown(*row) for row in shown]
             self.tables[sink] = made
         return self.tables[sink]
 
@@ -163,7 +163,7 @@ KILLS = {"at hooks": at_hooks, "between writes": between_writes}
 # --- the tests ---------------------------------------------------------------------------------
 def shown(world: World) -> dict[str, list[tuple[int, Any]]]:
     """Return what each table shows, in order, and of which batches."""
-    return {sink.name: [(one.batch, one.row) for one in world.table(sink.name).shown] for sink in GRAPH.sinks}
+    return {sink.name: [(row.batch, row.row) for row in world.table(sink.name).shown] for sink in GRAPH.sinks}
 
 
 @pytest.fixture(scope="module")
@@ -204,8 +204,8 @@ def test_a_kill_changes_nothing(
     run_to_end(last)
     assert shown(last.engine.world) == undisturbed
     store = folder.store()
-    found = recover(Log(store))
-    assert found.damaged == ()
+    recovered = recover(Log(store))
+    assert recovered.damaged == ()
     assert store.janitor(0, now=time.time() + 60) > 0 or kills == "at hooks"
     assert store.janitor(0, now=time.time() + 60) == 0
 

@@ -34,7 +34,7 @@ for _ in driver.run(1_000_000):
 def test_a_log_on_disk_survives_kill_9_at_any_moment(tmp_path: Path) -> None:
     """Every entry is whole, no batch is committed twice or left out, purging included; temporary files are swept."""
     store = LocalStore(tmp_path / "checkpoint")
-    log, rng, found = Log(store, stride=16), random.Random(5), None
+    log, rng, recovered = Log(store, stride=16), random.Random(5), None
     for number in range(ROUNDS):
         start = log.find_tail()
         child = subprocess.Popen([sys.executable, "-c", CHILD, store.root, f"w{number}"])
@@ -47,13 +47,13 @@ def test_a_log_on_disk_survives_kill_9_at_any_moment(tmp_path: Path) -> None:
         finally:
             child.kill()
         assert child.wait() == -9
-        before, found = found, recover(log)
-        assert found.damaged == ()
-        assert found.commit
-        assert found.next_batch == found.commit.batch + 1
-        assert found.last_takeover
-        assert (found.last_takeover.writer, found.last_takeover.epoch) == (f"w{number}", number + 1)
-        assert before is None or found.next_batch > before.next_batch
+        before, recovered = recovered, recover(log)
+        assert recovered.damaged == ()
+        assert recovered.commit
+        assert recovered.next_batch == recovered.commit.batch + 1
+        assert recovered.last_takeover
+        assert (recovered.last_takeover.writer, recovered.last_takeover.epoch) == (f"w{number}", number + 1)
+        assert before is None or recovered.next_batch > before.next_batch
     store.janitor(0, now=time.time() + 1)
     assert list(Path(store.root).rglob(".tmp-*")) == []
     assert len(store.list("log")) < 16 * 4 + ROUNDS + log.find_tail() // 16

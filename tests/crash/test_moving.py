@@ -50,11 +50,11 @@ class Killer:
             patch.setattr(os, name, self._deadly(getattr(os, name)))
 
     def _deadly(self, step):
-        def done(*said, **more):
+        def done(*arguments, **more):
             if not self.left:
                 raise Killed  # and nothing is done any more by who is dead
             self.left -= 1
-            return step(*said, **more)
+            return step(*arguments, **more)
 
         return done
 
@@ -62,8 +62,8 @@ class Killer:
 @pytest.fixture
 def root() -> Iterator[Path]:
     """A folder in memory."""
-    with quick_folder() as found:
-        yield found
+    with quick_folder() as folder:
+        yield folder
 
 
 def world_at(folder: Path) -> World:
@@ -374,9 +374,9 @@ def test_decisions_on_held_batches_come_along(root):
     assert [*points][-1] == "done"
     moved = HeldRecords(LocalStore(root / "b"), "other")
     for batch, decision in ((0, Decision.DISCARD), (1, Decision.RELEASE)):
-        found = moved.ruling(batch)
-        assert found is not None
-        assert found.decision is decision
+        ruling = moved.ruling(batch)
+        assert ruling is not None
+        assert ruling.decision is decision
 
 
 def test_who_may_not_take_over_moves_nothing(root):

@@ -37,11 +37,11 @@ def test_a_command_that_is_tried_twice_restores_once() -> None:
     asleep_at = 0
     while ends["slept to the end"] == 0:
         with quick_folder() as folder:
-            world, store, told = World(root=folder, times=[0, 3, 1, 6, 9, 2, 12, 30]), Witness(), Told()
+            world, store, listener = World(root=folder, times=[0, 3, 1, 6, 9, 2, 12, 30]), Witness(), Told()
             graph = windowed_job(world=world)
 
-            def driver(name: str, command: str | None, told=told, world=world, store=store, graph=graph):
-                made = make_driver(world, store, name, graph=graph, listeners=(told,))
+            def driver(name: str, command: str | None, listener=listener, world=world, store=store, graph=graph):
+                made = make_driver(world, store, name, graph=graph, listeners=(listener,))
                 made.identity = replace(made.identity, command=command)
                 return made
 
@@ -59,6 +59,6 @@ def test_a_command_that_is_tried_twice_restores_once() -> None:
                 ends["fenced"] += 1
             assert [entry.command for entry in store.entries() if isinstance(entry, Restore)] == ["dag/run/task"]
             assert judge(ledger_of(world, store, graph, finished=True)) == []
-            ends["answered"] += told.answered
+            ends["answered"] += listener.answered
         asleep_at += 1
     assert min(ends["woke"], ends["fenced"], ends["answered"]) > 0

@@ -156,10 +156,10 @@ class Storm:
         if self.sweepers and self.rng.random() < 0.5:
             self.sweepers.pop(self.rng.randrange(len(self.sweepers))).sweep_all(log, now=0.0)
             return
-        found = Retention(self.root, keep=self.keep)
+        retention = Retention(self.root, keep=self.keep)
         with suppress(CheckpointCorrupt, LogGap):  # which it names, and sweeps nothing
-            found.adopt(recover(log))
-            self.sweepers.append(found)
+            retention.adopt(recover(log))
+            self.sweepers.append(retention)
 
     def committed(self) -> list[int | None]:
         """Return the newest batches that have a Commit, and None."""
@@ -187,7 +187,7 @@ class Storm:
             engine=engine,
             log=log,
             settings=settings,
-            may_take_over=heartbeat(self.drivers, told=rng.random() < 0.2),
+            may_take_over=heartbeat(self.drivers, allowed=rng.random() < 0.2),
         )
 
     def broken_sink(self) -> OnPublish:
@@ -262,8 +262,8 @@ class Storm:
     def judge(self, *, finished: bool) -> None:
         """Hold what is visible against the oracle."""
         if self.world.times:
-            said = judge(ledger_of(self.world, self.store, self.graph, finished=finished))
-            assert said == [], self.said(said)
+            wrongs = judge(ledger_of(self.world, self.store, self.graph, finished=finished))
+            assert wrongs == [], self.said(wrongs)
 
     def said(self, what: object) -> str:
         """Name the seed with what went wrong."""

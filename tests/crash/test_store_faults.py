@@ -44,9 +44,9 @@ NAMED: dict[Fault, tuple[type[PenstockError], ...]] = {
 def drive(world: World, store: CheckpointStore, name: str) -> None:
     """Start a job as the command does, and run it to its end."""
     prove_exclusive(store)
-    found = open_or_create(store, now=SECOND, read_back=ReadBack.VERIFY)
+    metadata = open_or_create(store, now=SECOND, read_back=ReadBack.VERIFY)
     log = Log(store, read_back=ReadBack.VERIFY, stride=4)
-    run_to_end(make_driver(world, store, name, graph=GRAPH, log=log, uuid=found.uuid))
+    run_to_end(make_driver(world, store, name, graph=GRAPH, log=log, uuid=metadata.uuid))
 
 
 def sweep(fault: Fault, lasting: Lasting) -> Counter[str]:
@@ -81,11 +81,11 @@ def restarted(world: World, store: Witness, at: int, *, torn: bool) -> str:
     except CheckpointCorrupt as error:
         if not torn:
             raise AssertionError(f"call {at}: {error}") from error
-        said = judge(ledger_of(world, store, GRAPH, finished=False)) if store.entries() else []
-        assert said == [], f"call {at}: {said}"
+        wrongs = judge(ledger_of(world, store, GRAPH, finished=False)) if store.entries() else []
+        assert wrongs == [], f"call {at}: {wrongs}"
         return "refused"
-    said = judge(ledger_of(world, store, GRAPH, finished=True))
-    assert said == [], f"call {at}: {said}"
+    wrongs = judge(ledger_of(world, store, GRAPH, finished=True))
+    assert wrongs == [], f"call {at}: {wrongs}"
     return "finished"
 
 

@@ -17,6 +17,6 @@ def test_the_page_starts_the_parts_that_the_tests_see_listening_on_loopback_alon
     assert dict(started) == {part: " ".join(words) for part, words in _PARTS.items()}
     assert block.index("umask 077") < block.index("airflow db migrate") < block.index("airflow api-server")
     tested = Standalone(tmp_path, tmp_path, env={})._env
-    said = dict(re.findall(r"export (AIRFLOW__\w+)=(\S+)", block))
+    exported = dict(re.findall(r"export (AIRFLOW__\w+)=(\S+)", block))
     for name in ("AIRFLOW__API__HOST", "AIRFLOW__CORE__LOAD_EXAMPLES", "AIRFLOW__CORE__PARALLELISM"):
-        assert said[name] == tested[name]
+        assert exported[name] == tested[name]

@@ -17,9 +17,9 @@ DATE = re.compile(r"\b20\d\d-\d\d-\d\d\b")
 
 def test_the_page_names_every_benchmark() -> None:
     """In the order in which `make bench` runs them."""
-    said = re.search(r"# one of (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert said is not None
-    assert list(PROGRAMS) == said[1].split(", ")
+    listed = re.search(r"# one of (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert listed is not None
+    assert list(PROGRAMS) == listed[1].split(", ")
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.splitlines()[0])

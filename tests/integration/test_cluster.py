@@ -39,25 +39,25 @@ spark.hidden = "seen by nobody"
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory) -> Iterator[Cluster]:
     """A master and a worker, for all tests: each leaves them alive."""
-    found = Cluster(tmp_path_factory.mktemp("cluster"))
-    yield found
-    found.end()
+    started = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield started
+    started.end()
 
 
 @pytest.fixture
 def yard(tmp_path, cluster) -> Iterator[Yard]:
     """A project whose jobs run on the cluster."""
-    found = Yard(make_project(tmp_path / "project", more=QUICK + ON_CLUSTER.format(url=cluster.url, java=QUICK_JAVA)))
-    yield found
-    found.end()
+    begun = Yard(make_project(tmp_path / "project", more=QUICK + ON_CLUSTER.format(url=cluster.url, java=QUICK_JAVA)))
+    yield begun
+    begun.end()
 
 
 def forget_the_launch(yard: Yard) -> None:
     """Leave the record as a supervisor does that is killed between the launch and the note."""
 
-    def forgotten(found: Stream) -> tuple[Stream, None]:
-        assert found.driver is not None
-        return found.having(driver=found.driver.model_copy(update={"handle": None})), None
+    def forgotten(stream: Stream) -> tuple[Stream, None]:
+        assert stream.driver is not None
+        return stream.having(driver=stream.driver.model_copy(update={"handle": None})), None
 
     yard.records.update(forgotten)
 

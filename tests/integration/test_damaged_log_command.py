@@ -22,9 +22,9 @@ RUN = ("run", "orders", "--available-now", "--json")
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
     """A project of 400 orders in four batches."""
-    found = Shell(make_project(tmp_path / "project", rows=400))
-    yield found
-    found.end()
+    project = Shell(make_project(tmp_path / "project", rows=400))
+    yield project
+    project.end()
 
 
 def log_of(shell: Shell) -> Log:

@@ -31,16 +31,16 @@ def test_a_demo_that_is_interrupted_leaves_nothing_running(tmp_path):
     )  # fmt: skip
     try:
         assert demo.stdout is not None
-        said = []
+        lines = []
         for line in demo.stdout:
-            said.append(line)
+            lines.append(line)
             if "batch " in line and " rows, " in line:
                 break
-        assert running_in(tmp_path), "".join(said)
+        assert running_in(tmp_path), "".join(lines)
         os.killpg(demo.pid, signal.SIGINT)  # as a terminal does
-        said.append(demo.communicate(timeout=PATIENCE)[0])
-        assert demo.returncode == 130, "".join(said)
-        assert "interrupted; nothing is left running" in said[-1]
+        lines.append(demo.communicate(timeout=PATIENCE)[0])
+        assert demo.returncode == 130, "".join(lines)
+        assert "interrupted; nothing is left running" in lines[-1]
         assert running_in(tmp_path) == []
     finally:
         for pid in {demo.pid, *running_in(tmp_path)}:
@@ -50,7 +50,7 @@ def test_a_demo_that_is_interrupted_leaves_nothing_running(tmp_path):
 
 def running_in(folder: Path) -> list[int]:
     """Return the processes that have something of a folder among their words, or work in it."""
-    found = []
+    pids = []
     for entry in Path("/proc").glob("[0-9]*"):
         pid = int(entry.name)
         try:
@@ -58,5 +58,5 @@ def running_in(folder: Path) -> list[int]:
         except OSError:
             continue
         if pid != os.getpid() and (there.startswith(str(folder)) or str(folder) in " ".join(argv_of(pid))):
-            found.append(pid)
-    return found
+            pids.append(pid)
+    return pids

@@ -51,10 +51,10 @@ def build""",
 @pytest.fixture
 def shell(tmp_path) -> Iterator[Shell]:
     """A project whose totals are held where they are low: two batches, of the first three minutes."""
-    found = Shell(make_project(tmp_path / "project", rows_per_batch=100, job=HOLDS))
-    (found.root / "conf" / "jobs" / "orders.toml").write_text(job_toml(rows_per_batch=100))
-    yield found
-    found.end()
+    project = Shell(make_project(tmp_path / "project", rows_per_batch=100, job=HOLDS))
+    (project.root / "conf" / "jobs" / "orders.toml").write_text(job_toml(rows_per_batch=100))
+    yield project
+    project.end()
 
 
 def held(shell: Shell) -> list[dict]:
@@ -80,8 +80,8 @@ def test_what_is_released_beside_a_driver_is_committed_by_it(shell):
         assert time.monotonic() < deadline
         assert driver.poll() is None
         time.sleep(0.2)
-    found = held(shell)
-    command = shell.start("held", "orders", "release", str(found[0]["batch"]), "--json")
+    listed = held(shell)
+    command = shell.start("held", "orders", "release", str(listed[0]["batch"]), "--json")
     asks = Records(LocalStore(shell.root / "checkpoints"), "asks", "orders")
     while asks.tail() < 0:
         assert command.poll() is None, command.communicate()
@@ -90,10 +90,10 @@ def test_what_is_released_beside_a_driver_is_committed_by_it(shell):
     (shell.root / "slow").unlink()
     out, err = command.communicate(timeout=PATIENCE)
     assert command.returncode == 0, err
-    assert json.loads(out)["rows"] == found[0]["rows"]
-    said, err = driver.communicate(timeout=PATIENCE)
+    assert json.loads(out)["rows"] == listed[0]["rows"]
+    printed, err = driver.communicate(timeout=PATIENCE)
     assert driver.returncode == 0, err
-    assert [line for line in said.splitlines() if '"held.decided"' in line], "it was the driver that released"
+    assert [line for line in printed.splitlines() if '"held.decided"' in line], "it was the driver that released"
     [last] = held(shell)
     shell.json("held", "orders", "release", str(last["batch"]))
     assert shell.totals() == expected_totals()

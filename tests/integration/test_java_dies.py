@@ -23,9 +23,9 @@ RUN = ("run", "orders", "--available-now", "--json")
 @pytest.fixture
 def shell(tmp_path) -> Iterator[Shell]:
     """A project of 400 orders in forty batches."""
-    found = Shell(make_project(tmp_path / "project", rows=400, rows_per_batch=10))
-    yield found
-    found.end()
+    project = Shell(make_project(tmp_path / "project", rows=400, rows_per_batch=10))
+    yield project
+    project.end()
 
 
 def java_of(run: subprocess.Popen[str]) -> int:

@@ -29,8 +29,8 @@ def test_a_restart_goes_on_where_the_driver_left(tmp_path: Path) -> None:
     with Harness(windowed_job(Tumbling(seconds(10)).drop_late()), tmp_path) as h:
         h.batch({"orders": [order("a", 1, 5)]})
         h.restart()
-        found = h.batch({"orders": [order("a", 2, 6), order("a", 11)]})
-        assert plain(found["out"]) == [("a", 0.0, 10.0, 2, 11)]
+        output = h.batch({"orders": [order("a", 2, 6), order("a", 11)]})
+        assert plain(output["out"]) == [("a", 0.0, 10.0, 2, 11)]
         assert h.commit().batch == 2
 
 
@@ -43,8 +43,8 @@ def test_a_crash_behind_the_commit_is_published_by_the_restart(tmp_path: Path) -
         h.crash_after("CommitBatch")
         with pytest.raises(Crashed):
             h.batch()
-        found = h.restart()
-        assert plain(found["out"]) == plain(h.output()["out"]) == [("a", 0.0, 10.0, 1, 5)]
+        output = h.restart()
+        assert plain(output["out"]) == plain(h.output()["out"]) == [("a", 0.0, 10.0, 1, 5)]
 
 
 def test_a_restore_takes_state_and_positions_back(tmp_path: Path) -> None:
@@ -56,9 +56,9 @@ def test_a_restore_takes_state_and_positions_back(tmp_path: Path) -> None:
         newest = h.commit().batch
         h.restore(batch=0)
         assert [r["_rows"] for r in h.state("w")] == [1]
-        found = h.batch()
-        assert plain(found["out"]) == [("a", -5.0, 5.0, 2, 12), ("a", 0.0, 10.0, 2, 12)]
-        assert plain(h.output()["out"]) == before + plain(found["out"])
+        output = h.batch()
+        assert plain(output["out"]) == [("a", -5.0, 5.0, 2, 12), ("a", 0.0, 10.0, 2, 12)]
+        assert plain(h.output()["out"]) == before + plain(output["out"])
         assert h.commit().batch > newest + 1
 
 
@@ -68,8 +68,8 @@ def test_an_empty_restore_begins_again(tmp_path: Path) -> None:
         h.batch({"orders": [order("a", 1, 5)]})
         h.restore(empty=True)
         assert h.state("w") == []
-        found = h.batch({"orders": [order("a", 12)]})
-        assert plain(found["out"]) == [("a", 0.0, 10.0, 1, 5)], "the source is read from its beginning again"
+        output = h.batch({"orders": [order("a", 12)]})
+        assert plain(output["out"]) == [("a", 0.0, 10.0, 1, 5)], "the source is read from its beginning again"
 
 
 @pytest.mark.fault("F30")

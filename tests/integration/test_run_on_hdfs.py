@@ -46,9 +46,9 @@ def yard(tmp_path: Path, url: str) -> Iterator[Yard]:
     """Return a stream of that project with a supervisor."""
     root = project(tmp_path, url, QUICK, rows=400)
     # A look is some calls of HDFS: ten a second would cost as much as the driver.
-    found = Yard(root, root_of(url, project=root, cache="machine/cache"), every=1.0)
-    yield found
-    found.end()
+    begun = Yard(root, root_of(url, project=root, cache="machine/cache"), every=1.0)
+    yield begun
+    begun.end()
 
 
 @pytest.mark.sample(seconds=180)
@@ -61,7 +61,7 @@ def test_a_stream_on_hdfs_does_what_is_there_is_looked_at_gone_back_in_and_found
 
     shutil.rmtree(yard.root / "machine")
     assert yard.json("status", "orders")["state"] == "finished"
-    assert {one["trouble"] for one in yard.json("checkpoints", "orders")["checkpoints"]} == {None}
+    assert {checkpoint["trouble"] for checkpoint in yard.json("checkpoints", "orders")["checkpoints"]} == {None}
     kept = penstock.state.read(url, "orders", "minutely", at=1)
     assert kept.num_rows > 0
     assert yard.run("save", "orders", "before")[0] == 0
@@ -144,7 +144,7 @@ def fetched(shell: Shell, *words: str) -> list[int]:
     code, out, err = shell.run("run", "orders", "--json", *words, java=True)
     assert code == 0, err
     events = [json.loads(line) for line in out.splitlines()]
-    return [one["fetched_bytes"] for one in events if one["event"] == "batch.committed"]
+    return [event["fetched_bytes"] for event in events if event["event"] == "batch.committed"]
 
 
 TOLD_IN_FILES = JOB.replace(
@@ -162,9 +162,9 @@ def machines(tmp_path: Path) -> Iterator[Cluster]:
     """A master and two workers, each with a folder of its own at `project/machine`."""
     (tmp_path / "cluster").mkdir()
     apart = mounted(APART, tmp_path / "project" / "machine")
-    found = Cluster(tmp_path / "cluster", workers=2, cores=1, before=apart)
-    yield found
-    found.end()
+    started = Cluster(tmp_path / "cluster", workers=2, cores=1, before=apart)
+    yield started
+    started.end()
 
 
 @pytest.mark.sample(seconds=120)
@@ -180,12 +180,12 @@ def test_a_partition_stays_on_its_machine_and_one_that_comes_to_another_finds_it
     shell = Shell(project(tmp_path / "project", url, settings, every="never", rows=240, job=TOLD_IN_FILES))
     took = fetched(shell, "--available-now")
     assert len(took) >= 24
-    assert sum(one > 0 for one in took) <= 6, took
+    assert sum(size > 0 for size in took) <= 6, took
     copies = [own / "cache" for own in (tmp_path / "project").glob("machine.*")]
     kept = [list(own.glob("*/orders/state/minutely/*")) for own in copies]
     assert sum(map(bool, kept)) == 2, kept  # both work
-    told = [list(own.glob("*/orders/staged/_told/*.refs")) for own in copies]
-    assert sum(map(bool, told)) == 2, told
+    files_told = [list(own.glob("*/orders/staged/_told/*.refs")) for own in copies]
+    assert sum(map(bool, files_told)) == 2, files_told
     assert shell.totals() == expected_totals(240)
     for own in copies:
         shutil.rmtree(own, ignore_errors=True)

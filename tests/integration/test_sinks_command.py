@@ -43,9 +43,9 @@ def build""",
 @pytest.fixture
 def shell(tmp_path) -> Iterator[Shell]:
     """A project with a sink that cannot hold what is in batch 3."""
-    found = Shell(make_project(tmp_path / "project", job=PICKY))
-    yield found
-    found.end()
+    project = Shell(make_project(tmp_path / "project", job=PICKY))
+    yield project
+    project.end()
 
 
 @pytest.mark.sample(seconds=45)
@@ -57,7 +57,7 @@ def test_a_sink_that_refuses_a_batch_and_one_that_lost_some_have_a_way_on(shell)
     assert (code, "PEN-SNK-007" in err) == (78, True), err
     assert "penstock sinks JOB skip SINK" in err
     listed = shell.json("sinks", "orders", "list")["sinks"]
-    assert {one["sink"]: one["waiting"] for one in listed} == {"totals": {}, "picky": {"3": 100}}
+    assert {row["sink"]: row["waiting"] for row in listed} == {"totals": {}, "picky": {"3": 100}}
     assert shell.json("sinks", "orders", "skip", "picky")["sinks"][0]["waiting"] == {"3": 100}
     code, _, err = shell.run("run", "orders")
     assert code == 0, err

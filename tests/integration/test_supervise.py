@@ -31,9 +31,9 @@ HIDDEN = "known-to-nobody"
 @pytest.fixture
 def yard(tmp_path) -> Iterator[Yard]:
     """A project of 1,000 orders in 10 batches, were it not for the limit that makes them 250."""
-    found = Yard(make_project(tmp_path / "project", rows_per_batch=100, more=QUICK))
-    yield found
-    found.end()
+    begun = Yard(make_project(tmp_path / "project", rows_per_batch=100, more=QUICK))
+    yield begun
+    begun.end()
 
 
 @pytest.fixture
@@ -96,16 +96,16 @@ def test_a_stream_outlives_its_supervisor_a_driver_that_hangs_and_a_take_over(ya
     taken_over_by_hand(yard)
     assert yard.json("limits", "orders", "--rows", "none")["outcome"] == "done"
     yard.until(lambda s: s.phase is Phase.FINISHED)
-    said = [o.limits for o in yard.entries(Offsets)]
-    assert (said[0], said[-1]) == ({"rows": 4}, {})
+    limits = [o.limits for o in yard.entries(Offsets)]
+    assert (limits[0], limits[-1]) == ({"rows": 4}, {})
     assert yard.totals() == expected_totals()
     assert [t.generation for t in yard.entries(Takeover)] == [1, 1, 2, 2, 3]  # first to restore, and to run
     assert [r.command for r in yard.entries(Restore)] == ["dag/run/start"]
     phases = [stream.phase for _, stream in yard.records.history()]
     assert {Phase.UNHEALTHY, Phase.BACKOFF} <= set(phases)
     yard.until(lambda _: "RUNNING" in [alert["phase"] for alert in alerts])
-    told = [(alert["phase"], alert["generation"]) for alert in alerts]
-    assert told[:2] == [("UNHEALTHY", 1), ("BACKOFF", 1)]
+    posted = [(alert["phase"], alert["generation"]) for alert in alerts]
+    assert posted[:2] == [("UNHEALTHY", 1), ("BACKOFF", 1)]
     assert not [path for path in yard.root.rglob("*") if path.is_file() and HIDDEN.encode() in path.read_bytes()]
     second.send_signal(signal.SIGTERM)
     assert second.wait(PATIENCE) == 0
@@ -201,8 +201,8 @@ def what_a_start_would_refuse_ends_nothing(yard: Yard) -> None:
     """See restarts refused by what judges a start: state, partitions, dropped steps, the batch and the code (F79)."""
 
     def refused(code: str, *words: str) -> None:
-        exit_code, _, said = yard.run("restart", "orders", *words)
-        assert (exit_code, code in said) == (78, True), said
+        exit_code, _, complaint = yard.run("restart", "orders", *words)
+        assert (exit_code, code in complaint) == (78, True), complaint
         assert yard.stream() == before
 
     before, commits = yard.stream(), yard.commits()
@@ -236,8 +236,8 @@ def test_a_control_root_that_cannot_be_written_is_named(yard):
         [*before, *COMMAND, "supervise", "--json"], cwd=yard.root, stdout=subprocess.PIPE, text=True
     ) as supervisor:
         assert supervisor.stdout is not None
-        told = json.loads(supervisor.stdout.readline())
+        event = json.loads(supervisor.stdout.readline())
         supervisor.terminate()
-    assert told["event"] == "supervisor.trouble"
-    assert "PEN-CKP-008" in told["reason"]
-    assert remedy in told["reason"]
+    assert event["event"] == "supervisor.trouble"
+    assert "PEN-CKP-008" in event["reason"]
+    assert remedy in event["reason"]

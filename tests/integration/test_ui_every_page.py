@@ -65,11 +65,11 @@ SCREENS = {"wide": (1280, 900), "phone": (390, 844)}
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """A stream about which there is everything to say, and others that failed, wait, are damaged, or never ran."""
-    found = Site(make_project(tmp_path_factory.mktemp("every") / "project", rows=10))
+    filled = Site(make_project(tmp_path_factory.mktemp("every") / "project", rows=10))
     for job in ("failed", "empty", "damaged", "broken", "by_hand"):
-        (found.root / "jobs" / f"{job}.py").write_text(JOB.replace('"orders"', f'"{job}"', 1))
-        (found.root / "conf" / "jobs" / f"{job}.toml").write_text(job_toml() if job != "broken" else "keep = ")
-    manifest = found.root / "checkpoints" / "orders" / "state" / "hourly" / "0" / "m"
+        (filled.root / "jobs" / f"{job}.py").write_text(JOB.replace('"orders"', f'"{job}"', 1))
+        (filled.root / "conf" / "jobs" / f"{job}.toml").write_text(job_toml() if job != "broken" else "keep = ")
+    manifest = filled.root / "checkpoints" / "orders" / "state" / "hourly" / "0" / "m"
     manifest.parent.mkdir(parents=True)
     manifest.write_bytes(b"m")
     facts = {
@@ -80,23 +80,23 @@ def site(tmp_path_factory):
                    "check:hourly_quality": {"in": 900, "published": 800, "quarantined": 100}},
         "accounting": {"source:departures": {"read": 123_456}, "window:hourly": {"rows": 123_456, "counted": 100_000, "late": 2_345}},
     }  # fmt: skip
-    found.batches(40, apart=90 * SECOND, **facts)
-    found.batches(3, "failed", **{**facts, "state": {}})
-    found.batches(3, "by_hand")
-    found.batches(2, "damaged")
-    (found.root / "checkpoints" / "damaged" / "log" / "000000000002").write_bytes(b"torn")
+    filled.batches(40, apart=90 * SECOND, **facts)
+    filled.batches(3, "failed", **{**facts, "state": {}})
+    filled.batches(3, "by_hand")
+    filled.batches(2, "damaged")
+    (filled.root / "checkpoints" / "damaged" / "log" / "000000000002").write_bytes(b"torn")
     shape = [{"kind": kind, "name": name, "reads": reads} for kind, name, reads in GRAPH]
-    found.says(
+    filled.says(
         rows_per_second=4_321.5, left={"departures": 1_234_567}, graph=shape, tables={"hourly_delays": "/data/warehouse/tables/hourly_delays"},
         error={"code": "PEN-OPR-002", "what": REASON, "where": "jobs/orders.py:12", "remedy": "Look at the row, and mend the function."},
     )  # fmt: skip
-    found.stream(
+    filled.stream(
         wish=Wish.RUN, phase=Phase.BACKOFF, reason=REASON, since=NOW - 90 * SECOND, until=NOW + 5 * SECOND, generation=3, first=1, launches=3,
         failures=(NOW - SECOND,), note="after the incident of Friday, see the ticket", version="0ef3bfd7fbaa", stable="0ef3bfd7fbaa", rolled_back="9d81c2e4aa10",
         asked_by="restart_from_checkpoint/manual__2026-11-23T10:15:00+00:00/restart",
     )  # fmt: skip
-    found.stream("failed", wish=Wish.RUN, phase=Phase.FAILED, reason=REASON, since=NOW - DAY, generation=9, launches=9)
-    logs = log_files(logs_of(found.root / "checkpoints", "orders"), 3)
+    filled.stream("failed", wish=Wish.RUN, phase=Phase.FAILED, reason=REASON, since=NOW - DAY, generation=9, launches=9)
+    logs = log_files(logs_of(filled.root / "checkpoints", "orders"), 3)
     logs[0].parent.mkdir(parents=True)
     lines = [{"event": "batch.committed", "level": "info", "timestamp": "2023-11-14T22:13:20Z", "batch": n, "rows_left": {"departures": 90_000 - 2_000 * n},
               "timings": {"FixOffsets": 8 + n % 3, "Compute": 380 + 7 * (n % 11), "CommitBatch": 22, "PublishSinks": 60 + n % 7}} for n in range(40)]  # fmt: skip
@@ -104,7 +104,7 @@ def site(tmp_path_factory):
     logs[0].write_text("\n".join(json.dumps(line) for line in lines))
     logs[1].write_text("WARN a complaint of the virtual machine about something that nobody reads\n" * 5)
     month = a_month(1_440 * 3, alternating=False)
-    reports = found.root / "checkpoints" / "_reports" / "orders"
+    reports = filled.root / "checkpoints" / "_reports" / "orders"
     for name, text in {
         "index.html": history_page("orders", month, kept=["r1", "r2"], docs=True), REPORTED: noted(month), "docs/index.html": "",
         "runs/r1.html": run_page("orders", a_month(1_440, alternating=True), run="r1", notes=("Newer windows wait.",)),
@@ -112,8 +112,8 @@ def site(tmp_path_factory):
     }.items():  # fmt: skip
         (reports / name).parent.mkdir(parents=True, exist_ok=True)
         (reports / name).write_text(text)
-    (found.root / "checkpoints").chmod(0o700)
-    return found
+    (filled.root / "checkpoints").chmod(0o700)
+    return filled
 
 
 @pytest.fixture(scope="module")
@@ -140,9 +140,9 @@ def urls(site):
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    with chromium(tmp_path_factory.mktemp("chromium")) as found:
-        yield found
-        found.colours("")
+    with chromium(tmp_path_factory.mktemp("chromium")) as opened:
+        yield opened
+        opened.colours("")
 
 
 def whole(browser, width: int) -> None:
@@ -188,13 +188,13 @@ def test_the_keyboard_reaches_all_in_order_and_shows_where_it_is(browser, urls, 
         browser.see("body").send_keys(Keys.TAB) if not seen else browser.driver.switch_to.active_element.send_keys(
             Keys.TAB
         )
-        told = browser.run(
+        outline = browser.run(
             "const e = document.activeElement, s = getComputedStyle(e), b = e.getBoundingClientRect();"
             "return [e.tagName, b.top + window.scrollY, s.outlineStyle, parseFloat(s.outlineWidth)]"
         )
-        if told[0] == "BODY":
+        if outline[0] == "BODY":
             break
-        seen.append(told)
+        seen.append(outline)
     assert len(seen) >= 3
     assert all(style != "none" and width >= 2 for _, _, style, width in seen), seen
     tops = [top for _, top, _, _ in seen]

@@ -52,12 +52,12 @@ class FakeAirflow:
     """Takes runs of the DAGs as Airflow does: what their params refuse is refused; keeps what was asked."""
 
     def __init__(self, root: Path) -> None:
-        told = subprocess.run(
+        printed = subprocess.run(
             [sys.executable, "-c", PARAMS, str(root / "dags" / "restart.py")],
             env={**os.environ, "AIRFLOW_HOME": str(root / "airflow")},
             capture_output=True, text=True, check=True, timeout=240,
         )  # fmt: skip
-        self.params = json.loads(told.stdout.splitlines()[-1])
+        self.params = json.loads(printed.stdout.splitlines()[-1])
         self.asked: list[dict] = []
 
     async def trigger(self, dag: str, request: Request) -> dict[str, str]:
@@ -73,12 +73,12 @@ class FakeAirflow:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """Six batches; each has put five rows into a table."""
-    found = Site(make_project(tmp_path_factory.mktemp("browser") / "project", rows=10))
-    manifest = found.root / "checkpoints" / "orders" / "state" / "minutely" / "0" / "m"
+    filled = Site(make_project(tmp_path_factory.mktemp("browser") / "project", rows=10))
+    manifest = filled.root / "checkpoints" / "orders" / "state" / "minutely" / "0" / "m"
     manifest.parent.mkdir(parents=True)
     manifest.write_bytes(b"m")
-    found.batches(6, staged={"totals": [FILE]}, held={"totals": [FILE]}, state=STATE, watermarks_out={"minutely": NOW})
-    return found
+    filled.batches(6, staged={"totals": [FILE]}, held={"totals": [FILE]}, state=STATE, watermarks_out={"minutely": NOW})
+    return filled
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +104,8 @@ def url(site, airflow):
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    with chromium(tmp_path_factory.mktemp("chromium")) as found:
-        yield found
+    with chromium(tmp_path_factory.mktemp("chromium")) as opened:
+        yield opened
 
 
 @pytest.fixture(params=[WIDE, PHONE], ids=["wide", "phone"])
@@ -160,10 +160,10 @@ def test_pictures_are_drawn_by_what_the_pages_bring(url, browser, screen):
     box = browser.see("#plot-rows .u-over")
     browser.run("arguments[0].scrollIntoView({block: 'center'})", box)
     ActionChains(browser.driver).move_to_element(box).perform()
-    told = browser.until(lambda: "1,234" in browser.see("#plot-rows .u-legend").text, "what is pointed at")
-    assert told
-    said = browser.see(".when").text
-    browser.until(lambda: browser.see(".when").text != said, "the page to renew itself")
+    legend = browser.until(lambda: "1,234" in browser.see("#plot-rows .u-legend").text, "what is pointed at")
+    assert legend
+    when = browser.see(".when").text
+    browser.until(lambda: browser.see(".when").text != when, "the page to renew itself")
     assert browser.run(LINES) == len(browser.all(".plot"))
     assert browser.overflow() <= 0
     assert browser.complaints() == []

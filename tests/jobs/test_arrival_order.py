@@ -55,11 +55,11 @@ def plainly(time, key, row, state):
 def running(rows, state, info):
     """Return for each row, with v replaced, what the key has seen so far."""
     seen = [h or 1 for h in state["h"].to_pylist()]
-    found = []
+    numbers = []
     for v, key in zip(rows["v"].to_pylist(), info.key_index.to_pylist(), strict=True):
         seen[key] = mixed(seen[key], v)
-        found.append(seen[key])
-    columns = {**{name: rows[name] for name in ("k", "j", "t")}, "v": pa.array(found, pa.int64())}
+        numbers.append(seen[key])
+    columns = {**{name: rows[name] for name in ("k", "j", "t")}, "v": pa.array(numbers, pa.int64())}
     return pa.table(columns), pa.table({"h": pa.array(seen, pa.int64())})
 
 
@@ -92,26 +92,26 @@ def by_plain_rows(s: Any, name: str) -> Stream:
 
 
 def by_same_rows(s: Any, name: str) -> Stream:
-    said = {"state": "h long", "output": COLUMNS, "unbounded": True}
-    return s.map_with_state_arrow(name, running, same_rows=True, **said)
+    options = {"state": "h long", "output": COLUMNS, "unbounded": True}
+    return s.map_with_state_arrow(name, running, same_rows=True, **options)
 
 
 def by_some(s: Any, name: str) -> Stream:
-    said = {"state": "h long", "output": COLUMNS, "unbounded": True}
-    return s.map_with_state_arrow(name, some, event_time="t", **said)
+    options = {"state": "h long", "output": COLUMNS, "unbounded": True}
+    return s.map_with_state_arrow(name, some, event_time="t", **options)
 
 
 def by_key(s: Any, name: str) -> Stream:
-    found = s.update_state_by_key(name, summed, state="h long", touched_only=True)
+    states = s.update_state_by_key(name, summed, state="h long", touched_only=True)
     key = s._keys[0] if s._keys else "'x'"
-    return found.select(f"{key} AS k", f"{key} AS j", "timestamp_seconds(h % 40) AS t", "h AS v")
+    return states.select(f"{key} AS k", f"{key} AS j", "timestamp_seconds(h % 40) AS t", "h AS v")
 
 
 def by_window(s: Any, name: str) -> Stream:
     spec = Tumbling(seconds(4)) if name.endswith("0") else Sliding(seconds(6), every=seconds(3))
-    said = s.window(name, spec.drop_late()).aggregate(a=agg.first("v"), z=agg.last("v"))
+    windows = s.window(name, spec.drop_late()).aggregate(a=agg.first("v"), z=agg.last("v"))
     key = s._keys[0] if s._keys else "'x'"
-    return said.select(f"{key} AS k", "CAST(z AS STRING) AS j", "window_start AS t", "a * 3 + z AS v")
+    return windows.select(f"{key} AS k", "CAST(z AS STRING) AS j", "window_start AS t", "a * 3 + z AS v")
 
 
 STEPS: tuple[Callable[[Any, str], Stream], ...] = (by_rows, by_same_rows, by_some, by_key, by_window)
@@ -123,10 +123,10 @@ def random_job(seed: int, partitions: int, steps: tuple[Callable[[Any, str], Str
     job = Job("ordered", partitions=partitions)
     streams = [job.source(name, MemorySource(COLUMNS), event_time="t", max_out_of_order=seconds(6)) for name in sources]
     for number in range(draw.choice((2, 3))):
-        one = draw.choice(streams)
+        stream = draw.choice(streams)
         if draw.random() < 0.6:
-            one = one.union(draw.choice(streams).filter(f"v % 3 <> {draw.randrange(3)}"))
-        keyed = one.key_by(*draw.choice((("k",), ("j",), ("k", "j"))))
+            stream = stream.union(draw.choice(streams).filter(f"v % 3 <> {draw.randrange(3)}"))
+        keyed = stream.key_by(*draw.choice((("k",), ("j",), ("k", "j"))))
         made = draw.choice(steps)(keyed, f"step{number}")
         made.write(f"out{number}", MemorySink())
         streams = [made, *streams] if draw.random() < 0.5 else [made, made, made, *streams]
@@ -166,12 +166,12 @@ def run(job: Job, root: Path, batches: list[dict[str, Rows]], *, restarts: bool 
 def test_output_and_its_order_do_not_depend_on_partitions_and_restarts(tmp_path: Path, seed: int) -> None:
     """Random graphs of stateful steps and unions put out the same rows in the same order (SEMANTICS 1.6)."""
     batches = random_rows(seed, "ab")
-    one, two, eight = (
+    first, two, eight = (
         run(random_job(seed, n, STEPS, "ab"), tmp_path / str(n), batches, restarts=n == 8) for n in (1, 2, 8)
     )
-    assert any(one.values())
-    assert one == two
-    assert one == eight
+    assert any(first.values())
+    assert first == two
+    assert first == eight
 
 
 @pytest.mark.parametrize("seed", seeds(range(100, 105), 101))
@@ -179,7 +179,7 @@ def test_output_and_its_order_do_not_depend_on_the_cuts(tmp_path: Path, seed: in
     """Where only rows cause output, it is the same in the same order in one batch and in many (SEMANTICS 1.6)."""
     rows = [row for batch in random_rows(seed, "a") for row in batch["a"]]
     cuts = {1: [rows], 8: [rows[:5], rows[5:6], rows[6:20], rows[20:]]}
-    one, eight = (
+    whole, eight = (
         run(
             random_job(seed, n, (by_plain_rows, by_same_rows), "a"),
             tmp_path / str(n),
@@ -188,8 +188,8 @@ def test_output_and_its_order_do_not_depend_on_the_cuts(tmp_path: Path, seed: in
         )
         for n, parts in cuts.items()
     )
-    assert any(one.values())
-    assert one == eight
+    assert any(whole.values())
+    assert whole == eight
 
 
 def chained(partitions: int) -> Job:
@@ -203,7 +203,7 @@ def chained(partitions: int) -> Job:
         state.update(seen=1)
         return row
 
-    def told(time, key, row, state):
+    def collected(time, key, row, state):
         ids = [*state.get_or({"ids": []})["ids"], row["id"]]
         state.update(ids=ids)
         return {"user": key, "ids": ids}
@@ -212,7 +212,7 @@ def chained(partitions: int) -> Job:
         "distinct", unseen, state="seen int", output="id long, user string", unbounded=True
     )
     distinct.key_by("user").map_with_state(
-        "told", told, state="ids array<long>", output="user string, ids array<long>", unbounded=True
+        "told", collected, state="ids array<long>", output="user string, ids array<long>", unbounded=True
     ).write("out", MemorySink())
     return job
 

@@ -46,8 +46,8 @@ def test_a_live_source_takes_no_row_from_more_than_an_hour_ahead(tmp_path: Path)
     """SEMANTICS 2.7: by default; the rows are in quarantine, counted in all, and move no watermark."""
     topic = Topic({"good": 5, "bad": 6}, times={"bad": YEAR_2062})
     with capture_logs() as events, Harness(clocks(topic), tmp_path) as h:
-        found = h.batch()
-        assert {row["_reason"] for row in found["bad"]} == {"too far in the future"}
+        output = h.batch()
+        assert {row["_reason"] for row in output["bad"]} == {"too far in the future"}
         assert h.commit().accounting["source:topic"] == {"read": 11, "quarantined": 6, "passed": 5}
         topic.held["good"] = 20
         h.batch(follow=False)

@@ -49,7 +49,7 @@ def make_job(
     return job
 
 
-def found(job: Job, root: Path, *, running: bool = True) -> dict[str, Finding]:
+def findings_of(job: Job, root: Path, *, running: bool = True) -> dict[str, Finding]:
     """Return what a diff finds, beside a driver that runs or without one, by kind and name."""
     recovered = recover(Log(LocalStore(root / "changed")))
     recovered = when_left(recovered) if running else recovered
@@ -85,18 +85,18 @@ def test_what_a_start_accepts_is_told_all_the_same(what: str, tmp_path: Path) ->
     """A filter, a bound, a suite: they count from the next batch, and no state shows that they have changed."""
     path = tmp_path / "rows.csv"
     path.write_text(ROWS)
-    change, told = TOLD[what]
+    change, expected = TOLD[what]
     with Harness(make_job(path), tmp_path) as h:
         h.batch()
-        findings = found(make_job(path, **change), tmp_path)  # type: ignore[arg-type]
+        findings = findings_of(make_job(path, **change), tmp_path)  # type: ignore[arg-type]
         changed = {name: f for name, f in findings.items() if f.says}
-        assert changed.keys() == told.keys()
-        for name, (fate, says) in told.items():
+        assert changed.keys() == expected.keys()
+        for name, (fate, says) in expected.items():
             assert (changed[name].fate, changed[name].refusal) == (fate, None)
             assert says in "; ".join(changed[name].says)
         h.restart(make_job(path, **change))  # type: ignore[arg-type]
         h.batch()
-        assert not [f for f in found(make_job(path, **change), tmp_path).values() if f.says]  # type: ignore[arg-type]
+        assert not [f for f in findings_of(make_job(path, **change), tmp_path).values() if f.says]  # type: ignore[arg-type]
 
 
 REFUSED = {
@@ -121,7 +121,7 @@ def test_a_source_that_cannot_be_read_on_is_found_before_a_start(what: str, tmp_
                 h.batch()
         if what == "another file":
             path.write_text(other)
-        finding = found(make_job(path, **REFUSED[what]), tmp_path, running=not begun)["source rows"]  # type: ignore[arg-type]
+        finding = findings_of(make_job(path, **REFUSED[what]), tmp_path, running=not begun)["source rows"]  # type: ignore[arg-type]
         error = SourceChanged if what == "another file" else ReadOtherwise
         assert (finding.fate, type(finding.refusal)) == (Compatibility.INCOMPATIBLE, error)
         with pytest.raises(PenstockError) as raised:

@@ -39,9 +39,9 @@ def counted(stream: Stream, name: str = "w") -> None:
     windows.aggregate(n=agg.count()).write(f"out_{name}", MemorySink())
 
 
-def window_job(fn: Callable[..., Made] = passing, *, output: str = COLUMNS, **said: Any) -> Job:
+def window_job(fn: Callable[..., Made] = passing, *, output: str = COLUMNS, **options: Any) -> Job:
     job = Job("arrow", partitions=2)
-    counted(keyed(job).map_with_state_arrow("step", fn, state="n long", output=output, unbounded=True, **said))
+    counted(keyed(job).map_with_state_arrow("step", fn, state="n long", output=output, unbounded=True, **options))
     return job
 
 
@@ -59,13 +59,13 @@ SIX = [(k, 10.0 * n, 1) for k in "ab" for n in range(6)]
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
-    "said",
+    "options",
     [{"same_rows": True}, {"event_time": "t"}, {"event_time": "t + INTERVAL 0 SECONDS"}],
     ids=["same rows", "a column", "an expression"],
 )
-def test_a_window_behind_has_the_rows_of_its_time(tmp_path: Path, said: dict[str, Any]) -> None:
+def test_a_window_behind_has_the_rows_of_its_time(tmp_path: Path, options: dict[str, Any]) -> None:
     """Twelve rows from 0 to 55 s fall into six windows of 10 s, as behind the row form (SEMANTICS 7.1)."""
-    with Harness(window_job(**said), tmp_path) as h:
+    with Harness(window_job(**options), tmp_path) as h:
         out = h.batch({"rows": TWELVE})["out_w"] + h.batch({"rows": [row("z", 90)]})["out_w"]
     assert starts(out) == SIX
 
@@ -89,8 +89,8 @@ def test_event_time_may_be_another_than_the_rows(tmp_path: Path) -> None:
     def hours(rows: pa.Table, state: pa.Table, info: Any) -> Made:
         return pa.table({"k": rows["k"], "hour": pa.array([v * 10 for v in rows["v"].to_pylist()])}), state
 
-    said = {"output": "k string, hour long", "event_time": "timestamp_seconds(hour)"}
-    with Harness(window_job(hours, **said), tmp_path) as h:
+    options = {"output": "k string, hour long", "event_time": "timestamp_seconds(hour)"}
+    with Harness(window_job(hours, **options), tmp_path) as h:
         h.batch({"rows": [row("a", 1, 0), row("a", 1, 1), row("a", 1, 1)]})
         assert starts(h.batch({"rows": [row("a", 40, 100)]})["out_w"]) == [("a", 0.0, 1), ("a", 10.0, 2)]
 
@@ -124,9 +124,9 @@ def test_event_time_that_nobody_names_is_refused_at_the_line(behind: str) -> Non
 def test_same_rows_behind_an_unnamed_time_is_refused_as_well() -> None:
     """same_rows passes on what came in, and that is nothing (SEMANTICS 7.1)."""
     job = Job("arrow")
-    said = {"state": "n long", "output": COLUMNS, "unbounded": True}
-    one = keyed(job).map_with_state_arrow("one", passing, **said)
-    counted(one.key_by("k").map_with_state_arrow("two", passing, same_rows=True, **said))
+    options = {"state": "n long", "output": COLUMNS, "unbounded": True}
+    first = keyed(job).map_with_state_arrow("one", passing, **options)
+    counted(first.key_by("k").map_with_state_arrow("two", passing, same_rows=True, **options))
     with pytest.raises(NoEventTime, match="'one'"):
         job.graph()
 
@@ -139,13 +139,13 @@ def test_both_answers_are_one_too_many() -> None:
 
 def test_an_event_time_that_is_no_timestamp_is_refused(tmp_path: Path) -> None:
     """The expression is analysed before anything runs, also where no step reads it (SEMANTICS 7.1)."""
-    for said in ("v", "nothing_like_it"):
+    for expression in ("v", "nothing_like_it"):
         job = Job("arrow")
         step = keyed(job).map_with_state_arrow(
-            "step", passing, state="n long", output=COLUMNS, event_time=said, unbounded=True
+            "step", passing, state="n long", output=COLUMNS, event_time=expression, unbounded=True
         )
         step.write("out", MemorySink())
-        with pytest.raises(BadExpression, match=said), Harness(job, tmp_path / said):
+        with pytest.raises(BadExpression, match=expression), Harness(job, tmp_path / expression):
             pass
 
 
@@ -170,32 +170,32 @@ def untimed(rows: pa.Table, state: pa.Table, info: Any) -> Made:
 
 @pytest.mark.sample(2)
 @pytest.mark.remedy("PEN-OPR-021")
-@pytest.mark.parametrize("said", ["t", "t + INTERVAL 0 SECONDS"])
+@pytest.mark.parametrize("expression", ["t", "t + INTERVAL 0 SECONDS"])
 @pytest.mark.parametrize("remedy", ["given a time", "filtered behind the step", "quarantine"])
 def test_a_row_without_event_time_is_told_where_it_is_read_and_each_remedy_works(
-    tmp_path: Path, said: str, remedy: str
+    tmp_path: Path, expression: str, remedy: str
 ) -> None:
     """A null where event_time= looks is named, with step, column and row (SEMANTICS 2.9, 7.1)."""
-    more = {"on_error": OnError.QUARANTINE} if remedy == "quarantine" and said != "t" else {}
-    job = window_job(untimed, event_time=said, **more)
+    more = {"on_error": OnError.QUARANTINE} if remedy == "quarantine" and expression != "t" else {}
+    job = window_job(untimed, event_time=expression, **more)
     if more:
         job.quarantine("step").write("aside", MemorySink())
     with Harness(job, tmp_path) as h:
         with pytest.raises(EventTimeMissing) as met:
             h.batch({"rows": [row("a", 1), row("a", 3, 0)]})
         assert "step 'step' emitted rows without event time, 1 of 2" in met.value.what
-        assert f"event_time={said!r} is null in " in met.value.what
+        assert f"event_time={expression!r} is null in " in met.value.what
         assert '"k": "a"' in met.value.what
         if remedy == "given a time":
-            other = window_job(passing, event_time=said)
-        elif remedy == "filtered behind the step" or said != "t":
+            other = window_job(passing, event_time=expression)
+        elif remedy == "filtered behind the step" or expression != "t":
             other = Job("arrow", partitions=2)
             step = keyed(other).map_with_state_arrow(
-                "step", untimed, state="n long", output=COLUMNS, unbounded=True, event_time=said
+                "step", untimed, state="n long", output=COLUMNS, unbounded=True, event_time=expression
             )
             counted(step.filter("v > 0"))
         else:
-            other = window_job(untimed, event_time=said, on_error=OnError.QUARANTINE)
+            other = window_job(untimed, event_time=expression, on_error=OnError.QUARANTINE)
             other.quarantine("step").write("aside", MemorySink())
         h.restart(other)
         h.batch({"rows": [row("z", 90)]})
@@ -206,11 +206,11 @@ def test_a_row_without_event_time_is_told_where_it_is_read_and_each_remedy_works
             == {
                 "given a time": [("a", 0.0, 2)],
                 "filtered behind the step": [("a", 0.0, 1)],
-                "quarantine": [] if said == "t" else [("a", 0.0, 1)],
+                "quarantine": [] if expression == "t" else [("a", 0.0, 1)],
             }[remedy]
         )
         assert starts(out["out_w"])[-1:] == [("z", 90.0, 1)]
-        if remedy == "quarantine" and said == "t":
+        if remedy == "quarantine" and expression == "t":
             assert [(r["k"], r["v"], r["_error"][:11]) for r in out["aside"]] == [
                 ("a", 1, "step 'step'"),
                 ("a", 0, "step 'step'"),

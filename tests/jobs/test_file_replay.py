@@ -51,9 +51,9 @@ def test_rows_come_in_the_order_of_an_expression(path: Path, tmp_path: Path) -> 
     """FileReplay: order_by is a column or Spark SQL; nulls last; a bad record is quarantined with its text."""
     job = job_of(path, order_by="make_timestamp(year(day), month(day), day(day), hour, 0, 0)", rows_per_batch=2)
     with Harness(job, tmp_path / "checkpoints") as h:
-        found = h.run()
-        assert [row["v"] for row in found["out"]] == [5, 2, 1, 4]
-        (bad,) = found["bad"]
+        output = h.run()
+        assert [row["v"] for row in output["out"]] == [5, 2, 1, 4]
+        (bad,) = output["bad"]
         assert bad["_reason"] == "record 3 of the file: column 'hour': 'x' does not fit int"
         assert '"x"' in bad["_raw"]
         assert h.commit().batch == 2, "five rows, two a batch"
@@ -138,9 +138,9 @@ def test_a_position_that_was_counted_by_older_rules_is_refused_and_each_remedy_w
             h.restart()
             assert h.commit().sources["rows"].position["row"] == 3
         h.restore(empty=True, job=job)
-        found = h.run()
-        assert [row["v"] for row in found["out"]] == [1, 3, 4, 5]
-        assert [row["_reason"] for row in found["bad"]] == [
+        output = h.run()
+        assert [row["v"] for row in output["out"]] == [1, 3, 4, 5]
+        assert [row["_reason"] for row in output["bad"]] == [
             "record 2 of the file: column 'w': '1e300' does not fit float"
         ]
 

@@ -37,8 +37,8 @@ def followed(topic: Topic | FramedTopic, root: Path) -> list[Any]:
                 h.restart()
             if turn != 2:
                 topic.held = {name: n + 7 for name, n in topic.held.items()}
-            found = h.batch()
-            rows = {name: sorted(plain(shown)) for name, shown in found.items()}
+            output = h.batch()
+            rows = {name: sorted(plain(shown)) for name, shown in output.items()}
             commit = h.commit()
             seen.append((rows, commit.accounting, commit.sources["topic"].position, commit.watermarks_out))
     return seen

@@ -42,11 +42,11 @@ class ByTable(Opened):
     """Vectorised; it is told once more."""
 
     def __call__(self, rows, state, info):
-        said = [(info.batch, info.time, info.watermark, info.epoch)] * info.keys.num_rows
-        assert set(said) == {(self.info.batch, self.info.time, self.info.watermark, self.info.epoch)}
-        out = info.keys.append_column("batch", pa.array([one[0] for one in said], pa.int64()))
-        return out.append_column("epoch", pa.array([one[3] for one in said], pa.int64())), pa.table(
-            {"n": [1] * len(said)}
+        infos = [(info.batch, info.time, info.watermark, info.epoch)] * info.keys.num_rows
+        assert set(infos) == {(self.info.batch, self.info.time, self.info.watermark, self.info.epoch)}
+        out = info.keys.append_column("batch", pa.array([info[0] for info in infos], pa.int64()))
+        return out.append_column("epoch", pa.array([info[3] for info in infos], pa.int64())), pa.table(
+            {"n": [1] * len(infos)}
         )
 
 
@@ -69,14 +69,14 @@ def test_every_form_is_opened_and_told_batch_and_epoch(tmp_path: Path) -> None:
         "by_key", MemorySink()
     )
 
-    def told(h: Harness) -> list[tuple[int, int]]:
+    def batch_and_epoch(h: Harness) -> list[tuple[int, int]]:
         rows = h.batch({"fed": [{"k": "a", "v": 1}]})
-        assert [one["k"] for sink in ("by_row", "by_table", "by_key") for one in rows[sink]] == ["a"] * 3
-        return [(one["batch"], one["epoch"]) for sink in rows for one in rows[sink]]
+        assert [row["k"] for sink in ("by_row", "by_table", "by_key") for row in rows[sink]] == ["a"] * 3
+        return [(row["batch"], row["epoch"]) for sink in rows for row in rows[sink]]
 
     with Harness(job, tmp_path) as h:
-        assert told(h) == [(0, h.commit().epoch)] * 3
+        assert batch_and_epoch(h) == [(0, h.commit().epoch)] * 3
         before = h.commit().epoch
         h.restart()
-        assert told(h) == [(1, h.commit().epoch)] * 3
+        assert batch_and_epoch(h) == [(1, h.commit().epoch)] * 3
         assert h.commit().epoch > before

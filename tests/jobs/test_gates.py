@@ -68,11 +68,11 @@ def test_rows_that_fail_go_where_the_policy_says(tmp_path: Path) -> None:
     policies = {p.value: p for p in (OnFail.WARN, OnFail.DROP, OnFail.QUARANTINE, OnFail.HOLD)}
     with Harness(gated_job(**policies), tmp_path) as h:
         shown = feed(h)
-    found: dict[str, Counter[str]] = defaultdict(Counter)
+    counts_of: dict[str, Counter[str]] = defaultdict(Counter)
     verdicts: dict[str, list[str]] = defaultdict(list)
     for kept in commits(tmp_path):
         for name, counts in kept.accounting.items():
-            found[name].update(counts)
+            counts_of[name].update(counts)
         for verdict in kept.verdicts:
             verdicts[str(verdict["check"])].append(str(verdict["status"]))
     both = sorted([*BAD, *GOOD])
@@ -81,11 +81,13 @@ def test_rows_that_fail_go_where_the_policy_says(tmp_path: Path) -> None:
     assert shown["drop_out"] == without
     assert shown["quarantine_out"] == without
     assert shown["hold_out"] == GOOD
-    assert +found["check:warn"] == {"in": 4, "published": 4}
-    assert +found["check:drop"] == {"in": 4, "published": 3, "dropped": 1}
-    assert +found["check:quarantine"] == {"in": 4, "published": 3, "quarantined": 1}
-    assert +found["check:hold"] == {"in": 4, "published": 2, "held": 2}
-    assert {name: sorted(said) for name, said in verdicts.items()} == {name: ["failed", "passed"] for name in policies}
+    assert +counts_of["check:warn"] == {"in": 4, "published": 4}
+    assert +counts_of["check:drop"] == {"in": 4, "published": 3, "dropped": 1}
+    assert +counts_of["check:quarantine"] == {"in": 4, "published": 3, "quarantined": 1}
+    assert +counts_of["check:hold"] == {"in": 4, "published": 2, "held": 2}
+    assert {name: sorted(statuses) for name, statuses in verdicts.items()} == {
+        name: ["failed", "passed"] for name in policies
+    }
 
 
 def test_a_row_in_quarantine_says_why_and_since_when(tmp_path: Path) -> None:
@@ -182,20 +184,20 @@ def test_a_batch_without_rows_is_not_judged(tmp_path: Path) -> None:
     with Harness(job, tmp_path) as h:
         h.batch({"orders": [order("a", 1)]})
         h.batch(watermark=10)
-    said = [[(v["check"], v["status"]) for v in commit.verdicts] for commit in commits(tmp_path)]
-    assert said[0] == [("rows", "passed")]
-    assert sorted(said[-1]) == [("rows", "empty"), ("windows", "passed")]
+    verdicts = [[(v["check"], v["status"]) for v in commit.verdicts] for commit in commits(tmp_path)]
+    assert verdicts[0] == [("rows", "passed")]
+    assert sorted(verdicts[-1]) == [("rows", "empty"), ("windows", "passed")]
 
 
 def test_windows_of_two_steps_are_not_judged_as_one(tmp_path: Path) -> None:
     """They may end at the same time and are different units; refused at the line of the check."""
     job = Job("gated", partitions=1)
     orders = job.source("orders", MemorySource(ORDERS), event_time="t", max_out_of_order=seconds(0))
-    one, two = (
+    short, two = (
         orders.window(name, Tumbling(seconds(size)).drop_late()).aggregate(total=agg.sum("v"))
         for name, size in (("one", 5), ("two", 10))
     )
-    one.union(two).check("gate", suite=FEW, on_fail=OnFail.STOP).write("out", MemorySink())
+    short.union(two).check("gate", suite=FEW, on_fail=OnFail.STOP).write("out", MemorySink())
     with pytest.raises(JobError, match=r"windows of several steps.*test_gates.py"), Harness(job, tmp_path):
         pass
 
@@ -218,8 +220,8 @@ def test_each_check_judges_by_its_own_rules(tmp_path: Path, *, windowed: bool) -
     with Harness(job, tmp_path) as h:
         h.batch({"orders": [order("a", 1, 5), order("b", 1, 50), order(None, 1, 500)]})
         h.batch(watermark=10)
-        found = {name: sorted(row["v"] for row in shown) for name, shown in h.output().items()}
-    assert found == {"strict_out": [5], "lax_out": [5, 50], "named_out": [5, 50]}
+        values = {name: sorted(row["v"] for row in shown) for name, shown in h.output().items()}
+    assert values == {"strict_out": [5], "lax_out": [5, 50], "named_out": [5, 50]}
 
 
 def commits(root: Path) -> list[Commit]:

@@ -43,11 +43,11 @@ def test_a_run_over_a_source_that_grows_ends_at_what_was_there(tmp_path: Path, h
     topic = Topic({"a": 11, "b": 4}, growth=3)
     bounded = DriverSettings(stop_at_end=how == "available now", drain=how == "drain", limit=lambda: ReadLimit(rows=4))
     with Harness(counting(topic), tmp_path, settings=bounded) as h:
-        found = h.run()
+        output = h.run()
         assert h.commit().sources["topic"].position == {"a": 14, "b": 7}
-    assert sorted(plain(found["copy"])) == [("a", n) for n in range(14)] + [("b", n) for n in range(7)]
+    assert sorted(plain(output["copy"])) == [("a", n) for n in range(14)] + [("b", n) for n in range(7)]
     closed = [("a", 0.0, 10), ("a", 10.0, 4), ("b", 0.0, 7)] if how == "drain" else []
-    assert counts(found["counts"]) == closed
+    assert counts(output["counts"]) == closed
 
 
 def test_an_outage_makes_no_partition_idle(tmp_path: Path) -> None:
@@ -61,9 +61,9 @@ def test_an_outage_makes_no_partition_idle(tmp_path: Path) -> None:
         topic.held["b"] = 5
         assert h.batch(at=3_601)["late"] == []
         topic.held["a"] = 3_601
-        found = h.batch(at=3_635)
+        output = h.batch(at=3_635)
         assert h.commit().sources["topic"].partitions["b"].idle, "with a driver that reads, thirty seconds are enough"
-        assert ("b", 0.0, 5) in counts(found["counts"])
+        assert ("b", 0.0, 5) in counts(output["counts"])
 
 
 def test_a_partition_that_a_limit_holds_back_is_not_idle(tmp_path: Path) -> None:
@@ -82,9 +82,9 @@ class OneAtATime(Topic):
 
     def backlog(self, after: Any) -> dict[str, Waiting]:
         """Return four rows to read in one partition, and none in the others."""
-        found = super().backlog(after)
-        turn = next((p for p, waiting in found.items() if waiting.rows), None)
-        return {p: Waiting.of_rows(w.next, w.latest, at_most=4 if p == turn else 0) for p, w in found.items()}
+        waiting_rows = super().backlog(after)
+        turn = next((p for p, waiting in waiting_rows.items() if waiting.rows), None)
+        return {p: Waiting.of_rows(w.next, w.latest, at_most=4 if p == turn else 0) for p, w in waiting_rows.items()}
 
 
 def test_a_partition_that_is_deleted_stops_holding_windows_open(tmp_path: Path) -> None:
@@ -96,6 +96,6 @@ def test_a_partition_that_is_deleted_stops_holding_windows_open(tmp_path: Path) 
         with capture_logs() as events:
             assert counts(h.batch()["counts"]) == [("a", 0.0, 10), ("a", 10.0, 10), ("b", 0.0, 3)]
             h.batch()
-        told = [e for e in events if e["event"] == "source.partition_gone"]
-        assert [(e["source"], e["partition"], e["log_level"]) for e in told] == [("topic", "b", "warning")]
+        gone = [e for e in events if e["event"] == "source.partition_gone"]
+        assert [(e["source"], e["partition"], e["log_level"]) for e in gone] == [("topic", "b", "warning")]
         assert {n: p.gone for n, p in h.commit().sources["topic"].partitions.items()} == {"a": False, "b": True}

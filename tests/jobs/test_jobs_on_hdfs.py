@@ -68,7 +68,7 @@ def test_10_3_the_table_on_hdfs_is_the_state_and_old_versions_go(tmp_path: Path)
             (name,) = pa.table(DeltaTable(copy).get_add_actions())["path"].to_pylist()
         rows = pq.read_table((table / name).fetch()).to_pylist()
         assert data.sorted_rows(rows) == states[-1]
-        snapshot = min(kept, key=lambda one: one.commit.batch)
+        snapshot = min(kept, key=lambda version: version.commit.batch)
         h.restore(snapshot=str(snapshot.version))
         assert snapshot.commit.batch < 6
         assert data.sorted_rows(h.state("step")) == states[snapshot.commit.batch]

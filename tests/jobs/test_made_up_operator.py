@@ -384,7 +384,7 @@ def test_streams_that_cannot_meet_are_refused() -> None:
 
 def test_explain_has_the_words_of_the_spec() -> None:
     """What the graph knows of an operator is what its spec says."""
-    said = {text for section in explain_graph(pairs_job(2).graph()) for row in section.rows for text in row}
-    assert "pairs pairs: v of both, by k and id, 2 state partitions" in said
-    assert "source:lefts -> rows of pairs" in said
-    assert "source:rights -> rows of pairs" in said
+    texts = {text for section in explain_graph(pairs_job(2).graph()) for row in section.rows for text in row}
+    assert "pairs pairs: v of both, by k and id, 2 state partitions" in texts
+    assert "source:lefts -> rows of pairs" in texts
+    assert "source:rights -> rows of pairs" in texts

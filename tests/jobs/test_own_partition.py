@@ -22,8 +22,8 @@ def heard(time, key, row, state):
 
     text = TaskContext.get().getLocalProperty(batch_context.PROPERTY)
     state.update(n=state.get_or({"n": 0})["n"] + 1)
-    told = len(text) + batch_context.current_batch().refs_length
-    return {"k": key, "n": state.get()["n"], "told": told, "refs": text.count('"checksum"')}
+    size = len(text) + batch_context.current_batch().refs_length
+    return {"k": key, "n": state.get()["n"], "told": size, "refs": text.count('"checksum"')}
 
 
 def job_of(partitions: int) -> Job:
@@ -31,8 +31,8 @@ def job_of(partitions: int) -> Job:
     job = Job("hearing", partitions=partitions)
     keyed = job.source("rows", MemorySource(schema="k long")).key_by("k")
     output = "k long, n long, told long, refs long"
-    said = keyed.map_with_state("step", heard, state="n long", output=output, unbounded=True)
-    said.write("out", MemorySink())
+    heard_rows = keyed.map_with_state("step", heard, state="n long", output=output, unbounded=True)
+    heard_rows.write("out", MemorySink())
     return job
 
 
@@ -56,11 +56,11 @@ def test_what_a_killed_driver_has_told_is_swept(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(batch_context, "_MOST_TOLD", 0)
     remove = LocalFolder.remove
     monkeypatch.setattr(LocalFolder, "remove", lambda file: None if file.name.endswith(".refs") else remove(file))
-    told = tmp_path / "hearing" / "staged" / "_told"
+    files = tmp_path / "hearing" / "staged" / "_told"
     with Harness(job_of(2), tmp_path) as h:
         for _ in range(7):
             h.batch({"rows": ROWS[:9]})
-        assert len(list(told.iterdir())) == 6  # the first batch had no state to tell of
+        assert len(list(files.iterdir())) == 6  # the first batch had no state to tell of
         monkeypatch.undo()
         h.batch({"rows": ROWS[:9]})
-        assert not list(told.iterdir())
+        assert not list(files.iterdir())

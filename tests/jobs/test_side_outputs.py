@@ -142,10 +142,10 @@ def test_only_what_keeps_state_has_snapshots():
 
 def failing(form: str, fn, **more: Any) -> Job:
     job = Job("failing", partitions=2)
-    said = {"state": "n long", "on_error": OnError.QUARANTINE, **more}
+    options = {"state": "n long", "on_error": OnError.QUARANTINE, **more}
     if form != "update_state_by_key":
-        said = {"output": "k string, n long", "timeout": idle(seconds(10)), **said}
-    getattr(source(job).key_by("k"), form)("step", fn, **said).write("out", MemorySink())
+        options = {"output": "k string, n long", "timeout": idle(seconds(10)), **options}
+    getattr(source(job).key_by("k"), form)("step", fn, **options).write("out", MemorySink())
     job.quarantine("step").write("aside", MemorySink())
     return job
 

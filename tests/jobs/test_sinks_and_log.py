@@ -131,8 +131,8 @@ def test_a_start_finds_that_a_table_has_lost_batches_and_they_are_given_again(wo
     with world.running(5) as h:
         pass
     world.set_back(3)
-    said = r"shows batch 1 .* has shown batch 4; missing: 2 \(1 rows, whose files are there\), 3 .*, 4 "
-    with pytest.raises(SinkBehind, match=said) as caught, world.running():
+    message = r"shows batch 1 .* has shown batch 4; missing: 2 \(1 rows, whose files are there\), 3 .*, 4 "
+    with pytest.raises(SinkBehind, match=message) as caught, world.running():
         pass
     assert (caught.value.exit_code, caught.value.where, world.shown()) == (78, str(world.table), [0, 1])
     assert [commit.batch for commit in redo(*world.at_rest(), ME, anybody_may).missing] == [2, 3, 4]
@@ -235,7 +235,7 @@ def test_what_cannot_be_given_again_is_skipped_with_a_count(world):
         redo(*world.at_rest(), ME, anybody_may)
     assert world.shown() == [0, 1], "nothing is published behind a gap"
     skip(*world.at_rest(), ME, anybody_may)
-    assert [(one.sink, one.batches, one.rows) for one in world.skips()] == [("out", [2, 3], 2)]
+    assert [(skip.sink, skip.batches, skip.rows) for skip in world.skips()] == [("out", [2, 3], 2)]
     with world.running(1):
         pass
     with world.running():
@@ -299,8 +299,8 @@ def test_a_checkpoint_from_a_backup_is_refused_while_the_table_is_ahead(world):
         pass
     here.rename(newer)
     shutil.copytree(backup, here)
-    said = "out shows batch 3 of this checkpoint, and its log ends before batch 2 is committed"
-    with pytest.raises(SinkAhead, match=said) as caught, world.running(1):
+    message = "out shows batch 3 of this checkpoint, and its log ends before batch 2 is committed"
+    with pytest.raises(SinkAhead, match=message) as caught, world.running(1):
         pass
     assert (caught.value.exit_code, "restore the newer checkpoint" in str(caught.value)) == (78, True)
     assert world.shown() == [0, 0, 1, 1]
@@ -359,7 +359,7 @@ def test_a_sink_whose_table_was_changed_can_write_to_a_new_one(world):
         h.restart(make_job(Delta(world.table)))
         h.batch({"orders": [order("a", 3, 2)]})
     assert world.shown() == [2]
-    assert [(one.batches, one.rows) for one in world.skips()] == [([1], 1)]
+    assert [(skip.batches, skip.rows) for skip in world.skips()] == [([1], 1)]
 
 
 def test_a_sink_that_cannot_tell_gets_the_last_batch_once_where_the_job_was_stopped(tmp_path):
@@ -399,8 +399,8 @@ def test_a_batch_that_a_sink_cannot_hold_does_not_stop_the_job_for_ever(tmp_path
         h.batch({"orders": [order("a", 3, 2)]})
         h.restart()
     assert sink.batches == [0, 2]
-    found = [entry for _, entry in log.entries_back(log.find_tail()) if isinstance(entry, Skip)]
-    assert [(one.batches, one.rows) for one in found] == [([1], 2)]
+    skips = [entry for _, entry in log.entries_back(log.find_tail()) if isinstance(entry, Skip)]
+    assert [(skip.batches, skip.rows) for skip in skips] == [([1], 2)]
 
 
 @pytest.mark.sample(1)
@@ -414,9 +414,9 @@ def test_a_row_that_a_table_refuses_fails_the_batch_before_the_commit(world, rul
     if rule == "check":
         DeltaTable(str(world.table)).alter.add_constraint({"small": "v < 100"})
     bad = order("a", 2, 500 if rule == "check" else None)
-    said = r"constraint 'small', v < 100: {'user': 'a', 'v': 500}" if rule == "check" else "column 'v' is NOT NULL: "
+    message = r"constraint 'small', v < 100: {'user': 'a', 'v': 500}" if rule == "check" else "column 'v' is NOT NULL: "
     with world.running(1) as h:
-        with pytest.raises(SinkValueRefused, match=said) as caught:
+        with pytest.raises(SinkValueRefused, match=message) as caught:
             h.batch({"orders": [bad, order("b", 2, 1)]})
         assert (caught.value.exit_code, h.commit().batch, world.shown()) == (78, 0, [0])
         if rule == "check":

@@ -47,8 +47,8 @@ def job_of(fn, *, form="map_with_state", state="n long", output="k string, n lon
         rows = job.source("rows", MemorySource(schema=SCHEMA), event_time="t", max_out_of_order=seconds(0))
     else:
         rows = job.source("rows", MemorySource(schema=SCHEMA))
-    said = {"state": state, **more} if form == "update_state_by_key" else {"state": state, "output": output, **more}
-    getattr(rows.key_by("k"), form)("step", fn, **said).write("out", MemorySink())
+    options = {"state": state, **more} if form == "update_state_by_key" else {"state": state, "output": output, **more}
+    getattr(rows.key_by("k"), form)("step", fn, **options).write("out", MemorySink())
     return job
 
 
@@ -250,10 +250,10 @@ WRONG = {
 @pytest.mark.parametrize("what", WRONG)
 def test_a_function_that_does_wrong_is_named_with_line_and_key(tmp_path, what):
     """Nothing of the batch is committed, and the same batch is run again."""
-    fn, kind, said = WRONG[what]
+    fn, kind, message = WRONG[what]
     with pytest.raises(kind) as raised, Harness(job_of(fn, unbounded=True), tmp_path) as h:
         h.batch({"rows": [row("a", 1)]})
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     if kind is UserFunctionError:
         assert "test_state_functions_in_jobs.py:" in str(raised.value)
 
@@ -393,11 +393,11 @@ UNFIT = {
 @pytest.mark.parametrize("what", UNFIT)
 def test_a_step_that_cannot_be_is_refused_when_it_is_built(tmp_path, what):
     """With the user's line, before there is a checkpoint."""
-    more, kind, said = UNFIT[what]
+    more, kind, message = UNFIT[what]
     bound = {} if "timeout" in more or more.get("form") == "update_state_by_key" else {"unbounded": True}
     with pytest.raises(kind) as raised, Harness(job_of(count, **bound, **more), tmp_path / "root"):
         pass
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     assert "test_state_functions_in_jobs.py:" in str(raised.value.where)
     assert not (tmp_path / "root" / "stateful" / "log").exists()
 
@@ -417,18 +417,18 @@ CHANGED = {
 
 def remember(time, key, row, state):
     """Keep the row's value in `n`, whatever else the state has."""
-    found = state.get_or(None)
+    kept = state.get_or(None)
     state.update(n=row["v"])
-    return {"k": key, "n": -1 if found is None else found["n"]}
+    return {"k": key, "n": -1 if kept is None else kept["n"]}
 
 
 @pytest.mark.parametrize("what", CHANGED)
 def test_state_that_does_not_fit_its_columns_any_more_is_refused_with_the_difference(tmp_path, what):
     """Before anything is written; the code of before goes on."""
-    ddl, said = CHANGED[what]
+    ddl, message = CHANGED[what]
     with Harness(job_of(remember, unbounded=True, state="n int"), tmp_path) as h:
         h.batch({"rows": [row("a", 1, 5), row("b", 1, 6)]})
-        with pytest.raises(StepsChanged, match=said):
+        with pytest.raises(StepsChanged, match=message):
             h.restart(job_of(remember, unbounded=True, state=ddl))
         h.restart(job_of(remember, unbounded=True, state="n int"))
         assert plain(h.batch({"rows": [row("a", 2, 7)]})["out"], "k", "n") == [("a", 5)]
@@ -522,10 +522,10 @@ def chain(source, *, chained: bool) -> Job:
     before = rows
     if chained:
         before = rows.key_by("k").window("first", Tumbling(seconds(10)).drop_late()).aggregate(total=agg.sum("v"))
-    told = before.key_by("k").map_with_state(
+    ended = before.key_by("k").map_with_state(
         "ends", deadlines, state="n long", output="k string, v long", timeout=event_time()
     )
-    sums = told.key_by("k").window("last", Tumbling(seconds(10)).drop_late()).aggregate(total=agg.sum("v"))
+    sums = ended.key_by("k").window("last", Tumbling(seconds(10)).drop_late()).aggregate(total=agg.sum("v"))
     sums.write("out", MemorySink())
     return job
 
@@ -577,6 +577,6 @@ def test_names_of_the_users_columns_are_free(tmp_path):
 def test_the_line_of_an_error_is_that_of_the_function(tmp_path):
     """Not that of a library in which it came up."""
     job = job_of(lambda t, k, r, s: json.loads("{"), unbounded=True)
-    said = r"JSONDecodeError: .* \(key 'a'\) in .*test_state_functions_in_jobs.py:\d+"
-    with pytest.raises(UserFunctionError, match=said), Harness(job, tmp_path) as h:
+    message = r"JSONDecodeError: .* \(key 'a'\) in .*test_state_functions_in_jobs.py:\d+"
+    with pytest.raises(UserFunctionError, match=message), Harness(job, tmp_path) as h:
         h.batch({"rows": [row("a", 1)]})

@@ -78,7 +78,7 @@ def test_a_diff_says_so_too(tmp_path: Path, form: str) -> None:
         h.batch({"rows": [row("a", 11)]}, at=1)
     folder = tmp_path / "forms"
     engine = SparkEngine(make_job(form).graph(), session_of_tests(), folder=folder, suites={})
-    (step,) = [one for one in engine.compare(recover(Log(LocalStore(folder)))) if one.name == "step"]
+    (step,) = [finding for finding in engine.compare(recover(Log(LocalStore(folder)))) if finding.name == "step"]
     assert isinstance(step.refusal, StepsChanged)
     assert any("timers wait" in clause for clause in step.says)
 

@@ -38,8 +38,8 @@ def far_job(path: Path, form: str, *, key: str = "k", aside: bool = False) -> Jo
     rows = job.source("rows", FileReplay(path, order_by="id", rows_per_batch=3)).key_by(key)
     more: dict[str, Any] = {"on_error": OnError.QUARANTINE} if aside else {}
     if form == "map_with_state":
-        said = {"output": "k timestamp, n long" if key == "t" else "k string, n long", "unbounded": True}
-        made = rows.map_with_state("step", counted, state="n long", **said, **more)
+        options = {"output": "k timestamp, n long" if key == "t" else "k string, n long", "unbounded": True}
+        made = rows.map_with_state("step", counted, state="n long", **options, **more)
     else:
         made = rows.update_state_by_key("step", summed, value="t", state="n long", touched_only=True, **more)
     made.select("n").write("out", MemorySink())
@@ -120,8 +120,8 @@ def wrong_job(what: str, *, aside: bool) -> Job:
     if form == "update_state_by_key":
         made = keyed.update_state_by_key("step", fn, value="v", state="n long", touched_only=True, **more)
     else:
-        said = {"state": "n long", "output": "k string, n long", "unbounded": True}
-        made = getattr(keyed, form)("step", fn, **said, **more)
+        options = {"state": "n long", "output": "k string, n long", "unbounded": True}
+        made = getattr(keyed, form)("step", fn, **options, **more)
     made.write("out", MemorySink())
     if aside:
         job.quarantine("step").write("aside", MemorySink())

@@ -23,8 +23,8 @@ def test_a_window_closes_when_the_watermark_reaches_its_end(tmp_path: Path) -> N
     with Harness(windowed_job(Tumbling(seconds(10)).drop_late(), bound=seconds(5)), tmp_path) as h:
         assert h.batch({"orders": [order("a", 1, 2), order("b", 9.5, 3)]}) == {"out": []}
         assert h.batch({"orders": [order("a", 14.9)]}) == {"out": []}
-        found = h.batch({"orders": [order("a", 15)]})
-        assert plain(found["out"]) == [("a", 0.0, 10.0, 1, 2), ("b", 0.0, 10.0, 1, 3)]
+        output = h.batch({"orders": [order("a", 15)]})
+        assert plain(output["out"]) == [("a", 0.0, 10.0, 1, 2), ("b", 0.0, 10.0, 1, 3)]
         assert h.commit().batch == 3, "the third batch of rows, then one without rows that closes"
 
 
@@ -33,8 +33,8 @@ def test_without_follow_only_the_asked_batch_runs(tmp_path: Path) -> None:
     with Harness(windowed_job(Tumbling(seconds(10)).drop_late()), tmp_path) as h:
         assert h.batch({"orders": [order("a", 25)]}, follow=False) == {"out": []}
         h.batch({"orders": [order("a", 47)]}, follow=False)
-        found = h.batch({"orders": [order("a", 48)]}, follow=False)
-        assert plain(found["out"]) == [("a", 20.0, 30.0, 1, 1)]
+        output = h.batch({"orders": [order("a", 48)]}, follow=False)
+        assert plain(output["out"]) == [("a", 20.0, 30.0, 1, 1)]
 
 
 def test_late_rows_are_handed_over_and_partly_late_ones_counted(tmp_path: Path) -> None:
@@ -42,11 +42,11 @@ def test_late_rows_are_handed_over_and_partly_late_ones_counted(tmp_path: Path) 
     spec = Sliding(seconds(10), every=seconds(5)).late_to("late")
     with Harness(windowed_job(spec), tmp_path) as h:
         h.batch({"orders": [order("a", 1), order("a", 12)]})
-        found = h.batch({"orders": [order("b", 1, 7), order("c", 6, 8)]})
+        output = h.batch({"orders": [order("b", 1, 7), order("c", 6, 8)]})
         assert plain(h.late("late")) == [("b", 1.0, 7, 1.0, 12.0, "w")]
         counts = h.commit().accounting["window:w"]
         assert counts == {"rows": 2, "counted": 1, "late": 1, "partly_late": 1, "in_no_window": 0, "merged": 1}
-        assert found == {"out": []}
+        assert output == {"out": []}
         closed = h.batch(watermark=15)
         assert plain(closed["out"]) == [("a", 5.0, 15.0, 1, 1), ("c", 5.0, 15.0, 1, 8)]
 
@@ -64,22 +64,22 @@ def test_windows_start_before_1970_and_at_an_offset(tmp_path: Path) -> None:
     """SEMANTICS 3: starts are congruent to the offset, negative ones included."""
     spec = Sliding(seconds(4), every=seconds(3), offset=seconds(1)).drop_late()
     with Harness(windowed_job(spec), tmp_path) as h:
-        found = h.batch({"orders": [order("a", -1), order("a", 1.5), order("z", 100)]})
-        assert plain(found["out"]) == [("a", -2.0, 2.0, 2, 2), ("a", 1.0, 5.0, 1, 1)]
+        output = h.batch({"orders": [order("a", -1), order("a", 1.5), order("z", 100)]})
+        assert plain(output["out"]) == [("a", -2.0, 2.0, 2, 2), ("a", 1.0, 5.0, 1, 1)]
 
 
 def test_rows_between_windows_are_in_none(tmp_path: Path) -> None:
     """SEMANTICS 3, 2.10: with every > size, rows in the gaps count as in no window."""
     with Harness(windowed_job(Sliding(seconds(2), every=seconds(5)).drop_late()), tmp_path) as h:
-        found = h.batch({"orders": [order("a", 1), order("a", 3), order("z", 30)]})
-        assert plain(found["out"]) == [("a", 0.0, 2.0, 1, 1)]
+        output = h.batch({"orders": [order("a", 1), order("a", 3), order("z", 30)]})
+        assert plain(output["out"]) == [("a", 0.0, 2.0, 1, 1)]
 
 
 def test_null_keys_are_a_key_of_their_own(tmp_path: Path) -> None:
     """SEMANTICS 3.4."""
     with Harness(windowed_job(Tumbling(seconds(10)).drop_late()), tmp_path) as h:
-        found = h.batch({"orders": [order(None, 1), order("a", 2), order(None, 3, None), order("z", 30)]})
-        assert sorted(plain(found["out"]), key=str) == [("a", 0.0, 10.0, 1, 1), (None, 0.0, 10.0, 2, 1)]
+        output = h.batch({"orders": [order(None, 1), order("a", 2), order(None, 3, None), order("z", 30)]})
+        assert sorted(plain(output["out"]), key=str) == [("a", 0.0, 10.0, 1, 1), (None, 0.0, 10.0, 2, 1)]
 
 
 def test_a_partition_never_read_holds_the_watermark_until_it_is_idle(tmp_path: Path) -> None:
@@ -89,8 +89,8 @@ def test_a_partition_never_read_holds_the_watermark_until_it_is_idle(tmp_path: P
         assert h.batch({"orders": [[order("a", 1)], []]}) == {"out": []}
         assert h.batch({"orders": [[order("a", 55)], []]}, follow=False) == {"out": []}
         assert h.commit().watermarks_out == {"w": None}
-        found = h.batch({"orders": [[order("a", 56)], []]}, at=5)
-        assert plain(found["out"]) == [("a", 0.0, 10.0, 1, 1)]
+        output = h.batch({"orders": [[order("a", 56)], []]}, at=5)
+        assert plain(output["out"]) == [("a", 0.0, 10.0, 1, 1)]
 
 
 @pytest.mark.fault("F43", "F44")
@@ -103,8 +103,8 @@ def test_rows_without_or_with_impossible_event_time_go_to_quarantine(tmp_path: P
     orders.window("w", Tumbling(seconds(10)).drop_late()).aggregate(n=agg.count()).write("out", MemorySink())
     job.quarantine("orders").write("bad", MemorySink())
     with Harness(job, tmp_path) as h:
-        found = h.batch({"orders": [order("a", 1), order("b", None), order("c", 1000), {"user": "d", "x": 1}]})
-        assert [(r["_reason"], r["_position"]) for r in found["bad"]] == [
+        output = h.batch({"orders": [order("a", 1), order("b", None), order("c", 1000), {"user": "d", "x": 1}]})
+        assert [(r["_reason"], r["_position"]) for r in output["bad"]] == [
             ("null event time", 1),
             ("too far in the future", 2),
             ("unknown column 'x'", 3),
@@ -121,10 +121,10 @@ def test_filters_count_and_guard_the_expressions_behind_them(tmp_path: Path) -> 
     kept.write("plain", MemorySink())
     kept.window("w", Tumbling(seconds(10)).drop_late()).aggregate(n=agg.sum("i")).write("out", MemorySink())
     with Harness(job, tmp_path) as h:
-        found = h.batch(
+        output = h.batch(
             {"orders": [order("a", 1, 0), order("b", 2, 5), order("c", 3, 100), order("z", 11, None)]}, follow=False
         )
-        assert found["plain"] == [{"user": "b", "i": 2}]
+        assert output["plain"] == [{"user": "b", "i": 2}]
         counts = h.commit().accounting
         assert counts["filter:filter_1"] == {"rows": 4, "kept": 2, "filtered": 2}
         assert counts["filter:filter_2"] == {"rows": 2, "kept": 1, "filtered": 1}
@@ -136,15 +136,15 @@ def test_filters_count_and_guard_the_expressions_behind_them(tmp_path: Path) -> 
 def test_a_union_takes_the_earliest_watermark_of_its_sources(tmp_path: Path) -> None:
     """SEMANTICS 2.1: per step the minimum over the sources upstream of it."""
     job = Job("joined", partitions=1)
-    one = job.source("one", MemorySource(ORDERS), event_time="t", max_out_of_order=seconds(0))
+    first = job.source("one", MemorySource(ORDERS), event_time="t", max_out_of_order=seconds(0))
     two = job.source("two", MemorySource(ORDERS), event_time="t", max_out_of_order=seconds(0))
-    one.union(two).key_by("user").window("w", Tumbling(seconds(10)).drop_late()).aggregate(
+    first.union(two).key_by("user").window("w", Tumbling(seconds(10)).drop_late()).aggregate(
         n=agg.count(), first=agg.first("v"), last=agg.last("v")
     ).write("out", MemorySink())
     with Harness(job, tmp_path) as h:
         assert h.batch({"one": [order("a", 1, 1), order("a", 50, 2)], "two": [order("a", 1, 3)]}) == {"out": []}
-        found = h.batch({"two": [order("a", 1, 4), order("a", 12, 5)]})
-        assert plain(found["out"]) == [("a", 0.0, 10.0, 3, 1, 4)], "ties by arrival: batch, source, position (1.6)"
+        output = h.batch({"two": [order("a", 1, 4), order("a", 12, 5)]})
+        assert plain(output["out"]) == [("a", 0.0, 10.0, 3, 1, 4)], "ties by arrival: batch, source, position (1.6)"
 
 
 def test_a_chained_step_judges_by_the_watermark_before_and_closes_by_this_one(tmp_path: Path) -> None:
@@ -155,8 +155,8 @@ def test_a_chained_step_judges_by_the_watermark_before_and_closes_by_this_one(tm
     big = small.filter("n > 0").window("big", Tumbling(seconds(10)).drop_late())
     big.aggregate(windows=agg.count(), rows=agg.sum("n")).write("out", MemorySink())
     with Harness(job, tmp_path) as h:
-        found = h.batch({"orders": [order("a", 1), order("b", 2), order("a", 7), order("z", 20)]})
-        assert plain(found["out"]) == [(0.0, 10.0, 3, 3)]
+        output = h.batch({"orders": [order("a", 1), order("b", 2), order("a", 7), order("z", 20)]})
+        assert plain(output["out"]) == [(0.0, 10.0, 3, 3)]
         assert h.commit().accounting["window:big"]["late"] == 0
 
 
@@ -177,8 +177,8 @@ def test_rows_come_in_the_order_of_their_source_whichever_way_they_took(tmp_path
     window.aggregate(first=agg.first("v"), last=agg.last("v")).write("out", MemorySink())
     with Harness(job, tmp_path) as h:
         h.batch({"orders": [order("a", 1, 1), order("a", 1, 2), order("b", 1, 2), order("b", 1, 3)]})
-        found = h.batch(watermark=10)
-    assert plain(found["out"]) == [("a", 0.0, 10.0, 1, 2), ("b", 0.0, 10.0, 2, 3)]
+        output = h.batch(watermark=10)
+    assert plain(output["out"]) == [("a", 0.0, 10.0, 1, 2), ("b", 0.0, 10.0, 2, 3)]
 
 
 def test_a_stream_united_with_itself_has_each_row_twice(tmp_path: Path) -> None:
@@ -200,9 +200,9 @@ def test_filters_before_a_transform_are_counted(tmp_path: Path) -> None:
     orders.write("raw", MemorySink())
     orders.filter("v > 1").transform("same", lambda df: df).write("out", MemorySink())
     with Harness(job, tmp_path) as h:
-        found = h.batch({"orders": [order("a", 1, 1), order("a", 1, 2), order("b", 1, 3)]})
+        output = h.batch({"orders": [order("a", 1, 1), order("a", 1, 2), order("b", 1, 3)]})
         counted = [c for name, c in h.commit().accounting.items() if name.startswith("filter:")]
-    assert (len(found["raw"]), len(found["out"])) == (3, 2)
+    assert (len(output["raw"]), len(output["out"])) == (3, 2)
     assert counted == [{"rows": 3, "kept": 2, "filtered": 1}]
 
 

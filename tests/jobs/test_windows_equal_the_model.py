@@ -73,9 +73,9 @@ def run_model(name: str, given_batches: list[list[dict[str, Any]]]) -> tuple[lis
     late: list[Any] = []
     for batch in given_batches:
         for part in (batch, []):  # a batch without rows follows where one closes something
-            found = model.batch(part, late=mark, close=mark)
-            windows += found.windows
-            late += found.late
+            outcome = model.batch(part, late=mark, close=mark)
+            windows += outcome.windows
+            late += outcome.late
             times = [micros(row) for row in part]
             highest = max([*times, highest] if highest is not None else times, default=None)
             mark = mark if highest is None else max(mark or -(2**62), highest - BOUND.micros)
@@ -92,7 +92,7 @@ def assert_equal(name: str, expected: list[Any], actual: list[dict[str, Any]]) -
             assert value.matches(row[column]), f"{name} [{start}, {end}) {row['k']}: {column} {row[column]} not {value}"
 
 
-def said(row: dict[str, Any]) -> tuple[str, ...]:
+def as_fed(row: dict[str, Any]) -> tuple[str, ...]:
     """Return a row as it was fed, whatever was added to it since; NaN is itself."""
     moment = row["t"].timestamp() if isinstance(row["t"], datetime) else row["t"]
     return (repr(moment), *(repr(row[name]) for name in ("k", "i", "d", "m")))
@@ -124,4 +124,4 @@ def one_run(given_batches: list[list[dict[str, Any]]], crash: str | None) -> Non
         for name in WINDOWS:
             windows, late = run_model(name, given_batches)
             assert_equal(name, windows, h.output()[f"out_{name}"])
-            assert Counter(map(said, h.late(f"late_{name}"))) == Counter(map(said, late))
+            assert Counter(map(as_fed, h.late(f"late_{name}"))) == Counter(map(as_fed, late))

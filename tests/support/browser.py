@@ -91,9 +91,9 @@ class Browser:
         """Click something, once it is there; what a page has renewed meanwhile is found again."""
 
         def clicked() -> bool:
-            found = self.driver.find_element(By.CSS_SELECTOR, css)
-            self.run("arguments[0].scrollIntoView({block: 'center'})", found)
-            found.click()
+            element = self.driver.find_element(By.CSS_SELECTOR, css)
+            self.run("arguments[0].scrollIntoView({block: 'center'})", element)
+            element.click()
             return True
 
         self.until(clicked, f"{css} to be clicked")

@@ -104,8 +104,8 @@ class FaultyStore:
     def list(self, prefix: str) -> list[str]:
         """List, truly or staley."""
         fault = self._strike("list", prefix)
-        found = self.inner.list(prefix)
-        return sorted(found[: len(found) // 2] * 2) if fault is Fault.STALE else found
+        paths = self.inner.list(prefix)
+        return sorted(paths[: len(paths) // 2] * 2) if fault is Fault.STALE else paths
 
     def delete(self, path: str) -> None:
         """Delete, or fail as planned."""

@@ -42,20 +42,20 @@ def volatile(folder: Path, script: str, *, seconds: float = 300) -> list[str]:
     if why is not None:
         pytest.skip(why)
     folder.mkdir(parents=True, exist_ok=True)
-    told = folder.parent / f"{folder.name}-calls"
-    told.mkdir()
+    calls = folder.parent / f"{folder.name}-calls"
+    calls.mkdir()
     command = ["strace", "-ff", "-ttt", "-y", "-s", "4096", "-e", f"trace={_CALLS}", "--seccomp-bpf", "-qq"]
     done = subprocess.run(
-        [*command, "-o", str(told / "t"), sys.executable, "-c", script],
+        [*command, "-o", str(calls / "t"), sys.executable, "-c", script],
         check=False, capture_output=True, text=True, timeout=seconds,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    lines = [line for file in told.iterdir() for line in file.read_text(errors="replace").splitlines()]
+    lines = [line for file in calls.iterdir() for line in file.read_text(errors="replace").splitlines()]
     disk = _Disk(str(folder.resolve()))
     for line in sorted(lines, key=lambda text: text.partition(" ")[0]):
-        found = _LINE.match(line)
-        if found is not None and not found["got"].startswith("-"):
-            disk.take(found["call"], found["args"], found["path"])
+        call = _LINE.match(line)
+        if call is not None and not call["got"].startswith("-"):
+            disk.take(call["call"], call["args"], call["path"])
     assert disk.names, "nothing was written"
     return disk.volatile()
 
@@ -110,9 +110,9 @@ class _Disk:
 
     def volatile(self) -> list[str]:
         """Return what is not durable."""
-        found = []
+        missing = []
         for path, data in sorted(self.names.items()):
             if not Path(path).name.startswith(".tmp-"):
-                found += [] if data.synced else [f"data of {path}"]
-                found += [] if path in self.named else [f"name of {path}"]
-        return found
+                missing += [] if data.synced else [f"data of {path}"]
+                missing += [] if path in self.named else [f"name of {path}"]
+        return missing

@@ -71,9 +71,9 @@ def make_project(folder: Path, *, rows: int = 1_000, rows_per_batch: int = 100, 
 
 def expected_totals(rows: int = 1_000) -> list[tuple[str, datetime, int, int]]:
     """Return user, window start, count and sum for each minute, sorted: what the whole file gives."""
-    found: dict[tuple[str, datetime], tuple[int, int]] = {}
+    totals: dict[tuple[str, datetime], tuple[int, int]] = {}
     for i in range(rows):
         key = (f"u{i % USERS}", START + timedelta(minutes=i // 60))
-        n, total = found.get(key, (0, 0))
-        found[key] = (n + 1, total + i)
-    return sorted((user, start, n, total) for (user, start), (n, total) in found.items())
+        n, total = totals.get(key, (0, 0))
+        totals[key] = (n + 1, total + i)
+    return sorted((user, start, n, total) for (user, start), (n, total) in totals.items())

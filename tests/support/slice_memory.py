@@ -64,12 +64,12 @@ class SliceMemory:
         return json.loads(self.text)
 
     def scan(self, part: str, lo: int, hi: int, _schema: pa.Schema | None = None) -> list[pa.Table]:
-        found = []
+        tables = []
         for run in self.runs.get(part, []):
             first, last = np.searchsorted(integers(run, GROUP), [lo, hi])
             if first < last:
-                found.append(run.slice(first, last - first))
-        return found
+                tables.append(run.slice(first, last - first))
+        return tables
 
     def groups(self, part: str) -> np.ndarray:
         runs = [slices_in(run) for run in self.runs.get(part, [])]

@@ -48,12 +48,12 @@ def spans(
     reader: SourceReader, start: Position | None = None, limit: int | None = None, target: Ends | None = None
 ) -> list[tuple[Position | None, Position]]:
     """Return the ranges that batches read until nothing is new."""
-    found = []
+    ranges = []
     while (end := end_of_batch(reader, start, ReadLimit(rows=limit), target)) != start:
-        found.append((start, dict(end)))
+        ranges.append((start, dict(end)))
         start = dict(end)
-        assert len(found) < 1000, "there is no end"
-    return found
+        assert len(ranges) < 1000, "there is no end"
+    return ranges
 
 
 def count(reader: SourceReader, start: Position | None, end: Position) -> int:

@@ -66,7 +66,7 @@ def key_table(keys: Sequence[Key]) -> pa.Table:
 
 def keyed_table(rows: Iterable[tuple[int, Key, Mapping[str, Any] | None]]) -> pa.Table:
     """Return rows of (hash, key, state); a state of None is a tombstone."""
-    said = [
+    records = [
         {
             GROUP: 0,
             HASH: value,
@@ -77,7 +77,7 @@ def keyed_table(rows: Iterable[tuple[int, Key, Mapping[str, Any] | None]]) -> pa
         }
         for value, key, state in rows
     ]
-    return sort_rows(pa.Table.from_pylist(said, schema=SCHEMA))
+    return sort_rows(pa.Table.from_pylist(records, schema=SCHEMA))
 
 
 def counts(pairs: Mapping[tuple[int, int], int] | Iterable[tuple[tuple[int, int], int]]) -> pa.Table:

@@ -175,8 +175,8 @@ def unpacked(folder: Path, archive: Path = STORED) -> dict[str, Any]:
     """Unpack an archive into a folder, and return what the job puts out and its steps keep."""
     with tarfile.open(archive) as packed:
         packed.extractall(folder, filter="data")
-    said: dict[str, Any] = json.loads((folder / PUT_OUT).read_text())
-    return said
+    expected: dict[str, Any] = json.loads((folder / PUT_OUT).read_text())
+    return expected
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def records(supervisor: Supervisor, job: str = "j") -> StreamRecords:
 def ask(supervisor: Supervisor, verb: Verb, name: str = "a", job: str = "j") -> None:
     """Command a stream."""
     now = supervisor.clock.wall()
-    records(supervisor, job).update(lambda found: fold(found, Command(verb=verb, id=name), now))
+    records(supervisor, job).update(lambda stream: fold(stream, Command(verb=verb, id=name), now))
 
 
 def put(supervisor: Supervisor, stream: Stream, job: str = "j") -> None:

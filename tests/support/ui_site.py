@@ -58,7 +58,7 @@ class Site:
         return LocalStore(self.root / "checkpoints")
 
     def stream(self, job: str = "orders", **changes) -> None:
-        StreamRecords(self.store(), job).update(lambda found: (found.having(**changes), None))
+        StreamRecords(self.store(), job).update(lambda stream: (stream.having(**changes), None))
 
     def newest(self, job: str = "orders"):
         """Return the record of a stream as it stands."""

@@ -54,8 +54,8 @@ def test_a_good_message_passes(message):
 )
 def test_what_is_wrong_is_said(message, problem):
     """One problem each, with what to write instead."""
-    (said,) = problems_of(message)
-    assert problem in said
+    (sentence,) = problems_of(message)
+    assert problem in sentence
 
 
 def test_comments_and_the_diff_of_verbose_are_no_part_of_a_message():

@@ -31,11 +31,11 @@ OPEN = suite(between("flights", 0, 1_000))
 def flights(*rows, carrier="UA"):
     """Make flights of (scheduled minutes after noon, delay or None), from EWR, numbered as in the file."""
     columns = ("time_hour", "minute", "dep_delay", "origin", "carrier", "flight")
-    said = []
+    flown = []
     for number, (scheduled, delay) in enumerate(rows):
         hour = pd.Timestamp(NOON, unit="us") + pd.Timedelta(hours=scheduled // 60)
-        said.append((f"{hour:%Y-%m-%dT%H:%M:%SZ}", scheduled % 60, delay, "EWR", carrier, number))
-    return pd.DataFrame(said, columns=columns).astype({"dep_delay": "Int64"})
+        flown.append((f"{hour:%Y-%m-%dT%H:%M:%SZ}", scheduled % 60, delay, "EWR", carrier, number))
+    return pd.DataFrame(flown, columns=columns).astype({"dep_delay": "Int64"})
 
 
 def tables(expected):
@@ -75,33 +75,33 @@ def test_the_watermark_of_a_batch_comes_from_the_rows_of_earlier_batches():
 
 def test_a_flight_counts_for_each_window_that_is_still_open():
     """At 12:29 with the watermark at 13:10, the windows that end by 13:10 are closed: four of six are."""
-    found = expect(flights((0, 0), (100, None), (29, 95), (95, 95)), OPEN, SMALL)
-    ends = (found.published["window_end"] - NOON) // MINUTE
-    mine = found.published[(ends > 70) & (ends <= 80)]
+    expected = expect(flights((0, 0), (100, None), (29, 95), (95, 95)), OPEN, SMALL)
+    ends = (expected.published["window_end"] - NOON) // MINUTE
+    mine = expected.published[(ends > 70) & (ends <= 80)]
     assert mine["flights"].tolist() == [1]
-    assert found.accounting["window"] == {
+    assert expected.accounting["window"] == {
         "rows": 3, "counted": 3, "late": 0, "in_no_window": 0, "partly_late": 1,
     }  # fmt: skip
 
 
 def test_a_flight_is_late_when_all_its_windows_are_closed():
     """At 12:19 the last window ends at 13:10, which the watermark 13:10 has reached; a minute later it has not."""
-    found = expect(flights((0, 0), (100, None), (19, 95), (20, 95)), OPEN, SMALL)
-    assert found.late["flight"].tolist() == [2]
-    assert ((found.late["watermark"] - NOON) // MINUTE).tolist() == [70]
-    assert found.accounting["window"]["late"] == 1
+    expected = expect(flights((0, 0), (100, None), (19, 95), (20, 95)), OPEN, SMALL)
+    assert expected.late["flight"].tolist() == [2]
+    assert ((expected.late["watermark"] - NOON) // MINUTE).tolist() == [70]
+    assert expected.accounting["window"]["late"] == 1
 
 
 def test_all_rows_are_accounted_for():
     """Cancelled flights are filtered, and the check takes each window's row of each key once."""
-    found = expect(flights((0, 0), (5, None), (7, -2)), OPEN, SMALL)
-    assert found.accounting["source"] == {"read": 3, "quarantined": 0, "passed": 3}
-    assert found.accounting["filter"] == {"rows": 3, "kept": 2, "filtered": 1}
-    assert found.accounting["check"]["in"] == 6
-    assert found.published["flights"].tolist() == [2] * 6
-    assert found.published["mean_delay"].tolist() == [-1.0] * 6
-    assert found.published["worst"].tolist() == [0] * 6
-    assert found.batches == 3
+    expected = expect(flights((0, 0), (5, None), (7, -2)), OPEN, SMALL)
+    assert expected.accounting["source"] == {"read": 3, "quarantined": 0, "passed": 3}
+    assert expected.accounting["filter"] == {"rows": 3, "kept": 2, "filtered": 1}
+    assert expected.accounting["check"]["in"] == 6
+    assert expected.published["flights"].tolist() == [2] * 6
+    assert expected.published["mean_delay"].tolist() == [-1.0] * 6
+    assert expected.published["worst"].tolist() == [0] * 6
+    assert expected.batches == 3
 
 
 def plain(rows, replay):
@@ -136,12 +136,13 @@ def test_windows_and_late_rows_equal_those_of_a_model_in_plain_python(rows, per_
     """Another way of counting gives the same windows, in the same batches, and the same late rows."""
     replay = Replay(rows_per_batch=per_batch, bound=bound)
     done, late = plain(rows, replay)
-    found = expect(flights(*rows), OPEN, replay)
+    expected = expect(flights(*rows), OPEN, replay)
     got = {
-        (row.window_start - NOON) // MINUTE: (row.batch, row.flights, row.worst) for row in found.published.itertuples()
+        (row.window_start - NOON) // MINUTE: (row.batch, row.flights, row.worst)
+        for row in expected.published.itertuples()
     }
     assert got == {start: (batch, len(delays), max(delays)) for start, (batch, delays) in done.items()}
-    assert sorted(found.late["flight"]) == sorted(late)
+    assert sorted(expected.late["flight"]) == sorted(late)
 
 
 def keyed(*carriers):
@@ -153,11 +154,11 @@ def test_rows_go_to_quarantine_only_where_their_window_fails_the_rule():
     """One row of four is too late for a rule that asks for three in four: it passes; for four in five it does not."""
     four = keyed(("AA", 1), ("B6", 2), ("DL", 3), ("UA", 500))
     assert len(expect(four, suite(between("mean_delay", -60, 300, mostly=0.75)), SMALL).quarantined) == 0
-    found = expect(four, suite(between("flights", 0, 9), between("mean_delay", -60, 300, mostly=0.8)), SMALL)
-    assert found.quarantined["carrier"].unique().tolist() == ["UA"]
-    assert found.quarantined["rules"].tolist() == [[2]] * 6
-    assert found.verdicts == {"passed": 0, "failed": 6, "noted": 0}
-    assert found.accounting["check"] == {"in": 24, "published": 18, "dropped": 0, "quarantined": 6, "held": 0}
+    expected = expect(four, suite(between("flights", 0, 9), between("mean_delay", -60, 300, mostly=0.8)), SMALL)
+    assert expected.quarantined["carrier"].unique().tolist() == ["UA"]
+    assert expected.quarantined["rules"].tolist() == [[2]] * 6
+    assert expected.verdicts == {"passed": 0, "failed": 6, "noted": 0}
+    assert expected.accounting["check"] == {"in": 24, "published": 18, "dropped": 0, "quarantined": 6, "held": 0}
 
 
 def test_a_row_in_quarantine_names_every_critical_rule_it_fails():
@@ -167,9 +168,9 @@ def test_a_row_in_quarantine_names_every_critical_rule_it_fails():
         between("mean_delay", 0, 300, mostly=0.1),
         between("worst", 0, 1, severity="warning"),
     )
-    found = expect(keyed(("AA", 1), ("UA", 500)), rules, SMALL)
-    assert found.quarantined["rules"].tolist() == [[1, 2]] * 6
-    assert found.verdicts == {"passed": 0, "failed": 6, "noted": 6}
+    expected = expect(keyed(("AA", 1), ("UA", 500)), rules, SMALL)
+    assert expected.quarantined["rules"].tolist() == [[1, 2]] * 6
+    assert expected.verdicts == {"passed": 0, "failed": 6, "noted": 6}
 
 
 def test_the_other_rules_on_rows():
@@ -180,8 +181,8 @@ def test_the_other_rules_on_rows():
         {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "flights"}},
         {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 1, "max_value": 3}},
     )
-    found = expect(keyed(("AA", 1), ("B6", 1), ("uA", 1)), rules, SMALL)
-    assert [*zip(found.quarantined["carrier"], found.quarantined["rules"].map(tuple), strict=True)] == [
+    expected = expect(keyed(("AA", 1), ("B6", 1), ("uA", 1)), rules, SMALL)
+    assert [*zip(expected.quarantined["carrier"], expected.quarantined["rules"].map(tuple), strict=True)] == [
         *[("B6", (1,))] * 6,
         *[("uA", (2,))] * 6,
     ]
@@ -209,13 +210,13 @@ def run():
 
 def test_a_faultless_run_has_no_differences(run):
     """Tables in any order of rows are what was expected."""
-    expected, found = run
-    shuffled = {name: table.sample(frac=1, random_state=1) for name, table in found.items()}
+    expected, shown = run
+    shuffled = {name: table.sample(frac=1, random_state=1) for name, table in shown.items()}
     assert list(differences(expected, shuffled, suite="gate")) == []
 
 
 @pytest.mark.parametrize(
-    ("table", "damage", "said"),
+    ("table", "damage", "message"),
     [
         ("published", lambda t: t.iloc[1:], "published: missing: 1"),
         ("published", lambda t: pd.concat([t, t.iloc[:1]]), "published: published twice: 1"),
@@ -237,17 +238,17 @@ def test_a_faultless_run_has_no_differences(run):
         ("late", lambda t: t.drop(columns="_step"), "late: the columns are"),
     ],
 )
-def test_every_kind_of_damage_is_named(run, table, damage, said):
+def test_every_kind_of_damage_is_named(run, table, damage, message):
     """One wrong row in one table is found, and said with its count."""
-    expected, found = run
-    lines = list(differences(expected, {**found, table: damage(found[table])}, suite="gate"))
-    assert any(line.startswith(said) for line in lines), lines
+    expected, shown = run
+    lines = list(differences(expected, {**shown, table: damage(shown[table])}, suite="gate"))
+    assert any(line.startswith(message) for line in lines), lines
 
 
 def test_differences_show_the_first_rows_with_readable_times(run):
     """A missing window is shown with its key and its bounds."""
-    expected, found = run
-    lines = list(differences(expected, {**found, "published": found["published"].iloc[1:]}, suite="gate"))
+    expected, written = run
+    lines = list(differences(expected, {**written, "published": written["published"].iloc[1:]}, suite="gate"))
     first = expected.published.iloc[0]
     start = pd.Timestamp(first["window_start"], unit="us", tz="UTC")
     shown = {"origin": "EWR", "carrier": first["carrier"], "window_start": start}

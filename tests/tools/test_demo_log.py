@@ -82,7 +82,7 @@ def test_the_end_of_the_log_tells_where_a_driver_was_killed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"ids": (0, 2)}, "the log holds commits [0, 2] and should hold 0 to 2"),
         ({"ids": (0, 1, 1, 2)}, "the log holds commits [0, 1, 1, 2] and should hold 0 to 2"),
@@ -90,9 +90,9 @@ def test_the_end_of_the_log_tells_where_a_driver_was_killed(tmp_path):
         ({"finished": False}, "the log ends with a release: finished"),
     ],
 )
-def test_what_is_wrong_with_a_log_is_said(folder, change, said):
+def test_what_is_wrong_with_a_log_is_said(folder, change, message):
     """Gaps, repetitions, a driver too few, and a job that did not finish."""
-    assert list(replace(read_story(folder), **change).problems(3, drivers=2)) == [said]
+    assert list(replace(read_story(folder), **change).problems(3, drivers=2)) == [message]
 
 
 def test_rows_that_do_not_add_up_are_said(folder):

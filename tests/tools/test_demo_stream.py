@@ -55,7 +55,7 @@ def script(monkeypatch):
 
 def become(root, **changes):
     """Write the stream's next record."""
-    StreamRecords(LocalStore(root), "flights").update(lambda found: (found.model_copy(update=changes), None))
+    StreamRecords(LocalStore(root), "flights").update(lambda stream: (stream.model_copy(update=changes), None))
 
 
 def say(root, text, generation=1):
@@ -96,8 +96,8 @@ def test_a_line_is_an_event_when_it_is_whole(stream, root, script):
         with events.open("ab") as file:
             file.write(data)
 
-    said = text.encode() * 2
-    script[:] = [lambda at=at: write(said[at : at + 1]) for at in range(len(said))]
+    data_written = text.encode() * 2
+    script[:] = [lambda at=at: write(data_written[at : at + 1]) for at in range(len(data_written))]
     script.append(lambda: become(root, phase=Phase.FINISHED))
     assert numbers(stream) == ["é", "é"]
 
@@ -170,9 +170,9 @@ def test_a_stream_that_fails_is_told_with_the_drivers_last_words(stream, root, s
     say(root, line(1))
     script[:] = [lambda: become(root, phase=Phase.FAILED, reason="the driver ended with 78")]
     seen = []
-    with pytest.raises(DemoFailed) as told:
+    with pytest.raises(DemoFailed) as failure:
         seen.extend(stream.events())
-    text = str(told.value)
+    text = str(failure.value)
     assert text.startswith("the stream failed: the driver ended with 78\nthe last lines of 000001.log:\n")
     assert [f"complaint {number}." in text for number in (4, 5, 19)] == [False, True, True]
     assert seen == [{"n": 1}]
@@ -195,7 +195,7 @@ def test_a_stream_that_says_nothing_is_given_up(stream, root, script, tmp_path):
 # --- asking ---------------------------------------------------------------------------------------
 def words(text):
     """Return words that run a small program instead of penstock."""
-    return lambda *said: [sys.executable, "-c", text, *said]
+    return lambda *more: [sys.executable, "-c", text, *more]
 
 
 def test_a_command_that_is_refused_is_told(stream, monkeypatch):

@@ -54,9 +54,9 @@ def test_the_airflow_of_the_demo_is_on_loopback_with_a_password_of_its_own(tmp_p
 
 def test_no_file_that_is_committed_binds_every_interface():
     """But where it is said not to."""
-    said = re.compile(r"0\.0\.0\.0|\[::\]:")
+    every_interface = re.compile(r"0\.0\.0\.0|\[::\]:")
     folders = ("platform", "tools", "dags", "conf", "jobs", "docker-compose.yml", "Dockerfile", "Makefile")
     files = [p for name in folders for p in ([ROOT / name] if (ROOT / name).is_file() else (ROOT / name).rglob("*"))]
     texts = [p for p in files if p.suffix in (".py", ".toml", ".yml", ".json", "") and p.is_file()]
     assert len(texts) > 200
-    assert [p.name for p in texts if said.search(p.read_text(errors="ignore"))] == []
+    assert [p.name for p in texts if every_interface.search(p.read_text(errors="ignore"))] == []

@@ -18,7 +18,7 @@ LONG = [
 def kept(marked: list[Marked], seed: int) -> list[str]:
     """Return what a run tries."""
     gone = left_out(marked, seed)
-    return [one.test for one in marked if one.test not in gone]
+    return [mark.test for mark in marked if mark.test not in gone]
 
 
 def test_so_many_cases_of_a_test_and_so_many_tests_of_a_group_are_tried():
@@ -31,12 +31,12 @@ def test_so_many_cases_of_a_test_and_so_many_tests_of_a_group_are_tried():
 def test_a_seed_draws_the_same_again_and_seeds_draw_all_in_time(marked):
     """Whatever the order of the tests, which each worker of a run has shuffled."""
     assert kept(marked, 7) == sorted(kept(marked[::-1], 7))
-    assert {test for seed in range(40) for test in kept(marked, seed)} == {one.test for one in marked}
+    assert {test for seed in range(40) for test in kept(marked, seed)} == {mark.test for mark in marked}
 
 
 def test_tests_with_the_same_cases_keep_the_same_ones():
     """What a fixture has made for a case serves all of them."""
-    other = [Marked(one.test.replace("test_x", "test_z"), 2) for one in CASES]
+    other = [Marked(case.test.replace("test_x", "test_z"), 2) for case in CASES]
     assert [test.partition("[")[2] for test in kept(CASES, 3)] == [test.partition("[")[2] for test in kept(other, 3)]
 
 

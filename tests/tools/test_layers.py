@@ -87,8 +87,8 @@ def test_relative_imports_are_resolved_from_the_package_of_the_module():
     """One dot is the own package, two the one above; a package's own file counts as inside it."""
     text = "from . import a\nfrom .b import c\nfrom .. import d\nfrom ..e.f import g\n"
     for module in ("penstock.graph.job", "penstock.graph.__init__"):
-        found = [(each.line, each.target) for each in imports_of(text, module)]
-        assert found == [(1, "penstock.graph"), (2, "penstock.graph.b"), (3, "penstock.d"), (4, "penstock.e.f")]
+        imported = [(each.line, each.target) for each in imports_of(text, module)]
+        assert imported == [(1, "penstock.graph"), (2, "penstock.graph.b"), (3, "penstock.d"), (4, "penstock.e.f")]
 
 
 def test_the_name_of_a_module_follows_its_path():

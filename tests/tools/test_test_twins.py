@@ -20,7 +20,7 @@ TREE = {
 
 
 @pytest.mark.parametrize(
-    ("listed", "said"),
+    ("listed", "starts"),
     [
         (["state/limits.py"], []),
         ([], ["platform/penstock/state/limits.py has no tests/unit/state/test_limits.py"]),
@@ -30,11 +30,11 @@ TREE = {
     ],
     ids=["as it is", "a new module", "one that has its own", "one that is gone", "twice"],
 )
-def test_the_list_is_what_lacks_and_no_more(listed: list[str], said: list[str]) -> None:
+def test_the_list_is_what_lacks_and_no_more(listed: list[str], starts: list[str]) -> None:
     """Fronts of folders define nothing and need none."""
-    found = problems(TREE, listed)
-    assert len(found) == len(said)
-    assert all(line.startswith(start) for line, start in zip(found, said, strict=True))
+    lines = problems(TREE, listed)
+    assert len(lines) == len(starts)
+    assert all(line.startswith(start) for line, start in zip(lines, starts, strict=True))
 
 
 def test_its_name_may_begin_with_the_folder() -> None:
