@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from source_reading import end_of_batch
+from source_reading import csv, end_of_batch
 
 from penstock.errors import ReadByOtherRules
 from penstock.sources import FileReplay
@@ -19,13 +19,6 @@ def private_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """Keep the sorted copies of a test apart from those of others."""
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-
-
-def csv(tmp_path: Path, text: str) -> Path:
-    """Return a CSV file with this text."""
-    path = tmp_path / "rows.csv"
-    path.write_text(text)
-    return path
 
 
 # Rows of k float, s string, and whether an older release may have numbered them otherwise.
