@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from penstock.quality.reports.results import SCHEMA
+from penstock.quality.reports.judge import Finding, Judged
+from penstock.quality.reports.published import Window
+from penstock.quality.reports.results import SCHEMA, Results
 
 MINUTE = 60_000_000
 DAY = 86_400_000_000
 START = 1_704_067_200_000_000  # 2024-01-01
+NOW = 1_700_000_000_000_000
 
 
 def a_month(windows: int, *, alternating: bool) -> pa.Table:
@@ -37,3 +40,25 @@ def a_month(windows: int, *, alternating: bool) -> pa.Table:
         "error": [None] * len(place),
     }
     return pa.table({name: pa.array(columns[name], SCHEMA.field(name).type) for name in SCHEMA.names})
+
+
+def judged(*places, success=True, engine="pandas") -> list[Judged]:
+    """Return windows with two rules each."""
+    return [
+        Judged(
+            window=Window(place * MINUTE, (place + 1) * MINUTE, 10 + place),
+            engine=engine,
+            findings=(
+                Finding(rule="s:1:rows(v)", severity="critical", success=success, unexpected=place, considered=9),
+                Finding(rule="s:2:mean(v)", severity="info", success=False, observed=place / 4, error="why"),
+            ),
+            document={"results": []},
+        )
+        for place in places
+    ]
+
+
+def runs_of(results: Results) -> dict[str, int]:
+    """Return how many rows each run has."""
+    counted = results.read(["run"]).group_by("run").aggregate([([], "count_all")])
+    return dict(zip(counted["run"].to_pylist(), counted["count_all"].to_pylist(), strict=True))
