@@ -13,13 +13,7 @@ from pathlib import Path
 import pytest
 from source_reading import csv, rows
 
-from penstock.errors import (
-    RootUnsafe,
-    SortedCopyDamaged,
-    StorageDenied,
-    StorageFull,
-    StorageUnavailable,
-)
+from penstock.errors import RootUnsafe, SortedCopyDamaged, StorageDenied, StorageFull, StorageUnavailable
 from penstock.sources import FileReplay
 from penstock.sources import replay as replay_module
 
