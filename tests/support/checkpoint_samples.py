@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.checkpoint.log.compaction import compact
-from penstock.checkpoint.log.entries import Commit, Offsets, Release, Save, Takeover, Void
+from penstock.checkpoint.log.entries import Commit, Offsets, Release, Restore, Save, Takeover, Void
 from penstock.checkpoint.log.fencing import OwnedLog
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.purge import Purge
 from penstock.checkpoint.log.recovery import Recovered, recover
 from penstock.checkpoint.log.scan import Damaged
 from penstock.checkpoint.log.takeover import claim, confirm, survey
+from penstock.checkpoint.storage.memory import MemoryStore
 
 COMPACT_EVERY = 7
 """Slots from one Compaction to the next."""
@@ -124,3 +125,37 @@ class Driver:
             purge.run(owned.compaction)
             yield "purge"
             pending, batch = None, batch + 1
+
+
+def restore_entry(owned: OwnedLog, **fields: Any) -> Restore:
+    """Return a Restore; to a batch unless told otherwise."""
+    asked: dict[str, Any] = {"batch": None, "source": "batch", "saved": None, "partitions": None}
+    return Restore(epoch=owned.epoch, writer=owned.writer, **asked | fields)
+
+
+def restored(log: Log, writer: str = "cli", **fields: Any) -> None:
+    """Do what `penstock restore` does."""
+    owned = own(log, writer)
+    owned.append(restore_entry(owned, **fields))
+    leave(owned)
+
+
+def job(batches: int = 3, stride: int = 4_096) -> tuple[MemoryStore, Log, OwnedLog]:
+    """Return a log with some batches."""
+    store = MemoryStore()
+    log = Log(store, stride=stride)
+    owned = own(log)
+    for batch in range(batches):
+        run_batch(owned, batch)
+    return store, log, owned
+
+
+def overwrite(store: MemoryStore, path: str, data: bytes) -> None:
+    """Damage a file."""
+    store.delete(path)
+    store.create(path, data)
+
+
+def batches(recovered: Recovered) -> list[int]:
+    """Return the batches that can be restored."""
+    return [kept.batch for kept in recovered.kept]
