@@ -34,3 +34,16 @@ def order(user: str | None, t: float | None, v: int | None = 1) -> dict[str, Any
 def plain(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """Return rows as tuples, with datetimes as seconds since 1970."""
     return [tuple(v.timestamp() if isinstance(v, datetime) else v for v in row.values()) for row in rows]
+
+
+def copying(source: MemorySource | None = None, sink: Any = None, **columns: str) -> Job:
+    """Return a job that copies what is fed."""
+    job = Job("copying", partitions=1)
+    fed = job.source("fed", source or MemorySource("v int"))
+    (fed.with_columns(**columns) if columns else fed).write("out", sink or MemorySink())
+    return job
+
+
+def values(output: dict[str, list[dict[str, Any]]]) -> list[int]:
+    """Return the values that sink `out` got."""
+    return [row["v"] for row in output["out"]]
