@@ -125,8 +125,8 @@ def _ask(record: Mapping[str, Any]) -> HeldAsk | None:
 
 
 def _error(record: Mapping[str, Any]) -> PenstockError:
-    kinds = (getattr(errors, name) for name in errors.__all__)
-    known = {kind.code: kind for kind in kinds if isinstance(kind, type) and issubclass(kind, PenstockError)}
+    kinds = (kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PenstockError))
+    known = {kind.code: kind for kind in kinds}
     where = record.get("where")
     kind: type[PenstockError] = known.get(str(record["code"]), PenstockError)
     return kind(str(record["what"]), where=None if where is None else str(where))
