@@ -13,7 +13,7 @@ from enum import Enum
 from penstock.errors import CommandRefused
 from penstock.supervise.stream import Answered, Limits, Phase, StartOptions, Stream, Wish, begins_from
 
-__all__ = ["ID_RULE", "Command", "CommandResult", "Verb", "fold", "generation_of", "is_id"]
+__all__ = ["ID_RULE", "Command", "CommandResult", "Verb", "fold", "generation_of", "is_id", "remember"]
 
 ID_RULE = "1 to 250 letters, digits and characters of _ . : + @ / ~ -"
 _ID = re.compile(r"[A-Za-z0-9_.:+@/~-]{1,250}")
@@ -106,10 +106,10 @@ def fold(stream: Stream, command: Command, now: int) -> tuple[Stream, CommandRes
         return stream, CommandResult.STALE
     changed = _changed(stream, command, now)
     if changed is None:
-        return _remember(stream, command), CommandResult.ALREADY
+        return remember(stream, command.id, command.verb.value), CommandResult.ALREADY
     if (changed.wish, changed.first) != (stream.wish, stream.first):
         changed = changed.having(asked_by=command.id)
-    return _remember(changed, command), CommandResult.DONE
+    return remember(changed, command.id, command.verb.value), CommandResult.DONE
 
 
 def _is_late(stream: Stream, command: Command) -> bool:
@@ -218,8 +218,9 @@ def _ended(stream: Stream, wish: Wish, phase: Phase, now: int) -> Stream | None:
     return stream.having(wish=wish, asked_at=now, reason=f"{wish.value.lower()} was asked for")
 
 
-def _remember(stream: Stream, command: Command) -> Stream:
-    answered = Answered(id=command.id, verb=command.verb.value, generation=stream.generation)
+def remember(stream: Stream, command_id: str, verb: str) -> Stream:
+    """Return the stream with the id of a command that was carried out; the oldest ids are dropped."""
+    answered = Answered(id=command_id, verb=verb, generation=stream.generation)
     return stream.having(answered=(*stream.answered, answered)[-_REMEMBERED:])
 
 

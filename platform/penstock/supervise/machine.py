@@ -85,10 +85,9 @@ class Exit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """The newest status record of a driver.
+    """What the newest status record of a driver says.
 
     Attributes:
-        generation: The driver's generation.
         still_for: Microseconds since the last record or the last step of its loop, whichever is longer ago. A driver
             that waits for rows steps.
         works: Whether it has published a batch or has waited; before that it is still starting.
@@ -97,7 +96,6 @@ class Beat:
         silent_for: Microseconds since the last record.
     """
 
-    generation: int
     still_for: int
     works: bool = True
     proved: bool = True
@@ -161,7 +159,7 @@ def step(stream: Stream, seen: Seen, policy: Policy, now: int, host: str = "") -
     if not stream.wants_driver or _waits(stream, policy, now):
         return Step(stream)
     if seen.rival is not None:
-        return Step(_attached(stream, seen, now))
+        return Step(_attached(stream, seen.holder, now))
     return _launch(stream, seen.holder, host, now)
 
 
@@ -172,18 +170,17 @@ def _life(driver: DriverSlot, seen: Seen, policy: Policy, now: int) -> Life:
     It may still come: its generation is over then, and both the log and its orders tell it so. So does one on another
     machine that was silent for long: out of sight, signs of life are all there is.
     """
-    beat = seen.beat if seen.beat is not None and seen.beat.generation == driver.generation else None
     if seen.life is not Life.UNKNOWN:
         return seen.life
-    if beat is not None:
-        lost = beat.silent_for > policy.silent or beat.still_for > policy.deadline
+    if seen.beat is not None:
+        lost = seen.beat.silent_for > policy.silent or seen.beat.still_for > policy.deadline
         return Life.GONE if lost else Life.RUNS
     return Life.GONE if _passed(driver.at, policy.start_within, now) else Life.UNKNOWN
 
 
 def _watched(stream: Stream, driver: DriverSlot, seen: Seen, policy: Policy, now: int) -> Step:
     """Judge a driver that lives."""
-    beat = seen.beat if seen.beat is not None and seen.beat.generation == driver.generation else None
+    beat = seen.beat
     if driver.handle is None and seen.handle is not None:
         driver = driver.model_copy(update={"handle": seen.handle})
         stream = stream.having(driver=driver)
@@ -242,26 +239,21 @@ def _after(stream: Stream, driver: DriverSlot, seen: Seen, policy: Policy, now: 
         return _phase(stream, Phase.FINISHED, None, now)
     if driver.foreign:
         return _phase(stream, Phase.SUBMITTING, "the driver that held the job is gone", now, until=None)
-    if seen.rival is not None:
-        return _attached(stream, seen, now)
-    if ended.code == EXIT_FENCED:
-        return _fenced(stream, ended, seen.holder, policy, now)
+    if seen.rival is not None or (ended.code == EXIT_FENCED and seen.holder.handle is not None):
+        return _attached(stream, seen.holder, now)
+    if ended.code == EXIT_FENCED:  # by a driver that is gone by now; no failure is counted
+        return _phase(stream, Phase.BACKOFF, f"the driver {ended}", now, until=now + policy.backoff)
     if ended.storage:
         until = now + _delay(policy, stream.streak)
         return _phase(stream, Phase.PAUSED, f"the driver {ended}", now, until=until, streak=stream.streak + 1)
     return _failed(stream, ended, policy, now)
 
 
-def _attached(stream: Stream, seen: Seen, now: int) -> Stream:
-    """Return the stream that watches a driver which somebody else started; no failure is counted."""
-    slot = DriverSlot(generation=seen.holder.generation, at=now, handle=seen.rival, foreign=True)
-    return _phase(stream, Phase.RUNNING, _HELD, now, driver=slot, until=None)
+def _attached(stream: Stream, holder: Holder, now: int) -> Stream:
+    """Return the stream that watches the driver which holds its log, and which somebody else started.
 
-
-def _fenced(stream: Stream, ended: Exit, holder: Holder, policy: Policy, now: int) -> Stream:
-    """Attach to the driver that holds the log; where none does any more, start one soon. No failure is counted."""
-    if holder.handle is None:
-        return _phase(stream, Phase.BACKOFF, f"the driver {ended}", now, until=now + policy.backoff)
+    No failure is counted.
+    """
     slot = DriverSlot(generation=holder.generation, at=now, handle=holder.handle, foreign=True)
     return _phase(stream, Phase.RUNNING, _HELD, now, driver=slot, until=None)
 

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from functools import partial
 
 from penstock.checkpoint.log.entries import Commit
 from penstock.checkpoint.log.log import Log
-from penstock.checkpoint.log.recovery import Damage, Recovered, recover
+from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.roots import job_log
 from penstock.errors import CannotSave, Fenced, HolderAlive
 from penstock.runtime.driver.savepoint import refuse_save, refuse_unsave, save_at_rest, unsave_at_rest
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.process.takeover_policy import holder_name, watch_holder
-from penstock.supervise.commands import generation_of
+from penstock.supervise.commands import generation_of, remember
 from penstock.supervise.control import StreamControl
 from penstock.supervise.requests import Request
-from penstock.supervise.stream import Answered, Stream
+from penstock.supervise.stream import Stream
 
 __all__ = ["save", "unsave"]
 
 _POLL = 0.3
 _AGAIN = 5.0
 """Seconds after which a save is asked for again: the driver drops older requests (`runtime.orders.FRESH`)."""
-_REMEMBERED = 200
 
 
 def save(control: StreamControl, by: str | None, name: str, *, patience: float) -> Commit:
@@ -40,9 +38,9 @@ def save(control: StreamControl, by: str | None, name: str, *, patience: float) 
     known = recovered.saves.get(name)
     if known is not None and by is not None and generation_of(control.newest(), by) is not None:
         return known
-    refuse_save(name, recovered.commit, _names(recovered))
+    refuse_save(name, recovered.commit, {*recovered.saves})
     if by is not None:
-        control.records.update(lambda stream: (_remembering(stream, by), None))
+        control.records.update(partial(_remembering, by=by))
     _until(control, log, name, patience, wanted=True)
     return recover(log, Damage.LIST).saves[name]
 
@@ -55,7 +53,7 @@ def unsave(control: StreamControl, name: str, *, patience: float) -> None:
     log = job_log(control.root / control.job)
     if log is None:
         raise CannotSave(f"{control.job} has no checkpoint yet", where=str(control.root))
-    refuse_unsave(name, _names(recover(log, Damage.LIST)))
+    refuse_unsave(name, {*recover(log, Damage.LIST).saves})
     _until(control, log, name, patience, wanted=False)
 
 
@@ -83,18 +81,11 @@ def _until(control: StreamControl, log: Log, name: str, patience: float, *, want
         control.records.update(partial(_asking, name=name, at=None, wanted=wanted))
 
 
-def _names(recovered: Recovered) -> Collection[str]:
-    return {*recovered.saves}
-
-
 def _asking(stream: Stream, *, name: str, at: int | None, wanted: bool) -> tuple[Stream, None]:
     asks = stream.saves if wanted else stream.unsaves
     others = {known: since for known, since in asks.items() if known != name}
     return stream.having(**{"saves" if wanted else "unsaves": others if at is None else {**others, name: at}}), None
 
 
-def _remembering(stream: Stream, by: str) -> Stream:
-    if generation_of(stream, by) is not None:
-        return stream
-    answered = Answered(id=by, verb=Request.SAVE.value, generation=stream.generation)
-    return stream.having(answered=(*stream.answered, answered)[-_REMEMBERED:])
+def _remembering(stream: Stream, *, by: str) -> tuple[Stream, None]:
+    return stream if generation_of(stream, by) is not None else remember(stream, by, Request.SAVE.value), None

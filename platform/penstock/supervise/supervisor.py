@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from penstock.errors import PenstockError
 from penstock.supervise.launcher import Launcher, LaunchOrder
 from penstock.supervise.machine import Action, Exit, Life, Policy, not_launched, step
 from penstock.supervise.records import LeaseWatch, StreamRecords, supervised_jobs
-from penstock.supervise.stream import DriverSlot, Stream
+from penstock.supervise.stream import Stream
 from penstock.supervise.versions import Versions
 from penstock.supervise.watching import Watch, logs_of
 from penstock.time.clock import Clock
@@ -79,25 +80,18 @@ class Supervisor:
         Storage that does not answer is logged once and tried again at the next tick; drivers keep running meanwhile.
         The same holds for an unforeseen error of one stream's records: it never stops the work on others (F77).
         """
-        try:
+        with self._tending(""):
             leads = self._lease.hold(wall=self.clock.wall(), monotonic=self.clock.monotonic())
             if leads != self._leads:
                 self._tell_lead(leads=leads)
             if leads:
                 for job in supervised_jobs(self.store):
-                    self._tend(job)
-        except Exception as why:  # noqa: BLE001 - a lease or a folder that makes no sense ends no supervisor
-            self._trouble("", why)
-        else:
-            self._troubled.pop("", None)
+                    with self._tending(job):
+                        self._step(job)
 
     def leave(self) -> None:
         """Give the lease back; the drivers keep running without a supervisor."""
         self._lease.leave(wall=self.clock.wall())
-
-    def streams(self) -> dict[str, Stream]:
-        """Return all streams as they stand."""
-        return {job: StreamRecords(self.store, job).newest() for job in supervised_jobs(self.store)}
 
     def drivers(self) -> tuple[list[str], dict[str, str]]:
         """Return the jobs that have a driver, and those whose record cannot be read, with the reason."""
@@ -112,10 +106,11 @@ class Supervisor:
         return sorted(going), unread
 
     # --- one stream --------------------------------------------------------------------------
-    def _tend(self, job: str) -> None:
+    @contextmanager
+    def _tending(self, job: str) -> Iterator[None]:
         try:
-            self._step(job)
-        except Exception as why:  # noqa: BLE001 - the next stream is tended all the same
+            yield
+        except Exception as why:  # noqa: BLE001 - a record that makes no sense ends no supervisor, nor its work on others
             self._trouble(job, why)
         else:
             self._troubled.pop(job, None)
@@ -129,8 +124,9 @@ class Supervisor:
         seen = self._watch.seen(job, before)
         decided = step(before, seen, self._policy_of(job, before), self.clock.wall(), socket.gethostname())
         after = decided.stream
-        if seen.life is Life.GONE and before.driver is not None:
-            self._bury(before.driver)
+        gone = before.driver if seen.life is Life.GONE else None
+        if gone is not None and gone.handle is not None and not gone.foreign:
+            self.launcher.kill(gone.handle)  # which ends what it has left behind, before the next one starts
         if decided.action is Action.LAUNCH and after.driver is not None:
             version = self._version_of(job, after)
             slot = after.driver.model_copy(update={"version": version})
@@ -192,14 +188,10 @@ class Supervisor:
     def _prune_versions(self) -> None:
         """Delete copies of code that no stream may run again; none while a stream cannot be asked which it runs."""
         try:
-            self._versions.prune({name for s in self.streams().values() for name in _versions_of(s)})
+            streams = [StreamRecords(self.store, job).newest() for job in supervised_jobs(self.store)]
+            self._versions.prune({name for stream in streams for name in _versions_of(stream)})
         except (PenstockError, OSError) as why:
             log.warning("versions.not_pruned", reason=str(why))
-
-    def _bury(self, driver: DriverSlot) -> None:
-        """End what a driver of ours has left behind, before the next one starts."""
-        if driver.handle is not None and not driver.foreign:
-            self.launcher.kill(driver.handle)
 
     def _policy_of(self, job: str, stream: Stream) -> Policy:
         """Return the policy of the code that runs: what is edited meanwhile, typos as well, counts later."""

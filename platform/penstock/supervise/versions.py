@@ -10,7 +10,7 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 
 __all__ = ["Versions"]
@@ -74,11 +74,7 @@ def _passing(_folder: str, names: list[str]) -> set[str]:
 
 def _digest(folder: Path) -> str:
     digest = hashlib.sha256()
-    for path in sorted(_files(folder)):
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:_LENGTH]
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.is_file())

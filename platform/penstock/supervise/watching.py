@@ -97,7 +97,7 @@ class Watch:
         if look.life is Life.GONE or (status is not None and status is not ours):
             holder = self._holder(job)
             rival = self._rival(job, holder, status, driver)
-        beat = self._beat(job, driver, ours) if ours is not None and rival is None else None
+        beat = self._beat(job, ours) if ours is not None and rival is None else None
         handle = _handle_of(ours.holder) if ours is not None else None
         return Seen(life=look.life, exit=look.exit, handle=look.handle or handle, beat=beat, holder=holder, rival=rival)
 
@@ -139,13 +139,12 @@ class Watch:
             self._lasts[job] = status_of_driver
         return status_of_driver
 
-    def _beat(self, job: str, driver: DriverSlot, status: _Status) -> Beat:
+    def _beat(self, job: str, status: _Status) -> Beat:
         """Return how long the driver's mark has not changed, by our own clock and by its."""
         stepped = status.stage.since if status.stage is not None else status.at
         waited = status.waits_since if status.waits_since is not None else status.at
         silent_for = int(self._pulses[job].silent * 1_000_000)
         return Beat(
-            generation=driver.generation,
             still_for=silent_for + max(0, status.at - stepped, status.at - waited),
             silent_for=silent_for,
             works=status.works,

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
-from penstock.supervise.launchers.local import events_of, log_files
+from penstock.supervise.launchers.local import end_of, events_of, log_files
 from penstock.supervise.watching import logs_of
 from penstock.ui.formatting import finite, total
 
@@ -57,11 +56,11 @@ def read_driver_log(root: CheckpointFolder, job: str) -> DriverLog | None:
     batches: dict[int, Spent] = {}
     newest: list[dict[str, Any]] = []
     for generation in reversed(known[:_GENERATIONS]):
-        newest = list(events_of(_end_of(log_files(folder, generation)[0], _EVENTS)))
+        newest = list(events_of(end_of(log_files(folder, generation)[0], _EVENTS)))
         batches |= _batches(newest)
     failed: Mapping[str, Any] = next((event for event in reversed(newest) if event.get("event") == "run.failed"), {})
     traceback = failed.get("traceback")
-    complaints = _end_of(log_files(folder, known[0])[1], _COMPLAINTS).decode("utf-8", "replace").splitlines()
+    complaints = end_of(log_files(folder, known[0])[1], _COMPLAINTS).decode("utf-8", "replace").splitlines()
     return DriverLog(
         generation=known[0],
         events=tuple(_line(event) for event in newest[-_LINES:]),
@@ -69,15 +68,6 @@ def read_driver_log(root: CheckpointFolder, job: str) -> DriverLog | None:
         traceback=traceback if isinstance(traceback, str) else None,
         batches=batches,
     )
-
-
-def _end_of(path: Path, most: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - most))
-            return file.read(most)
-    except OSError:
-        return b""
 
 
 def _batches(events: list[dict[str, Any]]) -> dict[int, Spent]:

@@ -17,7 +17,7 @@ SLOT = DriverSlot(generation=5, at=T, handle=HANDLE)
 RUNNING = Stream(
     wish=Wish.RUN, phase=Phase.RUNNING, first=5, generation=5, driver=SLOT, launches=1, version="new", healthy_since=T
 )
-ALIVE = Seen(life=Life.RUNS, beat=Beat(generation=5, still_for=0))
+ALIVE = Seen(life=Life.RUNS, beat=Beat(still_for=0))
 
 
 def gone(**fields: object) -> Seen:
@@ -62,7 +62,7 @@ def test_what_was_meant_for_drivers_before_the_record_stops_nothing(generation: 
 
 def test_a_driver_that_has_done_nothing_yet_is_not_healthy() -> None:
     """It beats while its first batch computes; one that dies of that batch again and again is to be given up."""
-    begins = Seen(life=Life.RUNS, beat=Beat(generation=5, still_for=0, works=False))
+    begins = Seen(life=Life.RUNS, beat=Beat(still_for=0, works=False))
     stream = like(RUNNING, phase=Phase.SUBMITTING, stable="old", failures=(T,), streak=1)
     for now in (T, T + POLICY.healthy_after + 1, T + 2 * POLICY.healthy_after):
         stream = at(stream, begins, now).stream
@@ -74,7 +74,7 @@ def test_a_driver_that_has_done_nothing_yet_is_not_healthy() -> None:
 
 def test_a_driver_that_waits_for_its_first_tick_runs_and_proves_nothing() -> None:
     """Its interval may be longer than `healthy_after`, and its first batch the end of it."""
-    waits = Seen(life=Life.RUNS, beat=Beat(generation=5, still_for=0, proved=False))
+    waits = Seen(life=Life.RUNS, beat=Beat(still_for=0, proved=False))
     stream = like(RUNNING, phase=Phase.SUBMITTING, stable="old", failures=(T,), streak=1)
     for now in (T, T + POLICY.healthy_after + 1, T + 2 * POLICY.healthy_after):
         stream = at(stream, waits, now).stream
@@ -90,10 +90,10 @@ def test_a_sign_of_life_makes_it_run() -> None:
     assert at(like(submitted, wish=Wish.DRAIN), ALIVE).stream.phase is Phase.DRAINING
 
 
-def test_the_beat_of_another_generation_is_no_sign_of_life() -> None:
-    """It is the last word of the driver before."""
+def test_a_driver_without_a_sign_of_life_is_killed_after_a_while() -> None:
+    """Its process is there, and perhaps hangs."""
     submitted = like(RUNNING, phase=Phase.SUBMITTING)
-    seen = Seen(life=Life.RUNS, beat=Beat(generation=4, still_for=0))
+    seen = Seen(life=Life.RUNS)
     assert at(submitted, seen) == Step(submitted)
     late = at(submitted, seen, T + POLICY.start_within + 1)
     assert (late.action, late.stream.phase) == (Action.KILL, Phase.UNHEALTHY)
@@ -101,10 +101,10 @@ def test_the_beat_of_another_generation_is_no_sign_of_life() -> None:
 
 def test_a_mark_that_stands_still_is_unhealthy_then_killed() -> None:
     """Once it moves again all is well."""
-    stalled = Seen(life=Life.RUNS, beat=Beat(generation=5, still_for=POLICY.deadline + 1))
+    stalled = Seen(life=Life.RUNS, beat=Beat(still_for=POLICY.deadline + 1))
     first = at(RUNNING, stalled)
     assert (first.stream.phase, first.action) == (Phase.UNHEALTHY, Action.NOTHING)
-    longer = Seen(life=Life.RUNS, beat=Beat(generation=5, still_for=2 * POLICY.deadline + 1))
+    longer = Seen(life=Life.RUNS, beat=Beat(still_for=2 * POLICY.deadline + 1))
     assert at(first.stream, longer).action is Action.KILL
     assert at(first.stream, ALIVE).stream.phase is Phase.RUNNING
 
@@ -245,7 +245,7 @@ def test_a_fenced_driver_is_not_restarted_while_the_holder_lives() -> None:
     attached = at(RUNNING, seen).stream
     assert attached.driver == DriverSlot(generation=7, at=T, handle=holder.handle, foreign=True)
     assert attached.phase is Phase.RUNNING
-    later = at(attached, Seen(life=Life.RUNS, beat=Beat(generation=7, still_for=0)), T + HOUR)
+    later = at(attached, Seen(life=Life.RUNS, beat=Beat(still_for=0)), T + HOUR)
     assert later.action is Action.NOTHING
     free = at(attached, Seen(life=Life.GONE)).stream
     assert free.failures == ()
@@ -262,7 +262,7 @@ FOREIGN = like(RUNNING, driver=SLOT.model_copy(update={"foreign": True}))
         (like(FOREIGN, wish=Wish.STOP, asked_at=0), ALIVE, Phase.RUNNING),
         (like(FOREIGN, first=6, asked_at=0), ALIVE, Phase.RUNNING),
         (FOREIGN, Seen(life=Life.RUNS), Phase.UNHEALTHY),
-        (FOREIGN, Seen(life=Life.RUNS, beat=Beat(generation=5, still_for=HOUR)), Phase.UNHEALTHY),
+        (FOREIGN, Seen(life=Life.RUNS, beat=Beat(still_for=HOUR)), Phase.UNHEALTHY),
     ],
     ids=["it does not stop", "it makes no room", "no sign of life", "it stands still"],
 )
@@ -280,9 +280,9 @@ def test_a_holder_on_another_machine_is_there_until_it_has_had_time_for_a_sign_o
     assert at(FOREIGN, cannot_tell, T + POLICY.start_within).stream == FOREIGN
     lost = at(FOREIGN, cannot_tell, T + POLICY.start_within + 1).stream
     assert (lost.phase, lost.driver, lost.failures) == (Phase.SUBMITTING, None, ())
-    lives = Seen(life=Life.UNKNOWN, beat=Beat(generation=5, still_for=POLICY.deadline))
+    lives = Seen(life=Life.UNKNOWN, beat=Beat(still_for=POLICY.deadline))
     assert at(FOREIGN, lives, T + HOUR).stream.driver == FOREIGN.driver
-    still = Seen(life=Life.UNKNOWN, beat=Beat(generation=5, still_for=POLICY.deadline + 1))
+    still = Seen(life=Life.UNKNOWN, beat=Beat(still_for=POLICY.deadline + 1))
     assert at(FOREIGN, still).stream.driver is None
 
 
@@ -299,7 +299,7 @@ def test_a_holder_on_another_machine_is_there_until_it_has_had_time_for_a_sign_o
 )
 def test_a_driver_on_a_machine_that_went_down_is_replaced(quiet: dict[str, int], wish: Wish, *, lost: bool) -> None:
     """Its process can be neither seen nor killed from here; a newer generation fences it, should it wake up."""
-    seen = Seen(life=Life.UNKNOWN, beat=Beat(generation=5, **{"still_for": 0, **quiet}))
+    seen = Seen(life=Life.UNKNOWN, beat=Beat(**{"still_for": 0, **quiet}))
     after = at(like(RUNNING, wish=wish, asked_at=T), seen).stream
     assert (after.driver is None) is lost
     if lost:
@@ -312,7 +312,7 @@ def test_a_driver_on_a_machine_that_went_down_is_replaced(quiet: dict[str, int],
 def test_a_driver_on_a_machine_that_went_down_at_once_is_replaced() -> None:
     """It was launched and noted, and never gave a sign of life."""
     submitted = like(RUNNING, phase=Phase.SUBMITTING)
-    cannot_tell = Seen(life=Life.UNKNOWN, beat=Beat(generation=4, still_for=0))
+    cannot_tell = Seen(life=Life.UNKNOWN)
     assert at(submitted, cannot_tell, T + POLICY.start_within).stream == submitted
     after = at(submitted, cannot_tell, T + POLICY.start_within + 1).stream
     assert (after.phase, after.driver) == (Phase.BACKOFF, None)
@@ -320,15 +320,13 @@ def test_a_driver_on_a_machine_that_went_down_at_once_is_replaced() -> None:
 
 def test_a_driver_in_sight_that_is_silent_is_shown_within_20_seconds_and_not_killed_for_it() -> None:
     """Its process runs, so it may be stopped by a signal, or hang: who looks is told, and a beat makes it well again."""
-    quiet = Seen(life=Life.RUNS, beat=Beat(generation=5, still_for=0, silent_for=16 * SECOND))
+    quiet = Seen(life=Life.RUNS, beat=Beat(still_for=0, silent_for=16 * SECOND))
     shown = at(RUNNING, quiet)
     assert (shown.stream.phase, shown.action) == (Phase.UNHEALTHY, Action.NOTHING)
     assert "no sign of life" in (shown.stream.reason or "")
-    assert at(RUNNING, Seen(life=Life.RUNS, beat=Beat(generation=5, still_for=0, silent_for=8 * SECOND))) == Step(
-        RUNNING
-    )
+    assert at(RUNNING, Seen(life=Life.RUNS, beat=Beat(still_for=0, silent_for=8 * SECOND))) == Step(RUNNING)
     assert at(shown.stream, ALIVE).stream.phase is Phase.RUNNING
-    starting = Seen(life=Life.RUNS, beat=Beat(generation=5, still_for=0, works=False))
+    starting = Seen(life=Life.RUNS, beat=Beat(still_for=0, works=False))
     assert at(shown.stream, starting).stream.phase is Phase.SUBMITTING
 
 

@@ -88,11 +88,11 @@ class World(RuleBasedStateMachine):
             there = slot.handle == self._holder().handle
             if not there:
                 return Seen(life=Life.GONE, holder=self._holder())
-            return Seen(life=Life.RUNS, beat=Beat(generation=g, still_for=0))
+            return Seen(life=Life.RUNS, beat=Beat(still_for=0))
         if g in self.far:
             silent = self.silent.get(g)
-            return Seen(beat=None if silent is None else Beat(generation=g, still_for=silent, silent_for=silent))
-        beat = Beat(generation=g, still_for=0) if self.alive.get(g) else None
+            return Seen(beat=None if silent is None else Beat(still_for=silent, silent_for=silent))
+        beat = Beat(still_for=0) if self.alive.get(g) else None
         if g in self.alive:
             return Seen(life=Life.RUNS, beat=beat, handle=HANDLE)
         return Seen(life=Life.GONE, exit=self.ends.get(g), holder=self._holder())

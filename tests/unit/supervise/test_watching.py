@@ -38,6 +38,21 @@ def test_a_status_that_is_not_of_the_driver_does_not_end_it(
     assert (records(mine).newest().phase, records(mine).newest().driver) == (Phase.RUNNING, slot)
 
 
+def test_the_status_of_the_driver_before_is_no_sign_of_life(
+    mine: Supervisor, drivers: Drivers, clock: ManualClock
+) -> None:
+    """One that was just started and says nothing is killed after a while, whatever the one before has said."""
+    slot = DriverSlot(generation=3, at=clock.wall(), handle=HANDLE, version="v")
+    put(mine, Stream(wish=Wish.RUN, phase=Phase.SUBMITTING, first=3, generation=3, driver=slot, launches=1))
+    drivers.sees = Look(Life.RUNS)
+    StatusRecords(mine.store, "j").put({"generation": 2, "at": clock.wall()})
+    mine.tick()
+    assert (drivers.killed, records(mine).newest().phase) == ([], Phase.SUBMITTING)
+    clock.now += POLICY.start_within + 1
+    mine.tick()
+    assert (drivers.killed, records(mine).newest().phase) == ([HANDLE], Phase.UNHEALTHY)
+
+
 @pytest.mark.fault("F09")
 def test_a_driver_that_holds_its_log_in_another_container_is_looked_for_there(
     mine: Supervisor, drivers: Drivers, clock: ManualClock

@@ -7,7 +7,7 @@ The poster writes its cursor after each post, so alerts are at-least-once, and n
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import structlog
@@ -38,32 +38,29 @@ class AlertPoster(Poster):
 
     def post_news(self, job: str) -> None:
         """Post the steps into trouble, and out of it."""
-        cursor = Records(self.store, "alerts", job)
-        streams = StreamRecords(self.store, job)
-        newest = cursor.newest()
-        history = streams.history()
+        cursors = Records(self.store, "alerts", job)
+        newest = cursors.newest()
+        history = StreamRecords(self.store, job).history()
         if not history:
             return
-        if newest is None:
+        if newest is not None:
+            at = _Cursor(int(newest.body["record"]), newest.body["phase"], trouble=bool(newest.body["trouble"]))
+        else:
             # What happened before anybody listened is history; whether it is in trouble now, is not.
-            before = history[-1][0] - 1 if self.first_look(job) else -1
-            cursor.put({"record": before, "phase": None, "trouble": False})
-            newest = cursor.newest()
-            assert newest is not None
-        at = _Cursor(int(newest.body["record"]), newest.body["phase"], trouble=bool(newest.body["trouble"]))
+            at = _Cursor(history[-1][0] - 1 if self.first_look(job) else -1, None, trouble=False)
+            cursors.put(asdict(at))
         if history[-1][0] <= at.record:
             return
         for number, stream in history:
             if number <= at.record:
                 continue
-            alert, after = _next(job, number, stream, at)
+            alert, at = _next(job, number, stream, at)
             if alert is not None:
                 self.post(alert)
-                cursor.put({"record": after.record, "phase": after.phase, "trouble": after.trouble})
+                cursors.put(asdict(at))
                 log.info("alert.posted", job=job, phase=alert["phase"])
-            at = after
-        cursor.put({"record": at.record, "phase": at.phase, "trouble": at.trouble})
-        cursor.prune()
+        cursors.put(asdict(at))
+        cursors.prune()
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,24 +60,24 @@ class AssetPoster(Poster):
     def post_news(self, job: str) -> None:
         """Write down what is to be said of new batches, then post it, one event after the other."""
         cursors = Records(self.store, "assets", job)
-        cursor = cursors.newest()
+        record = cursors.newest()
+        cursor = record.body if record is not None else None
         newest = _published_to(self.root / job, self.store, job)
         held = HeldRecords(self.store, job)
-        known = cursor.body.get("uuid") if cursor is not None else None
+        known = cursor.get("uuid") if cursor is not None else None
         uuid = held.uuid() or known
         if cursor is not None and known not in (None, uuid):
             # Another checkpoint of the name, which counts its batches from 0: the cursor speaks of none of them.
-            cursors.put({"batch": -1, "released": [], "waiting": cursor.body["waiting"], "uuid": uuid})
-            cursor = cursors.newest()
+            cursor = {"batch": -1, "released": [], "waiting": cursor["waiting"], "uuid": uuid}
+            cursors.put(cursor)
         if cursor is None:
             # What was published before anybody listened is history, and not news.
             old = self.first_look(job)
             history = {"batch": newest if old else -1, "released": held.released() if old else []}
-            cursors.put({**history, "waiting": [], "uuid": uuid})
-            cursor = cursors.newest()
-        assert cursor is not None
-        after, waiting = int(cursor.body["batch"]), list(cursor.body["waiting"])
-        known_releases = cursor.body.get("released")
+            cursor = {**history, "waiting": [], "uuid": uuid}
+            cursors.put(cursor)
+        after, waiting = int(cursor["batch"]), list(cursor["waiting"])
+        known_releases = cursor.get("released")
         late = held.released(but=known_releases) if known_releases is not None else []
         # A cursor of an earlier version says nothing of them: what was released before is history as well.
         released = [*known_releases, *late] if known_releases is not None else held.released()

@@ -35,7 +35,7 @@ from penstock.supervise.launchers.submit import submit_environment, submit_words
 from penstock.supervise.machine import Exit, Life
 from penstock.supervise.stream import DriverSlot
 
-__all__ = ["LocalLauncher", "events_of", "log_files", "read_exit"]
+__all__ = ["LocalLauncher", "end_of", "events_of", "log_files", "read_exit"]
 
 _STORAGE = (StorageFull.code, StorageUnavailable.code, CommitUnknown.code)
 _DYING = 20.0
@@ -184,13 +184,13 @@ def read_exit(logs: Path, generation: int, code: int | None) -> Exit:
     A driver that was killed said nothing; one whose parent was another supervisor has said its code itself.
     """
     events, errors = log_files(logs, generation)
-    for event in reversed(list(_last_events(events))):
+    for event in reversed(list(events_of(end_of(events, _TAIL)))):
         if event.get("event") == "run.ended":
             return Exit(code=0, finished=event.get("ending") == "finished")
         if event.get("event") == "run.failed":
-            code_of_error = str(event.get("code"))
+            code_of_error, exit_code = str(event.get("code")), event.get("exit_code")
             return Exit(
-                code=_number(event.get("exit_code")),
+                code=exit_code if isinstance(exit_code, int) else None,
                 error=f"{code_of_error} {event.get('what')}" + (f" ({event['where']})" if event.get("where") else ""),
                 storage=code_of_error in _STORAGE,
                 judged=code_of_error == GateStopped.code,
@@ -200,14 +200,14 @@ def read_exit(logs: Path, generation: int, code: int | None) -> Exit:
     return Exit(code=code, error=_last_line(errors))
 
 
-def _last_events(path: Path) -> Iterator[dict[str, Any]]:
+def end_of(path: Path, most: int) -> bytes:
+    """Return the last bytes of a driver's log, at most so many; none where it cannot be read."""
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL))
-            tail = file.read()
+            file.seek(max(0, path.stat().st_size - most))
+            return file.read(most)
     except OSError:
-        return
-    yield from events_of(tail)
+        return b""
 
 
 def events_of(output: bytes) -> Iterator[dict[str, Any]]:
@@ -237,7 +237,3 @@ def _drop_old(logs: Path) -> None:
 
 def _behind(words: list[str], name: str) -> list[str]:
     return [value for known, value in pairwise(words) if known == name]
-
-
-def _number(value: object) -> int | None:
-    return value if isinstance(value, int) else None
