@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from penstock.config.environment import from_environment
 from penstock.config.schema import ProjectFile
-from penstock.config.toml_reader import line_of, read_model, shown_path
+from penstock.config.toml_reader import place_of, read_model
 from penstock.errors import ConfigError
 
 __all__ = ["AirflowLogin", "EventsSettings", "Secret", "load_events"]
@@ -68,7 +68,7 @@ def load_events(root: Path) -> EventsSettings:
     project, lines = read_model(ProjectFile, path)
     around = from_environment(ProjectFile, os.environ).events
     texts = {**project.events.model_dump(exclude_none=True), **around.model_dump(exclude_none=True)}
-    where = f"{shown_path(path)}:{line_of(lines, ('events',))}" if ("events",) in lines else "the environment variables"
+    where = place_of(path, lines, ("events",)) if ("events",) in lines else "the environment variables"
     webhook = _secret(texts, "webhook", root, where)
     password = _secret(texts, "password", root, where)
     if "airflow" not in texts:

@@ -23,7 +23,7 @@ from penstock.config.schema import (
     over,
 )
 from penstock.config.toml_lines import KeyPath
-from penstock.config.toml_reader import closest, line_of, read_model, shown_path
+from penstock.config.toml_reader import closest, place_of, read_model, shown_path
 from penstock.config.values import is_local
 from penstock.errors import ConfigError, UnknownName
 from penstock.graph.names import is_name
@@ -82,15 +82,15 @@ class JobConf:
 
         Raises UnknownName at the job's line, and ConfigError at the line of a path where no file is.
         """
-        section = self._section(name)
+        if name not in self.sources:
+            raise self._unknown("sources", name, list(self.sources))
         self.used.add(("sources", name))
-        path = self.root / section.path
+        section = self.sources[name]
+        path, where = self.root / section.path, place_of(self.file, self.lines, ("sources", name, "path"))
         if not path.is_file():
-            raise ConfigError(f"there is no file {section.path!r}", where=self._where("sources", name, "path"))
+            raise ConfigError(f"there is no file {section.path!r}", where=where)
         if path.suffix not in (".parquet", ".csv"):
-            raise ConfigError(
-                f"{section.path!r} is neither .parquet nor .csv", where=self._where("sources", name, "path")
-            )
+            raise ConfigError(f"{section.path!r} is neither .parquet nor .csv", where=where)
         return section.source(path)
 
     def table(self, name: str) -> Path:
@@ -115,21 +115,12 @@ class JobConf:
         named = [("sources", n) for n in self.sources] + [("tables", n) for n in self.tables]
         return [".".join(key) for key in named if key not in self.used]
 
-    def _section(self, name: str) -> ReplaySource:
-        if name not in self.sources:
-            raise self._unknown("sources", name, list(self.sources))
-        return self.sources[name]
-
     def _unknown(self, table: str, name: str, known: list[str]) -> UnknownName:
         if not self.file.is_file():
             problem = f"the job asks for {table[:-1]} {name!r}, and there is no {shown_path(self.file)}"
         else:
             problem = f"{shown_path(self.file)} has no {table[:-1]} {name!r}; {closest(name, known)}"
         return UnknownName(problem, where=str(user_site()))
-
-    def _where(self, *key: str) -> str:
-        line = line_of(dict(self.lines), key)
-        return f"{shown_path(self.file)}:{line}" if line else shown_path(self.file)
 
 
 def _around() -> ProjectFile:
@@ -168,8 +159,8 @@ def load_settings(root: Path, job: str, *, code: Path | None = None) -> tuple[Se
     own, lines = read_model(JobFile, job_path) if job_path.exists() else (JobFile(), {})
     around = _around()
     places = {
-        **_places(project, lambda *key: f"{shown_path(project_path)}:{line_of(project_lines, key)}"),
-        **_places(own, lambda *key: f"{shown_path(job_path)}:{line_of(lines, key)}"),
+        **_places(project, lambda *key: place_of(project_path, project_lines, key)),
+        **_places(own, lambda *key: place_of(job_path, lines, key)),
         **_places(around, lambda *key: f"the environment variable {variable(*key)}"),
     }
     sections = {
@@ -179,7 +170,7 @@ def load_settings(root: Path, job: str, *, code: Path | None = None) -> tuple[Se
     master, checkpoint = sections["spark"].master, sections["checkpoint"]
     if not (checkpoint.shared or is_local(master) or is_url(checkpoint.root)):
         raise ConfigError(
-            f"executors of {master} run on other machines and must see the checkpoint: keep its root on HDFS, or "
+            f"executors of {master} run on other machines and must see the checkpoint. Keep its root on HDFS, or "
             "where all of them see it under the same path and say `shared = true` in [checkpoint], or run with a local "
             "master",
             where=places.get(("spark", "master")),

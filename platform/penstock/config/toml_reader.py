@@ -7,8 +7,7 @@ import re
 import tomllib
 import types
 import typing
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +17,7 @@ from pydantic_core import ErrorDetails
 from penstock.config.toml_lines import KeyPath, key_lines
 from penstock.errors import ConfigError
 
-__all__ = ["Problem", "closest", "describe", "line_of", "read_model", "shown_path"]
+__all__ = ["closest", "describe", "place_of", "read_model", "shown_path"]
 
 Model = TypeVar("Model", bound=BaseModel)
 Loc = tuple[int | str, ...]
@@ -39,18 +38,14 @@ _WANTED = {
 }
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Problem:
-    """One thing that is wrong in a file; line 0 where no line can be named."""
-
-    line: int
-    what: str
+Problem = tuple[int, str]
+"""A line of a file, 0 where none can be named, and what is wrong there."""
 
 
 def read_model(model: type[Model], path: Path) -> tuple[Model, dict[KeyPath, int]]:
     """Return a TOML file as a model, and the line of each of its keys.
 
-    Raises ConfigError at the first line that is wrong; `problems` holds all of them.
+    Raises ConfigError at the first line that is wrong, with all of them.
     """
     shown = shown_path(path)
     try:
@@ -85,8 +80,13 @@ def shown_path(path: Path) -> str:
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
-def line_of(lines: dict[KeyPath, int], loc: Sequence[int | str]) -> int:
-    """Return the line of a key, or of the nearest table around it; 0 where there is none."""
+def place_of(path: Path, lines: Mapping[KeyPath, int], key: KeyPath) -> str:
+    """Return a file and the line of a key, or of the nearest table around it; the file alone where there is none."""
+    line = _line_of(lines, key)
+    return f"{shown_path(path)}:{line}" if line else shown_path(path)
+
+
+def _line_of(lines: Mapping[KeyPath, int], loc: Sequence[int | str]) -> int:
     keys = [str(part) for part in loc]
     for length in range(len(keys), 0, -1):
         line = lines.get(tuple(keys[:length]))
@@ -100,11 +100,9 @@ def line_of(lines: dict[KeyPath, int], loc: Sequence[int | str]) -> int:
 
 
 def _refused(shown: str, problems: list[Problem]) -> ConfigError:
-    problems = sorted(problems)
-    first = problems[0]
-    where = f"{shown}:{first.line}" if first.line else shown
-    more = [f"line {p.line}: {p.what}" for p in problems[1:]]
-    return ConfigError("; ".join([first.what, *more]), where=where, problems=tuple(problems))
+    (line, what), *others = sorted(problems)
+    more = [f"line {line}: {what}" for line, what in others]
+    return ConfigError("; ".join([what, *more]), where=f"{shown}:{line}" if line else shown)
 
 
 def _bad_toml(error: str, text: str) -> Problem:
@@ -112,13 +110,9 @@ def _bad_toml(error: str, text: str) -> Problem:
     line = int(at.group(1)) if at else max(1, text.count("\n") + (not text.endswith("\n")))
     problem = _AT_LINE.sub("", error).removesuffix(" (at end of document)")
     if _TWICE.match(problem):
-        return Problem(line, f"a key or table stands twice: {_words_of_line(text, line)}")
-    return Problem(line, f"this is not TOML: {problem}")
-
-
-def _words_of_line(text: str, line: int) -> str:
-    lines = text.splitlines()
-    return repr(lines[line - 1].strip()) if 0 < line <= len(lines) else ""
+        lines = text.splitlines()
+        return line, f"a key or table stands twice: {lines[line - 1].strip()!r}"
+    return line, f"this is not TOML: {problem}"
 
 
 def _problem(model: type[BaseModel], error: ErrorDetails, lines: dict[KeyPath, int]) -> Problem:
@@ -126,8 +120,8 @@ def _problem(model: type[BaseModel], error: ErrorDetails, lines: dict[KeyPath, i
     if loc[-1:] == ("[key]",):  # pydantic's mark for the name of a key, where a value would have the name itself
         loc = loc[:-1]
         reason = error.get("ctx", {}).get("error", error["msg"])
-        return Problem(line_of(lines, loc), f"the key {loc[-1]!r} in [{'.'.join(map(str, loc[:-1]))}]: {reason}")
-    return Problem(line_of(lines, loc), describe(model, loc, error))
+        return _line_of(lines, loc), f"the key {loc[-1]!r} in [{'.'.join(map(str, loc[:-1]))}]: {reason}"
+    return _line_of(lines, loc), describe(model, loc, error)
 
 
 def describe(model: type[BaseModel], loc: Loc, error: ErrorDetails) -> str:

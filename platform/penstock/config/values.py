@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, GetPydanticSchema
 from pydantic_core import CoreSchema, core_schema
 
 from penstock.graph.durations import Duration, days, hours, micros, millis, minutes, seconds, whole_micros
+from penstock.graph.names import is_name
 from penstock.graph.schedules import AUTO, NEVER, EveryBatches, EveryMicros, Schedule
 from penstock.time.triggers import AsFastAsPossible, FixedInterval, Trigger
 
@@ -187,7 +188,7 @@ def _checked_url(text: str) -> str:
 
 
 def _checked_key(name: str) -> str:
-    if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name):
+    if not is_name(name):
         raise ValueError("a name is a lower-case letter, then up to 62 letters, digits or underscores")
     return name
 

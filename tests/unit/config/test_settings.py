@@ -101,7 +101,7 @@ def test_what_is_wrong_is_named_with_its_line(project, before, after, line, mess
 def test_all_that_is_wrong_is_told_at_once_beginning_with_the_first(project):
     """Nobody should have to start a job once for each typing error."""
     error = refused(project, JOB.replace("nulls", "nils").replace('"tables/totals"', "7"))
-    assert [problem.line for problem in error.problems] == [6, 9]
+    assert error.where == "conf/jobs/orders.toml:6"
     assert "unknown key 'nils'" in error.what
     assert "line 9: totals is 7 in [tables]; it takes text" in error.what
 
