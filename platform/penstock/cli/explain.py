@@ -64,18 +64,8 @@ def _show_sections(sections: Sequence[Section]) -> None:
 
 
 def _analysed(loaded: LoadedJob) -> list[Section]:
-    from penstock.quality.suite_files import find_suites
     from penstock.runtime.inspect.explain import explain_analysis
-    from penstock.runtime.process.launch import spark_of
-    from penstock.runtime.spark.engine import SparkEngine
+    from penstock.runtime.process.launch import analysed
 
-    graph = loaded.job.graph()
-    with spark_of(loaded, here=True) as spark:
-        # Not `prepare`: the first thing that writes.
-        engine = SparkEngine(
-            graph,
-            spark,
-            folder=loaded.settings.root / graph.name,
-            suites=find_suites(graph, loaded.project.quality),
-        )
+    with analysed(loaded, loaded.settings.root / loaded.job.name) as engine:
         return explain_analysis(engine.built.steps, engine.built.sink_schemas)

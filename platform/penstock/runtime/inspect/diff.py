@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import recover
@@ -12,15 +12,11 @@ from penstock.checkpoint.log.takeover import refuse_ended, survey
 from penstock.checkpoint.roots import job_log
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.memory import MemoryStore
-from penstock.quality.suite_files import find_suites
 from penstock.runtime.inspect.job_status import JobState, read_status
-from penstock.runtime.process.launch import spark_of
+from penstock.runtime.process.launch import analysed
 from penstock.runtime.process.project import LoadedJob
 from penstock.runtime.restore.compatibility import Finding, when_left
 from penstock.time.clock import Clock
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 __all__ = ["Diff", "diff"]
 
@@ -41,7 +37,7 @@ class Diff:
 
     @property
     def accepted(self) -> bool:
-        """Return whether a start would go on."""
+        """Return whether a start would resume from it."""
         return all(finding.refusal is None for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
@@ -59,7 +55,7 @@ class Diff:
 def diff(loaded: LoadedJob, clock: Clock, *, root: CheckpointFolder | None = None, drop: Collection[str] = ()) -> Diff:
     """Return what a start of the job would make of its checkpoint; `root` names another folder of checkpoints.
 
-    Raises what a start raises for a job that cannot be analysed and for a log that cannot be gone on from.
+    Raises what a start raises for a job that cannot be analysed and for a log that cannot be resumed.
     """
     name = loaded.job.name
     settings = loaded.settings if root is None else loaded.settings.model_copy(update={"root": root})
@@ -70,14 +66,7 @@ def diff(loaded: LoadedJob, clock: Clock, *, root: CheckpointFolder | None = Non
     recovered = recover(log or Log(MemoryStore()))
     status = read_status(settings, name, clock, recovered=recovered)
     running = status.state is JobState.RUNNING
-    with spark_of(loaded, here=True) as spark:
-        findings = _engine(loaded, spark, folder).compare(when_left(recovered) if running else recovered, drop)
+    with analysed(loaded, folder) as engine:
+        findings = engine.compare(when_left(recovered) if running else recovered, drop)
     batch = None if recovered.commit is None else recovered.commit.batch
     return Diff(job=name, folder=folder, batch=batch, running=running, findings=tuple(findings))
-
-
-def _engine(loaded: LoadedJob, spark: SparkSession, folder: CheckpointFolder) -> Any:
-    from penstock.runtime.spark.engine import SparkEngine
-
-    graph = loaded.job.graph()
-    return SparkEngine(graph, spark, folder=folder, suites=find_suites(graph, loaded.project.quality))

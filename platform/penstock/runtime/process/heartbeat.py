@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from penstock.checkpoint.control_records import NumberedRecord, Records
+from penstock.checkpoint.control_records import Records
 from penstock.checkpoint.log.batch_report import BatchReport
 from penstock.checkpoint.log.entries import Commit
 from penstock.checkpoint.log.recovery import Recovered
@@ -41,32 +41,24 @@ _BEGINNING = ("FixOffsets", "Compute")
 """The stages that a batch may begin with: data, or a due time, waits from there until its Commit."""
 
 
-class StatusRecords:
+class StatusRecords(Records):
     """The status records of one job; `store` is that of the folder which holds all jobs."""
 
     def __init__(self, store: CheckpointStore, job: str) -> None:
-        self._records = Records(store, "status", job)
+        super().__init__(store, "status", job)
         self._written = 0
 
     def put(self, body: dict[str, Any]) -> int:
         """Write a record, and now and then delete old ones; returns its number."""
-        seq = self._records.put(body)
+        seq = super().put(body)
         self._written += 1
         if self._written % _PRUNE_EVERY == 1:
-            self._records.prune()
+            self.prune()
         return seq
-
-    def newest(self) -> NumberedRecord | None:
-        """Return the newest record that can be read."""
-        return self._records.newest()
-
-    def recent(self, most: int) -> list[NumberedRecord]:
-        """Return the newest records that can be read, at most so many, oldest first."""
-        return self._records.recent(most)
 
     def newest_of(self, writer: str | None) -> int | None:
         """Return the number of the newest record if this writer wrote it; None for any writer."""
-        record = self._records.newest()
+        record = self.newest()
         if record is None or (writer is not None and record.body.get("writer") != writer):
             return None
         return record.seq

@@ -12,7 +12,7 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import Metadata, open_or_create
 from penstock.checkpoint.log.takeover import View
 from penstock.checkpoint.storage.folder import CheckpointFolder
-from penstock.checkpoint.storage.store import CheckpointStore, prove_exclusive
+from penstock.checkpoint.storage.store import prove_exclusive
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
 from penstock.quality.held.decision_records import HeldRecords
@@ -34,7 +34,7 @@ from penstock.time.triggers import Trigger
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["JobRun", "holder_name"]
+__all__ = ["JobRun"]
 
 
 @dataclass(kw_only=True)
@@ -42,7 +42,6 @@ class JobRun:
     """Hold one run of a job over its checkpoint."""
 
     graph: JobGraph
-    store: CheckpointStore
     metadata: Metadata
     engine: SparkEngine
     driver: Driver
@@ -62,15 +61,13 @@ class JobRun:
         identity: Identity | None = None,
         may_take_over: Callable[[View], None] = anybody_may,
         listeners: tuple[Listener, ...] = (),
-        store: CheckpointStore | None = None,
         needed: Callable[[], set[int]] = set,
         shared: bool = False,
     ) -> JobRun:
         """Analyse the job, then open its checkpoint; nothing is written before the job is sound.
 
-        `root` is the folder of all jobs; what is decided on held batches stands there. `needed` names batches that
-        must be kept, asked at each batch. `shared` says that executors
-        run on other machines, which is then proved.
+        `root` is the folder of all jobs; decisions on held batches are kept there. `needed` names batches that
+        must be kept, asked at each batch. `shared` says that executors run on other machines, which is then proved.
         """
         graph = job.graph()
         folder = root / graph.name
@@ -78,7 +75,7 @@ class JobRun:
         control = root.store()
         records = HeldRecords(control, graph.name)
         held = HeldPins(records)
-        store = store or folder.store()
+        store = folder.store()
         prove_exclusive(store)
         if shared:
             prove_shared(spark, engine.folders)
@@ -110,7 +107,7 @@ class JobRun:
             listeners=(held, Cautions(), *listeners),
             between=service.serve,
         )
-        return cls(graph=graph, store=store, metadata=metadata, engine=engine, driver=driver, folder=folder)
+        return cls(graph=graph, metadata=metadata, engine=engine, driver=driver, folder=folder)
 
     def read_state(self, step: str, commit: Commit | None) -> list[dict[str, Any]]:
         """Return the rows of a step's state as of a Commit."""

@@ -1,4 +1,4 @@
-"""Start a job of a project: who may run it, Spark, checkpoint, driver; then run it to its end."""
+"""Start a job of a project, from the question who may run it to its driver, and run it to its end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.checkpoint.log.metadata import read_metadata
 from penstock.checkpoint.log.recovery import Damage, recover
@@ -31,6 +31,7 @@ from penstock.graph.job import Job
 from penstock.graph.schedules import AUTO, Schedule
 from penstock.graph.shape import shape_of
 from penstock.quality.held.decision_records import HeldRecords
+from penstock.quality.suite_files import find_suites
 from penstock.runtime.process.control import Orders, OrderWatch
 from penstock.runtime.process.heartbeat import DriverStatus, Heartbeat, StatusRecords
 from penstock.runtime.process.new_lineage import refuse_to_begin
@@ -38,13 +39,14 @@ from penstock.runtime.process.progress import ProgressView
 from penstock.runtime.process.project import LoadedJob, code_version
 from penstock.runtime.process.runner import Runner
 from penstock.runtime.process.signals import Ending, StoppableClock, StopSwitch
-from penstock.runtime.process.takeover_policy import HolderWatch, StoppedWaiting
+from penstock.runtime.process.takeover_policy import HolderWatch, StoppedWaiting, holder_name
 from penstock.runtime.restore.execute import restore
 from penstock.runtime.restore.move import finish_move
 from penstock.runtime.restore.sink_truncation import plan_truncation, was_truncated
 from penstock.runtime.restore.target import LAST, RestoreTarget, find_superseded
 from penstock.runtime.spark.engine_death import naming_the_dead
 from penstock.runtime.spark.warm_up import warm
+from penstock.sinks import Delta
 from penstock.sources.backlog import ReadLimit
 from penstock.time.clock import SystemClock
 from penstock.time.triggers import AsFastAsPossible, FixedInterval, Trigger
@@ -52,7 +54,11 @@ from penstock.time.triggers import AsFastAsPossible, FixedInterval, Trigger
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RunOrder", "choose_schedule", "choose_trigger", "launch", "spark_of"]
+    from penstock.runtime.spark.engine import SparkEngine
+
+__all__ = ["RunOrder", "analysed", "choose_schedule", "choose_trigger", "launch", "open_spark"]
+
+Chosen = TypeVar("Chosen")
 
 _OF_SPARK = (ClusterUnavailable, ComputeFailed, EngineGone, EnvironmentUnfit)
 """What Spark fails with, also where somebody ends it."""
@@ -65,10 +71,10 @@ _OF_CLUSTER = ("spark.pyspark.", "spark.driver.host", "spark.driver.bindAddress"
 class RunOrder:
     """Say what was asked of one run; `deadline` is seconds, None for the setting's.
 
-    `generation` and `command` are a supervisor's or a scheduler's: a newer generation takes over at once, and a
-    restore that the same command has caused before is not done again (DESIGN 11). `drop` names steps that the job no
-    longer has and whose state is let go. Without `goes_on` the run ends when it has gone back. `new_lineage` begins a
-    checkpoint where there was one (F19).
+    `generation` and `command` are a supervisor's or a scheduler's. A newer generation takes over at once, and a command
+    restores once, however often it is given (DESIGN 11). `drop` names steps that the job no longer has and whose state
+    is dropped. Without `goes_on` the run ends after the restore. `new_lineage` begins a checkpoint where there was one
+    (F19).
     """
 
     start: RestoreTarget = LAST
@@ -117,9 +123,8 @@ def _launched(
     clock: StoppableClock,
     orders: OrderWatch,
 ) -> Ending:
-    from penstock.quality.suite_files import find_suites
     from penstock.runtime.driver.loop import DriverSettings, Identity
-    from penstock.runtime.process.job_run import JobRun, holder_name
+    from penstock.runtime.process.job_run import JobRun
     from penstock.runtime.snapshots.scheduler import DataCheckpointPolicy, HelperProcess
 
     settings, name, graph = loaded.settings, loaded.job.name, loaded.job.graph()
@@ -138,21 +143,23 @@ def _launched(
         generation=order.generation,
         command=order.command,
     )
-    facts: dict[str, Any] = {
+    facts = {
+        "job": name,
         "holder": identity.holder,
         "writer": identity.writer,
         "code_version": identity.code_version,
+        "generation": identity.generation,
+        "started": clock.wall(),
+        "tables": {sink.name: str(sink.sink.path) for sink in graph.sinks if isinstance(sink.sink, Delta)},
+        "graph": shape_of(graph),
     }
-    graph = loaded.job.graph()
-    facts |= {"generation": identity.generation, "started": clock.wall()}
-    facts |= {"tables": _tables(graph), "graph": shape_of(graph)}
-    status = DriverStatus({"job": name, **facts}, clock)
+    status = DriverStatus(facts, clock)
     clock.napping = status.on_nap
     runner = Runner(switch, clock, progress, status, Heartbeat(records, status))
     progress.starting({"checkpoint": str(folder), "spark": settings.spark.master, "code": identity.code_version})
     with ExitStack() as spark_lives:
         with _start_step(switch):
-            spark = spark_lives.enter_context(spark_of(loaded))
+            spark = spark_lives.enter_context(_spark_of(loaded))
             warm(spark)
             switch.hear()
         with _start_step(switch):
@@ -195,7 +202,7 @@ def _launched(
 
 @contextmanager
 def _start_step(switch: StopSwitch) -> Iterator[None]:
-    """Leave after a slow step of the start, or out of it, when told to stop: nothing is owned yet.
+    """Leave after a slow step of the start, or out of it, once a stop is requested: nothing is owned yet.
 
     What Spark fails with then is no error: who signals a whole group of processes ends Java as well, as systemd does.
     """
@@ -215,17 +222,11 @@ def choose_trigger(job: Job, settings: Settings) -> Trigger:
 
     Raises ConfigError at the trigger's line where code and configuration both say something, and not the same.
     """
-    graph = job.graph()
-    if graph.interval is None:
+    interval = job.graph().interval
+    if interval is None:
         return settings.run.trigger or AsFastAsPossible()
-    trigger = FixedInterval(graph.interval)
-    if settings.run.trigger not in (None, trigger):
-        raise ConfigError(
-            f"the job's code says Job(interval=…) of {graph.interval / 1_000_000:g} s, and the configuration says "
-            "something else; keep one of them",
-            where=settings.where("run", "trigger"),
-        )
-    return trigger
+    says = f"Job(interval=…) of {interval / 1_000_000:g} s"
+    return _agreed(FixedInterval(interval), says, settings, "run", "trigger")
 
 
 def choose_schedule(graph: JobGraph, settings: Settings) -> Schedule:
@@ -235,17 +236,34 @@ def choose_schedule(graph: JobGraph, settings: Settings) -> Schedule:
     """
     if graph.checkpoints is None:
         return settings.checkpoint.every or AUTO
-    if settings.checkpoint.every not in (None, graph.checkpoints):
+    return _agreed(graph.checkpoints, "how often data checkpoints are made", settings, "checkpoint", "every")
+
+
+def _agreed(coded: Chosen, says: str, settings: Settings, section: str, key: str) -> Chosen:
+    """Return what the job's code says, unless its configuration says something else."""
+    if getattr(getattr(settings, section), key) not in (None, coded):
         raise ConfigError(
-            "the job's code says how often data checkpoints are made, and the configuration says something else; keep "
-            "one of them",
-            where=settings.where("checkpoint", "every"),
+            f"the job's code says {says}, and the configuration says something else; keep one of them",
+            where=settings.where(section, key),
         )
-    return graph.checkpoints
+    return coded
 
 
 @contextmanager
-def spark_of(loaded: LoadedJob, *, here: bool = False) -> Iterator[SparkSession]:
+def analysed(loaded: LoadedJob, folder: CheckpointFolder) -> Iterator[SparkEngine]:
+    """Open Spark on this machine, and yield the engine of a job once its code is analysed; nothing is written.
+
+    `folder` is the job's checkpoint.
+    """
+    from penstock.runtime.spark.engine import SparkEngine
+
+    graph = loaded.job.graph()
+    with _spark_of(loaded, here=True) as spark:
+        yield SparkEngine(graph, spark, folder=folder, suites=find_suites(graph, loaded.project.quality))
+
+
+@contextmanager
+def _spark_of(loaded: LoadedJob, *, here: bool = False) -> Iterator[SparkSession]:
     """Open the job's Spark session, and stop it at the end; `here` as in `open_spark`."""
     spark = open_spark(loaded, here=here)
     try:
@@ -276,13 +294,6 @@ def open_spark(loaded: LoadedJob, *, here: bool = False) -> SparkSession:
         secrets=resolved({key: value for key, value in conf.items() if reference_of(value)}, loaded.project.root),
         modules=loaded.project.modules,
     )
-
-
-def _tables(graph: JobGraph) -> dict[str, str]:
-    """Return the Delta tables that a job writes, by sink."""
-    from penstock.sinks import Delta
-
-    return {sink.name: str(sink.sink.path) for sink in graph.sinks if isinstance(sink.sink, Delta)}
 
 
 def _watch(

@@ -1,7 +1,7 @@
 """Judge a start before anything is ended for it, by the code that a start runs (F79).
 
-Nothing is owned, and nothing of the checkpoint is written: a driver may run meanwhile, and what is judged is where the
-job will stand when that driver has finished its batch and left.
+Nothing is owned, and nothing of the checkpoint is written. A driver may run meanwhile: the start is judged by the
+checkpoint as it will be when that driver has finished its batch and left.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from penstock.checkpoint.log.takeover import refuse_ended, survey
 from penstock.checkpoint.roots import job_log
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import CannotRestore
-from penstock.quality.suite_files import find_suites
-from penstock.runtime.process.launch import spark_of
+from penstock.runtime.process.launch import analysed
 from penstock.runtime.process.project import LoadedJob
 from penstock.runtime.restore.compatibility import when_left
 from penstock.runtime.restore.sink_truncation import plan_truncation
@@ -32,20 +31,17 @@ __all__ = ["preflight"]
 
 
 def preflight(loaded: LoadedJob, start: RestoreTarget, drop: Collection[str] = ()) -> None:
-    """Raise what a start of the job would be refused with.
+    """Raise the error that would refuse a start of the job.
 
     `start` is where it begins, with the paths of tables that state is written from; `drop` names steps to drop.
     Raises what a start raises: JobError for code that cannot be analysed, CannotRestore, PartitionsChanged,
     StepsChanged and CannotTruncate. What only reading all rows shows, such as a null key in a table, is not judged.
     """
-    from penstock.runtime.spark.engine import SparkEngine
-
-    graph, folder = loaded.job.graph(), loaded.settings.root / loaded.job.name
+    folder = loaded.settings.root / loaded.job.name
     log = job_log(folder)
     if log is not None:
         refuse_ended(log, survey(log))
-    with spark_of(loaded, here=True) as spark:
-        engine = SparkEngine(graph, spark, folder=folder, suites=find_suites(graph, loaded.project.quality))
+    with analysed(loaded, folder) as engine:
         if log is None and (start.goes_back or start.rewrites):
             raise CannotRestore(f"there is no checkpoint to restore {start.target} from", where=str(folder))
         if log is not None:

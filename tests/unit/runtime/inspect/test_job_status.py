@@ -17,7 +17,7 @@ from penstock.checkpoint.storage.local import LocalStore
 from penstock.config.settings import load_settings
 from penstock.runtime.inspect.job_status import JobState, kept_checkpoints, read_status
 from penstock.runtime.process.heartbeat import StatusRecords
-from penstock.runtime.process.job_run import holder_name
+from penstock.runtime.process.takeover_policy import holder_name
 from penstock.time.clock import ManualClock
 
 NOW = 1_700_000_000_000_000
