@@ -18,7 +18,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from penstock.errors import EXIT_PERSON
-from penstock.runtime.process.project import NAME
+from penstock.graph.names import is_name
 
 __all__ = ["PenstockOperator", "RunsPenstock"]
 
@@ -45,7 +45,7 @@ class RunsPenstock:
 
         Raises AirflowFailException where trying again does not help, AirflowException where it may.
         """
-        if NAME.fullmatch(self.job) is None:  # a template may have made of it what the command takes for an option
+        if not is_name(self.job):  # a template may have made of it what the command takes for an option
             raise AirflowFailException(f"{self.job!r} is not the name of a job")
         line = [self.python or sys.executable, "-m", "penstock", *words, "--json", "--project", self.project]
         complaints: list[str] = []

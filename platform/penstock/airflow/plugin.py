@@ -18,7 +18,7 @@ from penstock.airflow import request_operators, upkeep  # noqa: F401 - their ope
 from penstock.airflow.awaiting import StreamOperator
 from penstock.airflow.cli_process import PenstockOperator
 from penstock.airflow.projects import project_of_pages
-from penstock.runtime.process.project import NAME
+from penstock.graph.names import is_name
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -49,9 +49,9 @@ class StreamLink(BaseOperatorLink):
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
         """Return the page of the job that the task was given; that of all streams while it is not known."""
         job = str(getattr(operator, "job", ""))
-        if NAME.fullmatch(job) is None:  # a template, as in restart_from_checkpoint: what came of it is kept
+        if not is_name(job):  # a template, as in restart_from_checkpoint: what came of it is kept
             job = _rendered(ti_key)
-        page = f"/jobs/{job}" if NAME.fullmatch(job) else "/"
+        page = f"/jobs/{job}" if is_name(job) else "/"
         return f"{_base()}/plugin/{ROUTE}{_base()}{MOUNTED}{page}"
 
 

@@ -42,10 +42,10 @@ def init(
       penstock init clicks
       penstock init clicks --into streams
     """  # noqa: D301 - click knows the character, not the two
-    from penstock.runtime.process.project import NAME
+    from penstock.graph.names import is_name
 
     with outcome(debug=debug):
-        if not NAME.fullmatch(name):
+        if not is_name(name):
             raise ConfigError(
                 f"{name!r} names no job: write a lower-case letter, then up to 62 letters, digits or underscores"
             )

@@ -1,4 +1,4 @@
-"""Read all that a job can go back to, and say what is not as it was written; nothing is changed."""
+"""Read all that a job can restore, and say what is not as it was written; nothing is changed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """Say what was read: batches that can be restored, files and bytes of their state; and what was found wrong."""
+    """Say what was read, and what is wrong: batches that can be restored, files and bytes of their state."""
 
     batches: int
     files: int
@@ -61,8 +61,8 @@ class Verified:
 def verify(log: Log, folder: CheckpointFolder) -> Verified:
     """Read a job's metadata, every entry of its log, and every byte of the state that its kept batches name.
 
-    `folder` is the job's checkpoint. The job may run meanwhile: what it lets go while it is read is not missed.
-    Raises what recovery raises for a log that holds no way to go on.
+    `folder` is the job's checkpoint. The job may run meanwhile: what it drops while it is read is not missed.
+    Raises what recovery raises for a log that no driver can resume.
     """
     before = recover(log, Damage.LIST)
     commits = [*(kept.commit for kept in before.kept), *before.saves.readable().values()]

@@ -1,4 +1,4 @@
-"""Tell from the log and the status record alone how a job stands: no Spark, no job code, nothing written."""
+"""Read the status of a job from its log and its status record alone: no Spark, no job code, nothing written."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["JobState", "JobStatus", "KeptCheckpoint", "all_checkpoints", "kept_c
 
 
 class JobState(Enum):
-    """Say how a job stands, as far as storage tells."""
+    """The state of a job, as far as storage tells."""
 
     NEW = "never run"
     RUNNING = "running"
@@ -45,7 +45,7 @@ class JobState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """Hold how one job stands. Times are microseconds since 1970.
+    """The status of one job. Times are microseconds since 1970.
 
     `last` is the newest Commit; `goes_on_from` the batch whose state is in force, which a restore may have changed,
     and `watermarks` and `totals` are that one's. `record` is the newest status record of the last driver, if it wrote
@@ -99,8 +99,8 @@ class KeptCheckpoint:
     """Hold one Commit that the log keeps.
 
     `missing` is a file that its state needs and that is gone, so that it cannot be restored; `undone` says that a
-    restore has gone back behind it. `stored` says what its state takes, where that was asked for. With `kept` it can be
-    named by its batch; else only by a name that it was saved under.
+    restore to an earlier batch has superseded it. `stored` says what its state takes, None where nobody asked. With
+    `kept` it can be named by its batch; else only by a name that it was saved under.
     """
 
     report: BatchReport
@@ -139,7 +139,7 @@ class KeptCheckpoint:
 
 
 def read_status(settings: Settings, job: str, clock: Clock, *, recovered: Recovered | None = None) -> JobStatus:
-    """Return how a job stands; damage in the log is part of the answer, not an error.
+    """Return the status of a job; damage in the log is part of the answer, not an error.
 
     `recovered` is what was read of the log just before, if it was: reading it is most of the work.
     """

@@ -1,4 +1,4 @@
-"""Make quality reports of a job: which of its tables can be reported on, and one report from windows to pages."""
+"""Make quality reports of a job: which of its tables can have one, and one report from windows to pages."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Report:
 
 
 def targets_of(loaded: LoadedJob) -> dict[str, Target]:
-    """Return what can be reported on, by check: checks on windows that a Delta table takes.
+    """Return what can have a report, by check: checks on windows that a Delta table takes.
 
     Raises ReportImpossible for a suite in `[reports.suites]` that is of no such check.
     """

@@ -26,7 +26,7 @@ from penstock.operators.protocol import LAYOUT, MAIN
 from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.slice_state import SLICES
 from penstock.operators.windows.window_evolution import reads
-from penstock.runtime.restore.target import LAST, RestoreTarget, parse_start
+from penstock.runtime.restore.target import RestoreTarget, parse_start
 from penstock.runtime.snapshots.catalog import Snapshot, table_path, verify_snapshot
 from penstock.state.full_compaction import live_rows
 from penstock.state.manifest import Manifest
@@ -35,7 +35,7 @@ from penstock.state.parts import PARTS, Merge, Part
 from penstock.state.reader import Adapters, StateReader
 from penstock.state.row_layout import conform
 
-__all__ = ["chunks", "read", "stored_steps"]
+__all__ = ["chunks", "read"]
 
 
 def read(
@@ -46,7 +46,7 @@ def read(
     at: int | str = "last",
     where: pc.Expression | None = None,
 ) -> pa.Table:
-    """Return what a step keeps: keys, state columns and `_expires`; of windows keys, partials and `slice_start`.
+    """Return what a step keeps: keys, state columns and `_expires`, or of windows keys, partials and `slice_start`.
 
     `root` is the folder of all checkpoints, or its URL where that is on HDFS. `at` is a batch that is kept, or what
     `--from` takes: `last`, `batch=N`, `saved=NAME`, `snapshot=VERSION`. `where` keeps the rows for which a pyarrow
@@ -63,13 +63,16 @@ def read(
 def chunks(root: str | Path | CheckpointFolder, job: str, step: str, *, at: int | str = "last") -> Iterator[pa.Table]:
     """Yield the same, some MiB at a time; at least one table, which says what columns there are, if any are known."""
     folder = root_of(root) / job
-    start = parse_start(f"batch={at}" if isinstance(at, int) else at)
-    commit, snapshot = _found(folder, start)
-    _refuse_unknown(commit, step)
+    commit, snapshot = _restored(folder, parse_start(f"batch={at}" if isinstance(at, int) else at))
+    if step not in commit.state:
+        there = ", ".join(sorted(commit.state)) or "none"
+        raise UnknownName(f"batch {commit.batch} has no state of step {step!r}; there is {there}")
     if snapshot is not None:
-        found = snapshot.steps[step]
-        verify_snapshot(folder, found)
-        yield from _of_snapshot([table_path(folder, step) / name for name in found.files])
+        version = snapshot.steps[step]
+        verify_snapshot(folder, version)
+        for name in version.files:
+            file = pq.ParquetFile((table_path(folder, step) / name).fetch())
+            yield from (pa.Table.from_batches([batch]) for batch in file.iter_batches())
         return
     readers = list(_readers(folder / "state", step, commit))
     # Partitions that no row has come to since a column was added have not got it.
@@ -80,12 +83,8 @@ def chunks(root: str | Path | CheckpointFolder, job: str, step: str, *, at: int 
             yield table if whole is None else conform(table, whole)
 
 
-def stored_steps(root: str | Path | CheckpointFolder, job: str) -> list[str]:
-    """Return the steps that have state behind the newest batch."""
-    return sorted(_found(root_of(root) / job, LAST)[0].state)
-
-
-def _found(folder: CheckpointFolder, start: RestoreTarget) -> tuple[Commit, Snapshot | None]:
+def _restored(folder: CheckpointFolder, start: RestoreTarget) -> tuple[Commit, Snapshot | None]:
+    """Return the Commit that a start would restore, and the data checkpoint that it would read instead of the state."""
     log = job_log(folder)
     if log is None:
         raise RootMissing("there is no checkpoint", where=str(folder))
@@ -93,17 +92,6 @@ def _found(folder: CheckpointFolder, start: RestoreTarget) -> tuple[Commit, Snap
     if point.commit is None:
         raise CannotRestore("no batch is in force, and so there is no state", where=str(folder))
     return point.commit, point.snapshot
-
-
-def _refuse_unknown(commit: Commit, step: str) -> None:
-    if step not in commit.state:
-        there = ", ".join(sorted(commit.state)) or "none"
-        raise UnknownName(f"batch {commit.batch} has no state of step {step!r}; there is {there}")
-
-
-def _of_snapshot(paths: list[CheckpointFolder]) -> Iterator[pa.Table]:
-    for path in paths:
-        yield from (pa.Table.from_batches([batch]) for batch in pq.ParquetFile(path.fetch()).iter_batches())
 
 
 def _readers(root: CheckpointFolder, step: str, commit: Commit) -> Iterator[tuple[StateReader, CheckpointFolder]]:

@@ -132,9 +132,9 @@ def decide_at_rest(
 
 @contextmanager
 def _signs_of_life(status: StatusRecords, identity: Identity) -> Iterator[None]:
-    """Beat as a driver does: to open Spark may take longer than a holder without a sign of life is waited for.
+    """Beat as a driver does: to open Spark may take longer than the patience with a holder that is silent.
 
-    What the job's last driver has said of itself is said again, and stands at the end.
+    Each record repeats what the job's last driver has said of itself, and so does the one at the end.
     """
     newest = status.newest()
     before = {} if newest is None else newest.body

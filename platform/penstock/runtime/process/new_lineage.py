@@ -20,9 +20,9 @@ __all__ = ["refuse_to_begin"]
 def refuse_to_begin(folder: CheckpointFolder, graph: JobGraph, *, new_lineage: bool) -> None:
     """Raise where a job that has no log must not begin with nothing; writes nothing.
 
-    Raises CheckpointPartial where other parts of a checkpoint are there. Raises FormerCheckpoint, unless `new_lineage`
-    says that it is meant, where the root remembers a batch of the job or a table shows batches of its sink: with a new
-    uuid all rows would come a second time.
+    Raises CheckpointPartial where other parts of a checkpoint are there. Raises FormerCheckpoint where the root
+    remembers a batch of the job or a table shows batches of its sink, unless `new_lineage` says that it is meant. With
+    a new uuid all rows would come a second time.
     """
     with suppress(RootMissing):
         refuse_part(folder.store(make=False))

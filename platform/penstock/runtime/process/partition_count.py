@@ -27,9 +27,9 @@ def partition_chooser(
 ) -> Callable[[str], int]:
     """Return what chooses the state partitions of a step by its name; `folder` is the job's checkpoint.
 
-    It is the number of `--partitions`, otherwise the number that the step has in what the start goes back to, or in
-    the checkpoint, otherwise the number of Spark's cores. A restore that its command has caused before is not done
-    again, so the checkpoint tells then. The log is read once, and only if a step of the job needs it.
+    It is the number of `--partitions`, otherwise the number that the step has in what the start restores, or in the
+    checkpoint, otherwise the number of Spark's cores. A command restores once, so a repeated one takes the number in
+    the checkpoint. The log is read once, and only if a step of the job needs it.
     A log that cannot be read is no error here: a start reads it again, and reports what is wrong with it.
     """
 
@@ -60,7 +60,7 @@ def partition_chooser(
 def _gone_back_to(
     recovered: Recovered, folder: CheckpointFolder, start: RestoreTarget, command: str | None
 ) -> Mapping[str, int]:
-    """Return the partitions of the state that a start goes back to; of a snapshot it is written anew in any number."""
+    """Return the partitions of the state that a start restores; a snapshot can be written in any number of them."""
     if start.snapshot is not None or not start.goes_back:
         return {}
     if command is not None and find_restore_by_command(recovered.log, command) is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from penstock.config.settings import JobConf, Settings, load_settings
 from penstock.config.toml_reader import closest, shown_path
 from penstock.errors import ConfigError, JobError, JobNotFound, PenstockError
 from penstock.graph.job import Job
+from penstock.graph.names import is_name
 from penstock.graph.partitions import defaulting_to
 from penstock.runtime.process.partition_count import partition_chooser
 from penstock.runtime.restore.target import LAST, RestoreTarget
@@ -28,7 +28,6 @@ from penstock.runtime.restore.target import LAST, RestoreTarget
 __all__ = ["LoadedJob", "Project", "code_version", "find_project"]
 
 MARK = Path("conf", "penstock.toml")
-NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +44,7 @@ class LoadedJob:
 class Project:
     """Name a project's root: the folder with `conf/penstock.toml`.
 
-    `code` is a folder with a copy of `jobs/` and `conf/` that is used instead of what is in the root now; paths in the
+    `code` is a folder with a copy of `jobs/` and `conf/` that is used instead of what is in the root now. Paths in the
     configuration are still relative to the root.
     """
 
@@ -63,7 +62,7 @@ class Project:
 
     @property
     def modules(self) -> list[Path]:
-        """Return the folders in which modules are looked for, the first first."""
+        """Return the folders that jobs import modules from, the first first."""
         return list(dict.fromkeys([self._source, self.root]))
 
     @property
@@ -73,7 +72,7 @@ class Project:
 
     def job_names(self) -> list[str]:
         """Return the names of the modules in `jobs/`; what has no job's name, such as an editor's lock, is none."""
-        return sorted(p.stem for p in (self._source / "jobs").glob("*.py") if NAME.fullmatch(p.stem))
+        return sorted(p.stem for p in (self._source / "jobs").glob("*.py") if is_name(p.stem))
 
     def settings(self, name: str) -> Settings:
         """Return the settings of a job, without loading its code: for commands that only look.
@@ -93,11 +92,11 @@ class Project:
     ) -> LoadedJob:
         """Import `jobs/NAME.py` and build its job.
 
-        Keyed steps whose code names no number of state partitions get the number that a restore by `start` was told,
-        otherwise the number they have in what it goes back to, or in the checkpoint below `root`, by default the
-        configured root. `command` is the id under which a restore may have been done before.
+        Keyed steps whose code names no number of state partitions get one by `partition_chooser`. The checkpoint that
+        it looks at is below `root`, by default the configured one. `command` is the id under which a restore by
+        `start` may have been done before.
 
-        Raises JobNotFound; JobError at the user's line for code that cannot be imported or built; ConfigError.
+        Raises JobNotFound, ConfigError, and JobError at the user's line for code that cannot be imported or built.
         """
         path = self._module_path(name)
         settings, conf = load_settings(self.root, name, code=self.code)
@@ -120,27 +119,25 @@ class Project:
         # Also where it is only part of a path: the name comes from a command line or a trigger form (F61, F63).
         folder = self._source / "jobs"
         path = folder / f"{name}.py"
-        if not NAME.fullmatch(name) or not path.is_file():
+        if not is_name(name) or not path.is_file():
             raise JobNotFound(f"there is no job {name!r}: {closest(name, self.job_names())}", where=shown_path(folder))
         return path
 
 
 def find_project(start: Path | None = None, *, given: Path | None = None, code: Path | None = None) -> Project:
-    """Return the project of a folder: it or the nearest parent with `conf/penstock.toml`; `given` must be one itself.
+    """Return the project of a folder, which is it or the nearest parent with `conf/penstock.toml`.
 
-    `code` is as in Project. Raises ConfigError where there is none.
+    `given` must be one itself, and `code` is as in Project. Raises ConfigError where there is none.
     """
     if code is not None and not (code / MARK).is_file():
         raise ConfigError(f"there is no {MARK} in the folder of the code", where=shown_path(code))
+    folder = (given or start or Path.cwd()).resolve()
+    candidates = (folder,) if given is not None else (folder, *folder.parents)
+    root = next((candidate for candidate in candidates if (candidate / MARK).is_file()), None)
+    if root is not None:
+        return Project(root, code.resolve() if code is not None else None)
     if given is not None:
-        folder = given.resolve()
-        if not (folder / MARK).is_file():
-            raise ConfigError(f"there is no {MARK} in the folder", where=shown_path(folder))
-        return Project(folder, code.resolve() if code is not None else None)
-    folder = (start or Path.cwd()).resolve()
-    for candidate in (folder, *folder.parents):
-        if (candidate / MARK).is_file():
-            return Project(candidate, code.resolve() if code is not None else None)
+        raise ConfigError(f"there is no {MARK} in the folder", where=shown_path(folder))
     raise ConfigError(f"neither this folder nor one above it has a {MARK}", where=str(folder))
 
 
@@ -164,7 +161,7 @@ def code_version(project: Project, job: str) -> str:
 
 
 def _imported(folders: Iterable[Path], name: str, path: Path) -> ModuleType:
-    """Import the job's module under `jobs.NAME`, anew, and let Spark's workers find it under that name."""
+    """Import the job's module afresh under `jobs.NAME`, and let Spark's workers find it under that name."""
     wanted = [str(folder) for folder in folders]
     sys.path[:] = [*wanted, *(entry for entry in sys.path if entry not in wanted)]
     known = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry not in wanted]
