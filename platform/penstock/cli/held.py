@@ -120,7 +120,7 @@ def _decided(loaded: LoadedJob, batch: int, decision: Decision, spark: SessionOn
     asked_at: float | None = None
     while True:
         # A new one each time: who has given signs of life for a while may give none any more.
-        watch = watch_holder(log, control, name, patience=loaded.settings.run.takeover_after.seconds, clock=clock)
+        watch = watch_holder(root / name, patience=loaded.settings.run.takeover_after.seconds, clock=clock)
         me = Identity(holder=holder_name(), code_version="penstock held")
         try:
             return decide_at_rest(work, batch, decision, me, watch.may_take_over, status)

@@ -58,7 +58,7 @@ _add_repair("skip", "Skip the batches that a sink does not show. The log counts 
 def _reconcile(job: str, verb: str, sink: str | None = None, *, json: bool, project: Path | None, debug: bool) -> None:
     from penstock.checkpoint.log.metadata import read_metadata
     from penstock.checkpoint.log.recovery import Damage, recover
-    from penstock.checkpoint.roots import control_store, job_log
+    from penstock.checkpoint.roots import job_log
     from penstock.quality.held.release import SessionOnDemand
     from penstock.runtime.driver.settings import Identity
     from penstock.runtime.process.launch import open_spark
@@ -79,7 +79,7 @@ def _reconcile(job: str, verb: str, sink: str | None = None, *, json: bool, proj
                 all_stands = stands(sinks, recover(log, Damage.LIST), uuid)
             else:
                 patience = loaded.settings.run.takeover_after.seconds
-                watch = watch_holder(log, control_store(root), name, patience=patience, clock=SystemClock())
+                watch = watch_holder(root / name, patience=patience, clock=SystemClock())
                 me = Identity(holder=holder_name(), code_version=f"penstock sinks {verb}")
                 work = redo if verb == "redo" else skip
                 all_stands = [work(log, sinks, sink, uuid, me, watch.may_take_over)]

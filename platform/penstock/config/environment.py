@@ -82,15 +82,11 @@ def _kind(field: FieldInfo) -> type | None:
 
 
 def _value(name: str, text: str, field: FieldInfo) -> object:
-    if _kind(field) is str:
+    kind = _kind(field)
+    if kind is str:
         return text
-    if _kind(field) is bool:
-        if text not in _TRUTHS:
-            raise ConfigError(f"it is {text!r} and takes true or false", where=f"the environment variable {name}")
-        return _TRUTHS[text]
     try:
-        return int(text.replace("_", ""))
-    except ValueError:
-        raise ConfigError(
-            f"it is {text!r} and takes a whole number", where=f"the environment variable {name}"
-        ) from None
+        return _TRUTHS[text] if kind is bool else int(text.replace("_", ""))
+    except (KeyError, ValueError):
+        wanted = "true or false" if kind is bool else "a whole number"
+        raise ConfigError(f"it is {text!r} and takes {wanted}", where=f"the environment variable {name}") from None

@@ -109,9 +109,9 @@ class LeaseRecords:
 
     def holder(self) -> Lease | None:
         """Return what the newest record says."""
-        found = self._records.newest()
+        record = self._records.newest()
         try:
-            return None if found is None else Lease.model_validate_json(found.text())
+            return None if record is None else Lease.model_validate_json(record.text())
         except ValidationError as why:
             raise corrupt("_control/supervisor/lease", f"not a lease: {why.errors()[0]['msg']}") from None
 

@@ -65,7 +65,7 @@ def _until(control: StreamControl, log: Log, name: str, patience: float, *, want
     try:
         while (name in recover(log, Damage.LIST).saves) is not wanted:
             # A new watch each time: a holder that gave signs of life for a while may give none any more.
-            watch = watch_holder(log, control.store, control.job, patience=patience, clock=clock)
+            watch = watch_holder(control.root / control.job, patience=patience, clock=clock)
             me = Identity(holder=holder_name(), code_version="penstock save")
             try:
                 do(log, name, me, watch.may_take_over)

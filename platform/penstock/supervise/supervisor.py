@@ -189,7 +189,9 @@ class Supervisor:
         """Delete copies of code that no stream may run again; none while a stream cannot be asked which it runs."""
         try:
             streams = [StreamRecords(self.store, job).newest() for job in supervised_jobs(self.store)]
-            self._versions.prune({name for stream in streams for name in _versions_of(stream)})
+            running = {stream.driver.version for stream in streams if stream.driver is not None}
+            again = {name for stream in streams for name in (stream.version, stream.stable)}
+            self._versions.prune({name for name in running | again if name is not None})
         except (PenstockError, OSError) as why:
             log.warning("versions.not_pruned", reason=str(why))
 
@@ -231,9 +233,3 @@ class Supervisor:
         if self._troubled.get(job) != reason:
             self._troubled[job] = reason
             log.warning("supervisor.trouble", job=job or None, reason=reason)
-
-
-def _versions_of(stream: Stream) -> set[str]:
-    """Return the versions that a stream runs, or may run again."""
-    running = stream.driver.version if stream.driver is not None else None
-    return {name for name in (stream.version, stream.stable, running) if name is not None}

@@ -16,6 +16,7 @@ from pathlib import Path
 __all__ = ["Versions"]
 
 _PARTS = ("jobs", "conf")
+_PASSING = shutil.ignore_patterns("__pycache__", ".*")
 _KEPT = 10
 _LENGTH = 12
 
@@ -37,7 +38,7 @@ class Versions:
         try:
             for part in _PARTS:
                 if (self._project / part).is_dir():
-                    shutil.copytree(self._project / part, fresh / part, ignore=_passing)
+                    shutil.copytree(self._project / part, fresh / part, ignore=_PASSING)
             name = _digest(fresh)
             target = self.folder(name)
             if target.is_dir():
@@ -66,10 +67,6 @@ def _settle(fresh: Path, target: Path) -> None:
     except OSError:
         if not target.is_dir():  # else another supervisor was faster with the same
             raise
-
-
-def _passing(_folder: str, names: list[str]) -> set[str]:
-    return {name for name in names if name == "__pycache__" or name.startswith(".")}
 
 
 def _digest(folder: Path) -> str:

@@ -44,16 +44,20 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantee:
-    """How often a row of a source reaches a sink, and why not once where it does not."""
+    """How often a row of a source reaches a sink; `kind` is the sink's type. In words it says why."""
 
     source: str
     sink: str
+    kind: str
     exactly_once: bool
-    why: str
 
     def __str__(self) -> str:
-        text = "exactly once" if self.exactly_once else "at least once"
-        return f"{text}: {self.why}"
+        if self.exactly_once:
+            return f"exactly once: {self.kind} shows each batch once, however often it is published"
+        return (
+            f"at least once: {self.kind} cannot tell whether it has a batch already, so a crash while publishing "
+            "repeats it"
+        )
 
 
 def explain_graph(graph: JobGraph) -> list[Section]:
@@ -86,18 +90,10 @@ def guarantees(graph: JobGraph) -> list[Guarantee]:
     the guarantee depends on whether the sink recognises a batch that it has.
     """
     return [
-        Guarantee(source=source.name, sink=node.name, exactly_once=idempotent, why=why)
-        for node in graph.sinks
-        for idempotent, why in [_sink_promise(node)]
-        for source in graph.sources_of(node)
+        Guarantee(source=source.name, sink=n.name, kind=type(n.sink).__name__, exactly_once=n.sink.deduplicates)
+        for n in graph.sinks
+        for source in graph.sources_of(n)
     ]
-
-
-def _sink_promise(node: SinkNode) -> tuple[bool, str]:
-    kind = type(node.sink).__name__
-    if node.sink.deduplicates:
-        return True, f"{kind} shows each batch once, however often it is published"
-    return False, f"{kind} cannot tell whether it has a batch already, so a crash while publishing repeats it"
 
 
 def _step(node: Node) -> str:

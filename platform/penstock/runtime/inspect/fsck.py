@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from penstock.checkpoint.log.entries import Commit, Void
 from penstock.checkpoint.log.log import Log
@@ -33,10 +33,6 @@ class Finding:
         """Return what an error tells, with its place."""
         return cls(_said(error), means)
 
-    def to_json(self) -> dict[str, str]:
-        """Return it as JSON values."""
-        return {"what": self.what, "means": self.means}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
@@ -54,7 +50,7 @@ class Verified:
 
     def to_json(self) -> dict[str, object]:
         """Return it as JSON values."""
-        findings = [finding.to_json() for finding in self.findings]
+        findings = [asdict(finding) for finding in self.findings]
         return {"batches": self.batches, "files": self.files, "bytes": self.size, "problems": findings}
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.checkpoint.log.metadata import read_metadata
 from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.log.restore_queries import find_restore_by_command
-from penstock.checkpoint.log.takeover import View, refuse_moved, survey
+from penstock.checkpoint.log.takeover import refuse_moved, survey
 from penstock.checkpoint.roots import control_store, job_log
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.config.settings import Settings
@@ -39,7 +39,7 @@ from penstock.runtime.process.progress import ProgressView
 from penstock.runtime.process.project import LoadedJob, code_version
 from penstock.runtime.process.runner import Runner
 from penstock.runtime.process.signals import Ending, StoppableClock, StopSwitch
-from penstock.runtime.process.takeover_policy import HolderWatch, StoppedWaiting, holder_name
+from penstock.runtime.process.takeover_policy import HolderWatch, StoppedWaiting, holder_name, watch_holder
 from penstock.runtime.restore.execute import restore
 from penstock.runtime.restore.move import finish_move
 from penstock.runtime.restore.sink_truncation import plan_truncation, was_truncated
@@ -132,7 +132,14 @@ def _launched(
     control = control_store(settings.root)
     folder = settings.root / name
     records = StatusRecords(control, name)
-    watch = _watch(folder, records, settings, order, clock, switch)
+    watch = watch_holder(
+        folder,
+        patience=settings.run.takeover_after.seconds,
+        clock=clock,
+        generation=order.generation,
+        told=order.take_over,
+        stopped=switch.asked.is_set,
+    )
     start = _look_first(folder, watch, order, progress, graph)
     if not (order.goes_on or start.restore):
         progress.ended(Ending.RESTORED, batches=0, rows=0, seconds=0.0)
@@ -293,30 +300,6 @@ def open_spark(loaded: LoadedJob, *, here: bool = False) -> SparkSession:
         settings={key: value for key, value in conf.items() if reference_of(value) is None},
         secrets=resolved({key: value for key, value in conf.items() if reference_of(value)}, loaded.project.root),
         modules=loaded.project.modules,
-    )
-
-
-def _watch(
-    folder: CheckpointFolder,
-    records: StatusRecords,
-    settings: Settings,
-    order: RunOrder,
-    clock: StoppableClock,
-    switch: StopSwitch,
-) -> HolderWatch:
-    def look() -> View:
-        log = job_log(folder)
-        assert log is not None  # only a log that was there is looked at again
-        return survey(log)
-
-    return HolderWatch(
-        look=look,
-        heartbeats=records,
-        clock=clock,
-        patience=settings.run.takeover_after.seconds,
-        generation=order.generation,
-        told=order.take_over,
-        stopped=switch.asked.is_set,
     )
 
 

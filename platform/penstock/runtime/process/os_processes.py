@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -59,12 +60,7 @@ def process_runs(pid: int, start: str) -> bool:
 
 def session_members(session: int) -> list[int]:
     """Return the processes of a session that run; one that has ended and waits to be asked after does not."""
-    members = []
-    for pid in _all_pids():
-        with suppress(ProcessLookupError, PermissionError):
-            if os.getsid(pid) == session and not _is_zombie(pid):
-                members.append(pid)
-    return members
+    return [pid for pid, known in _sessions() if known == session and not _is_zombie(pid)]
 
 
 def kill_session(session: int, start: str, *, within: float) -> list[int]:
@@ -98,12 +94,14 @@ def environment_of(pid: int) -> dict[str, str]:
 
 def leaders() -> list[int]:
     """Return the processes that began a session."""
-    pids = []
+    return [pid for pid, session in _sessions() if pid == session]
+
+
+def _sessions() -> Iterator[tuple[int, int]]:
+    """Yield all processes, each with its session."""
     for pid in _all_pids():
         with suppress(ProcessLookupError, PermissionError):
-            if os.getsid(pid) == pid:
-                pids.append(pid)
-    return pids
+            yield pid, os.getsid(pid)
 
 
 def _all_pids() -> list[int]:

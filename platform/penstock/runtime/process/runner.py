@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import structlog
@@ -70,7 +71,7 @@ class Runner(Listener):
         """
         self._engine = driver.engine
         self.switch.cancel = driver.engine.cancel
-        self.switch.told = self._told(driver)
+        self.switch.told = partial(self._stopping, driver)
         started = self.clock.monotonic()
         try:
             with naming_the_dead():
@@ -167,12 +168,9 @@ class Runner(Listener):
         elif hook.when == "after":
             self._timings[hook.stage] = round((now - self._entered) * 1000, 1)
 
-    def _told(self, driver: Steppable) -> Callable[[], None]:
-        def told() -> None:
-            driver.stop()
-            self.progress.stopping(self.switch.deadline)
-
-        return told
+    def _stopping(self, driver: Steppable) -> None:
+        driver.stop()
+        self.progress.stopping(self.switch.deadline)
 
     def _end(self, state: str, error: Exception | None) -> None:
         self.status.end(state, error)

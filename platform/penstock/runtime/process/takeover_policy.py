@@ -11,11 +11,10 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
 
-from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.takeover import View, survey
-from penstock.checkpoint.storage.store import CheckpointStore
+from penstock.checkpoint.roots import control_store, job_log
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import Fenced, HolderAlive
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.runtime.process.os_processes import pid_namespace, process_runs, process_start
@@ -101,23 +100,17 @@ def judge(view: View, signs: LivenessSigns, *, generation: int, told: bool, pati
     return Answer.TAKE if signs.still_for >= patience else Answer.WAIT
 
 
-class Heartbeats(Protocol):
-    """The number of the newest heartbeat of a driver process."""
-
-    def newest_of(self, writer: str | None) -> int | None:
-        """Return the number of the newest record if this writer wrote it; None for any writer."""
-
-
 @dataclass(kw_only=True)
 class HolderWatch:
     """Watches the holder of one log until the decision whether to take over; made once for each start.
 
     A start may use it several times, before Spark has started and after; it counts from its first look.
-    `look` surveys the log; `stopped` says whether to give up waiting.
+    `look` surveys the log, and `heartbeat_of` gives the number of a writer's heartbeat if that is the newest.
+    `stopped` says whether to give up waiting.
     """
 
     look: Callable[[], View]
-    heartbeats: Heartbeats
+    heartbeat_of: Callable[[str | None], int | None]
     clock: Clock
     patience: float
     generation: int = 0
@@ -154,7 +147,7 @@ class HolderWatch:
     def _answer(self, view: View) -> Answer:
         writer = view.takeover.writer if view.takeover is not None else None
         who = (view.epoch, writer)
-        seen = (view.tail, self.heartbeats.newest_of(writer))
+        seen = (view.tail, self.heartbeat_of(writer))
         now = self.clock.monotonic()
         if who != self._who:
             self._who, self._seen, self._since = who, seen, now
@@ -166,18 +159,35 @@ class HolderWatch:
         return name is not None and name.is_of(self.host, self.namespace) and not self.runs(name.pid, name.start)
 
 
-def watch_holder(log: Log, control: CheckpointStore, job: str, *, patience: float, clock: Clock) -> HolderWatch:
-    """Return the watch of a command that is no driver: it takes the log only from a holder that is dead or gone.
+def watch_holder(
+    folder: CheckpointFolder,
+    *,
+    patience: float,
+    clock: Clock,
+    generation: int = 0,
+    told: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
+) -> HolderWatch:
+    """Return the watch of who is about to take the log of a job's checkpoint; `folder` is that checkpoint.
 
-    Args:
-        log: The log whose holder is watched.
-        control: The store of the control root, where a driver writes its heartbeats.
-        job: The name of the job.
-        patience: Seconds without a sign of life after which a holder counts as dead.
-        clock: What tells these seconds.
+    Without a generation, as of a command that is no driver, the log is taken only from a holder that is dead or gone.
+    `patience` are the seconds of `clock` without a sign of life after which a holder counts as dead.
     """
-    heartbeats = StatusRecords(control, job)
-    return HolderWatch(look=lambda: survey(log), heartbeats=heartbeats, clock=clock, patience=patience)
+
+    def look() -> View:
+        log = job_log(folder)
+        assert log is not None  # only a log that was there is looked at again
+        return survey(log)
+
+    return HolderWatch(
+        look=look,
+        heartbeat_of=StatusRecords(control_store(folder.parent, make=False), folder.name).newest_of,
+        clock=clock,
+        patience=patience,
+        generation=generation,
+        told=told,
+        stopped=stopped,
+    )
 
 
 def holder_name() -> str:

@@ -147,7 +147,16 @@ def _program(order: LaunchOrder, scratch: Path) -> tuple[list[str], dict[str, st
 
     Settings that cannot be read are the driver's to tell: it is started all the same, and says where and why.
     """
-    environment = _environment(str(scratch))
+    options = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} -Djava.io.tmpdir={scratch}".strip()
+    # Spark's workers are to be the interpreter of the driver. What Spark leaves in temporary folders when it is killed,
+    # shuffle files above all, is to be in one that can be deleted.
+    environment = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "TMPDIR": str(scratch),
+        "SPARK_LOCAL_DIRS": str(scratch),
+        "SPARK_SUBMIT_OPTS": options,
+    }
     try:
         settings = Project(order.project, order.code).settings(order.job)
     except PenstockError:
@@ -155,22 +164,6 @@ def _program(order: LaunchOrder, scratch: Path) -> tuple[list[str], dict[str, st
     if settings is None or is_local(settings.spark.master):
         return [sys.executable, "-P", "-m", "penstock", *run_words(order)], environment
     return submit_words(order, settings, scratch), environment | submit_environment()
-
-
-def _environment(scratch: str) -> dict[str, str]:
-    """Return what a driver needs beside our own environment.
-
-    Spark's workers are to be the interpreter of the driver. What Spark leaves in temporary folders when it is killed,
-    shuffle files above all, is to be in one that can be deleted.
-    """
-    options = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} -Djava.io.tmpdir={scratch}".strip()
-    return {
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "TMPDIR": scratch,
-        "SPARK_LOCAL_DIRS": scratch,
-        "SPARK_SUBMIT_OPTS": options,
-    }
 
 
 def log_files(logs: Path, generation: int) -> tuple[Path, Path]:

@@ -18,7 +18,7 @@ from penstock.runtime.spark.secrets import properties_text, resolved
 from penstock.runtime.spark.session import session_settings
 from penstock.supervise.launcher import LaunchOrder, run_words
 
-__all__ = ["properties_text", "submit_environment", "submit_words"]
+__all__ = ["submit_environment", "submit_words"]
 
 _PROPERTIES = "spark.properties"
 

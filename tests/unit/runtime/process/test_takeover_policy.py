@@ -115,7 +115,7 @@ class Beats:
 
 def watch(log: Log, clock: Ticking, beats, **other) -> HolderWatch:
     return HolderWatch(
-        look=lambda: survey(log), heartbeats=beats, clock=clock, patience=10.0, host="here",
+        look=lambda: survey(log), heartbeat_of=beats.newest_of, clock=clock, patience=10.0, host="here",
         runs=other.pop("runs", lambda pid, start: True), **other,
     )  # fmt: skip
 

@@ -20,10 +20,11 @@ from penstock.errors import EXIT_RETRY, ClusterUnavailable, EnvironmentUnfit, No
 from penstock.runtime.process.launch import open_spark
 from penstock.runtime.process.project import Project
 from penstock.runtime.spark import session, storage_probe
+from penstock.runtime.spark.secrets import properties_text
 from penstock.runtime.spark.session import ARCHIVE, session_settings
 from penstock.runtime.spark.storage_probe import Answer, answer, judge, prove_shared
 from penstock.supervise.launcher import LaunchOrder
-from penstock.supervise.launchers.submit import properties_text, submit_words
+from penstock.supervise.launchers.submit import submit_words
 from penstock.supervise.stream import Stream
 
 CLUSTER = """
